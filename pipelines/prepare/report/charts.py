@@ -1,153 +1,236 @@
-"""Charts as inline SVG: bars, and a curve.
-
-Written here rather than by a plotting library: matplotlib (35 MB installed, 45 MB of fonts and Pillow beside it) writes
-23 kB of paths with fixed colours and no text for screen readers for one chart of 60 bars, and plotly.js and Bokeh put a
-program of megabytes into the page. These charts take 4 kB, follow the page's light and dark colours, and are the same
-bytes for the same figures.
-
-Horizontal positions are percentages of the drawing, vertical ones pixels, so that a chart fills a phone or a desktop
-while its text keeps its size:
-
-    |      __      :            y from 0 (top) to _HEIGHT
-    |  __ |  | __  :            bars
-    |_|__||__||__|_:___         : a mark with its name, such as the cut
-    0            L
-"""
+"""The sections that are charts: lengths, labels, and sizes of shards."""
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from markupsafe import Markup
-from markupsafe import escape as escape_markup
+import numpy as np
 
-from pipelines.prepare.report.elements import Chart, Table
-from tfrecord_io.shown import visible
+from pipelines.prepare.plan.length_histogram import count_lengths
+from pipelines.prepare.report.page import Chart, Group, Section, Table
+from pipelines.prepare.report.records import SampledRecords, documents_of
+from pipelines.prepare.report.subject import SplitSubject, Subject, count, share, size, some
+from tfrecord_io.manifest import Manifest
+from tfrecord_io.schema import Role
 
-__all__ = ["bar_edges", "bars", "curve", "ticks_of"]
+__all__ = ["labels_section", "lengths_group", "shards_group"]
 
-_HEIGHT = 180
-# Above the highest bar, for the names of marks; below the axis, for its numbers.
-_TOP, _BOTTOM = 34, 24
-# In per cent of the width: most names of marks fit between a mark and the edge from here on.
-_TURN = 62.0
+_MOST_BARS = 60
+_LISTED_SHARDS = 200
+_LISTED_LABELS = 40
+# Names below bars: on a phone there is room for so many, of so many characters.
+_TICKS, _TICK = 5, 10
+# Labels that are more than this many times as frequent as others are worth a note.
+_UNEVEN = 10
+# Characters of a label's name.
+_NAME = 100
 # Share of the width that a bar has at most.
 _WIDEST = 0.2
 
 
-def bars(
-    heights: Sequence[float],
-    *,
-    title: str,
-    says: str,
-    values: Table,
-    ticks: Iterable[tuple[float, str]],
-    marks: Iterable[tuple[float, str]] = (),
-    highest: str = "",
-    edges: Sequence[float] | None = None,
-) -> Chart:
-    """Draw bars side by side. `edges`: where they begin and end as shares of the width; default: all equally wide.
-
-    ticks: positions (shares of the width) and texts below the axis. marks: the same of vertical lines. highest: the
-    text of the highest bar's value.
-    """
-    edges = edges or bar_edges(len(heights))
-    most = max([*heights, 1e-12])
-    room = _HEIGHT - _TOP - _BOTTOM
-    drawn = []
-    for (start, stop), value in zip(itertools.pairwise(edges), heights, strict=True):
-        if value > 0:
-            height = max(value / most * room, 1.0)
-            left, width = 100 * start, 100 * (stop - start)
-            gap = min(0.15 * width, 0.3)
-            drawn.append(
-                f'<rect x="{left + gap / 2:.2f}%" y="{_HEIGHT - _BOTTOM - height:.1f}" width="{width - gap:.2f}%" '
-                f'height="{height:.1f}"/>'
-            )
-    if highest:
-        at = heights.index(max(heights)) if heights else 0
-        drawn.append(_text(100 * (edges[at] + edges[at + 1]) / 2, _TOP - 5, highest, kind="value"))
-    return _chart([*drawn, _axis(), *_ticks(ticks), *_marks(marks)], title=title, says=says, values=values)
+def _edges(bars: int) -> tuple[float, ...]:
+    """Return where so many bars of one width begin and end, as shares of the drawing's width; few stay slim."""
+    width = min(1 / bars, _WIDEST)
+    return tuple(index * width for index in range(bars + 1))
 
 
-def bar_edges(count: int) -> list[float]:
-    """Return where `count` bars of one width begin and end, as shares of the drawing's width; few stay slim."""
-    width = min(1 / max(count, 1), _WIDEST)
-    return [index * width for index in range(count + 1)]
-
-
-def curve(
-    points: Sequence[tuple[float, float]],
-    *,
-    title: str,
-    says: str,
-    values: Table,
-    ticks: Iterable[tuple[float, str]],
-    levels: Iterable[tuple[float, str]],
-) -> Chart:
-    """Draw a line through points, both coordinates as shares of the drawing; `levels` are numbers beside the y axis."""
-    room = _HEIGHT - _TOP - _BOTTOM
-
-    def y(share: float) -> float:
-        return _HEIGHT - _BOTTOM - share * room
-
-    drawn = [
-        f'<line class="grid" x1="0" x2="100%" y1="{y(at):.1f}" y2="{y(at):.1f}"/>' + _text(0, y(at) - 3, name, "level")
-        for at, name in levels
-    ]
-    drawn += [
-        f'<line class="curve" x1="{100 * a:.2f}%" y1="{y(b):.1f}" x2="{100 * c:.2f}%" y2="{y(d):.1f}"/>'
-        for (a, b), (c, d) in itertools.pairwise(points)
-    ]
-    return _chart([*drawn, _axis(), *_ticks(ticks)], title=title, says=says, values=values)
-
-
-def _chart(parts: Iterable[str], *, title: str, says: str, values: Table) -> Chart:
-    # Titles and descriptions are read out; ids would have to be distinct over the page.
-    drawing = Markup(
-        f'<svg role="img" aria-label="{_escape(title)}: {_escape(says)}" height="{_HEIGHT}" width="100%" '
-        f'xmlns="http://www.w3.org/2000/svg"><title>{_escape(title)}</title><desc>{_escape(says)}</desc>'
-        f"{''.join(parts)}</svg>"
-    )
-    return Chart(title=title, says=says, svg=drawing, values=values)
-
-
-def _escape(text: str) -> Markup:
-    """Escape a text, with control characters spelt out."""
-    return escape_markup(visible(text))
-
-
-def _axis() -> str:
-    return f'<line class="axis" x1="0" x2="100%" y1="{_HEIGHT - _BOTTOM}" y2="{_HEIGHT - _BOTTOM}"/>'
-
-
-def _ticks(ticks: Iterable[tuple[float, str]]) -> list[str]:
-    return [_text(100 * at, _HEIGHT - 7, name, kind="tick") for at, name in ticks]
-
-
-def _marks(marks: Iterable[tuple[float, str]]) -> list[str]:
-    drawn = []
-    for row, (at, name) in enumerate(sorted(marks, key=lambda mark: mark[0])):
-        x, y = 100 * min(max(at, 0.0), 1.0), 12 + 13 * (row % 2)
-        drawn.append(f'<line class="mark" x1="{x:.2f}%" x2="{x:.2f}%" y1="{y - 9}" y2="{_HEIGHT - _BOTTOM}"/>')
-        anchor = "end" if x > _TURN else "start"
-        dx = -4 if x > _TURN else 4
-        drawn.append(f'<text class="mark" x="{x:.2f}%" y="{y}" dx="{dx}" text-anchor="{anchor}">{_escape(name)}</text>')
-    return drawn
-
-
-def _text(x: float, y: float, text: str, kind: str) -> str:
-    # At the edges a text in the middle of its place would be cut off.
-    anchor = "start" if x < 4 else "end" if x > 96 else "middle"
-    return f'<text class="{kind}" x="{x:.2f}%" y="{y:.1f}" text-anchor="{anchor}">{_escape(text)}</text>'
-
-
-def ticks_of(most: float, *, count: int = 4) -> list[float]:
-    """Return about `count` round numbers from 0 up to `most`."""
-    if most <= 0:
-        return [0.0]
-    step = 10.0 ** math.floor(math.log10(most / count))
-    step *= min((factor for factor in (1, 2, 5, 10) if most / (step * factor) <= count), default=10)
+def _round_numbers(most: float, *, about: int = 4) -> list[float]:
+    """Return about so many round numbers from 0 up to `most`."""
+    step = 10.0 ** math.floor(math.log10(most / about))
+    step *= next((factor for factor in (1, 2, 5) if most / (step * factor) <= about), 10)
     return [index * step for index in range(int(most / step) + 1)]
+
+
+def lengths_group(split: SplitSubject, subject: Subject) -> Group:
+    """Return a split's histogram of lengths."""
+    manifest = subject.manifest
+    lengths, noun, note = _known_lengths(split, manifest)
+    if not len(lengths):
+        return Group(title=split.name, texts=(note,))
+    layout = manifest.layout
+    cuts = layout["name"] not in ("concat", "pack") and not {"stride", "pack_rows"} & layout.keys()
+    found = count_lengths(lengths, row_lengths=manifest.bucket_lengths or (manifest.row_length,), cuts=cuts)
+    end, total = found.edges[-1], found.num_rows
+    # How many fit means something only for the lengths before any cut.
+    is_whole = split.row_tokens is not None or not split.tokens_cut
+    fitting = f"; {share(total - found.longer, total)} fit into {found.cut:,}" if is_whole else ""
+    median = found.edges[int(np.searchsorted(np.cumsum(found.counts), total / 2)) + 1]
+    names = [f"{length:,}" for length in found.row_lengths]
+    names[-1] += " (cut)" if found.cuts else " (row)"
+    title = f"{noun.capitalize()} by tokens"
+    chart = Chart(
+        title=title,
+        says=f"Half of {count(total)} {noun} have at most {median:,} tokens, "
+        f"the longest has {found.longest:,}{fitting}.",
+        heights=found.counts,
+        edges=tuple(edge / end for edge in found.edges),
+        values=Table(
+            caption=title,
+            head=("tokens", noun, "share"),
+            rows=tuple((found.name(at), count(rows), share(rows, total)) for at, rows in enumerate(found.counts)),
+            numbers=2,
+            folded=True,
+        ),
+        ticks=tuple(
+            (tick / end, f"{tick:,.0f}{'+' if found.beyond and tick == end else ''}") for tick in _round_numbers(end)
+        ),
+        marks=tuple(
+            (length / end, name) for length, name in zip(found.row_lengths, names, strict=True) if length <= end
+        ),
+        highest=share(max(found.counts), total),
+    )
+    return Group(title=split.name, texts=(note,), charts=(chart,))
+
+
+def _known_lengths(split: SplitSubject, manifest: Manifest) -> tuple[np.ndarray, str, str]:
+    """Return lengths of rows or documents int64 [N], what they are lengths of, and where they come from."""
+    if split.row_tokens is not None:
+        text = f"Full lengths of {len(split.row_tokens):,} sampled rows of the source, before any cut."
+        return split.row_tokens, "rows", text
+    found = documents_of(split.parts).lengths
+    cut = "None was cut." if not split.tokens_cut else f"Those of {manifest.row_length:,} tokens may have been cut."
+    if manifest.layout["name"] == "pack":
+        cut = "Longer ones are divided, or were rejected."
+    if manifest.schema.with_role("segment_ids") is not None:
+        return found, "documents", f"Documents in the rows, {split.source_of_figures}. {cut}"
+    if manifest.schema.with_role("attention_mask") is not None:
+        return found, "rows", f"Tokens of a record, {split.source_of_figures}. {cut}"
+    text = f"This layout joins documents and fills every row with {manifest.row_length:,} tokens, so lengths of "
+    return np.zeros(0, np.int64), "rows", text + "documents are not stored. `report` with build's arguments shows them."
+
+
+def shards_group(split: SplitSubject, subject: Subject) -> Group:
+    """Return the sizes of a split's shards."""
+    if split.finished is None:
+        assert split.estimate is not None, "a source has an estimate"
+        made = f"{some(split.estimate.shards, 'shard')} with {size(split.estimate.num_bytes)}"
+        return Group(title=split.name, texts=(f"About {made} in all would be made.",))
+    shards = split.finished.shards
+    sizes = np.array([shard.num_bytes for shard in shards])
+    # Neighbours share a bar: their mean size.
+    bars = [float(part.mean()) for part in np.array_split(sizes, min(len(sizes), _MOST_BARS))]
+    edges = _edges(len(bars))
+    spread = f", from {size(sizes.min())} to {size(sizes.max())}" if len(sizes) > 1 else ""
+    chart = Chart(
+        title="Bytes of each shard" if len(bars) == len(sizes) else "Mean bytes of neighbouring shards",
+        says=f"{some(len(sizes), 'shard')} with {size(sizes.sum())} in all{spread}.",
+        heights=tuple(bars),
+        edges=edges,
+        values=Table(
+            caption="Shards"
+            if len(shards) <= _LISTED_SHARDS
+            else f"The first {_LISTED_SHARDS} of {len(shards):,} shards",
+            head=("shard", "bytes", "records", "tokens"),
+            rows=tuple(
+                (shard.name, count(shard.num_bytes), count(shard.num_examples), count(shard.num_tokens))
+                for shard in shards[:_LISTED_SHARDS]
+            ),
+            numbers=3,
+            folded=True,
+        ),
+        ticks=((edges[1] / 2, "shard 0"), (edges[-1] - edges[1] / 2, f"{len(sizes) - 1:,}"))[: len(sizes)],
+        highest=size(max(bars)),
+    )
+    return Group(title=split.name, charts=(chart,))
+
+
+def labels_section(subject: Subject) -> Section | None:
+    """Return the section with how often each label or tag occurs; None without labels."""
+    schema = subject.manifest.schema
+    role: Role = "label" if schema.with_role("label") is not None else "token_labels"
+    if (feature := schema.with_role(role)) is None:
+        return None
+    noun = "rows" if role == "label" else "tokens"
+    groups = []
+    for split in subject.splits:
+        values = np.concatenate([np.zeros(0), *(_labels(part, role) for part in split.parts)])
+        if not len(values):
+            groups.append(Group(title=split.name, texts=("No sampled record has a label.",)))
+        elif feature.dtype == "float32":
+            groups.append(_numbers_group(split, values))
+        else:
+            groups.append(_classes_group(split, values.astype(np.int64), subject.manifest.label_names, noun=noun))
+    says = f"How many {noun} have each label. A model learns little about a label that is rare."
+    return Section(name="labels", title="Labels", says=says, groups=tuple(groups))
+
+
+def _labels(part: SampledRecords, role: Role) -> np.ndarray:
+    """Return the labels of rows, each of several classes a row, or those of the tokens that have one, float64."""
+    columns, schema = part.columns, part.manifest.schema
+    values = schema.values(columns, role)
+    assert values is not None, "the schema has them"
+    if part.manifest.multi_hot_size:
+        return np.nonzero(values)[1].astype(np.float64)
+    mask = schema.values(columns, "token_label_mask") if role == "token_labels" else None
+    return np.asarray(values.ravel() if mask is None else values[mask > 0], np.float64)
+
+
+def _classes_group(split: SplitSubject, ids: np.ndarray, names: tuple[str, ...] | None, *, noun: str) -> Group:
+    """Show class ids, the most frequent first; with names those that do not occur too, and not -1, which is none."""
+    if names is not None:
+        ids = ids[ids >= 0]
+    found, occurrences = np.unique(ids, return_counts=True)
+    by_id = dict.fromkeys(range(len(names or ())), 0) | dict(zip(found.tolist(), occurrences.tolist(), strict=True))
+    order = sorted(by_id, key=lambda each: (-by_id[each], each))
+    labels = [str(each) if names is None else names[each][:_NAME] for each in order]
+    counts = [by_id[each] for each in order]
+    shown, total = counts[:_LISTED_LABELS], len(ids)
+    edges = _edges(len(shown))
+    title = f"{noun.capitalize()} by label"
+    chart = Chart(
+        title=title,
+        says=f"{_most_frequent(labels, counts)}, with {share(counts[0], total)}"
+        f"{' each' * (counts[1:2] == counts[:1])}, {split.source_of_figures}.",
+        heights=tuple(shown),
+        edges=edges,
+        values=Table(
+            caption=title,
+            head=("label", noun, "share"),
+            rows=tuple(
+                (label, count(number), share(number, total)) for label, number in zip(labels, counts, strict=True)
+            )[: 5 * _LISTED_LABELS],
+            numbers=2,
+            folded=len(labels) > 12,
+        ),
+        ticks=tuple((edges[at] + edges[1] / 2, labels[at][:_TICK]) for at in range(len(shown)))
+        if len(shown) <= _TICKS
+        else (),
+        highest=share(counts[0], total),
+    )
+    uneven = counts[0] > _UNEVEN * max(counts[-1], 1)
+    warnings = (f"Some labels are more than {_UNEVEN} times as frequent as others.",) if uneven else ()
+    return Group(title=split.name, charts=(chart,), warnings=warnings)
+
+
+def _most_frequent(labels: Sequence[str], counts: Sequence[int]) -> str:
+    """Say which label is the most frequent, or that several are; `counts` are falling."""
+    equals = counts.count(counts[0])
+    if equals == 1:
+        return f"{labels[0]} is the most frequent"
+    if equals < len(counts):
+        return f"{equals} labels are the most frequent"
+    return f"All {equals} labels are equally frequent"
+
+
+def _numbers_group(split: SplitSubject, values: np.ndarray) -> Group:
+    """Show labels that are numbers as a histogram."""
+    low, high = float(values.min()), float(values.max())
+    counts, edges = np.histogram(values, bins=20, range=(low, high if high > low else low + 1))
+    title = "Rows by label"
+    chart = Chart(
+        title=title,
+        says=f"Numbers from {low:.4g} to {high:.4g}, {values.mean():.4g} in the mean, {split.source_of_figures}.",
+        heights=tuple(counts.tolist()),
+        edges=_edges(len(counts)),
+        values=Table(
+            caption=title,
+            head=("from", "to", "rows"),
+            rows=tuple((f"{edges[i]:.4g}", f"{edges[i + 1]:.4g}", count(counts[i])) for i in range(len(counts))),
+            numbers=3,
+            folded=True,
+        ),
+        ticks=((0.0, f"{low:.4g}"), (1.0, f"{high:.4g}")),
+        highest=count(counts.max()),
+    )
+    return Group(title=split.name, charts=(chart,))

@@ -1,4 +1,4 @@
-"""From a page's elements to HTML: one file that loads nothing, runs nothing, and shows text from data as text.
+"""The page: its elements, and their HTML, one file that loads nothing, runs nothing, and shows text from data as text.
 
 Every text is escaped by Jinja2, control characters and characters that turn the direction of text are spelt out, and a
 content security policy forbids scripts, requests, and all styles but the one in the page.
@@ -7,8 +7,11 @@ content security policy forbids scripts, requests, and all styles but the one in
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
+import itertools
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +19,111 @@ import jinja2
 from markupsafe import Markup
 
 import tfrecord_io
-from pipelines.prepare.report.elements import Page
 from tfrecord_io.shown import visible
 
-__all__ = ["render"]
+__all__ = ["Chart", "Group", "Page", "Section", "ShownRow", "ShownToken", "Table", "render"]
 
 _FOLDER = Path(__file__).parent
+# Pixels: the drawing, room above the highest bar for the names of marks, and below the axis for its numbers.
+_HEIGHT, _TOP, _BOTTOM = 180, 34, 24
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table; its last `numbers` columns are right-aligned. `folded`: shown only when the reader opens it."""
+
+    caption: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numbers: int = 0
+    folded: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Chart:
+    """Bars side by side, what they say in a sentence, and their values as a table. The template draws them as SVG.
+
+    Positions are shares of the width: `edges` [N + 1] of the bars, `ticks` with texts below the axis, `marks` of
+    vertical lines with their names. Bars become percentages of the width and pixels of height, so that a chart fills
+    a phone or a desktop while its text keeps its size. A plotting library would take 35 MB, and 23 kB of a page for
+    each chart.
+    """
+
+    title: str
+    says: str
+    heights: tuple[float, ...]
+    edges: tuple[float, ...]
+    values: Table
+    ticks: tuple[tuple[float, str], ...] = ()
+    marks: tuple[tuple[float, str], ...] = ()
+    highest: str = ""
+
+    @property
+    def bars(self) -> Iterator[tuple[float, float, float, float]]:
+        """Left edge and width in per cent, top and height in pixels, of every bar that is not empty."""
+        most = max(self.heights)
+        for (start, stop), value in zip(itertools.pairwise(self.edges), self.heights, strict=True):
+            if value > 0:
+                height = max(value / most * (_HEIGHT - _TOP - _BOTTOM), 1.0)
+                gap = min(15 * (stop - start), 0.3)
+                yield 100 * start + gap / 2, 100 * (stop - start) - gap, _HEIGHT - _BOTTOM - height, height
+
+    @property
+    def top(self) -> float:
+        """Where the middle of the highest bar is, as a share of the width."""
+        at = self.heights.index(max(self.heights))
+        return (self.edges[at] + self.edges[at + 1]) / 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShownToken:
+    """One token, or a run of padding. `kinds` are its CSS classes; `note` is shown beside it, such as its tag."""
+
+    text: str
+    kinds: tuple[str, ...] = ()
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShownRow:
+    """A sample row: its place, the tokens of each of its parts by name, and its other features as text."""
+
+    place: str
+    parts: tuple[tuple[str, tuple[ShownToken, ...]], ...]
+    features: tuple[tuple[str, str], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Group:
+    """Part of a section, about one split or about all of them (no title)."""
+
+    title: str = ""
+    texts: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    charts: tuple[Chart, ...] = ()
+    tables: tuple[Table, ...] = ()
+    rows: tuple[ShownRow, ...] = ()
+    command: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Section:
+    """A section of the page, with the name that links lead to. `legend`: kinds of tokens and what they mean."""
+
+    name: str
+    title: str
+    groups: tuple[Group, ...]
+    says: str = ""
+    legend: tuple[tuple[str, str], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Page:
+    """The whole report. The template repeats all warnings at its top."""
+
+    title: str
+    says: str
+    sections: tuple[Section, ...]
 
 
 def render(page: Page) -> bytes:
@@ -32,22 +134,25 @@ def render(page: Page) -> bytes:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         keep_trailing_newline=True,
-        finalize=_finalize,
+        finalize=_spelt_out,
     )
-    style = _compact((_FOLDER / "page.css").read_text(encoding="utf-8"))
+    style = (_FOLDER / "page.css").read_text(encoding="utf-8")
+    style = re.sub(r"\s+", " ", re.sub(r"/\*.*?\*/", "", style, flags=re.S)).strip()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     text = environment.get_template("page.html.j2").render(
-        page=page, style=Markup(style), style_hash=f"sha256-{digest}", version=tfrecord_io.__version__
+        page=page,
+        style=Markup(style),
+        style_hash=f"sha256-{digest}",
+        version=tfrecord_io.__version__,
+        height=_HEIGHT,
+        axis=_HEIGHT - _BOTTOM,
+        top=_TOP,
     )
     return text.encode("utf-8", "replace")
 
 
-def _finalize(value: Any) -> Any:
+def _spelt_out(value: Any) -> Any:
     """Spell out control characters of texts, in lines that may be several."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     return visible(value, lines=True)
-
-
-def _compact(style: str) -> str:
-    return re.sub(r"\s+", " ", re.sub(r"/\*.*?\*/", "", style, flags=re.S)).strip()

@@ -19,15 +19,19 @@ from pipelines.prepare.dataset.rejected_rows import RejectedContent
 from pipelines.prepare.launch import estimate, ingesting, launcher, opened_request
 from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.options.config import PrepareConfig
-from pipelines.prepare.report import command_line, sampled_records
-from pipelines.prepare.report.elements import Group, Page, Section
-from pipelines.prepare.report.facts import facts_section, overview_section
-from pipelines.prepare.report.lengths import layouts_group, lengths_group
-from pipelines.prepare.report.page import render
-from pipelines.prepare.report.rows_and_shards import labels_section, rows_group, shards_group
-from pipelines.prepare.report.shown_rows import shown_section
+from pipelines.prepare.report import command_line, records
+from pipelines.prepare.report.charts import labels_section, lengths_group, shards_group
+from pipelines.prepare.report.page import Group, Page, Section, render
+from pipelines.prepare.report.rows import shown_section
 from pipelines.prepare.report.subject import SplitSubject, Subject
-from pipelines.prepare.report.tokens import ends_group, tokens_group
+from pipelines.prepare.report.tables import (
+    ends_group,
+    facts_section,
+    layouts_group,
+    overview_section,
+    rows_group,
+    tokens_group,
+)
 from tfrecord_io.errors import ConfigError, FormatError, ManifestError
 from tfrecord_io.manifest import Manifest, Split
 
@@ -51,8 +55,7 @@ _BY_SPLIT: dict[str, tuple[str, str, Callable[[SplitSubject, Subject], Group]]] 
     ),
     "tokens": (
         "Tokens",
-        "How often each token of the vocabulary occurs, the most frequent first, padding left out. Text in a "
-        "language that the tokenizer knows gives a nearly straight line that falls slowly.",
+        "How often special tokens occur, and which tokens are the most frequent; padding is left out.",
         tokens_group,
     ),
     "ends": (
@@ -90,7 +93,7 @@ def of_dataset(root: str) -> bytes:
         splits=tuple(
             SplitSubject(
                 name=name,
-                parts=sampled_records.of_dataset(root, manifest, name, share=share),
+                parts=records.of_dataset(root, manifest, name, share=share),
                 finished=manifest.splits[name],
                 rejected=tuple(_rejected(root, name, manifest.splits[name])),
             )
@@ -155,7 +158,7 @@ def _planned(
     name = planned.plan.split
     return SplitSubject(
         name=name,
-        parts=sampled_records.of_rows(manifest, resolved.encoder, planned.sample.encoded),
+        parts=records.of_rows(manifest, resolved.encoder, planned.sample.encoded),
         estimate=estimate.of_split(planned, resolved, config),
         row_tokens=planned.sample.row_tokens,
         rejected=tuple(RejectedContent(row=row.row, reason=row.reason, content="") for row in planned.unusable.first),

@@ -9,7 +9,7 @@ import numpy as np
 
 from pipelines.prepare.dataset.rejected_rows import RejectedContent
 from pipelines.prepare.launch.estimate import Estimate
-from pipelines.prepare.report.sampled_records import SampledRecords
+from pipelines.prepare.report.records import SampledRecords
 from tfrecord_io.manifest import Manifest, Split
 
 __all__ = ["SplitSubject", "Subject", "count", "share", "size", "some"]
@@ -33,7 +33,12 @@ class SplitSubject:
     @property
     def num_sampled(self) -> int:
         """Sampled records."""
-        return sum(part.num_records for part in self.parts)
+        return sum(len(part.places) for part in self.parts)
+
+    @property
+    def tokens_cut(self) -> int:
+        """Tokens that a finished dataset has cut."""
+        return self.finished.ledger.tokens_cut if self.finished is not None else 0
 
     @property
     def source_of_figures(self) -> str:

@@ -11,8 +11,8 @@ import numpy as np
 from pipelines.prepare.audit.decode import json_value
 from pipelines.prepare.audit.text_pieces import pieces_of
 from pipelines.prepare.audit.token_marks import TokenMarks, input_marks, target_marks
-from pipelines.prepare.report.elements import Group, Section, ShownRow, ShownToken
-from pipelines.prepare.report.sampled_records import SampledRecords
+from pipelines.prepare.report.page import Group, Section, ShownRow, ShownToken
+from pipelines.prepare.report.records import SampledRecords
 from pipelines.prepare.report.subject import SplitSubject, Subject
 from tfrecord_io.schema import OF_TOKENS, Role
 
@@ -64,19 +64,17 @@ def shown_section(subject: Subject) -> Section:
 
 
 def _chosen_rows(split: SplitSubject) -> list[tuple[SampledRecords, int]]:
-    """Return the rows to show of a split: the part of the sample that each is in, and its index there."""
-    parts = [part for part in split.parts if part.num_records]
-    each = max(1, _ROWS // max(len(parts), 1))
-    return [(part, index) for part in parts for index in _chosen(part, count=each)][: 2 * _ROWS]
-
-
-def _chosen(part: SampledRecords, *, count: int) -> list[int]:
-    """Return the indices of a few records from all along the sample, with an answer where there are any."""
-    among = np.arange(part.num_records)
-    last = part.manifest.schema.values(part.columns, "end_position")
-    if last is not None and (last > 0).any():
-        among = np.flatnonzero(last > 0)
-    return sorted({int(among[int(at)]) for at in np.linspace(0, len(among) - 1, min(count, len(among)))})
+    """Return the part and the index of a few rows from all along the sample, with an answer where there are any."""
+    each = max(1, _ROWS // max(len(split.parts), 1))
+    chosen = []
+    for part in split.parts:
+        among = np.arange(len(part.places))
+        last = part.manifest.schema.values(part.columns, "end_position")
+        if last is not None and (last > 0).any():
+            among = np.flatnonzero(last > 0)
+        at = np.linspace(0, len(among) - 1, min(each, len(among))).astype(np.int64)
+        chosen += [(part, index) for index in among[at].tolist()]
+    return chosen[: 2 * _ROWS]
 
 
 def _row(part: SampledRecords, index: int, subject: Subject, *, most: int) -> ShownRow:
@@ -119,23 +117,15 @@ def _shortened(text: str) -> str:
 def _tokens(marks: TokenMarks, subject: Subject, *, most: int) -> tuple[ShownToken, ...]:
     """Return tokens in order; runs of padding, and what is too long to show, as one each."""
     shown: list[ShownToken] = []
-    at, length, left = 0, len(marks.ids), most
-    while at < length:
-        if marks.padding[at]:
-            end = at
-            while end < length and marks.padding[end]:
-                end += 1
-            shown.append(ShownToken(text=f"{end - at:,} × padding", kinds=("padding",)))
-            at = end
-        elif left:
-            shown.append(_token(marks, at, subject))
-            at, left = at + 1, left - 1
-        else:
-            end = at
-            while end < length and not marks.padding[end]:
-                end += 1
-            shown.append(ShownToken(text=f"… {end - at:,} more tokens", kinds=("more",)))
-            at = end
+    for is_padding, group in itertools.groupby(range(len(marks.ids)), key=marks.padding.__getitem__):
+        run = list(group)
+        if is_padding:
+            shown.append(ShownToken(text=f"{len(run):,} × padding", kinds=("padding",)))
+            continue
+        shown += [_token(marks, at, subject) for at in run[:most]]
+        if len(run) > most:
+            shown.append(ShownToken(text=f"… {len(run) - most:,} more tokens", kinds=("more",)))
+        most = max(most - len(run), 0)
     return tuple(shown)
 
 

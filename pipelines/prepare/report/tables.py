@@ -1,0 +1,325 @@
+"""The sections that are tables: splits, padding and cuts, tokens, ends of documents, rows, and the manifest's facts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from pipelines.prepare.launch.layout_comparison import Cost, compare, least
+from pipelines.prepare.report.page import Group, Section, Table
+from pipelines.prepare.report.records import documents_of, token_positions
+from pipelines.prepare.report.subject import SplitSubject, Subject, count, share, size
+from tfrecord_io.format.ledger import LEFT_OUT
+from tfrecord_io.manifest import Manifest
+from tfrecord_io.shown import without_secrets
+
+__all__ = ["ends_group", "facts_section", "layouts_group", "overview_section", "rows_group", "tokens_group"]
+
+_MOST_PADDING = 0.5
+_COMPARED = ("pad", "pack")
+_LISTED_TOKENS, _LISTED_ENDS, _LISTED_FACTS = 20, 6, 100
+# Shares of unknown tokens above this are worth a warning: ordinary text has far fewer with any tokenizer that fits it.
+_MOST_UNKNOWN = 0.01
+
+
+def overview_section(subject: Subject) -> Section:
+    """Return the section with the figures of every split."""
+    head: tuple[str, ...]
+    if subject.is_finished:
+        caption = "Splits (exact, from the manifest)"
+        head = ("split", "rows", "left out", "rejected", "records", "tokens", "tokens cut", "shards", "bytes")
+        rows = []
+        for name, split in subject.manifest.splits.items():
+            ledger = split.ledger
+            figures = (ledger.rows_in, ledger.rows_left_out, sum(ledger.unusable.values()), split.num_examples)
+            more = (split.num_tokens, ledger.tokens_cut, len(split.shards))
+            rows.append((name, *map(count, (*figures, *more)), size(split.num_bytes)))
+    else:
+        caption = "What a build would make, estimated from a sample"
+        head = ("split", "rows", "left out", "rejected", "tokens", "shards", "bytes")
+        rows = []
+        for each in (split.estimate for split in subject.splits if split.estimate is not None):
+            left_out = each.rows_filtered + each.rows_in_other_splits
+            figures = (each.rows, left_out, each.rows_rejected, each.num_tokens)
+            rows.append((each.split, *map(count, (*figures, each.shards)), size(each.num_bytes)))
+    texts: tuple[str, ...] = ()
+    if more_splits := subject.more_splits:
+        texts = (f"The sections below leave out {len(more_splits):,} splits: {', '.join(more_splits)}.",)
+    table = Table(caption=caption, head=head, rows=tuple(rows), numbers=len(head) - 1)
+    return Section(name="overview", title="At a glance", groups=(Group(tables=(table,), texts=texts),))
+
+
+def layouts_group(split: SplitSubject, subject: Subject) -> Group:
+    """Return a split's padding and cut tokens, of this dataset and of other layouts."""
+    tables, warnings = [], []
+    if split.finished is not None:
+        exact, padding = _exact(split, subject.manifest)
+        tables.append(exact)
+        if padding > _MOST_PADDING:
+            warnings.append(
+                f"{share(padding)} of the positions are padding: consider --bucket-lengths auto:4, a smaller "
+                "--max-length, or --layout pack."
+            )
+    costs = split.estimate.layouts if split.estimate is not None else _compared(split, subject.manifest)
+    if costs:
+        tables.append(_cost_table(costs, split))
+    elif split.finished is None:
+        positions = sum(len(part.places) * _positions(part.manifest) for part in split.parts)
+        empty = positions - sum(int(part.num_tokens.sum()) for part in split.parts)
+        text = f"{share(empty, positions)} of the positions are padding, {split.source_of_figures}."
+        return Group(title=split.name, texts=(text,))
+    return Group(title=split.name, tables=tuple(tables), warnings=tuple(warnings))
+
+
+def _positions(manifest: Manifest) -> int:
+    """Return the positions of one record that tokens can be in: of inputs and targets."""
+    features = (manifest.schema.with_role(role) for role in ("token_ids", "target_ids"))
+    return sum(feature.num_values for feature in features if feature is not None)
+
+
+def _exact(split: SplitSubject, manifest: Manifest) -> tuple[Table, float]:
+    """Return the manifest's figures as a table, one line for each row length, and the share of padding of all."""
+    assert split.finished is not None, "only a finished dataset has them"
+    lengths = manifest.bucket_lengths
+    rows, positions, tokens = [], 0, 0
+    for length in lengths or (manifest.row_length,):
+        shards = [shard for shard in split.finished.shards if not lengths or shard.length == length]
+        records, held = sum(shard.num_examples for shard in shards), sum(shard.num_tokens for shard in shards)
+        here = records * _positions(manifest.bucket(length) if lengths else manifest)
+        positions, tokens = positions + here, tokens + held
+        rows.append((f"{length:,}", *map(count, (len(shards), records, held)), share(here - held, here)))
+    cut = split.tokens_cut
+    says = f"{manifest.layout['name']}, this dataset (exact, from its manifest). "
+    says += f"{count(cut)} tokens are cut, {share(cut, tokens + cut)} of all."
+    head = ("row length", "shards", "records", "tokens", "padding")
+    return Table(caption=says, head=head, rows=tuple(rows), numbers=4), (positions - tokens) / max(positions, 1)
+
+
+def _compared(split: SplitSubject, manifest: Manifest) -> tuple[Cost, ...]:
+    """Compare layouts for the documents of a finished dataset, where each is one text whose length is known."""
+    assert split.finished is not None, "a source has an estimate"
+    if manifest.layout["name"] not in _COMPARED or "stride" in manifest.layout:
+        return ()
+    lengths = documents_of(split.parts).lengths
+    return compare(
+        lengths,
+        rows=round(len(lengths) * split.finished.num_examples / max(split.num_sampled, 1)),
+        length=manifest.row_length,
+        longest=manifest.row_length,
+        token_bytes=2.0,
+        types=manifest.schema.with_role("token_type_ids") is not None,
+        shard_bytes=max(round(split.finished.num_bytes / max(len(split.finished.shards), 1)), 1),
+    )
+
+
+def _cost_table(costs: tuple[Cost, ...], split: SplitSubject) -> Table:
+    best = least(costs)
+    rows = tuple(
+        (
+            (f"buckets {', '.join(map(str, cost.lengths))}" if cost.lengths else cost.layout)
+            + (" (wastes least)" if cost is best else ""),
+            f"{cost.length:,}",
+            count(cost.records),
+            *map(share, (cost.padding, cost.tokens_cut, cost.rows_cut, cost.waste)),
+        )
+        for cost in costs
+    )
+    where = "of the source" if split.finished is None else "of the dataset; what it has cut already is not counted"
+    return Table(
+        caption=f"The same rows in other layouts, estimated from sampled rows {where}",
+        head=("layout", "row length", "records", "padding", "tokens cut", "rows cut", "waste"),
+        rows=rows,
+        numbers=6,
+    )
+
+
+def tokens_group(split: SplitSubject, subject: Subject) -> Group:
+    """Return a split's special tokens, and the most frequent ones."""
+    facts = subject.manifest.tokenizer
+    counts = _counts(split, facts.vocab_size)
+    total, seen = int(counts.sum()), int((counts > 0).sum())
+    if not total:
+        return Group(title=split.name, texts=("No sampled record has a token.",))
+    special = {
+        "unknown": facts.unk_id,
+        "beginning (BOS)": facts.bos_id,
+        "end (EOS)": facts.eos_id,
+        "CLS": facts.cls_id,
+        "SEP": facts.sep_id,
+        "mask": facts.mask_id,
+    }
+    rows = [
+        (name, subject.token(token), count(counts[token]), share(counts[token], total))
+        for name, token in special.items()
+        if token is not None
+    ]
+    rows.append(("different tokens", f"of {facts.vocab_size:,}", count(seen), share(seen, facts.vocab_size)))
+    falling = np.argsort(-counts, kind="stable")
+    half = int(np.searchsorted(np.cumsum(counts[falling]), total / 2)) + 1
+    tables = (
+        Table(
+            caption=f"Special tokens, {split.source_of_figures}",
+            head=("kind", "token", "occurrences", "share"),
+            rows=tuple(rows),
+            numbers=2,
+        ),
+        Table(
+            caption=f"The most frequent tokens, {split.source_of_figures}",
+            head=("rank", "token", "id", "occurrences", "share"),
+            rows=tuple(
+                (str(rank), subject.token(token), str(token), count(counts[token]), share(counts[token], total))
+                for rank, token in enumerate(falling[: min(seen, _LISTED_TOKENS)].tolist(), start=1)
+            ),
+            numbers=3,
+            folded=True,
+        ),
+    )
+    warnings: tuple[str, ...] = ()
+    if facts.unk_id is not None and counts[facts.unk_id] > _MOST_UNKNOWN * total:
+        unknown = f"{share(counts[facts.unk_id], total)} of the tokens are unknown ({subject.token(facts.unk_id)})"
+        warnings = (f"{unknown}: this tokenizer does not fit the text.",)
+    text = f"{seen:,} different tokens occur; the {half:,} most frequent make up half of all {total:,}."
+    return Group(title=split.name, texts=(text,), tables=tables, warnings=warnings)
+
+
+def _counts(split: SplitSubject, vocab_size: int) -> np.ndarray:
+    """Return how often each id occurs in sampled inputs and targets, int64 [V]."""
+    counts = np.zeros(vocab_size, np.int64)
+    for part in split.parts:
+        schema = part.manifest.schema
+        ids = schema.values(part.columns, "token_ids")
+        assert ids is not None, "a manifest has them"
+        counts += np.bincount(ids[token_positions(part)], minlength=len(counts))
+        targets, mask = schema.values(part.columns, "target_ids"), schema.values(part.columns, "target_mask")
+        if targets is not None and mask is not None:
+            counts += np.bincount(targets[mask > 0], minlength=len(counts))
+    return counts
+
+
+def ends_group(split: SplitSubject, subject: Subject) -> Group:
+    """Return the first and last tokens of a split's documents."""
+    found = documents_of(split.parts)
+    if not len(found.first):
+        return Group(title=split.name, texts=("Where documents begin cannot be told in these rows.",))
+    first = _ends_table(found.first, "first", subject, split)
+    last = _ends_table(found.last, "last", subject, split)
+    return Group(title=split.name, tables=(first, last), warnings=_missing(found.first, subject))
+
+
+def _ends_table(ids: np.ndarray, which: str, subject: Subject, split: SplitSubject) -> Table:
+    tokens, counts = np.unique(ids, return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    rows = [
+        (subject.token(tokens[i]), str(tokens[i]), count(counts[i]), share(counts[i], len(ids)))
+        for i in order[:_LISTED_ENDS].tolist()
+    ]
+    if len(order) > _LISTED_ENDS:
+        rest = int(counts[order[_LISTED_ENDS:]].sum())
+        rows.append((f"{len(order) - _LISTED_ENDS:,} other tokens", "", count(rest), share(rest, len(ids))))
+    caption = f"The {which} tokens of {len(ids):,} documents, {split.source_of_figures}"
+    return Table(caption=caption, head=(f"{which} token", "id", "documents", "share"), rows=tuple(rows), numbers=3)
+
+
+def _missing(first: np.ndarray, subject: Subject) -> tuple[str, ...]:
+    """Warn of documents without the token with which the tokenizer itself begins every text."""
+    own, facts = subject.tokenizer("a")["input_ids"][:1], subject.manifest.tokenizer
+    if not own or own[0] not in (facts.bos_id, facts.cls_id):
+        return ()
+    missing, layout = int((first != own[0]).sum()), str(subject.manifest.layout["name"])
+    # Parts of long documents begin with any token, so whole ones with the right beginning are enough there.
+    if not missing or (layout == "pack" and missing < len(first)):
+        return ()
+    joined = f" Give --special-tokens {'tokenizer' if facts.bos_id is None else 'bos-eos'} if the model expects it."
+    remedies = {"concat": joined, "pack": joined, "chat": " Here the chat template decides."}
+    return (
+        f"{share(missing, len(first))} of the documents do not begin with {subject.token(own[0])}, with which the "
+        f"tokenizer begins every text.{remedies.get(layout, '')}",
+    )
+
+
+def rows_group(split: SplitSubject, subject: Subject) -> Group:
+    """Return what became of every row of a split, and examples of rejected ones."""
+    if split.finished is not None:
+        ledger = split.finished.ledger
+        caption, total, figures = "Rows in, from the manifest", ledger.rows_in, {"used": ledger.rows_used}
+        for reason, number in sorted(ledger.rejected.items(), key=lambda item: (-item[1], item[0])):
+            figures[f"{'left out' if reason in LEFT_OUT else 'rejected'}: {reason}"] = number
+    else:
+        assert split.estimate is not None, "a source has an estimate"
+        estimate = split.estimate
+        caption, total = "Rows of the source, from its files and a sample", estimate.rows
+        left = {"filtered": estimate.rows_filtered, "in other splits": estimate.rows_in_other_splits}
+        left["rejected (at least)"] = estimate.rows_rejected
+        figures = {name: number for name, number in left.items() if number}
+    rows = [(name, count(number), share(number, total)) for name, number in figures.items()]
+    rows.append(("in all", count(total), share(1)))
+    tables = [Table(caption=caption, head=("rows", "number", "share"), rows=tuple(rows), numbers=2)]
+    if split.rejected:
+        examples = tuple(
+            (row.reason + (f": {row.detail}" if row.detail else ""), count(row.row), row.content)
+            for row in split.rejected
+        )
+        head = ("reason", "row of the split", "content")
+        tables.append(Table(caption="Examples of rejected rows", head=head, rows=examples))
+    return Group(title=split.name, tables=tuple(tables))
+
+
+def facts_section(subject: Subject) -> Section:
+    """Return the section with the manifest's facts, the features, and the command."""
+    manifest = subject.manifest
+    features = tuple((each.name, each.dtype, str(list(each.shape)), each.meaning) for each in manifest.schema.features)
+    head = ("feature", "dtype", "shape", "meaning")
+    text = (
+        "The command that makes this dataset, written from its manifest. Options that change no byte, such as "
+        "--workers, are not recorded."
+        if subject.is_finished
+        else "The command that would make it."
+    )
+    groups = (
+        Group(title="Features", tables=(Table(caption="Features of every record", head=head, rows=features),)),
+        Group(
+            title="Facts",
+            tables=(Table(caption="From the manifest", head=("fact", "value"), rows=tuple(_facts(manifest))),),
+        ),
+        Group(title="Command", texts=(text,), command=subject.command),
+    )
+    return Section(name="facts", title="Facts", groups=groups)
+
+
+def _facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    facts = manifest.tokenizer
+    yield "name", manifest.name
+    if manifest.fingerprint:
+        yield "fingerprint", manifest.fingerprint
+    for name, value in manifest.layout.items():
+        yield f"layout: {name}", _text(value)
+    yield "tokenizer", f"{facts.name} ({facts.kind})"
+    yield "vocabulary", count(facts.vocab_size)
+    yield "padding side", facts.padding_side
+    yield "tokenizer content", facts.content_sha256
+    yield "compression", manifest.compression
+    for name, value in manifest.source.items():
+        if name == "files" and isinstance(value, list):
+            # Of many files, the first ones.
+            names = [str(each.get("name", "") if isinstance(each, Mapping) else each) for each in value[:_LISTED_FACTS]]
+            more = f" and {len(value) - _LISTED_FACTS:,} more" if len(value) > _LISTED_FACTS else ""
+            yield f"source: {len(value):,} files", _text(", ".join(names) + more)
+        else:
+            yield f"source: {name}", _text(value)
+    for name, version in manifest.versions.items():
+        yield f"version: {name}", str(version)
+    for split, engines in manifest.engines.get("splits", {}).items():
+        for engine, counts in engines.items():
+            checked = f"{count(counts['rows'])} rows, {count(counts['rows_checked'])} also by the reference"
+            yield f"{split} tokenized by {engine}", checked
+    if manifest.label_names is not None:
+        yield "label names", _text(", ".join(manifest.label_names[:_LISTED_FACTS]))
+
+
+def _text(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
+    text = without_secrets(text)
+    return text if len(text) <= 1000 else f"{text[:1000]} …"
