@@ -13,7 +13,8 @@ __all__ = ["ALGORITHM", "differences", "fingerprint_of"]
 # into shards, another layout of tokens, another encoding. `tests/project/test_golden_bytes.py` fails until it is.
 # Shards of different algorithms are never mixed in one dataset.
 #   2  ingested rows of several small files share a block, which the shuffle permutes, and types are those of `datasets`
-ALGORITHM = 2
+#   3  the size of shards is predicted by one model of the sample, so that shards are cut at other rows
+ALGORITHM = 3
 
 # The most differences that an error lists.
 _LISTED = 20

@@ -1,7 +1,7 @@
 """The blocks of a split, with their predicted bytes of output.
 
     the sample read all rows     blocks of neighbouring rows, predicted from the length of each
-    it did not                   parts of row groups, predicted from the bytes of the group, as if its rows were equal
+    it did not                   parts of row groups, predicted from the bytes of the group
 
 No row is read for this. Ten million groups take some seconds.
 """
@@ -12,8 +12,7 @@ import dataclasses
 
 import numpy as np
 
-from pipelines.prepare.plan import group_curve, null_counts
-from pipelines.prepare.plan.group_curve import GroupCurve, GroupRows
+from pipelines.prepare.plan import null_counts
 from pipelines.prepare.plan.planning import ROOM, Blocks, cut_rows
 from pipelines.prepare.plan.sampling import Sample
 from pipelines.prepare.plan.spec import ShardSpec
@@ -33,35 +32,36 @@ class Forecast:
 
 def forecast(spec: ShardSpec, split: SplitSource, sample: Sample, *, block_rows: int) -> Forecast:
     """Cut the split into blocks of about `block_rows` rows or fewer."""
-    curve, read = sample.curve, sample.read
+    read = sample.read
     if read.whole:
-        predicted = np.where(read.usable, curve(read.text_bytes, np.arange(len(read.numbers))), 0.0)
-        blocks = cut_rows(read.numbers, predicted, rows=block_rows, row_bytes=curve.row_bytes)
+        predicted = np.where(read.usable, sample.sizes(read.text_bytes, np.arange(len(read.numbers))), 0.0)
+        blocks = cut_rows(read.numbers, predicted, rows=block_rows, row_bytes=sample.row_bytes)
         return Forecast(blocks=blocks, text_bytes=int(read.text_bytes.sum()))
-    rows, along = _estimate_groups(spec, split, sample)
     found = cover(split.groups.ends, split.ranges)
-    usable, row_bytes = found.counts * rows.share[found.groups], rows.row_bytes[found.groups]
-    predicted = usable * along(row_bytes, found.ends - found.counts / 2)
-    text_bytes = float((usable * along.text_bytes(row_bytes)).sum())
-    blocks = _cut(found, predicted, rows=block_rows, row_bytes=curve.row_bytes)
-    return Forecast(blocks=blocks, text_bytes=round(text_bytes))
+    text_bytes, usable = _texts_of_groups(spec, split, sample)
+    numbers = np.searchsorted(split.groups.ends, read.numbers[read.usable], "right")
+    sizes = sample.sizes.of_groups(read.text_bytes[read.usable], numbers)
+    rows = found.counts * usable[found.groups]
+    predicted = rows * sizes(text_bytes[found.groups], found.ends - found.counts / 2)
+    blocks = _cut(found, predicted, rows=block_rows, row_bytes=sample.row_bytes)
+    return Forecast(blocks=blocks, text_bytes=round(float((rows * text_bytes[found.groups]).sum())))
 
 
-def _estimate_groups(spec: ShardSpec, split: SplitSource, sample: Sample) -> tuple[GroupRows, GroupCurve]:
-    """Return the rows of all groups, and a curve for their output, both estimated from the rows that were read."""
-    read, says = sample.read, null_counts.count_says(split)
-    null_rows = null_counts.rows_with(split.groups, spec.columns) if says else np.zeros(len(split.groups), np.int64)
-    rows = GroupRows.of(split.groups, nulls=null_rows)
-    groups = np.searchsorted(split.groups.ends, read.numbers, "right")
-    share = min(1.0, float(read.usable.sum() / rows.share[groups].sum()))
-    curve = group_curve.fit(
-        sample.curve,
-        text_bytes=read.text_bytes[read.usable],
-        groups=groups[read.usable],
-        row_bytes=rows.row_bytes,
-        exact=read.in_whole_groups,
-    )
-    return rows.with_share(share), curve
+def _texts_of_groups(spec: ShardSpec, split: SplitSource, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean bytes of text of each group's usable rows, and the share of its rows that is usable: float64 [N].
+
+    The source counts the bytes of a group: of other columns too, and of a dictionary only its entries. The rows that
+    were read give the bytes of text for each of these bytes, and the share of rows without a null that is usable.
+    """
+    groups, read = split.groups, sample.read
+    rows = np.maximum(groups.num_rows, 1)
+    nulls = null_counts.rows_with(groups, spec.columns) if null_counts.count_says(split) else np.zeros(len(rows))
+    filled = np.maximum(rows - nulls, 0)
+    group_bytes = groups.num_bytes / np.maximum(filled, 1)
+    owner = np.searchsorted(groups.ends, read.numbers, "right")
+    usable = min(1.0, float(read.usable.sum() / max((filled / rows)[owner].sum(), 1.0)))
+    ratio = read.text_bytes[read.usable].sum() / max(group_bytes[owner[read.usable]].sum(), 1.0)
+    return group_bytes * ratio, usable * filled / rows
 
 
 def _cut(found: Cover, predicted: np.ndarray, *, rows: int, row_bytes: float) -> Blocks:

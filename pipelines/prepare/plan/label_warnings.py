@@ -24,7 +24,7 @@ def warn(label: LabelPlan | None, samples: Collection[Sample], *, rows: int) -> 
     """Warn of each thing in a line. `rows` is the number of rows in all splits of the source."""
     if label is None or not samples:
         return
-    values = np.concatenate([encoded.arrays["label"] for sample in samples for encoded in sample.encoded])
+    values = np.concatenate([sample.encoded.arrays["label"] for sample in samples])
     for line in _of_values(label, values) if label.names is None else _of_names(label.names, rows):
         _log.warning("label column %r: %s", label.column, line)
 

@@ -22,8 +22,6 @@ __all__ = ["ROWS", "Choice", "choices", "in_ranges"]
 
 ROWS = 4096
 _RUN_ROWS = 16
-# A compressed row is smaller behind similar rows, so unshuffled rows are measured in longer runs of neighbours.
-_MOST_RUN_ROWS = 64
 # The most that filters may enlarge a sample, and the factor for each time that they leave no row of it.
 _MOST_TIMES = 16
 # Bytes as fetched: with workers elsewhere, the launcher receives less than 2 % of a source of 400 MB.
@@ -34,28 +32,19 @@ _SHARE = 0.005
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Choice:
-    """Rows to read and rows to tokenize, as ascending [start, stop) ranges of row indices within the split.
+    """Rows to read, and rows among them to tokenize, as ascending [start, stop) ranges of row indices within the split.
 
-    `read_ranges` int64 [S, 2]: rows to read.
-    `tokenized_ranges` int64 [R, 2]: rows among them to tokenize, each range short and in one cluster (`clusters` int64
-        [R]).
-    `whole`: every row of the split is read. `in_whole_groups`: every row of each touched group is read.
+    `read_ranges` int64 [S, 2]; `tokenized_ranges` int64 [R, 2], all short. `whole`: every row of the split is read.
     """
 
     read_ranges: np.ndarray
     tokenized_ranges: np.ndarray
-    clusters: np.ndarray
     whole: bool = False
-    in_whole_groups: bool = True
 
     @property
     def num_sampled(self) -> int:
         """Number of rows in `tokenized_ranges`."""
         return int((self.tokenized_ranges[:, 1] - self.tokenized_ranges[:, 0]).sum())
-
-    def tokenized_range_at(self, row_index: int) -> int:
-        """Return the index of the first tokenized range that ends after a row index."""
-        return int(np.searchsorted(self.tokenized_ranges[:, 1], row_index, "right"))
 
 
 def choices(spec: ShardSpec, split: SplitSource) -> Iterator[Choice]:
@@ -86,30 +75,23 @@ def in_ranges(span: Sequence[int], ranges: Sequence[tuple[int, int]]) -> list[tu
 def _choose(spec: ShardSpec, split: SplitSource, covered: Cover, *, times: int, larger: int) -> Choice:
     """Choose `times` as many rows as without filters, from `larger` times as many groups."""
     rng = np.random.default_rng([spec.seed, split_seed(split.name), 1])
-    rows, most = _RUN_ROWS, ROWS
-    if spec.compression == "gzip" and not spec.shuffle:
-        most = 2 * ROWS
-        rows = min(max(split.num_rows * _MOST_RUN_ROWS // most, rows), _MOST_RUN_ROWS)
-    most *= times
+    rows, most = _RUN_ROWS, ROWS * times
     every = np.array([[0, split.num_rows]])
     stored = split.groups.stored_bytes[covered.groups]
     limit = larger * max(_MOST_BYTES, _SHARE * float(stored.sum()))
     if len(covered) <= larger * _MOST_GROUPS and stored.sum() <= larger * _MOST_BYTES:
         tokenized_ranges = _ranges_of(every, most, rows=rows, all_of_it=times > 1 and most >= split.num_rows, rng=rng)
-        return Choice(read_ranges=every, tokenized_ranges=tokenized_ranges, clusters=tokenized_ranges[:, 0], whole=True)
+        return Choice(read_ranges=every, tokenized_ranges=tokenized_ranges, whole=True)
     chosen = _groups(covered, stored, limit=limit, most=larger * _MOST_GROUPS, seed=(spec.seed, split_seed(split.name)))
     stops = covered.ends[chosen]
     read_ranges = np.stack([stops - covered.counts[chosen], stops], axis=1)
     tokenized_ranges = _ranges_of(
         read_ranges, max(1, round(most / len(read_ranges) / rows)) * rows, rows=rows, all_of_it=False, rng=rng
     )
-    clusters = read_ranges[np.searchsorted(read_ranges[:, 1], tokenized_ranges[:, 0], "right"), 0]
     # The user's functions run on every row that is read: read no more than is tokenized.
     if split.reader.changes is not None:
-        return Choice(
-            read_ranges=tokenized_ranges, tokenized_ranges=tokenized_ranges, clusters=clusters, in_whole_groups=False
-        )
-    return Choice(read_ranges=read_ranges, tokenized_ranges=tokenized_ranges, clusters=clusters)
+        return Choice(read_ranges=tokenized_ranges, tokenized_ranges=tokenized_ranges)
+    return Choice(read_ranges=read_ranges, tokenized_ranges=tokenized_ranges)
 
 
 def _groups(covered: Cover, stored: np.ndarray, *, limit: float, most: int, seed: tuple[int, int]) -> np.ndarray:

@@ -8,20 +8,17 @@ Every row that is read is weighed: the bytes of its text are counted. A split of
 nothing has to be estimated from groups. With user functions, which would run on every row that is read, only the runs
 are read; and where filters leave few rows there are more runs, so that about as many rows are measured.
 
-Every fourth run is tokenized first, and the others only if those hold too little text. Tokenizing every long row would
-take too long, but without long rows all rows would seem short. So each usable row of a run counts: a row that is not
-tokenized is weighed.
-
-    a run       |== ==== =====|=========== ==      tokenized up to a limit of bytes, the rest is weighed
+Tokenizing every long row would take too long, but without long rows all rows would seem short. So each usable row of a
+run counts: a run is tokenized up to a limit of bytes, and the rest of it is only weighed. Every fourth run comes first;
+the others are tokenized only if those hold little text.
 """
 
 from __future__ import annotations
 
 import collections
-import concurrent.futures
 import dataclasses
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +33,7 @@ from pipelines.prepare.sources.columns.extraction import extract, text_bytes_of,
 from pipelines.prepare.sources.columns.rejected import RejectedRow
 from pipelines.prepare.sources.rows.reading import SplitSource
 
-__all__ = ["ReadRows", "SampledRows", "TokenizedRows", "read", "reasons"]
+__all__ = ["ReadRows", "SampledRows", "read", "reasons"]
 
 _ROW_BYTES = 1 << 10
 # The first row of a run may exceed the run's limit of bytes. On average such rows get at most this many bytes a run: of
@@ -51,36 +48,18 @@ _MOST_POSITIONS = 64 << 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TokenizedRows:
-    """N tokenized rows in reading order; every field is int64 [N].
-
-    `clusters`: the row's run, or its group where the runs come from few groups. `row_indices`: its index among the
-    split's rows. `tokens`: all its tokens, cut ones included. `records`: how many it makes, with a layout that does not
-    join rows.
-    """
-
-    clusters: np.ndarray
-    row_indices: np.ndarray
-    text_bytes: np.ndarray
-    tokens: np.ndarray
-    records: np.ndarray
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadRows:
     """K rows that were read, tokenized or not, in reading order.
 
     `numbers` and `text_bytes` int64 [K]: their row numbers in the split and the bytes of their text. `reasons` object
     [K]: why a row cannot be used, '' if it can (see `columns.extraction`). `whole`: these are all rows of the split.
-    `in_whole_groups`: they are all selected rows of their groups. `refused`: rows that only tokenizing showed to be
-    unusable, such as too long ones.
+    `refused`: rows that only tokenizing showed to be unusable, such as too long ones.
     """
 
     numbers: np.ndarray
     text_bytes: np.ndarray
     reasons: np.ndarray
     whole: bool
-    in_whole_groups: bool
     refused: tuple[RejectedRow, ...] = ()
 
     @property
@@ -91,14 +70,19 @@ class ReadRows:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampledRows:
-    """A split's sample: N tokenized rows and M rows of the runs that were only weighed.
+    """A split's sample: N tokenized rows in reading order, and M rows of the same runs that were only weighed.
 
-    `encoded` are the tokenized rows' tokens, in batches. `weighed_indices` and `weighed_bytes` int64 [M]: row indices
-    and bytes of text. `read` are all rows that were read; `seconds` is how long tokenizing took.
+    `row_indices` int64 [N]: their indices among the split's rows. `text_bytes`, `tokens` int64 [N]: all their tokens,
+    cut ones included. `records` int64 [N]: how many each makes, with a layout that does not join rows. `encoded`: their
+    tokens. `weighed_indices` and `weighed_bytes` int64 [M]: row indices and bytes of text. `read` are all rows that
+    were read; `seconds` is how long tokenizing took.
     """
 
-    tokenized: TokenizedRows
-    encoded: Sequence[Encoded]
+    row_indices: np.ndarray
+    text_bytes: np.ndarray
+    tokens: np.ndarray
+    records: np.ndarray
+    encoded: Encoded
     weighed_indices: np.ndarray
     weighed_bytes: np.ndarray
     read: ReadRows
@@ -108,10 +92,10 @@ class SampledRows:
 def read(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> SampledRows | None:
     """Read and tokenize the split's sample; None if no row of it can be used.
 
-    Raises: TokensDiffer if the engine gives other tokens for a row than the reference tokenizer.
+    Raises: TokenizerError if the engine gives other tokens for a row than the reference tokenizer.
     """
     for choice in sample_choice.choices(spec, split):
-        if (sample := _read_chosen(spec, encoder, split, choice)) is not None:
+        if (sample := _sampled(spec, encoder, split, _collect(spec, split, choice))) is not None:
             return sample
     return None
 
@@ -129,191 +113,109 @@ def reasons(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> dict[
     return dict(sorted(counted.items()))
 
 
-def _read_chosen(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource, choice: Choice) -> SampledRows | None:
-    positions = choice.num_sampled * spec.length
-    stride = _FIRST * max(1, positions // (_FIRST * _MOST_POSITIONS))
-    reading = _Reading(spec, encoder, split, choice, stride=stride)
-    # An engine has to get the first runs, from all along the split, right before it makes a shard. Comparing all runs
-    # with the reference would take longer than the rest of a small job.
-    with concurrent.futures.ThreadPoolExecutor(1) as beside:
-        checks = CrossCheck(encoder, split=split.name, pool=beside)
-        reading.read(checks)
-        reading.end(tokenize=reading.text_bytes <= _ENOUGH_BYTES and positions <= _ENOUGH_POSITIONS)
-        reading.require_one()
-        checks.finish()
-    return reading.sample()
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Run:
-    """Part of run `index`: n rows from `row_index` on, of `text_bytes` int64 [n]; `first` is the first row's number."""
-
-    index: int
-    row_index: int
-    first: int
-    rows: pa.RecordBatch
-    text_bytes: np.ndarray
-
-    def part(self, start: int, stop: int) -> _Run:
-        """Return the rows from `start` up to `stop`."""
-        return dataclasses.replace(
-            self,
-            row_index=self.row_index + start,
-            first=self.first + start,
-            rows=self.rows.slice(start, stop - start),
-            text_bytes=self.text_bytes[start:stop],
-        )
-
-    def copied(self) -> _Run:
-        """Return a copy, which does not keep the batch that the rows are a part of in memory."""
-        return dataclasses.replace(self, rows=self.rows.take(pa.array(np.arange(len(self.text_bytes)))))
-
-
-class _Reading:
-    """Reads the chosen rows of a split. Every `stride`-th run is tokenized at once.
-
-    `text_bytes` counts the text of the rows that were tokenized.
+class _Collected:
+    """What was read. Of each usable row in a run (R in all): its `runs`, `row_indices`, `numbers` and `text_bytes`,
+    int64 [R], and whether it may be tokenized, `fits` bool [R]; the `rows` that fit, in the same order.
     """
 
-    def __init__(
-        self, spec: ShardSpec, encoder: BatchEncoder, split: SplitSource, choice: Choice, *, stride: int
-    ) -> None:
-        self.text_bytes = 0
-        self._spec, self._encoder, self._split = spec, encoder, split
-        self._choice, self._stride = choice, stride
-        self._seconds = 0.0
-        self._waiting: list[_Run] = []
-        self._parts: list[tuple[TokenizedRows, Encoded]] = []
-        self._weighed: list[tuple[np.ndarray, np.ndarray]] = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
-        self._read: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        self._refused: list[RejectedRow] = []
+    runs: np.ndarray
+    row_indices: np.ndarray
+    numbers: np.ndarray
+    text_bytes: np.ndarray
+    fits: np.ndarray
+    rows: pa.Table
+    read: ReadRows
 
-    def read(self, checks: CrossCheck) -> None:
-        """Read and weigh all rows; tokenize the first runs up to their limit and pass them to `checks`."""
-        for row_index, first, batch in self._batches():
-            text_bytes = text_bytes_of(batch, self._spec.columns.content)
-            numbers = np.arange(first, first + batch.num_rows)
-            self._read.append((numbers, text_bytes, validate(batch, self._spec.columns)))
-            every = _Run(index=-1, row_index=row_index, first=first, rows=batch, text_bytes=text_bytes)
-            for run in self._runs(every):
-                self._take(run, checks)
+    def fewer(self, which: np.ndarray) -> _Collected:
+        """Return the same with only those rows of runs tokenized for which `which` is true, bool [R]."""
+        return dataclasses.replace(self, fits=self.fits & which, rows=self.rows.filter(pa.array(which[self.fits])))
 
-    def end(self, *, tokenize: bool) -> None:
-        """Tokenize the runs that were put off, or weigh them."""
-        for run in self._waiting:
-            if tokenize:
-                self._tokenize(run)
-            else:
-                self._weigh(run)
 
-    def require_one(self) -> None:
-        """Tokenize the shortest weighed row if no row is tokenized yet: an estimate needs at least one."""
-        row_indices, text_bytes = (np.concatenate(each) for each in zip(*self._weighed, strict=True))
-        if self._parts or not len(row_indices):
-            return
-        shortest = int(text_bytes.argmin())
-        row_index = int(row_indices[shortest])
-        self._weighed = [(np.delete(row_indices, shortest), np.delete(text_bytes, shortest))]
-        row_ranges = sample_choice.in_ranges((row_index, row_index + 1), self._split.ranges)
-        for row, batch in self._split.read(row_ranges, self._spec.columns.names):
-            index = self._choice.tokenized_range_at(row_index)
-            self._tokenize(
-                _Run(index=index, row_index=row_index, first=row, rows=batch, text_bytes=text_bytes[[shortest]])
-            )
+def _collect(spec: ShardSpec, split: SplitSource, choice: Choice) -> _Collected:
+    read, chosen, fitting, tables = [], [], [], []
+    runs = 0
+    starts, stops = choice.tokenized_ranges.T
+    for row_index, first, batch in _batches(split, choice, spec.columns.names):
+        numbers, text_bytes = first + np.arange(batch.num_rows), text_bytes_of(batch, spec.columns.content)
+        why, row_indices = validate(batch, spec.columns), row_index + np.arange(batch.num_rows)
+        read.append((numbers, text_bytes, why))
+        run = np.minimum(np.searchsorted(stops, row_indices, "right"), len(stops) - 1)
+        inside = np.flatnonzero((starts[run] <= row_indices) & (row_indices < stops[run]) & (why == ""))
+        _, run = np.unique(run[inside], return_inverse=True)
+        fits = _fits(run, text_bytes[inside], first_run=runs, limit=int(stops[0] - starts[0]) * _ROW_BYTES)
+        chosen.append((runs + run, row_indices[inside], numbers[inside], text_bytes[inside]))
+        fitting.append(fits)
+        # Copies, which do not keep the batch in memory.
+        tables.append(pa.Table.from_batches([batch.take(pa.array(inside[fits]))]))
+        runs += int(run.max(initial=-1)) + 1
+    numbers, sizes, why = (np.concatenate(each) for each in zip(*read, strict=True))
+    every = (np.concatenate(each) for each in zip(*chosen, strict=True))
+    return _Collected(
+        **dict(zip(("runs", "row_indices", "numbers", "text_bytes"), every, strict=True)),
+        fits=np.concatenate(fitting),
+        rows=pa.concat_tables(tables),
+        read=ReadRows(numbers=numbers, text_bytes=sizes, reasons=why, whole=choice.whole),
+    )
 
-    def sample(self) -> SampledRows | None:
-        """Return the sample; None if no record can be made of it."""
-        if not any(rows.records.any() for rows, _ in self._parts):
-            return None
-        parts = sorted(self._parts, key=lambda part: int(part[0].row_indices[0]))
-        names = [field.name for field in dataclasses.fields(TokenizedRows)]
-        row_indices, text_bytes = (np.concatenate(each) for each in zip(*self._weighed, strict=True))
-        numbers, sizes, why = (np.concatenate(each) for each in zip(*self._read, strict=True))
-        return SampledRows(
-            tokenized=TokenizedRows(
-                **{name: np.concatenate([getattr(rows, name) for rows, _ in parts]) for name in names}
-            ),
-            encoded=[encoded for _, encoded in parts],
-            weighed_indices=row_indices,
-            weighed_bytes=text_bytes,
-            read=ReadRows(
-                numbers=numbers,
-                text_bytes=sizes,
-                reasons=why,
-                whole=self._choice.whole,
-                in_whole_groups=self._choice.in_whole_groups,
-                refused=tuple(sorted(self._refused, key=lambda row: row.row)),
-            ),
-            seconds=self._seconds,
-        )
 
-    def _batches(self) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-        """Yield (row index, row number in the split, rows) of successive rows."""
-        spans = self._choice.read_ranges
-        row_ranges = [part for span in spans.tolist() for part in sample_choice.in_ranges(span, self._split.ranges)]
-        ends = np.cumsum(spans[:, 1] - spans[:, 0])
-        done = 0
-        for first, batch in self._split.read(row_ranges, self._spec.columns.names):
-            start = 0
-            while start < batch.num_rows:
-                span = int(np.searchsorted(ends, done, "right"))
-                count = min(batch.num_rows - start, int(ends[span]) - done)
-                yield int(spans[span, 1]) - int(ends[span]) + done, first + start, batch.slice(start, count)
-                start, done = start + count, done + count
+def _fits(run: np.ndarray, text_bytes: np.ndarray, *, first_run: int, limit: int) -> np.ndarray:
+    """Return which rows of some runs (ascending) may be tokenized: up to the limit, and some first rows beyond it."""
+    begins = np.diff(run, prepend=-1) != 0
+    ends = np.cumsum(text_bytes)
+    within = ends - (ends - text_bytes)[begins][run] <= limit
+    return within | (begins & ((first_run + run) % np.maximum(-(-text_bytes // _LONG_ROW_BYTES), 1) == 0))
 
-    def _runs(self, every: _Run) -> Iterator[_Run]:
-        """Yield the parts of runs among some rows."""
-        tokenized_ranges, stop = self._choice.tokenized_ranges, every.row_index + len(every.text_bytes)
-        for index in range(self._choice.tokenized_range_at(every.row_index), len(tokenized_ranges)):
-            low, high = (
-                max(int(tokenized_ranges[index, 0]), every.row_index),
-                min(int(tokenized_ranges[index, 1]), stop),
-            )
-            if low >= high:
-                return
-            yield dataclasses.replace(every.part(low - every.row_index, high - every.row_index), index=index)
 
-    def _take(self, run: _Run, checks: CrossCheck) -> None:
-        within = self._within(run)
-        if within and run.index % self._stride == 0:
-            self._tokenize(run.part(0, within), checks=checks)
-        elif within:
-            self._waiting.append(run.part(0, within).copied())
-        if within < len(run.text_bytes):
-            self._weigh(run.part(within, len(run.text_bytes)))
+def _sampled(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource, found: _Collected) -> SampledRows | None:
+    """Tokenize the collected rows; None if no record can be made of them."""
+    positions = len(found.runs) * spec.length
+    first = found.runs % (_FIRST * max(1, positions // (_FIRST * _MOST_POSITIONS))) == 0
+    if found.text_bytes[found.fits & first].sum() > _ENOUGH_BYTES or positions > _ENOUGH_POSITIONS:
+        found = found.fewer(first)
+    if not found.fits.any():
+        return None
+    numbers, fits = found.numbers[found.fits], found.fits
+    (batch,) = found.rows.combine_chunks().to_batches()
+    rows = dataclasses.replace(extract(batch, spec.columns)[0], numbers=numbers)
+    began = time.perf_counter()
+    encoded = unencodable.encode(encoder, rows, split=split.name, numbers=numbers)
+    seconds = time.perf_counter() - began
+    # An engine has to get the first runs, from all along the split, right before it makes a shard. Comparing all runs
+    # with the reference would take longer than the rest of a small job.
+    checks = CrossCheck(encoder, split=split.name)
+    checks.add(rows, encoded, numbers=numbers, which=np.flatnonzero(first[fits]))
+    checks.finish()
+    records = encoded.num_sequences * (encoded.reasons == "")
+    if not records.any():
+        return None
+    refused = np.flatnonzero(encoded.reasons != "").tolist()
+    return SampledRows(
+        row_indices=found.row_indices[fits],
+        text_bytes=found.text_bytes[fits],
+        tokens=encoded.full_lengths,
+        records=records,
+        encoded=encoded,
+        weighed_indices=found.row_indices[~fits],
+        weighed_bytes=found.text_bytes[~fits],
+        read=dataclasses.replace(
+            found.read,
+            refused=tuple(RejectedRow(row=int(numbers[at]), reason=str(encoded.reasons[at])) for at in refused),
+        ),
+        seconds=seconds,
+    )
 
-    def _within(self, run: _Run) -> int:
-        """Return how many rows of a run are tokenized."""
-        start, stop = self._choice.tokenized_ranges[0].tolist()
-        fit = int((np.cumsum(run.text_bytes) <= (stop - start) * _ROW_BYTES).sum())
-        if fit or run.row_index != self._choice.tokenized_ranges[run.index, 0]:
-            return fit
-        return int(run.index % -(-int(run.text_bytes[0]) // _LONG_ROW_BYTES) == 0)
 
-    def _tokenize(self, run: _Run, *, checks: CrossCheck | None = None) -> None:
-        rows, why = extract(run.rows, self._spec.columns, first=run.first)
-        usable = np.flatnonzero(why == "")
-        if not len(usable):
-            return
-        began = time.perf_counter()
-        encoded = unencodable.encode(self._encoder, rows, split=self._split.name, numbers=run.first + usable)
-        self._seconds += time.perf_counter() - began
-        if checks is not None:
-            checks.add(rows, encoded, numbers=run.first + usable, which=np.arange(len(usable)))
-        self._refused += [
-            RejectedRow(row=run.first + int(usable[index]), reason=str(encoded.reasons[index]))
-            for index in np.flatnonzero(encoded.reasons != "").tolist()
-        ]
-        tokenized = TokenizedRows(
-            clusters=np.full(len(usable), self._choice.clusters[run.index]),
-            row_indices=run.row_index + usable,
-            text_bytes=run.text_bytes[usable],
-            tokens=encoded.full_lengths,
-            records=encoded.num_sequences * (encoded.reasons == ""),
-        )
-        self._parts.append((tokenized, encoded))
-        self.text_bytes += int(tokenized.text_bytes.sum())
-
-    def _weigh(self, run: _Run) -> None:
-        usable = np.flatnonzero(validate(run.rows, self._spec.columns) == "")
-        self._weighed.append((run.row_index + usable, run.text_bytes[usable]))
+def _batches(split: SplitSource, choice: Choice, columns: tuple[str, ...]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+    """Yield (row index, row number in the split, rows) of successive rows."""
+    spans = choice.read_ranges
+    row_ranges = [part for span in spans.tolist() for part in sample_choice.in_ranges(span, split.ranges)]
+    ends = np.cumsum(spans[:, 1] - spans[:, 0])
+    done = 0
+    for first, batch in split.read(row_ranges, columns):
+        start = 0
+        while start < batch.num_rows:
+            span = int(np.searchsorted(ends, done, "right"))
+            count = min(batch.num_rows - start, int(ends[span]) - done)
+            yield int(spans[span, 1]) - int(ends[span]) + done, first + start, batch.slice(start, count)
+            start, done = start + count, done + count

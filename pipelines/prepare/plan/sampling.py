@@ -1,7 +1,7 @@
 """Measuring a few thousand rows before the job: bytes of output per row, tokens per row, seconds of tokenizing.
 
-`sample_rows` chooses them. For rows that were only weighed, a curve through the tokenized rows predicts tokens and
-records from the bytes of their text.
+`sample_rows` chooses and tokenizes them. For rows that were only weighed, tokens and records are predicted from the
+bytes of their text.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import dataclasses
 import itertools
 import time
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from pipelines.prepare.layouts import BatchEncoder, Encoded, LengthGroup, layout_of, length_groups
 from pipelines.prepare.layouts.token_counts import count_tokens
-from pipelines.prepare.plan import sample_rows, size_curve
-from pipelines.prepare.plan.sample_rows import ReadRows, SampledRows, TokenizedRows
-from pipelines.prepare.plan.size_curve import Curve
+from pipelines.prepare.plan import sample_rows, size_model
+from pipelines.prepare.plan.sample_rows import ReadRows, SampledRows
+from pipelines.prepare.plan.size_model import SizeModel
 from pipelines.prepare.plan.spec import ShardSpec
 from pipelines.prepare.sources.rows.reading import SplitSource
 from tfrecord_io import records
@@ -27,16 +27,16 @@ from tfrecord_io.schema import Role, Schema
 
 __all__ = ["Sample", "measure", "row_lengths"]
 
-_RECORDS_PER_FLUSH = 8
-_LAST_ROWS = 64
 _TOKENS: tuple[Role, ...] = ("token_ids", "target_ids")
+# Successive records that are compressed together: about the window of zlib.
+_PACKED_RECORDS = 64
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sample:
     """What a split's sample showed.
 
-    `curve` predicts a row's bytes of output; `row_bytes` and `record_bytes` are the means of a row and of a record.
+    `sizes` predicts a row's bytes of output; `row_bytes` and `record_bytes` are the means of a row and of a record.
     `row_tokens` int64 [N]: each row's tokens, special and cut ones included. `num_tokens` of them are in records, which
     take `output_bytes`. `padding`: the share of positions without a token, None with a layout that joins rows.
     `text_bytes` of text were tokenized in `seconds`. `token_bytes`: mean bytes of an id as a varint.
@@ -45,7 +45,7 @@ class Sample:
     `encoded`: the tokens of the rows that were tokenized.
     """
 
-    curve: Curve
+    sizes: SizeModel
     row_bytes: float
     record_bytes: float
     row_tokens: np.ndarray
@@ -56,8 +56,8 @@ class Sample:
     token_bytes: float
     seconds: float
     read: ReadRows
+    encoded: Encoded
     length_shares: tuple[float, ...] = (1.0,)
-    encoded: Sequence[Encoded] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,116 +95,97 @@ def _lengths_of_split(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource
     sampled = sample_rows.read(spec, encoder, split)
     if sampled is None:
         return np.zeros(0, np.int64), np.zeros(0)
-    usable = _with_predicted(sampled, (sampled.tokenized.records > 0).astype(np.float64), rising=False)
+    usable = _with_predicted(sampled, sampled.records > 0, rising=False)
     return _row_tokens(sampled), usable * (split.num_rows / len(usable))
 
 
 def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sample | None:
     """Tokenize, lay out and encode a sample of the split; None if no row of it can be used."""
-    sampled = sample_rows.read(spec, encoder, split)
-    return _summarize(spec, encoder, sampled) if sampled else None
-
-
-def _summarize(spec: ShardSpec, encoder: BatchEncoder, sampled: SampledRows) -> Sample:
-    """Lay out and encode the sampled rows, and fit the curve."""
+    rows = sample_rows.read(spec, encoder, split)
+    if rows is None:
+        return None
     began = time.perf_counter()
-    rows = sampled.tokenized
-    sampled_records = _lay_out(spec, encoder, sampled.encoded, tokens=int(rows.tokens.sum()))
-    stored_bytes = _stored_bytes(spec, sampled_records)
     layout = layout_of(spec.layout)
-    along, inside, total = (_bytes_of_joined_rows if layout.joins_rows else _bytes_of_rows)(
-        spec, rows, sampled_records, stored_bytes
-    )
-    curve = size_curve.fit(rows.text_bytes, along, total=total, rising=not layout.one_record)
-    curve = size_curve.localize(
-        curve, clusters=rows.clusters, row_indices=rows.row_indices, text_bytes=rows.text_bytes, output_bytes=inside
-    )
-    num_tokens, padding = _tokens_held(spec, sampled, sampled_records)
-    weighed = curve(sampled.weighed_bytes, sampled.weighed_indices)
+    laid_out = _lay_out(spec, encoder, rows)
+    stored = _stored_sizes(spec, laid_out)
+    row_bytes = _bytes_of_joined_rows(spec, rows, laid_out, stored) if layout.joins_rows else _per_row(rows, stored)
+    sizes = size_model.fit(rows.text_bytes, row_bytes, rows.row_indices, rising=not layout.one_record)
+    num_tokens, padding = _tokens_held(spec, rows, laid_out)
     return Sample(
-        curve=curve,
-        row_bytes=total / len(rows.row_indices),
-        record_bytes=stored_bytes / len(sampled_records.sizes),
-        row_tokens=_row_tokens(sampled),
+        sizes=sizes,
+        row_bytes=float(row_bytes.mean()),
+        record_bytes=float(stored.mean()),
+        row_tokens=_row_tokens(rows),
         num_tokens=num_tokens,
-        output_bytes=float(curve(rows.text_bytes, rows.row_indices).sum() + weighed.sum()),
+        output_bytes=float(row_bytes.sum() + sizes(rows.weighed_bytes, rows.weighed_indices).sum()),
         padding=padding,
         text_bytes=int(rows.text_bytes.sum()),
-        token_bytes=_varint_bytes(sampled.encoded),
-        seconds=sampled.seconds + time.perf_counter() - began,
-        read=sampled.read,
-        length_shares=sampled_records.length_shares,
-        encoded=sampled.encoded,
+        token_bytes=_varint_bytes(rows.encoded),
+        seconds=rows.seconds + time.perf_counter() - began,
+        read=rows.read,
+        length_shares=laid_out.length_shares,
+        encoded=rows.encoded,
     )
 
 
-def _with_predicted(sampled: SampledRows, values: np.ndarray, *, rising: bool) -> np.ndarray:
+def _with_predicted(rows: SampledRows, values: np.ndarray, *, rising: bool) -> np.ndarray:
     """Return `values` of the N tokenized rows followed by predicted ones of the M weighed rows: float64 [N + M].
 
     `rising`: for rows longer than all tokenized ones, values grow in proportion to the text.
     """
-    rows = sampled.tokenized
-    if not len(sampled.weighed_indices):
-        return values
-    # Predictions beyond the longest rows rest on those alone, so they are averaged over many rows.
-    total = float(values.sum())
-    curve = size_curve.fit(rows.text_bytes, values, total=total, rising=rising, last_rows=_LAST_ROWS)
-    curve = size_curve.localize(
-        curve, clusters=rows.clusters, row_indices=rows.row_indices, text_bytes=rows.text_bytes, output_bytes=values
-    )
-    return np.concatenate([values, curve(sampled.weighed_bytes, sampled.weighed_indices)])
+    model = size_model.fit(rows.text_bytes, values.astype(np.float64), rows.row_indices, rising=rising)
+    return np.concatenate([values, model(rows.weighed_bytes, rows.weighed_indices)])
 
 
-def _row_tokens(sampled: SampledRows) -> np.ndarray:
-    every = _with_predicted(sampled, sampled.tokenized.tokens.astype(np.float64), rising=True)
-    return np.rint(every).astype(np.int64)
+def _row_tokens(rows: SampledRows) -> np.ndarray:
+    return np.rint(_with_predicted(rows, rows.tokens, rising=True)).astype(np.int64)
 
 
-def _tokens_held(spec: ShardSpec, sampled: SampledRows, sampled_records: _Records) -> tuple[float, float | None]:
+def _tokens_held(spec: ShardSpec, rows: SampledRows, laid_out: _Records) -> tuple[float, float | None]:
     """Return the tokens that the records of all sampled rows hold, and the share of positions that is padding.
 
     The share is None with a layout that joins rows.
     """
-    layout, rows = layout_of(spec.layout), sampled.tokenized
+    layout = layout_of(spec.layout)
     if layout.joins_rows:
         # A row may be in the sample's records several times, and the last record may have been dropped.
-        held = min(1.0, sampled_records.tokens.sum() / max(rows.tokens.sum(), 1))
-        return float(_with_predicted(sampled, rows.tokens * held, rising=True).sum()), None
-    first, rising = np.cumsum(rows.records) - rows.records, not layout.one_record
+        held = min(1.0, laid_out.tokens.sum() / max(rows.tokens.sum(), 1))
+        return float(_with_predicted(rows, rows.tokens * held, rising=True).sum()), None
     tokens, positions = (
-        _with_predicted(sampled, _sums(values, first, rows.records).astype(np.float64), rising=rising).sum()
-        for values in (sampled_records.tokens, sampled_records.positions)
+        float(_with_predicted(rows, _per_row(rows, values), rising=not layout.one_record).sum())
+        for values in (laid_out.tokens, laid_out.positions)
     )
-    return float(tokens), 1 - float(tokens) / max(float(positions), 1.0)
+    return tokens, 1 - tokens / max(positions, 1.0)
 
 
-def _sums(values: np.ndarray, first: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """Return the sum of `values` over each row's records: `count` of them from index `first` on."""
+def _per_row(rows: SampledRows, values: np.ndarray) -> np.ndarray:
+    """Return the sum of `values` [R] over the records of each row."""
     total = np.concatenate([[0], np.cumsum(values)])
-    return np.asarray(total[first + count] - total[first])
+    return np.diff(total[np.concatenate([[0], np.cumsum(rows.records)])])
 
 
-def _varint_bytes(parts: Sequence[Encoded]) -> float:
+def _varint_bytes(encoded: Encoded) -> float:
     """Mean encoded bytes per token id."""
-    ids = np.concatenate([part.ragged["input_ids"].ids for part in parts])
+    ids = encoded.ragged["input_ids"].ids
     return float(1 + (ids >= 1 << 7).mean() + (ids >= 1 << 14).mean()) if len(ids) else 1.0
 
 
-def _lay_out(spec: ShardSpec, encoder: BatchEncoder, parts: Sequence[Encoded], *, tokens: int) -> _Records:
-    """Make the records of all parts. If rows are joined and the sample is too short for one record, repeat it."""
-    times = max(1, -(-spec.length // max(tokens, 1))) if layout_of(spec.layout).joins_rows else 1
+def _lay_out(spec: ShardSpec, encoder: BatchEncoder, rows: SampledRows) -> _Records:
+    """Make the records of all rows. If rows are joined and the sample is too short for one record, repeat it."""
     builder = encoder.builder()
-    for encoded in itertools.chain.from_iterable(itertools.repeat(parts, times)):
-        builder.add(encoded)
+    for _ in range(
+        max(1, -(-spec.length // max(int(rows.tokens.sum()), 1))) if layout_of(spec.layout).joins_rows else 1
+    ):
+        builder.add(rows.encoded)
     every = length_groups(builder)
     laid_out = [_records_of_length(spec, length_group) for length_group in every]
     sizes = np.concatenate([part.sizes for part in laid_out])
     counts = np.concatenate([part.tokens for part in laid_out])
     positions = np.concatenate([part.positions for part in laid_out])
     framed = tuple(itertools.chain.from_iterable(part.framed for part in laid_out))
-    if (rows := [length_group.rows for length_group in every if length_group.rows is not None]) and len(sizes):
+    if (of_rows := [length_group.rows for length_group in every if length_group.rows is not None]) and len(sizes):
         # Each row has one record: put the records back into the order of the rows.
-        order = np.argsort(np.concatenate(rows))
+        order = np.argsort(np.concatenate(of_rows))
         sizes, counts, positions = sizes[order], counts[order], positions[order]
         framed = tuple(framed[at] for at in order) if framed else ()
     shares = tuple(float(part.sizes.sum() / max(sizes.sum(), 1)) for part in laid_out)
@@ -235,69 +216,35 @@ def _num_positions(schema: Schema) -> int:
     return sum(feature.num_values for role in _TOKENS if (feature := schema.with_role(role)) is not None)
 
 
-def _bytes_of_rows(
-    spec: ShardSpec, rows: TokenizedRows, sampled_records: _Records, stored_bytes: float
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return stored bytes: of each row by its length, of each row by its cluster, and of all rows."""
-    first = np.cumsum(rows.records) - rows.records
-    along = _sums(sampled_records.sizes, first, rows.records).astype(np.float64)
+def _stored_sizes(spec: ShardSpec, laid_out: _Records) -> np.ndarray:
+    """Return the bytes of each record in a shard, float64 [R].
+
+    If shards are compressed, neighbours share what they compress to, and all what they do in a shard's order.
+    """
+    sizes = laid_out.sizes.astype(np.float64)
     if spec.compression == "none":
-        return along, along, stored_bytes
-    inside = np.zeros(len(rows.row_indices))
-    cluster_edges = np.flatnonzero(np.diff(rows.clusters)) + 1
-    for values, groups in (
-        (along, size_curve.groups_of_similar(rows.text_bytes)),
-        (inside, np.split(np.arange(len(first)), cluster_edges)),
-    ):
-        packed = _packed(sampled_records.framed, [_own_records(first[group], rows.records[group]) for group in groups])
-        for group, size in zip(groups, packed, strict=True):
-            values[group] = size / len(group)
-    return along, inside, stored_bytes
-
-
-def _own_records(first: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """Return the indices of the records of some rows: `count` each, from index `first` on."""
-    spans = zip(first.tolist(), (first + count).tolist(), strict=True)
-    return np.concatenate([np.zeros(0, np.int64), *(np.arange(*span) for span in spans)])
-
-
-def _bytes_of_joined_rows(
-    spec: ShardSpec, rows: TokenizedRows, sampled_records: _Records, stored_bytes: float
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return the same as `_bytes_of_rows` for joined rows: each has its share of the records that its tokens are in."""
-    sizes = sampled_records.sizes.astype(np.float64)
-    if spec.compression == "gzip":
-        groups = np.array_split(np.arange(len(sizes)), max(1, len(sizes) // _RECORDS_PER_FLUSH))
-        packed = _packed(sampled_records.framed, groups)
-        sizes = np.repeat(np.array(packed) / [len(group) for group in groups], [len(group) for group in groups])
-    full = sampled_records.tokens == spec.length
-    counted = full if full.any() else np.ones(len(sizes), bool)
-    per_token = sizes[counted].sum() / sampled_records.tokens[counted].sum()
-    ends = np.cumsum(rows.tokens)
-    # Past the last record (a remainder may be dropped), a token has the mean bytes of the others.
-    token_edges = np.concatenate(
-        [[0], np.cumsum(sampled_records.tokens), [max(ends[-1], sampled_records.tokens.sum()) + 1]]
-    )
-    byte_edges = np.concatenate([[0.0], np.cumsum(sizes)])
-    byte_edges = np.append(byte_edges, byte_edges[-1] + (token_edges[-1] - token_edges[-2]) * per_token)
-    share = np.diff(np.interp(ends, token_edges, byte_edges), prepend=0.0)
-    return share, share, float(per_token * ends[-1] * (stored_bytes / sizes.sum()))
-
-
-def _stored_bytes(spec: ShardSpec, sampled_records: _Records) -> float:
-    """Return the bytes of all records as a shard would hold them."""
-    if spec.compression == "none":
-        return float(sampled_records.sizes.sum())
-    order = np.arange(len(sampled_records.framed))
+        return sizes
+    order = np.arange(len(sizes))
+    for part in np.array_split(order, max(1, len(order) // _PACKED_RECORDS)):
+        sizes[part] *= _packed(laid_out, part) / sizes[part].sum()
     if spec.shuffle:
         np.random.default_rng([spec.seed, 2]).shuffle(order)
-    return float(len(zlib.compress(b"".join(sampled_records.framed[index] for index in order))))
+    return np.asarray(sizes * (_packed(laid_out, order) / sizes.sum()))
 
 
-def _packed(framed: Sequence[bytes], groups: Iterable[np.ndarray]) -> list[int]:
-    """Return the bytes that each group of records adds to one compressed stream."""
-    packer = zlib.compressobj()
-    return [
-        len(packer.compress(b"".join(framed[index] for index in group))) + len(packer.flush(zlib.Z_SYNC_FLUSH))
-        for group in groups
-    ]
+def _packed(laid_out: _Records, which: np.ndarray) -> int:
+    return len(zlib.compress(b"".join(laid_out.framed[index] for index in which)))
+
+
+def _bytes_of_joined_rows(spec: ShardSpec, rows: SampledRows, laid_out: _Records, stored: np.ndarray) -> np.ndarray:
+    """Return the share of each row in the stored bytes of the records that its tokens are in, float64 [N]."""
+    full = laid_out.tokens == spec.length
+    counted = full if full.any() else np.ones(len(stored), bool)
+    token_bytes = stored[counted].sum() / laid_out.tokens[counted].sum()
+    ends = np.cumsum(rows.tokens)
+    # Past the last record (a remainder may be dropped), a token has the mean bytes of the others.
+    held, beyond = laid_out.tokens.sum(), max(ends[-1] - laid_out.tokens.sum(), 0) + 1
+    token_edges = np.concatenate([[0], np.cumsum(laid_out.tokens), [held + beyond]])
+    byte_edges = np.concatenate([[0.0], np.cumsum(stored), [stored.sum() + beyond * token_bytes]])
+    share = np.diff(np.interp(ends, token_edges, byte_edges), prepend=0.0)
+    return np.asarray(share * (token_bytes * ends[-1] / share.sum()))

@@ -81,11 +81,10 @@ def of_dataset(root: str, manifest: Manifest, split: str, *, share: float = 1.0)
     return tuple(found)
 
 
-def of_rows(manifest: Manifest, encoder: BatchEncoder, encoded: Sequence[Encoded]) -> tuple[SampledRecords, ...]:
+def of_rows(manifest: Manifest, encoder: BatchEncoder, encoded: Encoded) -> tuple[SampledRecords, ...]:
     """Lay out tokenized rows, at most as many as of a dataset, as a build would."""
     builder = encoder.builder()
-    for part in encoded[:: max(1, sum(len(each.reasons) for each in encoded) // _RECORDS)]:
-        builder.add(part)
+    builder.add(encoded)
     found = []
     for group in length_groups(builder):
         described = manifest if group.length is None else manifest.bucket(group.length)

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from pipelines.prepare.options.config import LayoutConfig
-from pipelines.prepare.plan import blocks, group_curve, sample_choice
+from pipelines.prepare.plan import blocks, sample_choice
 from pipelines.prepare.plan.blocks import Forecast
 from pipelines.prepare.plan.planning import block_rows, plan_split
-from pipelines.prepare.plan.size_curve import Curve
 from pipelines.prepare.sources.parquet.groups import Cover, cover
 from pipelines.prepare.sources.rows.reading import SplitSource
 from tests.prepare import stored
@@ -164,47 +163,6 @@ def test_a_sample_of_few_groups_reads_no_others(tmp_path: Path, zoo: Zoo) -> Non
     groups = work.splits["train"].groups
     touched = np.unique(np.searchsorted(groups.ends, read[:, 0], "right"))
     assert groups.stored_bytes[touched].sum() <= 80_000
-
-
-# The curve of groups
-
-PLAIN = Curve(text_bytes=np.array([0.0, 100.0, 1e6]), output_bytes=np.array([0.0, 100.0, 100.0]))
-
-
-def test_groups_of_rows_that_differ_give_less_than_rows_of_their_mean() -> None:
-    rng = np.random.default_rng(0)
-    groups = np.repeat(np.arange(20), 1000)
-    text_bytes = rng.exponential(100.0, len(groups))
-    found = group_curve.fit(PLAIN, text_bytes=text_bytes, groups=groups, row_bytes=np.full(40, 104.0), exact=True)
-    expected = np.minimum(text_bytes, 100).mean()
-    assert found(np.array([104.0]), np.zeros(1)) == pytest.approx(expected, rel=0.02)
-
-
-def test_groups_of_equal_rows_give_what_rows_of_their_length_give() -> None:
-    row_bytes = np.linspace(10, 400, 50)
-    read = np.arange(0, 50, 5)
-    text_bytes = np.repeat(row_bytes[read] - 4, 500)
-    found = group_curve.fit(PLAIN, text_bytes=text_bytes, groups=np.repeat(read, 500), row_bytes=row_bytes, exact=True)
-    expected = np.minimum(row_bytes - 4, 100)
-    np.testing.assert_allclose(found(row_bytes, np.zeros(50))[5:], expected[5:], rtol=0.03)
-    np.testing.assert_allclose(found.text_bytes(row_bytes)[5:], row_bytes[5:] - 4, rtol=0.03)
-
-
-def test_of_dictionaries_the_bytes_say_how_long_texts_are_on_average() -> None:
-    # A dictionary is as large as it has entries: groups of other sizes have the same texts.
-    row_bytes = np.random.default_rng(0).uniform(1, 9, 30)
-    groups = np.repeat(np.arange(30), 200)
-    found = group_curve.fit(
-        PLAIN, text_bytes=np.full(len(groups), 80.0), groups=groups, row_bytes=row_bytes, exact=True
-    )
-    assert found.text_bytes(row_bytes).mean() == pytest.approx(80.0, rel=0.1)
-
-
-def test_groups_without_bytes_give_nothing_that_breaks() -> None:
-    found = group_curve.fit(
-        PLAIN, text_bytes=np.zeros(10), groups=np.zeros(10, np.int64), row_bytes=np.zeros(3), exact=True
-    )
-    assert np.isfinite(found(np.zeros(3), np.zeros(3))).all()
 
 
 @pytest.mark.slow

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from pipelines.prepare.options.config import LayoutConfig
-from pipelines.prepare.plan import sampling, size_curve
-from pipelines.prepare.plan.size_curve import Curve
+from pipelines.prepare.plan import sampling, size_model
+from pipelines.prepare.plan.size_model import SizeModel
 from tests.prepare import stored
 from tests.prepare.stored import Work
 from tests.support import texts
@@ -282,7 +282,7 @@ def test_rows_that_are_weighed_have_lengths_of_their_own(tmp_path: Path, zoo: Zo
 
 
 def test_one_row_is_tokenized_where_every_row_is_long(tmp_path: Path, zoo: Zoo) -> None:
-    made: list[Any] = [None, "x " * 30_000, "x " * 20_000]
+    made: list[Any] = [None, "x " * 20_000, "x " * 30_000]
     sample = _measure(_work(tmp_path, zoo, made, layout=LayoutConfig(max_length=64)))
     assert sample is not None
     assert sorted(sample.row_tokens) == pytest.approx([20_002, 30_003], abs=1)
@@ -305,63 +305,56 @@ def test_lengths_of_rows_are_chosen_by_long_rows_too(tmp_path: Path, zoo: Zoo) -
     assert np.average(row_tokens, weights=weights) == pytest.approx(words.mean(), rel=0.03)
 
 
-# The curve
+# The model
 
 
-def test_a_curve_meets_the_averages_and_the_total() -> None:
-    text_bytes = np.arange(1, 1001)
+def _fitted(text_bytes: np.ndarray, output: np.ndarray, *, rising: bool) -> SizeModel:
+    return size_model.fit(text_bytes, output, np.arange(len(text_bytes)), rising=rising)
+
+
+def test_a_model_meets_the_averages_and_the_total() -> None:
+    text_bytes = np.random.default_rng(0).permutation(np.arange(1, 1001))
     output = np.minimum(text_bytes, 600) * 2.0
-    curve = size_curve.fit(text_bytes, output, total=float(output.sum()), rising=False)
-    found = curve(text_bytes, text_bytes)
-    assert found.sum() == pytest.approx(output.sum())
-    np.testing.assert_allclose(found[50:550], output[50:550], rtol=0.02)
-    assert curve(np.array([10**9]), np.zeros(1)) == pytest.approx(1200, rel=0.01)
+    model = _fitted(text_bytes, output, rising=False)
+    found = model(text_bytes, np.arange(1000))
+    assert found.sum() == pytest.approx(output.sum(), rel=0.01)
+    np.testing.assert_allclose(found[text_bytes > 50], output[text_bytes > 50], rtol=0.06)
+    assert model(np.array([10**9]), np.array([500])) == pytest.approx(1200, rel=0.03)
 
 
-def test_a_rising_curve_goes_on_in_proportion() -> None:
+def test_a_rising_model_goes_on_in_proportion() -> None:
     text_bytes = np.arange(1, 1001)
-    curve = size_curve.fit(text_bytes, text_bytes * 3.0, total=text_bytes.sum() * 3.0, rising=True)
-    assert curve(np.array([50_000]), np.zeros(1)) == pytest.approx(150_000, rel=0.01)
+    model = _fitted(text_bytes, text_bytes * 3.0, rising=True)
+    assert model(np.array([50_000]), np.array([500])) == pytest.approx(150_000, rel=0.01)
 
 
 def test_rows_without_text_have_a_size_too() -> None:
-    curve = size_curve.fit(np.zeros(20), np.full(20, 7.0), total=140.0, rising=True)
-    assert curve(np.zeros(2), np.zeros(2)).tolist() == [7.0, 7.0]
-
-
-def test_the_longest_rows_are_looked_at_most_closely() -> None:
-    groups = size_curve.groups_of_similar(np.arange(4096)[::-1])
-    assert sorted(itertools.chain.from_iterable(groups)) == list(range(4096))
-    assert len(groups[-1]) < 16 < len(groups[0])
-    assert groups[-1].tolist() == list(range(len(groups[-1])))[::-1]  # the indices of the longest
-
-
-def _localized(factors: np.ndarray) -> tuple[Curve, np.ndarray]:
-    """A flat curve of 100 bytes and 64 clusters of 16 rows each, which lie above or below it by `factors`."""
-    row_indices = np.arange(len(factors) * 1000).reshape(-1, 1000)[:, :16].ravel()
-    curve = Curve(np.array([0.0, 1.0]), np.array([100.0, 100.0]))
-    found = size_curve.localize(
-        curve,
-        clusters=row_indices // 1000,
-        row_indices=row_indices,
-        text_bytes=np.ones(len(row_indices)),
-        output_bytes=100 * np.repeat(factors, 16),
-    )
-    return found, found(np.ones(len(factors)), np.arange(len(factors)) * 1000 + 8)
+    model = _fitted(np.zeros(20), np.full(20, 7.0), rising=True)
+    assert model(np.zeros(2), np.zeros(2)).tolist() == [7.0, 7.0]
 
 
 def test_a_change_along_the_split_is_followed() -> None:
-    factors = np.repeat([1.5, 0.5], 32)
-    _, along = _localized(factors)
-    np.testing.assert_allclose(along, 100 * factors, rtol=0.05)
+    text_bytes, factors = np.full(4096, 50), np.repeat([1.5, 0.5], 2048)
+    model = _fitted(text_bytes, 100 * factors, rising=False)
+    np.testing.assert_allclose(model(text_bytes, np.arange(4096))[::300], 100 * factors[::300], rtol=0.05)
 
 
-def test_chance_is_not_taken_for_a_change() -> None:
-    factors = 1 + 0.2 * np.random.default_rng(0).standard_normal(64)
-    _, along = _localized(factors)
-    assert np.abs(along - 100).max() < 0.4 * np.abs(100 * factors - 100).max()
+CUT = SizeModel(text_bytes=np.array([0.0, 100.0, 1e6]), output_bytes=np.array([0.0, 100.0, 100.0]))
 
 
-def test_few_clusters_say_nothing_of_places() -> None:
-    curve, _ = _localized(np.array([1.5, 1.5, 0.5]))
-    assert len(curve.row_indices) == 1
+def test_groups_of_rows_that_differ_give_less_than_rows_of_their_mean() -> None:
+    groups = np.repeat(np.arange(20), 1000)
+    text_bytes = np.random.default_rng(0).exponential(100.0, len(groups))
+    found = CUT.of_groups(text_bytes, groups)(np.array([100.0]), np.zeros(1))
+    assert found == pytest.approx(np.minimum(text_bytes, 100).mean(), rel=0.05)
+
+
+def test_groups_of_equal_rows_give_what_rows_of_their_length_give() -> None:
+    lengths = np.linspace(10, 400, 50)
+    found = CUT.of_groups(np.repeat(lengths[::5], 500), np.repeat(np.arange(10), 500))
+    np.testing.assert_allclose(found(lengths, np.zeros(50)), np.minimum(lengths, 100), rtol=0.03)
+
+
+def test_groups_without_text_give_nothing_that_breaks() -> None:
+    found = CUT.of_groups(np.zeros(10), np.zeros(10, np.int64))
+    assert np.isfinite(found(np.zeros(3), np.zeros(3))).all()
