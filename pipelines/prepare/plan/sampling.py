@@ -241,6 +241,8 @@ def _bytes_of_joined_rows(spec: ShardSpec, rows: SampledRows, laid_out: _Records
     full = laid_out.tokens == spec.length
     counted = full if full.any() else np.ones(len(stored), bool)
     token_bytes = stored[counted].sum() / laid_out.tokens[counted].sum()
+    if not full[:-1].all():  # packed: rows are in no order
+        return np.asarray(rows.tokens * token_bytes)
     ends = np.cumsum(rows.tokens)
     # Past the last record (a remainder may be dropped), a token has the mean bytes of the others.
     held, beyond = laid_out.tokens.sum(), max(ends[-1] - laid_out.tokens.sum(), 0) + 1

@@ -84,6 +84,7 @@ def _check(
     ("corpus", "name", "shuffle"),
     [
         (_sorted, "concat", False),
+        (_sorted, "pack", True),
         pytest.param(_bimodal, "pad", True, marks=pytest.mark.slow),
     ],
 )
