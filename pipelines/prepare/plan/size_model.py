@@ -8,8 +8,8 @@
 
 The curve goes through the averages of sampled rows of similar length. The factor is what the sampled rows of each
 stretch of the split gave, relative to the curve: where one language follows another, the same text gives other numbers
-of tokens. The shards of splits of 12.7 targets in random order, sorted by length, and of two languages hold 0.92 to 1.04
-of the target as `pad` and `concat`, shuffled or not; the last ones of `pack` in sorted order up to 1.3, since long
+of tokens. The shards of splits of 12.7 targets in random order, sorted by length, and of two languages hold 0.92 to
+1.04 of the target as `pad` and `concat`, shuffled or not; the last ones of `pack` in sorted order up to 1.3, since long
 documents leave room that a sample cannot show (`tests/prepare/plan/test_sampling.py`).
 """
 
