@@ -11,21 +11,22 @@ Many messages have that meaning; `encode` gives the one that `SerializeToString(
 and `decode` takes no other. So bytes and arrays determine each other: a record that decodes is byte for byte the one
 that was encoded, and any other byte in it is damage.
 
-Records are written and read by feature: each pass puts one feature into all records, or takes one out of all.
+Records are written by feature: each pass puts one feature into all of them. They are read one after the other.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from tfrecord_io.codec import byte_values, decoding_kernels, encoding, example_layout
+from tfrecord_io.codec import encoding, plain_decoding
+from tfrecord_io.codec.decoding import Decoder
 from tfrecord_io.codec.encoding import Memory
 from tfrecord_io.codec.kernels import frozen
 from tfrecord_io.errors import CorruptRecordError
-from tfrecord_io.schema import Feature, Schema
+from tfrecord_io.schema import Schema
 
 __all__ = ["Memory", "Payloads", "decode", "encode"]
 
@@ -92,46 +93,12 @@ def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.nd
 
     Raises: CorruptRecordError, which names `place` and the first record that `encode` cannot have given.
     """
-    data, offsets = frozen(payloads.data), frozen(payloads.offsets)
-    _check_sizes(offsets, schema, place=place)
-    positions_N, faults_N, counts_N = np.zeros((3, len(payloads)), np.int64)
-    faulty_feature_N = np.full(len(payloads), -1, np.int64)
-    decoding_kernels.read_prefixes(data, offsets, positions_N, faults_N)
-    read: dict[str, np.ndarray] = {}
-    features = example_layout.in_order(schema)
-    for index, feature in enumerate(features):
-        reader, values = _reader(feature, len(payloads))
-        read[feature.name] = values
-        taken = values.view(np.uint8) if feature.dtype == "float32" else values
-        reader(data, offsets, positions_N, faults_N, encoding.constant(feature), taken, counts_N)
-        faulty_feature_N[(faulty_feature_N < 0) & (faults_N != decoding_kernels.OK)] = index
-    decoding_kernels.read_ends(offsets, positions_N, faults_N)
-    if np.any(faults_N):
-        record = int(np.flatnonzero(faults_N)[0])
-        raise _damage(
-            payloads[record],
-            features[faulty_feature_N[record]],
-            fault=int(faults_N[record]),
-            position=int(positions_N[record] - offsets[record]),
-            count=int(counts_N[record]),
-            place=f"{place}, record {record}",
-        )
-    return {feature.name: _column(read[feature.name], data, feature) for feature in schema.features}
-
-
-def _reader(feature: Feature, num_rows: int) -> tuple[Callable[..., None], np.ndarray]:
-    """The kernel that reads a feature, and what it fills: the values, or where they begin and end, int64 [N, 2]."""
-    if feature.is_bytes:
-        return decoding_kernels.find_pieces, np.empty((num_rows, 2), np.int64)
-    is_int = feature.dtype == "int64"
-    values = np.empty(num_rows * feature.num_values, feature.dtype)
-    return decoding_kernels.read_ints if is_int else decoding_kernels.read_floats, values
-
-
-def _column(values: np.ndarray, data: np.ndarray, feature: Feature) -> np.ndarray:
-    if feature.is_bytes:
-        return byte_values.objects(data, values, feature)
-    return values.reshape(-1, *feature.shape)
+    _check_sizes(payloads.offsets, schema, place=place)
+    offsets = frozen(payloads.offsets)
+    sound, columns = Decoder(schema).read(frozen(payloads.data), offsets[:-1], offsets[1:])
+    if sound < len(payloads):
+        raise _damage(payloads[sound], schema, place=f"{place}, record {sound}")
+    return columns
 
 
 def _check_sizes(offsets: np.ndarray, schema: Schema, *, place: str) -> None:
@@ -147,19 +114,11 @@ def _check_sizes(offsets: np.ndarray, schema: Schema, *, place: str) -> None:
         )
 
 
-def _damage(
-    message: bytes, feature: Feature, *, fault: int, position: int, count: int, place: str
-) -> CorruptRecordError:
-    """The error for what a kernel found at `position` of a message."""
-    expected = f"feature {feature.name!r}, {feature.dtype}{list(feature.shape)}"
-    found = message[position : position + 16].hex(" ") or "the end"
-    reasons = {
-        decoding_kernels.BAD_PREFIX: f"no Example of {len(message)} bytes",
-        decoding_kernels.NO_ENTRY: f"expected {expected}, found another entry or none",
-        decoding_kernels.OTHER_KIND: f"expected {expected}, found a list of another kind",
-        decoding_kernels.BAD_SIZES: f"expected {expected}, found sizes that do not fit into each other",
-        decoding_kernels.BAD_COUNT: f"expected {expected}, found {count} values",
-        decoding_kernels.BAD_VARINT: f"expected {expected}, found a value that is not a minimal varint of 64 bits",
-        decoding_kernels.EXTRA_BYTES: f"expected the end, found {len(message) - position} more bytes",
-    }
-    return CorruptRecordError(f"{place}, byte {position}: {reasons[fault]} ({found})", remedy=_REMEDY)
+def _damage(message: bytes, schema: Schema, *, place: str) -> CorruptRecordError:
+    """Return the error for what is wrong with a message."""
+    what = "no Example"
+    try:
+        plain_decoding.decode(np.frombuffer(message, np.uint8), np.zeros(1, np.int64), np.array([len(message)]), schema)
+    except plain_decoding.DamageError as error:
+        what = str(error)
+    return CorruptRecordError(f"{place}, {what}", remedy=_REMEDY)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tfrecord_io.codec.kernels import copy, jit, load, load_4, store, store_4
 
-__all__ = ["FRAME_BYTES", "HEAD_BYTES", "crc32c", "find_frame", "masked", "put_data", "put_frames", "read_frames"]
+__all__ = ["FRAME_BYTES", "HEAD_BYTES", "crc32c", "find_frames", "masked", "put_data", "put_frames", "read_frames"]
 __all__ += ["survey_frames"]
 
 HEAD_BYTES, FRAME_BYTES = 12, 16  # in front of the data, and all that a frame adds to them
@@ -126,23 +126,32 @@ def read_frames(data: np.ndarray, out: np.ndarray, offsets: np.ndarray) -> int:
 
 
 @jit
-def find_frame(data: np.ndarray, start: int, stop: int, skip: int, check: bool) -> tuple[int, int]:
-    """Find the data of the record that is `skip` frames after byte `start`.
+def find_frames(
+    data: np.ndarray,
+    starts_N: np.ndarray,
+    stops_N: np.ndarray,
+    skips_N: np.ndarray,
+    check: bool,
+    begins_N: np.ndarray,
+    ends_N: np.ndarray,
+) -> int:
+    """Find where the data of N records begin and end: each is `skips_N[n]` frames after byte `starts_N[n]`.
 
-    Returns: where they begin and end; -1 twice if a frame on the way is damaged or goes on after `stop`.
+    Returns: the first n of which a frame on the way is damaged or goes on after `stops_N[n]`, or N.
     """
-    position = start
-    while stop - position >= FRAME_BYTES:
-        if check and masked(crc32c(data, position, position + 8)) != load_4(data, position + 8):
-            break
-        if load(data, position) > np.uint64(stop - position - FRAME_BYTES):
-            break
-        begin = position + HEAD_BYTES
-        end = begin + np.int64(load(data, position))
-        if skip == 0:
-            if check and masked(crc32c(data, begin, end)) != load_4(data, end):
-                break
-            return begin, end
-        position = end + 4
-        skip -= 1
-    return np.int64(-1), np.int64(-1)
+    for n in range(len(starts_N)):
+        end = starts_N[n] - 4
+        for _ in range(skips_N[n] + 1):
+            position = end + 4
+            if stops_N[n] - position < FRAME_BYTES:
+                return n
+            if check and masked(crc32c(data, position, position + 8)) != load_4(data, position + 8):
+                return n
+            size = load(data, position)
+            if size > np.uint64(stops_N[n] - position - FRAME_BYTES):
+                return n
+            begins_N[n], end = position + HEAD_BYTES, position + HEAD_BYTES + np.int64(size)
+        if check and masked(crc32c(data, begins_N[n], end)) != load_4(data, end):
+            return n
+        ends_N[n] = end
+    return len(starts_N)

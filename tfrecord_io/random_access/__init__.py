@@ -12,7 +12,7 @@ Needs NumPy; fsspec for addresses such as gs://; uses Numba and google-crc32c wh
 
     dataset    open: manifest, listing          groups    from row numbers to bytes of shards
     rows       a split as a sequence            shards    a split's files, their indexes, gzip
-    storage    ranges of files, local or not    codec     compiled or plain; checksums
+    storage    ranges of files, local or not    frames    records out of groups; checksums
     mixed      several datasets as one              global_batches    a training's batches, as the reader's
 """
 

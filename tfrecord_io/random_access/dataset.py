@@ -10,7 +10,7 @@ from tfrecord_io import manifest as manifests
 from tfrecord_io.errors import ManifestError, ReaderError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.random_access import storage as storages
-from tfrecord_io.random_access.codec import Engine
+from tfrecord_io.random_access.frames import Engine
 from tfrecord_io.random_access.rows import Rows
 from tfrecord_io.random_access.shards import ShardFiles
 from tfrecord_io.random_access.storage import Storage

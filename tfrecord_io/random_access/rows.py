@@ -11,8 +11,8 @@ import numpy as np
 
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.random_access import codec, groups, plain
-from tfrecord_io.random_access.codec import Engine, RowReader
+from tfrecord_io.random_access import frames, groups
+from tfrecord_io.random_access.frames import Engine, RowReader
 from tfrecord_io.random_access.groups import Groups
 from tfrecord_io.random_access.shards import ShardFiles
 from tfrecord_io.schema import Schema
@@ -98,7 +98,7 @@ class Rows:
         placed = groups.place(
             shards_N, records_N, stride=self._files.stride, edges=self._files.edges, gap=self._files.gap
         )
-        data = self._files.read(placed.spans, read_spans=self._reader.read_spans)
+        data = self._files.read(placed.spans)
         return self._decode(Groups(data, *placed[1:]), shards_N.tolist(), records_N.tolist())
 
     def close(self) -> None:
@@ -119,12 +119,12 @@ class Rows:
         if sound < len(shards):
             shard, record = shards[sound], records[sound]
             place = f"{self._files.path(shard)}, record {record}"
-            plain.explain(wanted.only(sound), self._schema, check=self._check, place=place, remedy=self._files.remedy)
+            frames.explain(wanted.only(sound), self._schema, check=self._check, place=place, remedy=self._files.remedy)
         return columns
 
     @functools.cached_property
     def _reader(self) -> RowReader:
-        return codec.load(self._engine, self._schema)
+        return RowReader(self._schema, self._engine)
 
     def __getstate__(self) -> dict[str, object]:
         # Another process may have other packages.

@@ -17,7 +17,7 @@ from tfrecord_io.errors import CorruptRecordError, ReaderError
 from tfrecord_io.format import record_index
 from tfrecord_io.format.ledger import Shard
 from tfrecord_io.random_access.groups import Shards, Spans
-from tfrecord_io.random_access.storage import Bounded, PerProcess, ReadSpans, Storage
+from tfrecord_io.random_access.storage import Bounded, PerProcess, Storage
 from tfrecord_io.shown import without_secrets
 
 __all__ = ["ShardFiles"]
@@ -91,7 +91,7 @@ class ShardFiles:
         """
         return self._edges.get().get(shard, lambda: _sized(self._find_edges(shard)))
 
-    def read(self, spans: Spans, *, read_spans: ReadSpans | None) -> np.ndarray:
+    def read(self, spans: Spans) -> np.ndarray:
         """Bytes of the spans, one behind the other: uint8 [total].
 
         Raises: CorruptRecordError if a shard is shorter than its manifest says, ReaderError if it cannot be read.
@@ -103,7 +103,7 @@ class ShardFiles:
             return np.concatenate([self._unpack(shard)[start:stop] for shard, start, stop in places])
         names = [self.shards.names[shard] for shard in shards]
         try:
-            data, sound = self._storage.read_ranges(names, spans.starts_R, spans.stops_R, read_spans=read_spans)
+            data, sound = self._storage.read_ranges(names, spans.starts_R, spans.stops_R)
         except OSError as error:
             failed = os.path.basename(str(error.filename))
             raise self._unreadable(failed if failed in names else names[0], error) from error

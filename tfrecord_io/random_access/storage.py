@@ -20,7 +20,7 @@ from tfrecord_io.errors import ReaderError
 from tfrecord_io.local_paths import local_path
 from tfrecord_io.shown import without_access
 
-__all__ = ["Bounded", "LocalStorage", "PerProcess", "ReadSpans", "RemoteStorage", "Storage", "at"]
+__all__ = ["Bounded", "LocalStorage", "PerProcess", "RemoteStorage", "Storage", "at"]
 
 # File descriptors of one process and dataset; many systems allow 1,024 in all.
 _OPEN_FILES = 200
@@ -31,8 +31,6 @@ _REMOTE_GAP_BYTES = 256 << 10
 _MOST_SCRATCH_BYTES = 32 << 20
 
 _Value = TypeVar("_Value")
-# Of descriptors, starts, stops and the memory to read into: how many spans were read to their end.
-ReadSpans = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], int]
 
 
 class Bounded(Generic[_Value]):
@@ -111,13 +109,9 @@ class Storage(abc.ABC):
         """Bytes [start, stop) of a file, uint8, or fewer where it ends before. Raises: OSError."""
 
     @abc.abstractmethod
-    def read_ranges(
-        self, names: Sequence[str], starts_R: np.ndarray, stops_R: np.ndarray, *, read_spans: ReadSpans | None = None
-    ) -> tuple[np.ndarray, int]:
+    def read_ranges(self, names: Sequence[str], starts_R: np.ndarray, stops_R: np.ndarray) -> tuple[np.ndarray, int]:
         """Read ranges of several files, one behind the other, and count how many ranges were read to their end: reading
-        stops at a file that is too short. The bytes are good until this thread reads again.
-
-        read_spans: a compiled loop over local files, if there is one. Raises: OSError.
+        stops at a file that is too short. The bytes are good until this thread reads again. Raises: OSError.
         """
 
     @abc.abstractmethod
@@ -164,21 +158,15 @@ class LocalStorage(Storage):
         file = self._open(self._files.get(), name)
         return np.frombuffer(os.pread(file.descriptor, stop - start, start), np.uint8)
 
-    def read_ranges(
-        self, names: Sequence[str], starts_R: np.ndarray, stops_R: np.ndarray, *, read_spans: ReadSpans | None = None
-    ) -> tuple[np.ndarray, int]:
-        sizes_R = stops_R - starts_R
-        out, position = self._scratch.get().at_least(int(sizes_R.sum())), 0
-        # Files stay open until their part is read: no more of them at a time than may be open.
-        for first in range(0, len(names), _OPEN_FILES):
-            part = slice(first, first + _OPEN_FILES)
-            opened = {name: self._open(self._files.get(), name) for name in set(names[part])}
-            descriptors_R = np.array([opened[name].descriptor for name in names[part]])
-            read = read_spans or _read_spans
-            done = read(descriptors_R, starts_R[part], stops_R[part], out[position:])
-            if done < len(descriptors_R):
-                return out, first + done
-            position += int(sizes_R[part].sum())
+    def read_ranges(self, names: Sequence[str], starts_R: np.ndarray, stops_R: np.ndarray) -> tuple[np.ndarray, int]:
+        out = self._scratch.get().at_least(int((stops_R - starts_R).sum()))
+        view, position = out.data, 0
+        spans = zip(names, starts_R.tolist(), stops_R.tolist(), strict=True)
+        for number, (name, start, stop) in enumerate(spans):
+            file, behind = self._open(self._files.get(), name), position + stop - start
+            if os.preadv(file.descriptor, [view[position:behind]], start) < stop - start:
+                return out, number
+            position = behind
         return out, len(names)
 
     def close(self) -> None:
@@ -209,18 +197,6 @@ def _no_files() -> Bounded[_OpenFile]:
     return Bounded(room=_OPEN_FILES)
 
 
-def _read_spans(descriptors_R: np.ndarray, starts_R: np.ndarray, stops_R: np.ndarray, out: np.ndarray) -> int:
-    """What the compiled loop does, without it."""
-    view, position = out.data, 0
-    spans = zip(descriptors_R.tolist(), starts_R.tolist(), stops_R.tolist(), strict=True)
-    for number, (descriptor, start, stop) in enumerate(spans):
-        behind = position + stop - start
-        if os.preadv(descriptor, [view[position:behind]], start) < stop - start:
-            return number
-        position = behind
-    return len(descriptors_R)
-
-
 class RemoteStorage(Storage):
     """A folder of any other scheme that fsspec knows."""
 
@@ -247,10 +223,7 @@ class RemoteStorage(Storage):
         with _as_os_error(name):
             return np.frombuffer(fs.cat_file(f"{folder}/{name}", start=start, end=stop), np.uint8)
 
-    def read_ranges(
-        self, names: Sequence[str], starts_R: np.ndarray, stops_R: np.ndarray, *, read_spans: ReadSpans | None = None
-    ) -> tuple[np.ndarray, int]:
-        del read_spans
+    def read_ranges(self, names: Sequence[str], starts_R: np.ndarray, stops_R: np.ndarray) -> tuple[np.ndarray, int]:
         fs, folder = self._opened.get()
         paths = [f"{folder}/{name}" for name in names]
         with _as_os_error(names[0]):
