@@ -249,13 +249,8 @@ def write_plan(job: Resolved, plan: SplitPlan) -> None:
 
 def first_shards(plan: SplitPlan, count: int) -> SplitPlan:
     """A plan of the first shards only."""
-    stop = int(plan.offsets[count])
-    return dataclasses.replace(
-        plan, starts=plan.starts[:stop], stops=plan.stops[:stop], offsets=plan.offsets[: count + 1]
-    )
+    return dataclasses.replace(plan, rows=plan.rows[:count], spans=plan.spans_of(0, count))
 
 
 def first_task(job: Resolved) -> ShardTask:
-    header = plan_files.read_header(job.job, "train")
-    assert header is not None
-    return plan_files.task_of(job.job, plan_files.key_of(plan_files.all_tasks(header)[0]))
+    return plan_files.task_of(job.job, plan_files.key_of(plan_files.require(job.job, "train").tasks()[0]))

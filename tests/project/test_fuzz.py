@@ -12,12 +12,13 @@ from __future__ import annotations
 import collections
 import copy
 import dataclasses
+import functools
 import gzip
-import hashlib
 import io
 import itertools
 import json
 import struct
+import tempfile
 import tracemalloc
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -27,16 +28,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from pipelines.prepare import storage
-from pipelines.prepare.dataset import plan_files, plan_parts, receipts, reservation, source_record
+from pipelines.prepare.dataset import plan_files, receipts, reservation, source_record
 from pipelines.prepare.dataset.receipts import Receipt
-from pipelines.prepare.plan.planning import require_partition
+from pipelines.prepare.plan.planning import SplitPlan, require_partition
 from pipelines.prepare.sources.columns.rejected import RejectedRow
-from pipelines.prepare.sources.parquet.groups import Pieces, StoredFile
+from pipelines.prepare.sources.parquet.groups import Groups, StoredFile
 from tests.tfrecord_io.format.test_manifest import JSON, make, make_shard, places
 from tfrecord_io import examples, manifest, records
 from tfrecord_io.errors import CorruptRecordError, PrepError
@@ -167,32 +169,23 @@ def test_any_receipt_is_refused_or_fit_for_a_manifest(text: bytes) -> None:
 # Plans
 
 RANGES = ((0, 40), (60, 90))
-HEADER_DOCUMENT = {
-    "split": "train",
-    "origin": "train",
-    "ranges": [list(span) for span in RANGES],
-    "predicted_bytes": 900,
-    "rows": [30, 30, 10],
-    "part_shards": 64,
-    "parts": ["a" * 64],
-}
-
-
-@FUZZ
-@given(texts_like(HEADER_DOCUMENT))
-@example(json.dumps(HEADER_DOCUMENT).encode())
-@example(DEEP)
-@example(MANY_DIGITS)
-def test_any_plan_is_refused_or_says_the_rows_of_each_shard(tmp_path: Path, text: bytes) -> None:
-    job = job_in(tmp_path)
-    storage.write_bytes(job.work_path("train", "plan.json"), text)
-    header = refused_or(lambda: plan_files.read_header(job, "train"))
-    if header is None:
-        return
-    tasks = plan_files.all_tasks(header)
-    assert sum(task.num_rows for task in tasks) == 70
-    assert min(task.num_rows for task in tasks) > 0
-    assert plan_files.PlanHeader.from_json(json.loads(json.dumps(header.to_json())), path="") == header
+PLAN = SplitPlan(
+    split="train",
+    source_split="train",
+    ranges=RANGES,
+    predicted_bytes=900,
+    rows=(30, 30, 10),
+    spans=np.array([(0, 10), (70, 90), (10, 40), (60, 70)]),
+)
+GROUPS = Groups(
+    files=(StoredFile(path="a.parquet", size=9), StoredFile(path="b.parquet", size=5, ingested=True)),
+    num_rows=np.array([50, 50]),
+    file=np.array([0, 1], np.int32),
+    at=np.zeros(2, np.int64),
+    source_rows=np.array([50, 50]),
+    num_bytes=np.array([500, 500]),
+    stored_bytes=np.array([500, 500]),
+)
 
 
 def job_in(folder: Path) -> Any:
@@ -206,47 +199,57 @@ def job_in(folder: Path) -> Any:
     return job
 
 
-def part_stream() -> bytes:
-    """The only part of a plan, as it is before it is packed."""
-    spans = np.array([(0, 10), (70, 90), (10, 40), (60, 70)])
-    files = (StoredFile(path="a.parquet", size=9), StoredFile(path="b.parquet", size=5, ingested=True))
-    pieces = Pieces(
-        files=files,
-        starts=spans[:, 0],
-        counts=spans[:, 1] - spans[:, 0],
-        skips=np.zeros(4, np.int64),
-        file=np.array([0, 1, 0, 1], np.int32),
-        at=np.arange(4),
-    )
-    content = plan_parts.encode(pieces, first=0, rows=np.array(HEADER_DOCUMENT["rows"]))
-    with pa.CompressedInputStream(pa.BufferReader(content), "zstd") as unpacked:
-        stream: bytes = unpacked.read()
-    return stream
+def plan_file(folder: Path) -> Path:
+    """The file of the plan."""
+    job = job_in(folder)
+    plan_files.write(job, PLAN, GROUPS)
+    return Path(job.work_path("train", "plan.parquet"))
 
 
-PART = part_stream()
+@functools.cache
+def plan_bytes() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        return plan_file(Path(folder)).read_bytes()
+
+
+def plan_with(text: bytes) -> bytes:
+    """The same pieces with other metadata."""
+    sink = pa.BufferOutputStream()
+    table = pq.read_table(pa.BufferReader(plan_bytes()))
+    pq.write_table(table.replace_schema_metadata({"plan": text}), sink)
+    return bytes(sink.getvalue())
 
 
 @FUZZ
-@given(st.binary(max_size=100) | edited_bytes(PART))
-@example(PART)
+@given(texts_like(json.loads(pq.read_schema(pa.BufferReader(plan_bytes())).metadata[b"plan"])).map(plan_with))
+@example(plan_with(DEEP))
+@example(plan_with(MANY_DIGITS))
+def test_any_plan_is_refused_or_has_the_rows_of_its_shards(tmp_path: Path, content: bytes) -> None:
+    require_refused_or_whole(tmp_path, content)
+
+
+@FUZZ
+@given(st.binary(max_size=100) | edited_bytes(plan_bytes()))
+@example(plan_bytes())
 @example(b"")
-def test_any_part_of_a_plan_is_refused_or_has_the_rows_of_its_shards(tmp_path: Path, stream: bytes) -> None:
-    """With the digest that plan.json would have of it."""
-    job, content = job_in(tmp_path), pa.compress(stream, codec="zstd", asbytes=True)
-    digest = hashlib.sha256(content).hexdigest()
-    storage.write_bytes(job.work_path("train", f"tasks-00000-{digest[:16]}.arrow.zst"), content)
-    header = plan_files.PlanHeader.from_json({**HEADER_DOCUMENT, "parts": [digest]}, path="")
-    storage.write_bytes(job.work_path("train", "plan.json"), json.dumps(header.to_json()).encode())
+def test_any_damaged_plan_is_refused_or_has_the_rows_of_its_shards(tmp_path: Path, content: bytes) -> None:
+    require_refused_or_whole(tmp_path, content)
 
-    def is_whole() -> bool:
-        plan_files.require_whole(job, header)
-        return True
 
-    if not refused_or(is_whole):
+def require_refused_or_whole(folder: Path, content: bytes) -> None:
+    job = job_in(folder)
+    storage.write_bytes(job.work_path("train", "plan.parquet"), content)
+    plan_files._content.cache_clear()
+
+    def whole() -> SplitPlan:
+        plan = plan_files.require(job, "train")
+        plan_files.require_whole(job, "train")
+        return plan
+
+    if (plan := refused_or(whole)) is None:
         return
-    tasks = [plan_files.task_of(job, ("train", index, 3)) for index in range(3)]
-    assert [task.num_rows for task in tasks] == HEADER_DOCUMENT["rows"]
+    tasks = [plan_files.task_of(job, plan_files.key_of(task)) for task in plan.tasks()]
+    assert [task.num_rows for task in tasks] == list(plan.rows)
     rows = collections.Counter(row for task in tasks for row in rows_of(task.row_ranges))
     assert rows == collections.Counter(rows_of(RANGES))
     assert all(max(task.located.file) < len(task.located.files) for task in tasks)
@@ -299,11 +302,8 @@ def test_a_plan_is_taken_exactly_if_its_shards_have_the_rows_of_its_ranges(
 
 
 def test_a_plan_of_many_rows_takes_no_room_for_them() -> None:
-    document = {**HEADER_DOCUMENT, "ranges": [[0, 2**60]], "rows": [2**59, 2**59]}
-
     def check() -> None:
-        header = plan_files.PlanHeader.from_json(document, path="plan.json")
-        require_partition(header.ranges, np.array([(0, 2**59), (2**59, 2**60)]))
+        require_partition([(0, 2**60)], np.array([(0, 2**59), (2**59, 2**60)]))
 
     assert peak_bytes_of(check) < 100_000
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pipelines.prepare.dataset import plan_files, receipts, reservation, source_record
+from pipelines.prepare.dataset import receipts, reservation, source_record
 from tests import building
 from tests.building import REVIEWS, built
 from tests.support.speed import slow_but
@@ -124,8 +124,6 @@ def parser_of(file: str, folder: Path) -> Callable[[bytes], object]:
     parsers: dict[str, Callable[[bytes], object]] = {
         "manifest.json": lambda text: manifest.parse(text, place=file),
         "receipt": lambda text: receipts.parse(text, path=file),
-        "plan.json": lambda text: plan_files._parsed(text, file),
-        "files.json": lambda text: plan_files.read_file_rows(placed(text).work_path()),
         "source.json": lambda text: placed(text) and source_record.read(str(folder), "f"),
         "job.json": lambda text: placed(text) and reservation._own_shards(str(folder)),
     }

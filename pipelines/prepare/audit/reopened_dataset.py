@@ -19,7 +19,6 @@ from typing import Any, cast, get_args
 
 import pyarrow as pa
 
-from pipelines.prepare import storage
 from pipelines.prepare.audit.consent import NONE, Consent, source_to_open, steps_to_run
 from pipelines.prepare.dataset import fingerprint, generations, plan_files, source_record
 from pipelines.prepare.dataset.job import Job, JobSplit
@@ -55,8 +54,6 @@ from tfrecord_io.shown import without_access
 __all__ = ["ReopenedDataset", "reopen"]
 
 _SAMPLE_ROWS = 512
-
-_NO_PLAN = "copy .prep/ again from where the dataset was made, or build it anew with --overwrite"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,11 +131,12 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
     functions = steps_to_run(stored, consent, root=root)
     found = _find(source, consent)
     _require_same(found.listing.identity, manifest, root=root)
-    _require_plans(root, manifest, options)
     rows = _rows(root, manifest, options, found)
     readers, columns = _readers(found, rows, functions)
     job = _job(root, manifest, options, source=source, readers=readers, columns=columns)
-    return ReopenedDataset(manifest=manifest, job=job, generations=_jobs(job, manifest), rows=rows)
+    jobs = _jobs(job, manifest)
+    _require_plans(jobs, manifest)
+    return ReopenedDataset(manifest=manifest, job=job, generations=jobs, rows=rows)
 
 
 def _jobs(job: Job, manifest: Manifest) -> list[Job]:
@@ -341,19 +339,14 @@ def _selected(manifest: Manifest, name: str) -> SelectedSplit:
     return SelectedSplit(name=name, source_split=source_record.origin_of(manifest, name), ranges=spans)
 
 
-def _require_plans(root: str, manifest: Manifest, options: _BuildOptions) -> None:
+def _require_plans(jobs: Sequence[Job], manifest: Manifest) -> None:
     """Check that the plan of each split of each generation is there. Raises: FormatError."""
-    for generation in generations.generations_of(manifest):
-        for split, ranges in generation.rows.items():
-            folder = plan_files.folder(root, generation.fingerprint, split)
-            header = plan_files.read_header_in(
-                folder, split=split, source_split=options.splits[split].source_split, ranges=ranges, root=root
-            )
-            if header is None:
-                raise FormatError(f"{storage.join(folder, 'plan.json')}: no such file", remedy=_NO_PLAN)
-            if header.num_shards != generation.tasks[split]:
+    for job, generation in zip(jobs, generations.generations_of(manifest), strict=True):
+        for split in generation.rows:
+            plan = plan_files.require(job, split)
+            if plan.num_shards != generation.tasks[split]:
                 raise FormatError(
-                    f"{storage.join(folder, 'plan.json')}: {header.num_shards} shards, but the manifest has "
+                    f"{job.work_path(split)}: a plan of {plan.num_shards} shards, but the manifest has "
                     f"{generation.tasks[split]}",
-                    remedy=_NO_PLAN,
+                    remedy="copy .prep/ again from where the dataset was made, or build it anew with --overwrite",
                 )

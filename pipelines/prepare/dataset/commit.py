@@ -163,8 +163,8 @@ def check_error_rate(
 
 
 def _receipts(job: Job, split: str) -> list[Receipt]:
-    header = plan_files.read_header(job, split)
-    tasks = plan_files.all_tasks(header) if header else []
+    plan = plan_files.read(job, split)
+    tasks = plan.tasks() if plan else []
     found = made_shards.find_receipts(job, tasks)
     missing = [job.shard_name(task) for task, receipt in zip(tasks, found, strict=True) if receipt is None]
     if missing or not tasks:

@@ -1,47 +1,42 @@
-"""Plans on disk: one small file for a split, and a part for every 64 shards, so that a worker reads only its part.
+"""Plans on disk: one Parquet file for a split, OUT/.prep/FINGERPRINT/SPLIT/plan.parquet.
 
-    in the Beam graph                                         (split, index, count) of each shard: a few bytes
-    OUT/.prep/FINGERPRINT/SPLIT/plan.json                     rows of each shard, digests of the parts; written last
-    OUT/.prep/FINGERPRINT/SPLIT/files.json                    rows of each file of the source, for trace and repair
-    OUT/.prep/FINGERPRINT/SPLIT/tasks-00000-DIGEST.arrow.zst  the pieces of shards 0 to 63, see `plan_parts`
+    columns     a row for each run of rows that is read together, in the order of shards: its shard, its rows, its file
+    row groups  64 shards each, so that a worker decodes one
+    metadata    `plan`, as JSON: the rows of each shard and of each file of the source
 
-A part's name contains its digest, so that its content never changes, and no job takes a part of another.
+Only (split, index, count) of a task travels, a few bytes; a worker looks up the rest here.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import json
 import os
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipelines.prepare import storage
-from pipelines.prepare.dataset import plan_parts, reservation
+from pipelines.prepare.dataset import reservation
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
-from pipelines.prepare.dataset.plan_parts import Part
 from pipelines.prepare.plan.planning import RowRanges, ShardTask, SplitPlan, require_partition
-from pipelines.prepare.sources.parquet.groups import Groups, StoredFile
+from pipelines.prepare.sources.parquet.groups import Groups, Pieces, StoredFile
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError
 from tfrecord_io.format import json_fields
-from tfrecord_io.format.json_fields import NAME, SHA256, WRONG, count, items, mapping, text
+from tfrecord_io.format.json_fields import NAME, WRONG, count, items, mapping, text
 
 __all__ = [
-    "PlanHeader",
     "TaskKey",
-    "all_tasks",
     "folder",
     "key_of",
+    "read",
     "read_file_rows",
-    "read_header",
-    "read_header_in",
+    "require",
     "require_whole",
     "rows_of_shards",
     "task_of",
@@ -51,78 +46,34 @@ __all__ = [
 # A task as plain values: split, index, count.
 TaskKey = tuple[str, int, int]
 
-_PART_SHARDS = 64
-# A part has at most about this many pieces: fewer shards, if groups are tiny.
-_PART_PIECES = 1 << 18
-# Threads, since writing waits for the disk or the remote service.
-_WRITERS = 8
-_PARTS_HELD = 4
-_JOBS_HELD = 16
+_GROUP_SHARDS = 64
+# A row group has at most about this many pieces: fewer shards, if groups of the source are tiny.
+_GROUP_PIECES = 1 << 18
+_PLANS_HELD = 4
+# Bounds within which no sum over a row group overflows int64, and memory stays small.
+_MOST_COUNT, _MOST_START, _MOST_PIECES = 1 << 40, 1 << 62, 1 << 24
 
-_HEADER = "plan.json"
+_FILE = "plan.parquet"
 _START_OVER = "start over with --overwrite"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PlanHeader:
-    """The content of plan.json: the rows of each shard, and the SHA-256 of each part, one for `part_shards` shards.
-
-    The first of its tasks is number `tasks_before` of the split: earlier generations of the dataset made those before.
-    """
-
-    split: str
-    source_split: str
-    ranges: RowRanges
-    predicted_bytes: int
-    rows: tuple[int, ...]
-    part_shards: int
-    parts: tuple[str, ...]
-    tasks_before: int = 0
-
-    @property
-    def num_shards(self) -> int:
-        """Number of shards."""
-        return len(self.rows)
-
-    @property
-    def tasks_after(self) -> int:
-        """Number of tasks of the split up to and with these, the `of` in their names."""
-        return self.tasks_before + self.num_shards
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON of plan.json."""
-        document = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        if not self.tasks_before:
-            del document["tasks_before"]
-        return {"origin": document.pop("source_split"), **document}
-
-    @classmethod
-    def from_json(cls, document: Any, *, path: str) -> PlanHeader:
-        """Parse what `to_json` gave. `path` names the file in errors. Raises: FormatError if it is something else."""
-        try:
-            fields = mapping(document)
-            header = cls(
-                split=text(fields["split"], NAME),
-                source_split=text(fields["origin"]),
-                ranges=_row_ranges(fields["ranges"]),
-                predicted_bytes=count(fields["predicted_bytes"]),
-                rows=tuple(map(count, items(fields["rows"]))),
-                part_shards=count(fields["part_shards"]),
-                parts=tuple(text(digest, SHA256) for digest in items(fields["parts"])),
-                tasks_before=count(fields.get("tasks_before", 0)),
-            )
-            header._check()
-        except WRONG as error:
-            raise FormatError(f"{path}: not a plan ({error!r:.300})", remedy=_START_OVER) from error
-        return header
-
-    def _check(self) -> None:
-        """Raise ValueError if the numbers contradict each other."""
-        rows = sum(stop - start for start, stop in self.ranges)
-        if not self.rows or min(self.rows) < 1 or sum(self.rows) != rows:
-            raise ValueError(f"shards of {sum(self.rows)} rows, expected the {rows} of the ranges")
-        if not self.part_shards or len(self.parts) != -(-len(self.rows) // self.part_shards):
-            raise ValueError(f"{len(self.parts)} parts of {self.part_shards} shards for {len(self.rows)} shards")
+_COPY = "copy .prep/ again from where the dataset was made, or build it anew with --overwrite"
+_SCHEMA = pa.schema(
+    [
+        pa.field(name, kind, nullable=name == "stamp")
+        for name, kind in {
+            "shard": pa.int32(),
+            "start": pa.int64(),
+            "count": pa.int64(),
+            "skip": pa.int64(),
+            "row_group": pa.int64(),
+            "path": pa.string(),
+            "size": pa.int64(),
+            "ingested": pa.bool_(),
+            "version": pa.string(),
+            "stamp": pa.int64(),
+        }.items()
+    ]
+)
+_DAMAGED = (*WRONG, pa.ArrowException, OSError)
 
 
 def key_of(task: ShardTask) -> TaskKey:
@@ -130,88 +81,76 @@ def key_of(task: ShardTask) -> TaskKey:
     return task.split, task.index, task.count
 
 
-def write(job: Job, plan: SplitPlan, groups: Groups) -> PlanHeader:
+def folder(root: str, fingerprint: str, split: str) -> str:
+    """Return the folder with the plan of a split."""
+    return storage.join(root, WORK_FOLDER, fingerprint, split)
+
+
+def write(job: Job, plan: SplitPlan, groups: Groups) -> None:
     """Write the plan of a split that has none, before any of its shards.
 
     Raises: OutputError if another job has written another plan meanwhile (on a local disk the lock prevents that).
     """
-    rows = plan.shard_rows
     groups = dataclasses.replace(groups, files=tuple(_relative(job.root, file) for file in groups.files))
-    part_shards = _part_shards(plan, groups)
-
-    def write_part(at: int) -> str:
-        first, last = at * part_shards, min((at + 1) * part_shards, plan.num_shards)
-        content = plan_parts.encode(groups.pieces(plan.spans(first, last)), first=first, rows=rows[first:last])
-        digest = hashlib.sha256(content).hexdigest()
-        storage.write_bytes(_part_path(job, plan.split, at, digest), content, inside=job.root)
-        return digest
-
-    with ThreadPoolExecutor(_WRITERS) as writers:
-        parts = tuple(writers.map(write_part, range(-(-plan.num_shards // part_shards))))
-    header = PlanHeader(
-        split=plan.split,
-        source_split=plan.source_split,
-        ranges=plan.ranges,
-        predicted_bytes=plan.predicted_bytes,
-        rows=tuple(rows.tolist()),
-        part_shards=part_shards,
-        parts=parts,
-        tasks_before=job.splits[plan.split].tasks_before,
-    )
-    text_of_rows = json.dumps({"rows": groups.source_rows.tolist()}) + "\n"
-    storage.write_bytes(_file_rows_path(job.work_path(plan.split)), text_of_rows.encode(), inside=job.root)
-    document = json.dumps(header.to_json(), sort_keys=True) + "\n"
-    storage.write_bytes(_header_path(job, plan.split), document.encode(), inside=job.root, replacing=0)
-    return header
+    shard_pieces = (len(groups) + len(plan.spans_of(0, plan.num_shards))) / plan.num_shards
+    step = max(1, min(_GROUP_SHARDS, int(_GROUP_PIECES / shard_pieces)))
+    document = {
+        "split": plan.split,
+        "origin": plan.source_split,
+        "ranges": plan.ranges,
+        "predicted_bytes": plan.predicted_bytes,
+        "rows": plan.rows,
+        "tasks_before": plan.tasks_before,
+        "group_shards": step,
+        "file_rows": groups.source_rows.tolist(),
+    }
+    sink = pa.BufferOutputStream()
+    schema = _SCHEMA.with_metadata({"plan": json.dumps(document)})
+    with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
+        for first in range(0, plan.num_shards, step):
+            rows = plan.rows[first : first + step]
+            pieces = groups.pieces(plan.spans_of(first, first + len(rows)))
+            writer.write_table(_table(pieces, first=first, rows=rows), row_group_size=len(pieces))
+    _content.cache_clear()
+    storage.write_bytes(_path(job, plan.split), sink.getvalue(), inside=job.root, replacing=0)
 
 
-def read_header(job: Job, split: str) -> PlanHeader | None:
-    """Return the plan that an earlier run left, or None.
+def read(job: Job, split: str) -> SplitPlan | None:
+    """Return the plan that an earlier run left, without spans; None if there is none.
 
     Raises: FingerprintMismatchError if it was made for other rows of the split; FormatError if it is damaged.
     """
-    asked = job.splits[split]
-    header = read_header_in(
-        job.work_path(split), split=split, source_split=asked.source_split, ranges=asked.ranges, root=job.root
-    )
-    if header is not None and header.tasks_before != asked.tasks_before:
-        raise FormatError(
-            f"{_header_path(job, split)}: its first task is number {header.tasks_before}, expected "
-            f"{asked.tasks_before}",
-            remedy=_START_OVER,
-        )
-    return header
-
-
-def read_header_in(folder: str, *, split: str, source_split: str, ranges: RowRanges, root: str) -> PlanHeader | None:
-    """Return the plan in the `folder` of a split, or None; it must be of these rows. Raises: as `read_header`."""
-    path = storage.join(folder, _HEADER)
     try:
-        header = _parsed(storage.read_bytes(path), path)
+        plan = _Stored.read(_path(job, split)).plan
     except FileNotFoundError:
         return None
-    if header.split != split:
-        raise FormatError(f"{path}: the plan of split {header.split!r}, expected {split!r}", remedy=_START_OVER)
-    if (header.source_split, header.ranges) != (source_split, ranges):
+    asked, path = job.splits[split], _path(job, split)
+    if (plan.source_split, plan.ranges) != (asked.source_split, asked.ranges):
         raise FingerprintMismatchError(
-            f"{root}: split {split!r} was planned for the rows {_shown(header.source_split, header.ranges)}, "
-            f"but now the rows {_shown(source_split, ranges)} are asked for",
+            f"{job.root}: split {split!r} was planned for the rows {_shown(plan.source_split, plan.ranges)}, "
+            f"but now the rows {_shown(asked.source_split, asked.ranges)} are asked for",
             remedy="choose another --output, or start over with --overwrite",
         )
-    return header
+    if (plan.split, plan.tasks_before) != (split, asked.tasks_before):
+        raise FormatError(
+            f"{path}: the plan of split {plan.split!r} from task {plan.tasks_before} on, expected {split!r} from task "
+            f"{asked.tasks_before} on",
+            remedy=_START_OVER,
+        )
+    return plan
+
+
+def require(job: Job, split: str) -> SplitPlan:
+    """Return the plan of a finished dataset. Raises: FormatError if it is not there; as `read`."""
+    plan = read(job, split)
+    if plan is None:
+        raise _missing(job.work_path(split))
+    return plan
 
 
 def read_file_rows(folder: str) -> np.ndarray:
     """Return the rows of each file of the split whose plan is in `folder`, int64 [S]. Raises: FormatError."""
-    path = _file_rows_path(folder)
-    try:
-        rows = [count(each) for each in items(mapping(json_fields.load(storage.read_bytes(path)))["rows"])]
-    except (FileNotFoundError, *WRONG) as error:
-        raise FormatError(
-            f"{path}: missing or damaged; it says how many rows each file has",
-            remedy="copy .prep/ again from where the dataset was made, or build it anew with --overwrite",
-        ) from error
-    return np.array(rows, np.int64)
+    return np.array(_Stored.require(folder).file_rows, np.int64)
 
 
 def rows_of_shards(root: str, fingerprint: str, split: str) -> Iterator[np.ndarray]:
@@ -219,50 +158,25 @@ def rows_of_shards(root: str, fingerprint: str, split: str) -> Iterator[np.ndarr
 
     Raises: FormatError if the plan is gone or damaged.
     """
-    where = folder(root, fingerprint, split)
-    path = storage.join(where, _HEADER)
-    try:
-        header = _parsed(storage.read_bytes(path), path)
-        for at, digest in enumerate(header.parts):
-            first = at * header.part_shards
-            part = _read_part(
-                _part_file(where, at, digest), digest, first, header.rows[first : first + header.part_shards]
-            )
-            for index in range(first, min(first + header.part_shards, header.num_shards)):
-                pieces = part.shard(index)
-                spans = zip(pieces.starts.tolist(), pieces.counts.tolist(), strict=True)
-                yield np.concatenate([np.arange(start, start + rows) for start, rows in spans])
-    except FileNotFoundError as error:
-        raise FormatError(
-            f"{where}: the plan is not there", remedy="copy .prep/ again from where the dataset was made"
-        ) from error
+    stored = _Stored.require(folder(root, fingerprint, split))
+    for index in range(stored.plan.num_shards):
+        pieces = stored.pieces(index)
+        spans = zip(pieces.starts.tolist(), pieces.counts.tolist(), strict=True)
+        yield np.concatenate([np.arange(start, start + rows) for start, rows in spans])
 
 
-def folder(root: str, fingerprint: str, split: str) -> str:
-    """Return the folder with the plan of a split."""
-    return storage.join(root, WORK_FOLDER, fingerprint, split)
+def require_whole(job: Job, split: str) -> None:
+    """Decode the whole plan of a split, for a job that continues with a plan that it did not make.
 
-
-def all_tasks(header: PlanHeader) -> list[ShardTask]:
-    """Return one task for each shard, without its pieces."""
-    return [
-        ShardTask(split=header.split, index=index, count=header.tasks_after, num_rows=rows)
-        for index, rows in enumerate(header.rows, start=header.tasks_before)
-    ]
-
-
-def require_whole(job: Job, header: PlanHeader) -> None:
-    """Read and check all parts, for a job that continues with a plan that it did not make.
-
-    Raises: OutputError if one is gone; FormatError if one is damaged, or if they do not have every row exactly once.
+    Raises: FormatError if it is damaged, or does not have every row exactly once.
     """
-    with ThreadPoolExecutor(_WRITERS) as readers:
-        spans = list(readers.map(lambda at: _part(job, header, at, read=_read_part).spans, range(len(header.parts))))
+    stored = _Stored.read(_path(job, split))
+    groups = [stored.group(at)[0] for at in range(-(-stored.plan.num_shards // stored.group_shards))]
+    spans = np.concatenate([np.stack([each.starts, each.starts + each.counts], axis=1) for each in groups])
     try:
-        require_partition(header.ranges, np.concatenate(spans))
+        require_partition(stored.plan.ranges, spans)
     except ValueError as error:
-        path = _header_path(job, header.split)
-        raise FormatError(f"{path}: not a plan ({error})", remedy=_START_OVER) from error
+        raise FormatError(f"{stored.path}: not a plan ({error})", remedy=_START_OVER) from error
 
 
 def task_of(job: Job, key: TaskKey) -> ShardTask:
@@ -271,20 +185,159 @@ def task_of(job: Job, key: TaskKey) -> ShardTask:
     Raises: OutputError if there is no plan; FormatError if it is damaged, or another one.
     """
     split, index, num_tasks = key
-    header = read_header(job, split)
-    if header is None:
-        raise _gone(job, split)
-    if header.tasks_after != num_tasks:
+    plan = read(job, split)
+    if plan is None:
+        reservation.require_own(job)
+        raise OutputError(
+            f"{job.work_path(split)}: the plan is gone",
+            remedy=f"copy .prep/ again from where the dataset was made, or {_START_OVER}",
+        )
+    if plan.tasks_after != num_tasks:
         raise FormatError(
-            f"{_header_path(job, split)}: the plan has {header.tasks_after} shards, expected {num_tasks}",
+            f"{_path(job, split)}: the plan has {plan.tasks_after} shards, expected {num_tasks}",
             remedy="run the same command again; finished shards are kept",
         )
-    in_plan = index - header.tasks_before
-    with _lock_of(job.work_path()):  # threads that need one part at the same time wait for the one that reads it
-        part = _part(job, header, in_plan // header.part_shards, read=_cached_part)
-    pieces = part.shard(in_plan)
+    pieces = _Stored.read(_path(job, split)).pieces(index - plan.tasks_before)
     pieces = dataclasses.replace(pieces, files=tuple(_absolute(job.root, file) for file in pieces.files))
     return ShardTask(split=split, index=index, count=num_tasks, num_rows=pieces.num_rows, pieces=pieces)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Stored:
+    """A plan file: the plan, `group_shards` shards in a row group, and the rows of each file of the source."""
+
+    path: str
+    plan: SplitPlan
+    group_shards: int
+    file_rows: tuple[int, ...]
+    content: bytes = dataclasses.field(repr=False)
+
+    @classmethod
+    def require(cls, folder: str) -> _Stored:
+        """Open the plan of a finished dataset. Raises: FormatError if it is missing or damaged."""
+        try:
+            return cls.read(storage.join(folder, _FILE))
+        except FileNotFoundError:
+            raise _missing(folder) from None
+
+    @classmethod
+    def read(cls, path: str) -> _Stored:
+        """Open a plan. Raises: FileNotFoundError; FormatError if it is damaged; OutputError."""
+        size = storage.size(path)
+        if size is None:
+            raise FileNotFoundError(path)
+        return _parsed(_content(path, size), path)
+
+    def group(self, at: int) -> tuple[Pieces, np.ndarray]:
+        """Return the pieces of a row group, and the offsets of each of its shards' pieces. Raises: FormatError."""
+        first = at * self.group_shards
+        try:
+            opened = _opened(self.content)
+            if opened.metadata.row_group(at).num_rows > _MOST_PIECES:
+                raise ValueError(f"more than {_MOST_PIECES:,} pieces in a row group")
+            table = opened.read_row_group(at, use_threads=False)
+            return _pieces(table), _offsets(table, first=first, rows=self.plan.rows[first : first + self.group_shards])
+        except _DAMAGED as error:
+            raise _not_a_plan(self.path, error) from error
+
+    def pieces(self, index: int) -> Pieces:
+        """Return the pieces of a shard. Raises: FormatError."""
+        every, offsets = self.group(index // self.group_shards)
+        at = index % self.group_shards
+        inside = slice(int(offsets[at]), int(offsets[at + 1]))
+        used, file = np.unique(every.file[inside], return_inverse=True)
+        columns = {name: getattr(every, name)[inside] for name in ("starts", "counts", "skips", "at")}
+        return Pieces(files=tuple(every.files[each] for each in used), file=file.astype(np.int32), **columns)
+
+
+@functools.lru_cache(maxsize=_PLANS_HELD)
+def _content(path: str, size: int) -> bytes:
+    # A job writes a plan once: a process that makes many of its shards reads it once.
+    return storage.read_bytes(path, most_bytes=size)
+
+
+def _opened(content: bytes) -> pq.ParquetFile:
+    return pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+
+
+@functools.lru_cache(maxsize=_PLANS_HELD)
+def _parsed(content: bytes, path: str) -> _Stored:
+    try:
+        opened = _opened(content)
+        if not opened.schema_arrow.equals(_SCHEMA):
+            raise ValueError("other columns than those of a plan")
+        fields = mapping(json_fields.load((opened.schema_arrow.metadata or {})[b"plan"], any_depth=True))
+        plan = SplitPlan(
+            split=text(fields["split"], NAME),
+            source_split=text(fields["origin"]),
+            ranges=_row_ranges(fields["ranges"]),
+            predicted_bytes=count(fields["predicted_bytes"]),
+            rows=tuple(map(count, items(fields["rows"]))),
+            tasks_before=count(fields["tasks_before"]),
+        )
+        rows = sum(stop - start for start, stop in plan.ranges)
+        if not plan.rows or min(plan.rows) < 1 or sum(plan.rows) != rows:
+            raise ValueError(f"shards of {sum(plan.rows)} rows, expected the {rows} of the ranges")
+        step = count(fields["group_shards"])
+        if not step or opened.num_row_groups != -(-plan.num_shards // step):
+            raise ValueError(f"{opened.num_row_groups} row groups of {step} shards for {plan.num_shards} shards")
+        file_rows = tuple(map(count, items(fields["file_rows"])))
+    except _DAMAGED as error:
+        raise _not_a_plan(path, error) from error
+    return _Stored(path=path, plan=plan, group_shards=step, file_rows=file_rows, content=content)
+
+
+def _table(pieces: Pieces, *, first: int, rows: Sequence[int]) -> pa.Table:
+    """Return a row group: the pieces of the shards from `first` on, which have `rows` each."""
+    used, file = np.unique(pieces.file, return_inverse=True)
+    files = pa.Table.from_pylist([dataclasses.asdict(pieces.files[each]) for each in used], schema=_of_files())
+    # A piece belongs to the shard that contains its last row.
+    shard = first + np.searchsorted(np.cumsum(rows), np.cumsum(pieces.counts) - 1, "right")
+    columns = {
+        "shard": shard,
+        "start": pieces.starts,
+        "count": pieces.counts,
+        "skip": pieces.skips,
+        "row_group": pieces.at,
+    }
+    arrays: Mapping[str, Any] = {**columns, **dict(zip(files.column_names, files.take(file).columns, strict=True))}
+    return pa.table(dict(arrays), schema=_SCHEMA)
+
+
+def _of_files() -> pa.Schema:
+    return pa.schema([_SCHEMA.field(field.name) for field in dataclasses.fields(StoredFile)])
+
+
+def _pieces(table: pa.Table) -> Pieces:
+    """Return the pieces of a row group. Raises: ValueError if a value is missing or cannot be."""
+    names = [name for name in table.column_names if name != "stamp"]
+    if not len(table) or any(table.column(name).null_count for name in names):
+        raise ValueError("no pieces, or pieces with a part missing")
+    starts, counts, skips, at = (table.column(name).to_numpy() for name in ("start", "count", "skip", "row_group"))
+    if min(starts.min(), skips.min(), at.min()) < 0 or counts.min() < 1:
+        raise ValueError("negative numbers, or pieces of no rows")
+    if counts.max() > _MOST_COUNT or starts.max() > _MOST_START:
+        raise ValueError("more rows than there can be")
+    path = table.column("path").combine_chunks().dictionary_encode()
+    path = path.chunk(0) if isinstance(path, pa.ChunkedArray) else path
+    file = np.asarray(path.indices)
+    _, first = np.unique(file, return_index=True)
+    stored = table.select(_of_files().names).take(first).to_pylist()
+    files = tuple(StoredFile(**each) for each in stored)
+    if any(each.size < 0 or (each.stamp or 0) < 0 for each in files):
+        raise ValueError("files of a negative size")
+    return Pieces(files=files, starts=starts, counts=counts, skips=skips, file=file, at=at)
+
+
+def _offsets(table: pa.Table, *, first: int, rows: Sequence[int]) -> np.ndarray:
+    """Return the offsets of each shard's pieces, int64 [n + 1]. Raises: ValueError if they do not have its rows."""
+    shard, counts = table.column("shard").to_numpy(), table.column("count").to_numpy()
+    offsets = np.searchsorted(shard, np.arange(first, first + len(rows) + 1))
+    if (np.diff(shard) < 0).any() or offsets[0] != 0 or offsets[-1] != len(shard) or (np.diff(offsets) < 1).any():
+        raise ValueError(f"pieces of other shards than {first} to {first + len(rows) - 1}")
+    if not np.array_equal(np.add.reduceat(counts, offsets[:-1]), np.array(rows)):
+        raise ValueError("shards of other rows than the plan says")
+    return offsets
 
 
 def _relative(root: str, file: StoredFile) -> StoredFile:
@@ -299,70 +352,21 @@ def _absolute(root: str, file: StoredFile) -> StoredFile:
     return file if is_whole else dataclasses.replace(file, path=storage.join(root, file.path))
 
 
-def _part_shards(plan: SplitPlan, groups: Groups) -> int:
-    shard_pieces = (len(plan.starts) + len(groups)) / plan.num_shards
-    return max(1, min(_PART_SHARDS, int(_PART_PIECES / shard_pieces)))
+def _path(job: Job, split: str) -> str:
+    return job.work_path(split, _FILE)
 
 
-def _part(job: Job, header: PlanHeader, at: int, *, read: Callable[..., Part]) -> Part:
-    path, first = _part_path(job, header.split, at, header.parts[at]), at * header.part_shards
-    try:
-        return read(path, header.parts[at], first, header.rows[first : first + header.part_shards])
-    except FileNotFoundError:
-        raise _gone(job, header.split) from None
+def _missing(folder: str) -> FormatError:
+    if storage.exists(storage.join(folder, "plan.json")):
+        return FormatError(
+            f"{folder}: holds the plan of an earlier release, which this one cannot read; the shards are sound",
+            remedy="to trace, repair or append, build the dataset anew with --overwrite",
+        )
+    return FormatError(f"{storage.join(folder, _FILE)}: no such file", remedy=_COPY)
 
 
-def _gone(job: Job, split: str) -> OutputError:
-    reservation.require_own(job)
-    return OutputError(
-        f"{job.work_path(split)}: the plan is gone",
-        remedy=f"copy .prep/ again from where the dataset was made, or {_START_OVER}",
-    )
-
-
-@functools.lru_cache(maxsize=_PARTS_HELD)
-def _parsed(content: bytes, path: str) -> PlanHeader:
-    try:
-        document = json_fields.load(content, any_depth=True)
-    except ValueError as error:
-        raise FormatError(f"{path}: not JSON ({error})", remedy=_START_OVER) from error
-    return PlanHeader.from_json(document, path=path)
-
-
-def _header_path(job: Job, split: str) -> str:
-    return job.work_path(split, _HEADER)
-
-
-def _file_rows_path(folder: str) -> str:
-    return storage.join(folder, "files.json")
-
-
-def _part_path(job: Job, split: str, at: int, digest: str) -> str:
-    return _part_file(job.work_path(split), at, digest)
-
-
-def _part_file(folder: str, at: int, digest: str) -> str:
-    return storage.join(folder, f"tasks-{at:05d}-{digest[:16]}.arrow.zst")
-
-
-def _read_part(path: str, digest: str, first: int, rows: tuple[int, ...]) -> Part:
-    """Read one part. Raises: FileNotFoundError; FormatError if it is damaged or another one; OutputError."""
-    content = storage.read_bytes(path)
-    if (got := hashlib.sha256(content).hexdigest()) != digest:
-        raise FormatError(f"{path}: has the digest {got:.16}, expected {digest:.16}", remedy=_START_OVER)
-    try:
-        return plan_parts.decode(content, first=first, rows=rows)
-    except plan_parts.DAMAGED as error:
-        raise FormatError(f"{path}: not a part of a plan ({error!r:.300})", remedy=_START_OVER) from error
-
-
-_cached_part = functools.lru_cache(maxsize=_PARTS_HELD)(_read_part)
-
-
-@functools.lru_cache(maxsize=_JOBS_HELD)
-def _lock_of(work_path: str) -> threading.Lock:
-    """Return the lock for reading a job's plan in this process, so that no job waits for another one's storage."""
-    return threading.Lock()
+def _not_a_plan(path: str, error: BaseException) -> FormatError:
+    return FormatError(f"{path}: not a plan ({error!r:.300})", remedy=_START_OVER)
 
 
 def _row_ranges(value: Any) -> RowRanges:

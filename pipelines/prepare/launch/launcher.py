@@ -185,6 +185,7 @@ def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> PlannedSp
         shard_bytes=task_bytes,
         seed=config.seed,
         shuffle=config.shuffle,
+        tasks_before=job.splits[split].tasks_before,
     )
     unusable = unusable_rows.find(job.spec.columns, source, sample.read)
     return PlannedSplit(plan=plan, sample=sample, text_bytes=expected.text_bytes, unusable=unusable)
@@ -208,17 +209,17 @@ def _plan_tasks(resolved: Resolved, config: PrepareConfig) -> list[ShardTask]:
     """
     job = resolved.job
     reservation.check(job.root, items=resolved.items, overwrite=config.overwrite, former=resolved.former)
-    known = {split: None if config.overwrite else plan_files.read_header(job, split) for split in job.splits}
-    for header in known.values():
-        if header is not None:
-            plan_files.require_whole(job, header)
-    fresh = plan_splits(resolved, [split for split, header in known.items() if header is None], config)
+    plans = {split: None if config.overwrite else plan_files.read(job, split) for split in job.splits}
+    for split in (split for split, plan in plans.items() if plan is not None):
+        plan_files.require_whole(job, split)
+    fresh = plan_splits(resolved, [split for split, plan in plans.items() if plan is None], config)
     rows = {split: job.splits[split].num_rows for split in job.splits}
     unusable_rows.check({split: each.unusable for split, each in fresh.items()}, rows=rows, limit=config.max_error_rate)
     resolved.reserve(overwrite=config.overwrite)
     for split, planned in fresh.items():
-        known[split] = plan_files.write(job, planned.plan, resolved.source.splits[split].groups)
-    return [task for header in known.values() if header for task in plan_files.all_tasks(header)]
+        plan_files.write(job, planned.plan, resolved.source.splits[split].groups)
+        plans[split] = planned.plan
+    return [task for plan in plans.values() if plan for task in plan.tasks()]
 
 
 def _missing(resolved: Resolved, tasks: list[ShardTask]) -> list[ShardTask]:

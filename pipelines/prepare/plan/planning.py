@@ -18,6 +18,7 @@ Everything is held in arrays, since a large split has ten million blocks.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import zlib
 from collections.abc import Sequence
 
@@ -86,45 +87,54 @@ class ShardTask:
         return self.pieces
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitPlan:
-    """The shards of one split, which together read the `ranges` of rows of a split of the source.
+    """The shards of one split, of `rows` each, which together read the `ranges` of rows of a split of the source.
 
-    Shard i reads the row ranges [starts[j], stops[j]) for j from offsets[i] up to offsets[i + 1]; int64 arrays.
+    `spans` int64 [n, 2]: the row ranges of all shards, one shard after the other; None for a plan that was read from
+    its file, where workers find the pieces of their tasks. The number of the first task is `tasks_before`: earlier
+    generations of the dataset made those before.
     """
 
     split: str
     source_split: str
     ranges: RowRanges
     predicted_bytes: int
-    starts: np.ndarray
-    stops: np.ndarray
-    offsets: np.ndarray
+    rows: tuple[int, ...]
+    tasks_before: int = 0
+    spans: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @property
     def num_shards(self) -> int:
         """Number of shards."""
-        return len(self.offsets) - 1
+        return len(self.rows)
 
     @property
-    def shard_rows(self) -> np.ndarray:
-        """Rows of each shard, int64 [shards]."""
-        return np.add.reduceat(self.stops - self.starts, self.offsets[:-1])
+    def tasks_after(self) -> int:
+        """Number of tasks of the split up to and with these, the `of` in their names."""
+        return self.tasks_before + self.num_shards
 
-    def spans(self, first: int, last: int) -> np.ndarray:
+    @functools.cached_property
+    def _offsets(self) -> np.ndarray:
+        """Index of each shard's first span, int64 [shards + 1]."""
+        assert self.spans is not None, "a new plan has them"
+        ends = np.cumsum(self.spans[:, 1] - self.spans[:, 0])
+        return np.searchsorted(ends, np.cumsum([0, *self.rows]), "right")
+
+    def spans_of(self, first: int, last: int) -> np.ndarray:
         """Return the row ranges of the shards from `first` up to, not including, `last`: int64 [n, 2]."""
-        inside = slice(self.offsets[first], self.offsets[last])
-        return np.stack([self.starts[inside], self.stops[inside]], axis=1)
+        assert self.spans is not None, "a new plan has them"
+        return self.spans[self._offsets[first] : self._offsets[last]]
 
     def row_ranges(self, index: int) -> RowRanges:
         """Return the row ranges of one shard."""
-        return _as_row_ranges(self.spans(index, index + 1))
+        return _as_row_ranges(self.spans_of(index, index + 1))
 
     def tasks(self) -> list[ShardTask]:
         """Return one task for each shard, without its pieces."""
         return [
-            ShardTask(split=self.split, index=index, count=self.num_shards, num_rows=rows)
-            for index, rows in enumerate(self.shard_rows.tolist())
+            ShardTask(split=self.split, index=index, count=self.tasks_after, num_rows=rows)
+            for index, rows in enumerate(self.rows, start=self.tasks_before)
         ]
 
 
@@ -172,6 +182,7 @@ def plan_split(
     shard_bytes: int,
     seed: int,
     shuffle: bool,
+    tasks_before: int = 0,
 ) -> SplitPlan:
     """Distribute the blocks over shards. Every row goes into exactly one shard; no shard is empty."""
     starts, stops, weights = blocks.starts, blocks.stops, blocks.predicted_bytes
@@ -183,15 +194,14 @@ def plan_split(
     total = float(weights.sum())
     count = _shard_count(total, shard_bytes=shard_bytes, rows=int(sizes.sum()))
     cuts = _cut_positions(sizes, weights, count=count)
-    found, offsets = _shards(starts, sizes, cuts, ascending=shuffle)
     return SplitPlan(
         split=split,
         source_split=source_split,
         ranges=tuple((int(start), int(stop)) for start, stop in ranges),
         predicted_bytes=round(total),
-        starts=found[:, 0],
-        stops=found[:, 1],
-        offsets=offsets,
+        rows=tuple(np.diff(cuts).tolist()),
+        tasks_before=tasks_before,
+        spans=_spans(starts, sizes, cuts, ascending=shuffle),
     )
 
 
@@ -231,11 +241,8 @@ def _cut_positions(sizes: np.ndarray, weights: np.ndarray, *, count: int) -> np.
     return np.minimum(cuts, rows[-1] - (count - index))
 
 
-def _shards(
-    starts: np.ndarray, sizes: np.ndarray, cuts: np.ndarray, *, ascending: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the row ranges between successive cuts (int64 [S, 2]) and the offset of each shard's first one (int64
-    [shards + 1]).
+def _spans(starts: np.ndarray, sizes: np.ndarray, cuts: np.ndarray, *, ascending: bool) -> np.ndarray:
+    """Return the row ranges between successive cuts, int64 [S, 2].
 
     `ascending` sorts the ranges of each shard, for when a later shuffle decides the order anyway.
     """
@@ -250,8 +257,7 @@ def _shards(
     if ascending:
         order = np.lexsort((lows, shard))
         lows, highs = lows[order], highs[order]  # the shards are in order already
-    merged = _merged(lows, highs, owners=shard)
-    return merged, np.searchsorted(np.cumsum(merged[:, 1] - merged[:, 0]), cuts, "right")
+    return _merged(lows, highs, owners=shard)
 
 
 def _merged(starts: np.ndarray, stops: np.ndarray, owners: np.ndarray | None = None) -> np.ndarray:

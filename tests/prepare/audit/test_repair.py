@@ -222,7 +222,7 @@ def test_a_shard_that_does_not_come_out_as_it_was_is_not_written(
 
 @pytest.mark.parametrize(
     "gone",
-    [".prep", *(f".prep/*/{name}" for name in ("source.json", "train/plan.json", "train/files.json", "train/tasks-*"))],
+    [".prep", *(f".prep/*/{name}" for name in ("source.json", "train/plan.parquet"))],
 )
 def test_without_the_work_folder_there_is_no_repair(finished: Path, gone: str) -> None:
     (path,) = finished.glob(gone)

@@ -105,9 +105,7 @@ def planned(job: Job, split: str) -> list[TaskKey]:
     """The keys of a split's tasks, after the plan of `reviews()`."""
     (folder,) = reviews().glob(f".prep/*/{split}")
     shutil.copytree(folder, job.work_path(split), ignore=shutil.ignore_patterns("receipt-*"))
-    header = plan_files.read_header(job, split)
-    assert header is not None
-    return [plan_files.key_of(task) for task in plan_files.all_tasks(header)]
+    return [plan_files.key_of(task) for task in plan_files.require(job, split).tasks()]
 
 
 @pytest.mark.parametrize("travel", PICKLERS, ids=["pickle", "beam"])

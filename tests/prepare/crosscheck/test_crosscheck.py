@@ -12,7 +12,6 @@ import pytest
 
 from pipelines.prepare.crosscheck import comparing
 from pipelines.prepare.dataset import plan_files
-from pipelines.prepare.dataset.plan_files import PlanHeader
 from pipelines.prepare.tokenize.engines import choice
 from tests import building
 from tests.prepare.crosscheck import lying_engine
@@ -42,9 +41,9 @@ def lies_when_planned(lies: set[str], monkeypatch: pytest.MonkeyPatch) -> set[st
     later: set[str] = set()
     write_plan = plan_files.write
 
-    def arm(*arguments: Any) -> PlanHeader:
+    def arm(*arguments: Any) -> None:
         lies.update(later)
-        return write_plan(*arguments)
+        write_plan(*arguments)
 
     monkeypatch.setattr(plan_files, "write", arm)
     return later

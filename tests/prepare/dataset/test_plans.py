@@ -1,22 +1,23 @@
-"""Tasks travel by name: a worker looks up what was planned, in a part of the plan, and nothing that is stale."""
+"""Tasks travel by name: a worker looks up what was planned, and nothing that is stale."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import pickle
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare import storage
-from pipelines.prepare.dataset import plan_files, plan_parts, reservation
+from pipelines.prepare.dataset import plan_files, reservation
 from pipelines.prepare.plan.planning import SplitPlan, row_ranges_of
 from pipelines.prepare.sources.parquet.groups import Groups, StoredFile
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError
@@ -41,15 +42,13 @@ def groups_of(sizes: Sequence[int], *, files: int = 2) -> Groups:
 
 
 def plan_of(shards: Sequence[Sequence[tuple[int, int]]], *, rows: int) -> SplitPlan:
-    spans = np.array([span for shard in shards for span in shard])
     return SplitPlan(
         split="train",
         source_split="train",
         ranges=((0, rows),),
         predicted_bytes=9,
-        starts=spans[:, 0],
-        stops=spans[:, 1],
-        offsets=np.cumsum([0, *map(len, shards)]),
+        rows=tuple(sum(stop - start for start, stop in shard) for shard in shards),
+        spans=np.array([span for shard in shards for span in shard]),
     )
 
 
@@ -68,26 +67,18 @@ GROUPS = groups_of([10] * 10)
 
 
 @pytest.fixture
-def planned(tmp_path: Path) -> Iterator[Any]:
+def planned(tmp_path: Path) -> Any:
     job = job_in(tmp_path)
     plan_files.write(job, plan_of(SHARDS, rows=100), GROUPS)
-    yield job
-    plan_files._cached_part.cache_clear()
+    return job
 
 
-def part_of(job: Any, index: int = 0) -> Path:
-    (path,) = Path(job.work_path("train")).glob(f"tasks-{index:05d}-*.arrow.zst")
-    return path
-
-
-def header_of(job: Any) -> Path:
-    return Path(job.work_path("train", "plan.json"))
+def file_of(job: Any) -> Path:
+    return Path(job.work_path("train", "plan.parquet"))
 
 
 def keys_of(job: Any) -> list[plan_files.TaskKey]:
-    header = plan_files.read_header(job, "train")
-    assert header is not None
-    return [plan_files.key_of(task) for task in plan_files.all_tasks(header)]
+    return [plan_files.key_of(task) for task in plan_files.require(job, "train").tasks()]
 
 
 def test_a_task_is_found_by_its_key(planned: Any) -> None:
@@ -110,49 +101,28 @@ def test_a_shard_names_no_files_of_others(planned: Any) -> None:
     assert [len(plan_files.task_of(planned, key).located.files) for key in keys_of(planned)] == [2, 1, 1]
 
 
-def noted(read: Any, paths: list[str]) -> Any:
-    """The same function, which notes what it reads."""
-
-    def read_and_note(path: str) -> bytes:
-        paths.append(path)
-        content: bytes = read(path)
-        return content
-
-    return read_and_note
-
-
-def test_a_part_is_of_64_shards_and_a_worker_reads_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_group_is_of_64_shards_and_the_file_is_read_once(tmp_path: Path) -> None:
     job = job_in(tmp_path, rows=300)
     plan_files.write(job, plan_of([[(row, row + 2)] for row in range(0, 300, 2)], rows=300), groups_of([10] * 30))
-    assert [len(plan.parts) for plan in [plan_files.read_header(job, "train")] if plan] == [3]
-    reads: list[str] = []
-    read = storage.read_bytes
-    monkeypatch.setattr(storage, "read_bytes", noted(read, reads))
-    for index in range(64, 128):
-        assert plan_files.task_of(job, ("train", index, 150)).row_ranges == ((2 * index, 2 * index + 2),)
-    assert [path for path in reads if "tasks-" in path] == [str(part_of(job, 1))]
+    assert pq.read_metadata(file_of(job)).num_row_groups == 3
+    with mock.patch.object(storage, "read_bytes", side_effect=storage.read_bytes) as reads:
+        for index in range(64, 128):
+            assert plan_files.task_of(job, ("train", index, 150)).row_ranges == ((2 * index, 2 * index + 2),)
+    assert reads.call_count == 1
 
 
-def test_a_part_is_read_once_by_threads_that_come_together(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    reads: list[str] = []
-    read = storage.read_bytes
-    monkeypatch.setattr(storage, "read_bytes", noted(read, reads))
-    threads = [threading.Thread(target=plan_files.task_of, args=(planned, key)) for key in keys_of(planned) * 5]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sum("tasks-" in path for path in reads) == 1
+def test_anybody_can_read_a_plan(planned: Any) -> None:
+    found = pq.read_table(file_of(planned))
+    assert found.column("shard").to_pylist() == [0] * 6 + [1] + [2] * 3
+    assert set(found.column("path").to_pylist()) == {"gs://bucket/data/0.parquet", "gs://bucket/data/1.parquet"}
 
 
-def test_parts_of_shards_of_very_many_pieces_are_of_fewer_shards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plan_files, "_PART_PIECES", 100)
+def test_row_groups_of_very_many_pieces_are_of_fewer_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_files, "_GROUP_PIECES", 100)
     job = job_in(tmp_path, rows=1000)
     shards = [[(row, row + 1) for row in range(at, 1000, 10)] for at in range(10)]
-    header = plan_files.write(job, plan_of(shards, rows=1000), groups_of([100] * 10))
-    assert (header.part_shards, len(header.parts)) == (1, 10)
+    plan_files.write(job, plan_of(shards, rows=1000), groups_of([100] * 10))
+    assert pq.read_metadata(file_of(job)).num_row_groups == 10
     assert plan_files.task_of(job, ("train", 7, 10)).row_ranges == tuple(shards[7])
 
 
@@ -172,23 +142,22 @@ def test_jobs_of_one_process_do_not_disturb_each_other(planned: Any, tmp_path: P
 def test_the_same_plan_is_the_same_bytes(planned: Any, tmp_path: Path) -> None:
     other = job_in(tmp_path / "other")
     plan_files.write(other, plan_of(SHARDS, rows=100), GROUPS)
-    assert header_of(planned).read_bytes() == header_of(other).read_bytes()
-    assert part_of(planned).read_bytes() == part_of(other).read_bytes()
+    assert file_of(planned).read_bytes() == file_of(other).read_bytes()
 
 
 def test_a_plan_is_whole(planned: Any) -> None:
-    header = plan_files.read_header(planned, "train")
-    assert header is not None
-    assert header.rows == (60, 10, 30)
-    plan_files.require_whole(planned, header)
+    plan_files.require_whole(planned, "train")
+    plan = plan_files.read(planned, "train")
+    assert plan == dataclasses.replace(plan_of(SHARDS, rows=100), spans=None)
+    assert plan_files.read_file_rows(planned.work_path("train")).tolist() == [10]
 
 
 # What is not as planned
 
 
-def test_without_a_plan_there_is_no_header_and_no_task(tmp_path: Path) -> None:
+def test_without_a_plan_there_is_no_task(tmp_path: Path) -> None:
     job = job_in(tmp_path)
-    assert plan_files.read_header(job, "train") is None
+    assert plan_files.read(job, "train") is None
     with pytest.raises(OutputError, match="the plan is gone"):
         plan_files.task_of(job, ("train", 0, 3))
     Path(job.work_path(reservation.JOB_FILE)).unlink()
@@ -196,13 +165,19 @@ def test_without_a_plan_there_is_no_header_and_no_task(tmp_path: Path) -> None:
         plan_files.task_of(job, ("train", 0, 3))
 
 
+def test_the_plan_of_an_earlier_release_asks_for_a_new_build(tmp_path: Path) -> None:
+    job = job_in(tmp_path)
+    storage.write_bytes(job.work_path("train", "plan.json"), b"{}")
+    with pytest.raises(FormatError, match="the plan of an earlier release") as refused:
+        plan_files.require(job, "train")
+    assert refused.value.remedy == "to trace, repair or append, build the dataset anew with --overwrite"
+
+
 @pytest.mark.parametrize(
     ("harm", "key", "error", "message"),
     [
-        (lambda job: header_of(job).unlink(), ("train", 0, 3), OutputError, "the plan is gone"),
-        (lambda job: part_of(job).unlink(), ("train", 0, 3), OutputError, "the plan is gone"),
-        (lambda job: header_of(job).write_text("{"), ("train", 0, 3), FormatError, "not JSON"),
-        (lambda job: part_of(job).write_bytes(b"PAR1"), ("train", 0, 3), FormatError, "has the digest"),
+        (lambda job: file_of(job).unlink(), ("train", 0, 3), OutputError, "the plan is gone"),
+        (lambda job: file_of(job).write_bytes(b"PAR1"), ("train", 0, 3), FormatError, "not a plan"),
         (lambda job: None, ("train", 0, 4), FormatError, "the plan has 3 shards, expected 4"),
     ],
 )
@@ -223,105 +198,64 @@ def test_a_plan_for_other_rows_is_refused(planned: Any, tmp_path: Path, now: dic
         plan_files.task_of(job_in(tmp_path, **now), ("train", 0, 3))
 
 
-GOOD = {
-    "split": "train",
-    "origin": "train",
-    "ranges": [[0, 10]],
-    "predicted_bytes": 5,
-    "rows": [4, 6],
-    "part_shards": 64,
-    "parts": ["0" * 64],
-}
+def rewritten(job: Any, *, table: Any = None, **document: Any) -> None:
+    """Replace parts of the plan's metadata, or its rows."""
+    held = pq.read_table(file_of(job))
+    stored = json.loads(held.schema.metadata[b"plan"])
+    text = json.dumps({name: value for name, value in {**stored, **document}.items() if value != "gone"})
+    pq.write_table((table or held).replace_schema_metadata({"plan": text}), file_of(job))
+    plan_files._content.cache_clear()
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        *({"ranges": None}, {"ranges": [[0]]}, {"ranges": [[0, "x"]]}, {"ranges": []}, {"ranges": [[0, 1, 2]]}),
-        *({"rows": []}, {"rows": [10, 0]}, {"rows": [4, 5]}, {"rows": [-1, 11]}, {"rows": 10}, {"rows": ["10"]}),
-        *({"parts": []}, {"parts": ["0" * 64] * 2}, {"parts": ["../x"]}, {"part_shards": 0}, {"part_shards": 1}),
-        *({"predicted_bytes": -1}, {"predicted_bytes": 5.0}, {"split": 3}, {"split": "../x"}, {"origin": None}),
-        *({"ranges": [[0, 10.0]]}, {"ranges": [["0", "10"]]}, {"ranges": [[False, 10]]}, {"ranges": "ab"}),
+        *({"ranges": None}, {"ranges": [[0]]}, {"ranges": [[0, "x"]]}, {"ranges": []}, {"ranges": [[3, 3]]}),
+        *({"rows": []}, {"rows": [100, 0]}, {"rows": [40, 50]}, {"rows": [-1, 101]}, {"rows": 100}, {"rows": "gone"}),
+        *({"group_shards": 0}, {"group_shards": 1}, {"predicted_bytes": -1}, {"split": "../x"}, {"origin": None}),
+        *({"ranges": [[0, 100.0]]}, {"ranges": [[False, 100]]}, {"ranges": "ab"}, {"file_rows": [None]}),
     ],
 )
-def test_a_damaged_header_is_a_format_error_that_names_it(damage: dict[str, Any]) -> None:
-    with pytest.raises(FormatError, match=r"OUT/plan\.json: not a plan .*--overwrite"):
-        plan_files.PlanHeader.from_json({**GOOD, **damage}, path="OUT/plan.json")
+def test_damaged_metadata_is_a_format_error_that_names_the_file(planned: Any, damage: dict[str, Any]) -> None:
+    rewritten(planned, **damage)
+    with pytest.raises(FormatError, match=r"plan\.parquet: not a plan .*--overwrite"):
+        plan_files.read(planned, "train")
 
 
 @pytest.mark.parametrize(
-    "document", [None, [], "plan", 3, {}, *({k: v for k, v in GOOD.items() if k != n} for n in GOOD)]
+    ("column", "value"),
+    [("shard", 1), ("start", -1), ("start", 2**62 + 1), ("count", 0), ("count", 2**41), ("skip", -1), ("size", -1)],
 )
-def test_what_is_no_header_at_all_is_a_format_error(document: Any) -> None:
-    with pytest.raises(FormatError, match="not a plan"):
-        plan_files.PlanHeader.from_json(document, path="plan.json")
-
-
-def test_the_undamaged_header_of_these_tests_survives_json() -> None:
-    header = plan_files.PlanHeader.from_json(GOOD, path="plan.json")
-    assert plan_files.PlanHeader.from_json(json.loads(json.dumps(header.to_json())), path="") == header
-
-
-def replaced_part(job: Any, content: bytes) -> None:
-    """Puts other content in the place of the part, as if that were what was planned."""
-    digest = hashlib.sha256(content).hexdigest()
-    document = json.loads(header_of(job).read_text())
-    header_of(job).write_text(json.dumps({**document, "parts": [digest]}))
-    part_of(job).with_name(f"tasks-00000-{digest[:16]}.arrow.zst").write_bytes(content)
-
-
-PIECES = GROUPS.pieces([span for shard in SHARDS for span in shard])
-ROWS = np.array([60, 10, 30])
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"no zstd",
-        plan_parts.encode(PIECES, first=1, rows=ROWS),
-        plan_parts.encode(PIECES, first=0, rows=np.array([60, 40])),
-        plan_parts.encode(dataclasses.replace(PIECES, starts=PIECES.starts - 1), first=0, rows=ROWS),
-        plan_parts.encode(dataclasses.replace(PIECES, starts=PIECES.starts + 2**62), first=0, rows=ROWS),
-        plan_parts.encode(dataclasses.replace(PIECES, skips=PIECES.skips - 1), first=0, rows=ROWS),
-        *(plan_parts.encode(PIECES, first=0, rows=ROWS)[:size] for size in (10, 200, -1)),
-    ],
-)
-def test_a_part_that_no_plan_can_have_is_refused(planned: Any, content: bytes) -> None:
-    replaced_part(planned, content)
-    with pytest.raises(FormatError, match=r"tasks-00000-\w+\.arrow\.zst: not a part of a plan"):
+def test_pieces_that_no_plan_can_have_are_refused(planned: Any, column: str, value: int) -> None:
+    table = pq.read_table(file_of(planned))
+    index = table.column_names.index(column)
+    changed = pa.array([value, *table.column(column).to_pylist()[1:]], table.schema.field(column).type)
+    rewritten(planned, table=table.set_column(index, table.schema.field(column), changed))
+    with pytest.raises(FormatError, match=r"plan\.parquet: not a plan"):
         plan_files.task_of(planned, ("train", 0, 3))
 
 
-def test_no_damaged_byte_is_taken_for_another_plan(planned: Any) -> None:
-    content = part_of(planned).read_bytes()
-    taken = []
-    for at in range(0, len(content), 3):
+def test_no_damaged_byte_of_a_page_is_taken_for_another_plan(planned: Any) -> None:
+    content = file_of(planned).read_bytes()
+    pages = pq.read_metadata(file_of(planned)).row_group(0)
+    columns = [pages.column(at) for at in range(pages.num_columns)]
+    end = max(each.data_page_offset + each.total_compressed_size for each in columns if each.data_page_offset)
+    wanted = plan_files.task_of(planned, ("train", 0, 3)).located
+    for at in range(4, min(end, len(content)), 5):
         harmed = bytearray(content)
         harmed[at] ^= 0x55
+        file_of(planned).write_bytes(harmed)
+        plan_files._content.cache_clear()
         try:
-            part = plan_parts.decode(bytes(harmed), first=0, rows=ROWS.tolist())
-        except plan_parts.DAMAGED:
+            found = plan_files.task_of(planned, ("train", 0, 3)).located
+        except FormatError:
             continue
-        taken.append(row_ranges_of(part.shard(0)))
-    # Of the rest the digest knows: the rows may be others, but never more than there are.
-    assert all(sum(stop - start for start, stop in row_ranges) == 60 for row_ranges in taken)
-
-
-def test_a_part_that_unpacks_to_very_much_is_refused(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_parts, "_MOST_BYTES", 1000)
-    with pytest.raises(FormatError, match="more than 1,000 bytes"):
-        plan_files.task_of(planned, ("train", 0, 3))
+        assert found.files == wanted.files
+        assert row_ranges_of(found) == row_ranges_of(wanted)
 
 
 def test_a_plan_that_has_a_row_twice_is_refused_before_it_is_gone_on_with(tmp_path: Path) -> None:
     job = job_in(tmp_path)
-    header = plan_files.write(job, plan_of([[(0, 50)], [(40, 90)]], rows=100), GROUPS)
+    plan_files.write(job, plan_of([[(0, 50)], [(40, 90)]], rows=100), GROUPS)
     with pytest.raises(FormatError, match="the shards do not have the rows of the ranges, from row 40 on"):
-        plan_files.require_whole(job, header)
-
-
-@pytest.mark.parametrize("ranges", [[], [[3, 3]], [[0, 2], [5, 4]]])
-def test_row_ranges_of_a_plan_are_some_and_none_is_empty(ranges: list[list[int]]) -> None:
-    with pytest.raises(ValueError, match="row ranges, expected"):
-        plan_files._row_ranges(ranges)
+        plan_files.require_whole(job, "train")

@@ -428,10 +428,10 @@ def test_an_unknown_job_in_the_work_folder_is_refused(tmp_path: Path, job: bytes
     assert "holds a dataset made from something else" in cause
 
 
-@pytest.mark.parametrize("plan", [b"", b"[]", b'{"split": 1}', b"\xff"])
+@pytest.mark.parametrize("plan", [b"", b"PAR1", b"\xff" * 100])
 def test_a_damaged_plan_is_named(finished: Path, plan: bytes) -> None:
     (finished / "manifest.json").unlink()
-    (path,) = finished.glob(".prep/*/train/plan.json")
+    (path,) = finished.glob(".prep/*/train/plan.parquet")
     path.write_bytes(plan)
     cause, remedy = build(finished).error
     assert str(path) in cause

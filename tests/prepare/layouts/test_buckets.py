@@ -195,11 +195,8 @@ def test_what_is_damaged_there_is_made_again(sparse: Path) -> None:
 @pytest.mark.slow
 def test_a_file_of_an_empty_family_that_an_earlier_try_left_goes_away(sparse: Path) -> None:
     opened = reopened_dataset.reopen(str(sparse), read_manifest(sparse))
-    header = plan_files.read_header(opened.job, "train")
-    assert header is not None
-    task = next(
-        task for task in plan_files.all_tasks(header) if not (sparse / opened.job.shard_name(task, length=32)).exists()
-    )
+    plan = plan_files.require(opened.job, "train")
+    task = next(task for task in plan.tasks() if not (sparse / opened.job.shard_name(task, length=32)).exists())
     stale = opened.job.shard_name(task, length=32)
     before = building.files(sparse)
     (sparse / stale).write_bytes(b"by an engine that is not trusted any more")

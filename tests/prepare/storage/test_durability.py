@@ -95,7 +95,7 @@ def test_a_receipt_appears_when_its_shard_and_rejected_rows_would_last(built_on:
 @pytest.mark.slow
 def test_a_shard_appears_when_its_plan_would_last(built_on: tuple[Disk, Path]) -> None:
     disk, output = built_on
-    (plan,) = output.glob(".prep/*/train/plan.json")
+    (plan,) = output.glob(".prep/*/train/plan.parquet")
     for found in disk.when(".tfrecord").values():
         assert str(plan) in found
         assert str(plan.parents[1] / "job.json") in found
