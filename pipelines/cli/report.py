@@ -6,7 +6,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import rich.progress
@@ -177,6 +177,7 @@ def summary(built: BuildResult) -> None:
     """Print the table at the end of a build."""
     out = console()
     out.print(_split_table(built.manifest))
+    _print_filtered(out, built.manifest)
     _print_buckets(out, built.manifest)
     _print_functions(out, built.manifest)
     _print_rejected(out, built.manifest)
@@ -202,6 +203,7 @@ def manifest_tables(manifest: Manifest) -> None:
     if manifest.label_names is not None:
         out.print("labels: " + ", ".join(f"{index} {name}" for index, name in enumerate(manifest.label_names[:20])))
     out.print(_split_table(manifest))
+    _print_filtered(out, manifest)
     _print_buckets(out, manifest)
     _print_functions(out, manifest)
     _print_rejected(out, manifest)
@@ -297,6 +299,8 @@ def estimates(estimated: list[Estimate]) -> None:
     if estimated and estimated[0].steps:
         out.print(f"functions: {', '.join(estimated[0].steps)}")
     for each in estimated:
+        _print_left_out(out, each.split, each.left_out, of=each.rows - each.rows_in_other_splits)
+    for each in estimated:
         shown = "   ".join(f"{percent} %: {value}" for percent, value in each.token_percentiles.items())
         out.print(f"{each.split}: tokens in a row, percentiles   {shown}")
         for line in drawings.histogram(out, each.histogram) if each.histogram is not None else ():
@@ -321,6 +325,19 @@ def _layouts_table(each: Estimate) -> Table:
     layouts.caption = "waste: padding and cut tokens, for each token of the rows; * wastes least"
     layouts.caption_justify = "left"
     return layouts
+
+
+def _print_left_out(out: Console, split: str, left_out: Mapping[str, int], *, of: int) -> None:
+    """Print what each filter has left out by name, if there are names."""
+    if any(":" in reason for reason in left_out):
+        shown = ", ".join(f"{reason} {count(rows)} ({rows / of:.1%})" for reason, rows in left_out.items())
+        out.print(f"{split}: left out {shown}", soft_wrap=True, markup=False)
+
+
+def _print_filtered(out: Console, manifest: Manifest) -> None:
+    for name, split in manifest.splits.items():
+        reasons = {reason: rows for reason, rows in split.ledger.left_out.items() if "held_out" not in reason}
+        _print_left_out(out, name, reasons, of=split.ledger.rows_of_split)
 
 
 def _split_table(manifest: Manifest) -> Table:

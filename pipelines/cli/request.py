@@ -83,14 +83,16 @@ _ROWS = [
         multiple=True,
         allow_from_autoenv=False,  # its order with --filter is that of the command line
         metavar="MODULE:FUNCTION",
-        help="Your own function from a pyarrow.Table to a changed one with as many rows. Repeatable.",
+        help="Your own function from a pyarrow.Table to a changed one with as many rows; or fix_text, mask_pii. "
+        "Repeatable.",
     ),
     click.option(
         "--filter",
         multiple=True,
         allow_from_autoenv=False,
         metavar="MODULE:FUNCTION",
-        help="Your own function from a pyarrow.Table to a mask of rows to keep. Runs with --map in this order.",
+        help="Your own function from a pyarrow.Table to a mask of rows to keep; or c4_quality, gopher_quality, "
+        "gopher_repetition, 'language(en)', 'length(200, 100000)'. Runs with --map in this order.",
     ),
 ]
 _HELD_OUT = [

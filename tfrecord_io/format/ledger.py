@@ -5,7 +5,7 @@
 Nothing is dropped silently: a row is in some record, or counted here with its reason. Rows that are left out on purpose
 are no errors, and are counted, but not listed one by one:
 
-    filtered        one of the user's own filters left it out
+    filtered        one of the user's own filters left it out; filtered:NAME, a filter of `pipelines.filters`
     held_out        it is held out, and in another split of this dataset
     not_held_out    of a split that is held out: it is none of the rows held out for this one
 """
@@ -18,13 +18,18 @@ from typing import Any
 
 from tfrecord_io.format.json_fields import NAME, SHA256, count, integer, mapping, text
 
-__all__ = ["FILTERED", "HELD_OUT", "LEFT_OUT", "NOT_HELD_OUT", "LabelRange", "Ledger", "Shard", "Split"]
+__all__ = ["FILTERED", "HELD_OUT", "NOT_HELD_OUT", "LabelRange", "Ledger", "Shard", "Split", "is_left_out"]
 
 FILTERED = "filtered"
 HELD_OUT = "held_out"
 NOT_HELD_OUT = "not_held_out"
-# The reasons of rows that are left out on purpose.
-LEFT_OUT = (FILTERED, HELD_OUT, NOT_HELD_OUT)
+# The reasons of rows that are left out on purpose; NAME of what left them out may follow, behind a colon.
+_LEFT_OUT = (FILTERED, HELD_OUT, NOT_HELD_OUT)
+
+
+def is_left_out(reason: str) -> bool:
+    """Whether rows with this reason are left out on purpose."""
+    return reason.partition(":")[0] in _LEFT_OUT
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,7 +52,7 @@ class Ledger:
     @property
     def left_out(self) -> dict[str, int]:
         """Rows that were left out on purpose, by reason."""
-        return {reason: self.rejected[reason] for reason in LEFT_OUT if reason in self.rejected}
+        return {reason: rows for reason, rows in self.rejected.items() if is_left_out(reason)}
 
     @property
     def rows_left_out(self) -> int:
@@ -56,8 +61,8 @@ class Ledger:
 
     @property
     def rows_filtered(self) -> int:
-        """Rows that the user's filters left out."""
-        return self.rejected.get(FILTERED, 0)
+        """Rows that filters left out."""
+        return self.rows_left_out - self.rows_in_other_splits
 
     @property
     def rows_in_other_splits(self) -> int:
@@ -72,7 +77,7 @@ class Ledger:
     @property
     def unusable(self) -> dict[str, int]:
         """Rows that could not be used, by reason: the rejected ones but those left out on purpose."""
-        return {reason: rows for reason, rows in self.rejected.items() if reason not in LEFT_OUT}
+        return {reason: rows for reason, rows in self.rejected.items() if not is_left_out(reason)}
 
     @classmethod
     def total(cls, ledgers: Iterable[Ledger]) -> Ledger:

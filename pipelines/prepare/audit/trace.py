@@ -25,7 +25,7 @@ from pipelines.prepare.layouts.base import Lineage, Piece
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.sources.columns import extraction
-from pipelines.prepare.sources.rows.left_out import codes_of
+from pipelines.prepare.sources.rows.left_out import reasons_of
 from tfrecord_io.errors import FormatError, ReaderError, SourceError
 from tfrecord_io.manifest import Ledger, Manifest, Shard
 
@@ -184,8 +184,8 @@ def _rows_not_left_out(dataset: ReopenedDataset, task: ShardTask, *, left_out: M
     """Run filters and hold-outs again, and return the numbers of the rows that they do not leave out, int64 [N]."""
     stay = [np.zeros(0, np.int64)]
     for first, batch in shard_writer.batches(dataset.job, task.split, task.located):
-        codes = codes_of(batch)
-        stay.append(first + (np.arange(batch.num_rows) if codes is None else np.flatnonzero(codes == 0)))
+        reasons = reasons_of(batch)
+        stay.append(first + (np.arange(batch.num_rows) if reasons is None else np.flatnonzero(reasons == "")))
     rows = np.concatenate(stay)
     if (now := task.num_rows - len(rows)) != (then := sum(left_out.values())):
         raise SourceError(

@@ -24,7 +24,7 @@ from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.sources.columns.rejected import NAMED_ROWS, RejectedRow
 from tfrecord_io import manifest
 from tfrecord_io.errors import OutputError, PrepError, RowsRejectedError
-from tfrecord_io.format.ledger import LEFT_OUT
+from tfrecord_io.format.ledger import is_left_out
 from tfrecord_io.manifest import Generation, Manifest, Split
 
 __all__ = ["check_error_rate", "commit"]
@@ -142,16 +142,18 @@ def check_error_rate(
 
     Raises: RowsRejectedError if more than `limit` (a fraction) of the rows cannot be used.
     """
-    on_purpose = sum(reasons.get(reason, 0) for reasons, _ in rejected.values() for reason in LEFT_OUT)
+    on_purpose = sum(
+        rows for reasons, _ in rejected.values() for reason, rows in reasons.items() if is_left_out(reason)
+    )
     total = sum(rows.values()) - on_purpose
     bad = sum(sum(reasons.values()) for reasons, _ in rejected.values()) - on_purpose
     if bad <= limit * total:
         return
     reasons = "; ".join(
         f"{split}: "
-        + ", ".join(f"{count} {reason}" for reason, count in sorted(by_reason.items()) if reason not in LEFT_OUT)
+        + ", ".join(f"{count} {reason}" for reason, count in sorted(by_reason.items()) if not is_left_out(reason))
         for split, (by_reason, _) in sorted(rejected.items())
-        if by_reason.keys() - set(LEFT_OUT)
+        if not all(map(is_left_out, by_reason))
     )
     named = [f"{split}[{row.row}] {row.reason}" for split, (_, first) in sorted(rejected.items()) for row in first]
     least = "" if exact else "at least "

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pipelines.prepare import storage
 from pipelines.prepare.plan.planning import RowRanges
 from pipelines.prepare.sources.columns.rejected import NAMED_ROWS, RejectedRow, split_reasons
-from pipelines.prepare.sources.rows.left_out import without_codes
+from pipelines.prepare.sources.rows.left_out import without_reasons
 from tfrecord_io.errors import FormatError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import WRONG, count, mapping, text
@@ -74,7 +74,7 @@ class RejectedRows:
             self.by_reason[reason] = self.by_reason.get(reason, 0) + 1
             if len(self.first) < NAMED_ROWS:
                 self.first.append(RejectedRow(row=number, reason=reason))
-            content = _content(without_codes(batch.slice(index, 1)))
+            content = _content(without_reasons(batch.slice(index, 1)))
             detail = None if details is None else details.get(index)
             self._lines.write(_line(content, row=number, block=self._block_of(number), reason=reason, detail=detail))
             self.count += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from typing import Any
 
@@ -17,7 +18,7 @@ from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.options.source_config import SAMPLES
 from pipelines.prepare.plan.length_histogram import LengthHistogram, count_lengths
 from pipelines.prepare.plan.sampling import Sample
-from tfrecord_io.format.ledger import FILTERED, HELD_OUT, LEFT_OUT, NOT_HELD_OUT
+from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT, is_left_out
 
 __all__ = ["Estimate", "estimate", "of_split"]
 
@@ -32,7 +33,8 @@ class Estimate:
     """The estimate for one split.
 
     Tokens include special tokens. `seconds`: tokenizing on this machine with `engine`, without start-up.
-    `rows_in_other_splits` are in another split by --hold-out. `steps` are the user functions as on the command line.
+    `rows_in_other_splits` are in another split by --hold-out, `left_out` the `rows_filtered` by reason.
+    `steps` are the user functions as on the command line.
     `chats` says which form conversations have, `row` what a row of text files is.
     If the split was not read completely, `rows_rejected` is a lower bound, and rows left out on purpose are projected
     from the sample. `histogram` counts the sampled rows by their lengths.
@@ -53,6 +55,7 @@ class Estimate:
     chats: str = ""
     row: str = ""
     engine: str = ""
+    left_out: dict[str, int] = dataclasses.field(default_factory=dict)
     histogram: LengthHistogram | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -73,15 +76,18 @@ def of_split(planned: PlannedSplit, resolved: Resolved, config: PrepareConfig) -
     layout = resolved.job.spec.layout
     sample, rows = planned.sample, resolved.job.splits[planned.plan.split].num_rows
     share = planned.text_bytes / max(sample.text_bytes, 1)
-    left_out = {reason: round(rows * float((sample.read.reasons == reason).mean())) for reason in LEFT_OUT}
-    usable = rows - sum(left_out.values()) - planned.unusable.num_rows
+    sampled = collections.Counter(filter(is_left_out, sample.read.reasons.tolist()))
+    left_out = {reason: round(rows * count / len(sample.read.reasons)) for reason, count in sorted(sampled.items())}
+    in_other_splits = sum(left_out.pop(reason, 0) for reason in (HELD_OUT, NOT_HELD_OUT))
+    usable = rows - sum(left_out.values()) - in_other_splits - planned.unusable.num_rows
     values = np.percentile(sample.row_tokens, _PERCENTILES)
     return Estimate(
         split=planned.plan.split,
         rows=rows,
         rows_rejected=planned.unusable.num_rows,
-        rows_filtered=left_out.get(FILTERED, 0),
-        rows_in_other_splits=sum(left_out.get(reason, 0) for reason in (HELD_OUT, NOT_HELD_OUT)),
+        rows_filtered=sum(left_out.values()),
+        rows_in_other_splits=in_other_splits,
+        left_out=left_out,
         shards=planned.plan.num_shards * len(sample.length_shares),
         num_bytes=planned.plan.predicted_bytes,
         # Scaled by bytes of records rather than of texts, since records may hold little of a long text.

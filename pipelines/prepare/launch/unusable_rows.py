@@ -22,7 +22,7 @@ from pipelines.prepare.sources.columns.extraction import ColumnPlan, validate
 from pipelines.prepare.sources.columns.rejected import NAMED_ROWS, RejectedRow, split_reasons
 from pipelines.prepare.sources.parquet.groups import Cover, cover
 from pipelines.prepare.sources.rows.reading import SplitSource
-from tfrecord_io.format.ledger import LEFT_OUT
+from tfrecord_io.format.ledger import is_left_out
 
 __all__ = ["UnusableRows", "check", "find"]
 
@@ -44,7 +44,7 @@ class UnusableRows:
     @property
     def num_rows(self) -> int:
         """Known number of unusable rows, without those left out on purpose."""
-        return sum(rows for reason, rows in self.by_reason.items() if reason not in LEFT_OUT)
+        return sum(rows for reason, rows in self.by_reason.items() if not is_left_out(reason))
 
 
 def check(found: Mapping[str, UnusableRows], *, rows: Mapping[str, int], limit: float) -> None:
@@ -70,8 +70,7 @@ def find(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> UnusableRow
     counted.update(row.reason for row in read.refused)
     known = _earliest(_first(read.numbers, read.reasons), read.refused)
     if not read.whole:
-        for reason in LEFT_OUT:
-            del counted[reason]
+        counted = collections.Counter({reason: rows for reason, rows in counted.items() if not is_left_out(reason)})
         if null_counts.count_says(split):
             found = cover(split.groups.ends, split.ranges)
             unread = _unread(found, split, read)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from pipelines.prepare.options.layout_traits import LAYOUT_COLUMNS
 from pipelines.prepare.options.split_options import HoldOutOption, SplitOption
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["SAMPLES", "SOURCE_OPTIONS", "FunctionKind", "FunctionOption", "SourceConfig"]
+__all__ = ["READY", "SAMPLES", "SOURCE_OPTIONS", "CalledFunction", "FunctionKind", "FunctionOption", "SourceConfig"]
 
 FunctionKind = Literal["map", "filter"]
 
@@ -20,12 +21,19 @@ SOURCE_OPTIONS = ("format", "data_files", "source_options", "sample_by")
 # What a row of a text file can be.
 SAMPLES = ("line", "paragraph", "document")
 
-_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*\Z")
+# Functions that need no name of a module.
+_READY_MODULE = "pipelines.filters"
+READY: dict[FunctionKind, tuple[str, ...]] = {
+    "map": ("fix_text", "mask_pii"),
+    "filter": ("c4_quality", "gopher_quality", "gopher_repetition", "language", "length"),
+}
+_FUNCTION = re.compile(r"(?:(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):)?(?P<name>[^\W\d]\w*)(?:\((?P<given>.*)\))?\Z")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FunctionOption:
-    """One `--map` or `--filter`: a function of the user's, named by `spec` as `package.module:function`.
+    """One `--map` or `--filter`: a function of the user's, named by `spec` as `package.module:function`, or a ready one
+    by its name. Arguments may follow, as in `language(en, at_least=0.8)`.
 
     `source` is the text of a module with it, None if the module is a file.
     """
@@ -35,11 +43,48 @@ class FunctionOption:
     source: str | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(FunctionKind) or not _FUNCTION.match(self.spec):
+        found = _FUNCTION.match(self.spec) if self.kind in get_args(FunctionKind) else None
+        if found is None or not (found["module"] or found["name"] in READY[self.kind]):
+            ready = ", ".join(READY.get(self.kind, ()))
             raise ConfigError(
-                f"--{self.kind} {self.spec!r}, expected package.module:function",
+                f"--{self.kind} {self.spec!r}, expected package.module:function, or one of {ready}",
                 remedy=f"write for example --{self.kind} clean:{self.kind}_rows for a function in ./clean.py",
             )
+
+
+class CalledFunction(NamedTuple):
+    """What a spec says: module and name of a function, and the arguments that it gets after the table."""
+
+    module: str
+    name: str
+    arguments: tuple[str | float, ...]
+    keywords: dict[str, str | float]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is a function of `pipelines.filters`."""
+        return self.module == _READY_MODULE
+
+    @classmethod
+    def of(cls, spec: str) -> CalledFunction:
+        """Parse the spec of a FunctionOption. An argument is a number if it looks like one, and else text."""
+        found = _FUNCTION.match(spec)
+        assert found is not None, "FunctionOption checks it"
+        given = [each.strip() for each in found["given"].split(",")] if found["given"] else []
+        named = dict(each.split("=", 1) for each in given if "=" in each)
+        return cls(
+            found["module"] or _READY_MODULE,
+            found["name"],
+            tuple(_value(each) for each in given if "=" not in each),
+            {name.strip(): _value(value.strip()) for name, value in named.items()},
+        )
+
+
+def _value(text: str) -> str | float:
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text.strip("'\"")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

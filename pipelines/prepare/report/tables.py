@@ -12,7 +12,7 @@ from pipelines.prepare.launch.layout_comparison import Cost, compare, least
 from pipelines.prepare.report.page import Group, Section, Table
 from pipelines.prepare.report.records import documents_of, token_positions
 from pipelines.prepare.report.subject import SplitSubject, Subject, count, share, size
-from tfrecord_io.format.ledger import LEFT_OUT
+from tfrecord_io.format.ledger import is_left_out
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.shown import without_secrets
 
@@ -246,7 +246,7 @@ def rows_group(split: SplitSubject, subject: Subject) -> Group:
         ledger = split.finished.ledger
         caption, total, figures = "Rows in, from the manifest", ledger.rows_in, {"used": ledger.rows_used}
         for reason, number in sorted(ledger.rejected.items(), key=lambda item: (-item[1], item[0])):
-            figures[f"{'left out' if reason in LEFT_OUT else 'rejected'}: {reason}"] = number
+            figures[f"{'left out' if is_left_out(reason) else 'rejected'}: {reason}"] = number
     else:
         assert split.estimate is not None, "a source has an estimate"
         estimate = split.estimate

@@ -2,7 +2,7 @@
 
 A row without a reason is used. Reasons follow from the row's columns alone:
 
-    filtered            left out by one of the user's filters, which is no error
+    filtered            left out by one of the user's filters, which is no error (filtered:NAME: by a ready filter)
     held_out            in another split by --hold-out, no error (not_held_out: not in this held-out split)
     text_null           a text is null
     target_null         the text to be generated is null
@@ -188,9 +188,8 @@ def validate(batch: pa.RecordBatch, plan: ColumnPlan) -> np.ndarray:
             reasons[null_mask(batch.column(name))] = f"{purpose}_null"
     for name in plan.texts:
         reasons[null_mask(batch.column(name))] = "text_null"
-    if (codes := left_out.codes_of(batch)) is not None:
-        for reason, code in left_out.CODES.items():
-            reasons[codes == code] = reason
+    if (on_purpose := left_out.reasons_of(batch)) is not None:
+        reasons = np.where(on_purpose == "", reasons, on_purpose)
     return reasons
 
 

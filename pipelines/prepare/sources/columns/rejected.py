@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from tfrecord_io.format.ledger import LEFT_OUT
+from tfrecord_io.format.ledger import is_left_out
 
 __all__ = ["NAMED_ROWS", "RejectedRow", "split_reasons"]
 
@@ -27,12 +27,7 @@ def split_reasons(reasons: np.ndarray) -> tuple[dict[str, int], list[int]]:
 
     `reasons`: as from `extraction.validate`.
     """
-    with_reason = np.flatnonzero(reasons != "")
-    unusable = np.ones(len(with_reason), bool)
-    on_purpose = {}
-    for reason in LEFT_OUT:
-        has_reason = reasons[with_reason] == reason
-        if rows := int(has_reason.sum()):
-            on_purpose[reason] = rows
-            unusable &= ~has_reason
-    return on_purpose, with_reason[unusable].tolist()
+    found = {reason: reasons == reason for reason in np.unique(reasons[reasons != ""].astype(str)).tolist()}
+    on_purpose = {reason: int(rows.sum()) for reason, rows in found.items() if is_left_out(reason)}
+    unusable = [np.flatnonzero(rows) for reason, rows in found.items() if not is_left_out(reason)]
+    return on_purpose, np.sort(np.concatenate(unusable)).tolist() if unusable else []

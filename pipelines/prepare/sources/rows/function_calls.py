@@ -40,14 +40,14 @@ def find(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
 
 
 def run(functions: Sequence[UserFunction], table: pa.Table, *, where: str) -> tuple[pa.Table, np.ndarray]:
-    """Apply the functions to `table`; return the rows left, and their indices in `table`, int64 [n].
+    """Apply the functions to `table`; return the rows left, and why each row of `table` is left out, object [n], or ''.
 
     `where` names the rows in messages. Once no row is left, further functions are not called, and the result lacks
     their columns.
 
     Raises: as `call`; ConfigError if a function cannot be loaded.
     """
-    kept = np.arange(table.num_rows)
+    kept, reasons = np.arange(table.num_rows), np.full(table.num_rows, "", object)
     for function in functions:
         if not len(kept):
             break
@@ -55,8 +55,9 @@ def run(functions: Sequence[UserFunction], table: pa.Table, *, where: str) -> tu
         if isinstance(result, pa.Table):
             table = result
         elif not result.all():
+            reasons[kept[~result]] = function.reason
             table, kept = table.filter(pa.array(result)), kept[result]
-    return table, kept
+    return table, reasons
 
 
 def call(function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | np.ndarray:
@@ -79,7 +80,7 @@ def call(function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | n
 
 def load(function: UserFunction) -> Callable[[pa.Table], Any]:
     """Return the function itself, executing its module once per process. Raises: ConfigError if that fails."""
-    name, _, attribute = function.spec.partition(":")
+    name, attribute, arguments, keywords = function.called
     with _lock:
         module = _module(function)
     value = getattr(module, attribute, None)
@@ -91,15 +92,15 @@ def load(function: UserFunction) -> Callable[[pa.Table], Any]:
             else f"{function.option}: {attribute!r} in {function.path} is {_type_name(value)}, expected a function",
             remedy=f"choose among {', '.join(sorted(functions)) or 'other modules: this one has no functions'}",
         )
-    return value
+    return lambda table: value(table, *arguments, **keywords)
 
 
 def _unique_name(function: UserFunction) -> str:
-    return f"{function.spec.partition(':')[0]}@{function.identity()['module_sha256'][:16]}"
+    return f"{function.called.module}@{function.identity()['module_sha256'][:16]}"
 
 
 def _module(function: UserFunction) -> types.ModuleType:
-    name, unique = function.spec.partition(":")[0], _unique_name(function)
+    name, unique = function.called.module, _unique_name(function)
     if (module := _modules.get(unique)) is not None:
         return module
     module = types.ModuleType(unique)

@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from pipelines.prepare.sources.rows.left_out import CODES
 from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT
 
 __all__ = ["HASHES", "HashFilter", "row_hashes"]
@@ -53,12 +52,10 @@ class HashFilter:
         share = (self.high - self.low) / HASHES
         return share if self.held_out else 1.0 - share
 
-    def codes(self, batch: pa.RecordBatch) -> np.ndarray:
-        """Return the code of each row, int8 [n] (see `left_out`); 0 for rows that are kept."""
+    def reasons(self, batch: pa.RecordBatch) -> np.ndarray:
+        """Return why each row is left out, str objects [n] (see `left_out`); empty for rows that are kept."""
         inside = self._inside(batch)
-        if self.held_out:
-            return np.where(inside, 0, CODES[NOT_HELD_OUT]).astype(np.int8)
-        return np.where(inside, CODES[HELD_OUT], 0).astype(np.int8)
+        return np.where(inside != self.held_out, NOT_HELD_OUT if self.held_out else HELD_OUT, "").astype(object)
 
     def _inside(self, batch: pa.RecordBatch) -> np.ndarray:
         hashes = row_hashes([batch.column(name) for name in self.columns], seed=_hash_seed(self.seed)) >> _SHIFT

@@ -24,10 +24,9 @@ from pipelines.prepare.sources.parquet.groups import Groups, Pieces
 from pipelines.prepare.sources.resolve.features import Columns
 from pipelines.prepare.sources.rows import function_calls, stored_rows
 from pipelines.prepare.sources.rows.hash_filter import HashFilter
-from pipelines.prepare.sources.rows.left_out import CODES, with_codes
+from pipelines.prepare.sources.rows.left_out import with_reasons
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tfrecord_io.errors import SourceError
-from tfrecord_io.format.ledger import FILTERED
 
 __all__ = ["RowChanges", "RowReader", "Source", "SplitSource", "conform", "describe_rows"]
 
@@ -41,23 +40,22 @@ class RowChanges:
     share: float
 
     def apply(self, batch: pa.RecordBatch, columns: Sequence[str], *, where: str) -> tuple[pa.RecordBatch, np.ndarray]:
-        """Apply the functions; return the `columns` of all n rows, and which rows a filter has left out, bool [n].
+        """Apply the functions; return the `columns` of all n rows, and why a filter left rows out, object [n], or ''.
 
         `where` names the rows in messages.
 
         Raises: SourceError if a function fails, or returns a column of another type than `schema` has.
         """
-        table, kept = function_calls.run(self.functions, pa.Table.from_batches([batch]), where=where)
+        table, reasons = function_calls.run(self.functions, pa.Table.from_batches([batch]), where=where)
         wanted = nested.schema_of(self.schema, columns)
-        filtered = np.ones(batch.num_rows, bool)
-        filtered[kept] = False
+        filtered = reasons != ""
         if not filtered.any():
-            return conform(table, wanted, where=where), filtered
+            return conform(table, wanted, where=where), reasons
         # A kept row of the batch is found among the rows left at the number of kept rows before it.
         indices = pa.array(np.cumsum(~filtered) - 1, mask=filtered)
-        left = conform(table, wanted, where=where) if len(kept) else wanted.empty_table().combine_chunks()
+        left = conform(table, wanted, where=where) if not filtered.all() else wanted.empty_table().combine_chunks()
         arrays = [_one_chunk(left.column(name)).take(indices) for name in columns]
-        return pa.RecordBatch.from_arrays(arrays, schema=wanted), filtered
+        return pa.RecordBatch.from_arrays(arrays, schema=wanted), reasons
 
 
 def conform(table: pa.Table, schema: pa.Schema, *, where: str) -> pa.RecordBatch:
@@ -148,15 +146,14 @@ class RowReader:
     ) -> pa.RecordBatch:
         if self.changes is None and self.hold_out is None:
             return batch
-        codes = np.zeros(batch.num_rows, np.int8)
+        reasons = np.full(batch.num_rows, "", object)
         if self.changes is not None:
             where = describe_rows(first, batch.num_rows, split=self.split)
-            batch, filtered = self.changes.apply(batch, wanted, where=where)
-            codes[filtered] = CODES[FILTERED]
+            batch, reasons = self.changes.apply(batch, wanted, where=where)
         if self.hold_out is not None:
             # Filtered rows, whose values are null here, are those of the split that rows are held out of.
-            codes = np.where((codes == 0) | self.hold_out.held_out, self.hold_out.codes(batch), codes)
-        return with_codes(batch.select(list(columns)), codes)
+            reasons = np.where((reasons == "") | self.hold_out.held_out, self.hold_out.reasons(batch), reasons)
+        return with_reasons(batch.select(list(columns)), reasons)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

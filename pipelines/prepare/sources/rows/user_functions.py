@@ -26,8 +26,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pipelines.prepare.options.config import FunctionKind, FunctionOption
+from pipelines.prepare.options.source_config import CalledFunction
 from tfrecord_io.errors import ConfigError, FormatError, PrepError
 from tfrecord_io.format.json_fields import mapping, text
+from tfrecord_io.format.ledger import FILTERED
 
 __all__ = ["UserFunction", "describe_error", "locate", "restore"]
 
@@ -42,6 +44,16 @@ class UserFunction:
     spec: str
     source: str
     path: str = dataclasses.field(compare=False)
+
+    @property
+    def called(self) -> CalledFunction:
+        """Its module, name and arguments."""
+        return CalledFunction.of(self.spec)
+
+    @property
+    def reason(self) -> str:
+        """Why rows are left out that it does not keep, as the ledger counts them: ready filters by name."""
+        return f"{FILTERED}:{self.called.name}" if self.called.is_ready else FILTERED
 
     @property
     def option(self) -> str:
@@ -72,7 +84,7 @@ def locate(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
     modules: dict[str, _Module] = {}
     functions = []
     for each in options:
-        name = each.spec.partition(":")[0]
+        name = CalledFunction.of(each.spec).module
         if each.source is not None:
             functions.append(UserFunction(kind=each.kind, spec=each.spec, source=each.source, path="<notebook>"))
             continue

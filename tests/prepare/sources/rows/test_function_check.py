@@ -20,7 +20,7 @@ from pipelines.prepare.sources.columns.extraction import ColumnPlan, validate
 from pipelines.prepare.sources.resolve.features import Columns
 from pipelines.prepare.sources.rows import function_check
 from pipelines.prepare.sources.rows.function_check import ChangedSplits, apply_functions
-from pipelines.prepare.sources.rows.left_out import CODES, codes_of, kept_rows, without_codes
+from pipelines.prepare.sources.rows.left_out import kept_rows, reasons_of, without_reasons
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tests.prepare.sources.rows.test_user_functions import HEAD, UPPER, find, one, refused, write
@@ -51,8 +51,8 @@ def opened(
 
 
 def filtered(batch: pa.RecordBatch) -> list[bool]:
-    codes = codes_of(batch)
-    return [False] * batch.num_rows if codes is None else (codes == CODES["filtered"]).tolist()
+    reasons = reasons_of(batch)
+    return [False] * batch.num_rows if reasons is None else (reasons == "filtered").tolist()
 
 
 class TestReading:
@@ -76,7 +76,7 @@ class TestReading:
         texts = [text for batch in batches for text in batch.column("text").to_pylist()]
         assert texts == [f"ROW {index}" if value else None for index, value in enumerate(keep)]
         assert list(itertools.chain.from_iterable(map(filtered, batches))) == [not value for value in keep]
-        assert {name for batch in batches for name in without_codes(batch).schema.names} == {"text"}
+        assert {name for batch in batches for name in without_reasons(batch).schema.names} == {"text"}
         assert [text for batch in batches for text in kept_rows(batch).column("text").to_pylist()] == list(
             filter(None, texts)
         )
@@ -93,7 +93,7 @@ class TestReading:
         split, _ = opened(folder, [{"text": "a"}] * 3, find(("map", "clean:upper")))
         (batch,) = rows_of(split, ["text"])
         assert batch.schema.names == ["text"]
-        assert codes_of(batch) is None
+        assert reasons_of(batch) is None
 
     def test_columns_of_any_type_can_be_left_out(self, folder: Path) -> None:
         write("def some(t): return t['keep']\n")
@@ -101,7 +101,9 @@ class TestReading:
         rows = [{"keep": index % 3 == 1, **content} for index in range(9)]
         split, _ = opened(folder, rows, find(("filter", "clean:some")))
         (batch,) = rows_of(split, list(content))
-        assert without_codes(batch).to_pylist() == [content if row["keep"] else dict.fromkeys(content) for row in rows]
+        assert without_reasons(batch).to_pylist() == [
+            content if row["keep"] else dict.fromkeys(content) for row in rows
+        ]
 
     def test_a_column_may_be_added_replaced_and_dropped(self, folder: Path) -> None:
         write(f"{HEAD}def f(t): return pa.table({{'words': pc.utf8_split_whitespace(t['text']), 'text': t['n']}})\n")

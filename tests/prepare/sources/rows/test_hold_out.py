@@ -22,7 +22,7 @@ from pipelines.prepare.sources.columns.rejected import split_reasons
 from pipelines.prepare.sources.rows import hold_out, selection
 from pipelines.prepare.sources.rows.hash_filter import HASHES
 from pipelines.prepare.sources.rows.hold_out import HoldOut
-from pipelines.prepare.sources.rows.left_out import codes_of, kept_rows, without_codes
+from pipelines.prepare.sources.rows.left_out import kept_rows, reasons_of, without_reasons
 from pipelines.prepare.sources.rows.reading import SplitSource
 from tests import building
 from tests.prepare.sources.rows.test_function_check import folder
@@ -145,14 +145,14 @@ class TestSides:
 
     def test_texts_need_not_be_asked_for(self, folder: Path) -> None:
         found = divided(folder, "validation=10%")["train"]
-        names = {name for batch in rows_of(found, ["n"]) for name in without_codes(batch).schema.names}
+        names = {name for batch in rows_of(found, ["n"]) for name in without_reasons(batch).schema.names}
         assert names == {"n"}
 
     def test_what_is_mostly_left_out_has_no_texts_to_weigh(self, folder: Path) -> None:
         batch = rows_of(divided(folder, "validation=10%")["validation"], ["text"])[0]
-        codes = codes_of(batch)
-        assert codes is not None
-        assert [text is None for text in batch.column("text").to_pylist()] == (codes != 0).tolist()
+        reasons = reasons_of(batch)
+        assert reasons is not None
+        assert [text is None for text in batch.column("text").to_pylist()] == (reasons != "").tolist()
 
     def test_slices_are_kept_and_names_are_those_of_the_output(self, folder: Path) -> None:
         found = divided(folder, "v=a:20%", splits=("a=train[:500]", "b=train[500:600]"))
@@ -193,8 +193,8 @@ class TestSides:
 def _positions(split: SplitSource) -> list[int]:
     found = []
     for first, batch in split.read(split.ranges, ["n"]):
-        codes = codes_of(batch)
-        stay = np.ones(batch.num_rows, bool) if codes is None else codes == 0
+        reasons = reasons_of(batch)
+        stay = np.ones(batch.num_rows, bool) if reasons is None else reasons == ""
         found += (first + np.flatnonzero(stay)).tolist()
     return found
 
