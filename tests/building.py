@@ -27,6 +27,7 @@ from pipelines.prepare import storage
 from pipelines.prepare.launch import ingesting, opened_request
 from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.options.config import PrepareConfig, SourceConfig
+from pipelines.prepare.process import workers
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.tasks import IngestSource, IngestTask
 from pipelines.prepare.sources.rows import opening, selection
@@ -148,7 +149,8 @@ def opened(config: SourceConfig) -> Source:
     every = list(found.listing.splits)
 
     def run(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
-        ingest.ingest_all(source, tasks, processes=1)
+        with ingest.naming_files(source):
+            list(workers.run(functools.partial(ingest.call, source), tasks, processes=1, keep=True))
 
     groups = opening.locate_rows(found, every, folder=str(new_folder()), inside=None, columns=None, run=run)
     return selection.select(config, found, groups, ())

@@ -33,7 +33,7 @@ _INTERRUPTED = ("interrupted before the export was complete", "run the same comm
     type=click.Choice(["attention_mask", "labels"]),
     help="Column to write even where it says nothing new, for axolotl. Parquet only; repeatable.",
 )
-@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Threads; never changes a byte.")
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Worker processes; never changes a byte.")
 @common
 def export_dataset(
     dataset: str,

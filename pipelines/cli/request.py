@@ -240,7 +240,7 @@ _CHOICE_OF_ROWS = [
 # How to run a build. `plan` takes these too, without effect, so that a line can be tried by replacing `build`.
 _MAKING = [
     click.option(
-        "--workers", "--num-proc", type=int, metavar="N", help="Threads; never changes a byte. Default: every core."
+        "--workers", "--num-proc", type=int, metavar="N", help="Processes; never changes a byte. Default: one a core."
     ),
     click.option("--resume/--overwrite", default=True, help="Continue an interrupted build (default), or start over."),
     click.option(

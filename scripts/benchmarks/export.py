@@ -16,6 +16,7 @@ from pipelines.prepare.dataset import own_files
 from pipelines.prepare.export import export_tasks
 from pipelines.prepare.export.export_settings import FORMATS, ExportFormat, ExportSettings
 from pipelines.prepare.export.export_tasks import ExportTask
+from pipelines.prepare.process.progress import Progress
 
 
 def main() -> None:
@@ -46,7 +47,7 @@ def _measured(root: str, to: ExportFormat) -> str:
             stem="exported",
             key="key",
         )
-        export_tasks.run(task)  # compiles what is compiled once
+        export_tasks.run(task, Progress())  # compiles what is compiled once
         seconds = min(_seconds(task) for _ in range(3))
         size = sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file())
     speed, tokens = shard.num_bytes / seconds / 1e6, shard.num_tokens / seconds / 1e6
@@ -55,7 +56,7 @@ def _measured(root: str, to: ExportFormat) -> str:
 
 def _seconds(task: ExportTask) -> float:
     began = time.process_time()
-    export_tasks.run(task)
+    export_tasks.run(task, Progress())
     return time.process_time() - began
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.prepare.export import export_tasks
+from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.process.workers import Done
 from tests import building
 from tests.building import reviews
 from tests.cloud.emulator import Gcs
@@ -20,11 +22,11 @@ def test_a_bucket_gets_the_files_of_a_local_export(gcs: Gcs, tmp_path: Path) -> 
     command = ["export", f"gs://{bucket}/reviews", "--to", "parquet", "--output", f"gs://{bucket}/out", "--workers", 1]
     made, real = [], export_tasks.run
 
-    def stop_at_second(task: export_tasks.ExportTask, **others: object) -> int:
+    def stop_at_second(task: export_tasks.ExportTask, progress: Progress) -> Done:
         made.append(task)
         if len(made) >= 2:
             raise OutputError("stopped", remedy="go on")
-        return real(task, **others)  # type: ignore[arg-type]
+        return real(task, progress)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(export_tasks, "run", stop_at_second)

@@ -1,9 +1,9 @@
 """Google Cloud Dataflow: preparing and watching a Beam job there.
 
     launcher    check        before any work: the options, and paths that workers can reach
-                prepare      the package (see `packaging`), a name, one process for each machine
+                prepare      the package (see `packaging`), and a name
                 Monitor      links to the job, its progress, how to end it
-    workers     as with any runner: WriteShard, Commit
+    workers     as with any runner: WriteShard, Commit; Dataflow starts a process for each core
 
 The Beam job does not need the launcher: an interrupt only ends the watching, and the job commits by itself.
 """
@@ -34,13 +34,8 @@ NAMESPACE = "prep-tfrecords"
 # The service updates counters every few seconds, and allows a few hundred requests a minute for a whole project.
 _POLL_SECONDS = 15.0
 _LONGEST_NAME = 63
-_EXPERIMENTS = (
-    # One process with many threads, as with the embedded runner: the work releases the GIL, and each further process
-    # would load the tokenizer again, hold its own shard, and start as many threads as the machine has cores.
-    "no_use_multiple_sdk_containers",
-    # Beam would upload the launcher's `pip freeze`, where addresses of packages may contain passwords.
-    "disable_logging_submission_environment",
-)
+# Beam would upload the launcher's `pip freeze`, where addresses of packages may contain passwords.
+_EXPERIMENT = "disable_logging_submission_environment"
 
 _log = logging.getLogger(__name__)
 
@@ -92,9 +87,7 @@ def prepare(options: PipelineOptions, *, name: str, work: str, folder: str) -> N
     """
     packaging.ship(options, folder)
     debug, cloud = options.view_as(DebugOptions), options.view_as(GoogleCloudOptions)
-    for experiment in _EXPERIMENTS:
-        if experiment.removeprefix("no_") not in (debug.experiments or ()):
-            debug.add_experiment(experiment)
+    debug.add_experiment(_EXPERIMENT)
     if not cloud.job_name:
         cloud.job_name = _job_name(name, work=work)
 

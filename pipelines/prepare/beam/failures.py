@@ -1,11 +1,12 @@
 """How an error of a worker reaches the launcher.
 
     where the worker runs                what comes back
-    a thread of the launcher's process   the error itself, remembered by its run
-    another process, here or elsewhere   the runner's text, which contains the error as one line of JSON
-    a process that died                  Beam's message about a broken connection
+    the launcher's process, and those    the error itself, remembered by its run
+      of its own (process.workers)
+    a runner's process, anywhere         the runner's text, which contains the error as one line of JSON
+    a runner's process that died         Beam's message about a broken connection
 
-Any error in another process becomes a PrepError. Its traceback was printed there, or is in the runner's log.
+Any error in a runner's process becomes a PrepError. Its traceback was printed there, or is in the runner's log.
 """
 
 from __future__ import annotations
@@ -117,10 +118,9 @@ def reported_in(text: str) -> PrepError | None:
 
 
 class Failures:
-    """Remembers the errors of one run's workers that are threads of the launcher. After one fails, the others stop at
-    their next shard.
+    """Remembers the errors of one run's work in the launcher. After one, nothing else begins.
 
-    In other processes nothing is remembered: there, a failed shard may be tried again.
+    In a runner's processes nothing is remembered: there, a failed shard may be tried again.
     """
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class Failures:
         try:
             yield
         except KeyboardInterrupt:
-            self._seen.append(PrepError("interrupted"))  # threads are still at work, and stop at their next shard
+            self._seen.append(PrepError("interrupted"))  # a thread is still at work, and ends its processes
             raise
         except Exception as error:
             if self._seen:
@@ -142,6 +142,11 @@ class Failures:
             raise
         if self._seen:
             raise self._seen[0]
+
+    @property
+    def any(self) -> bool:
+        """Whether there is one, which may be an interrupt."""
+        return bool(self._seen)
 
     def attempt(self, work: Callable[[], Result]) -> Result | None:
         """Return the result of `work`. In the launcher's process an error is remembered and None returned, for this and

@@ -14,10 +14,9 @@ from apache_beam.runners.portability.job_server import ExternalJobServer
 
 from pipelines.prepare.beam import dataflow
 from pipelines.prepare.process import stderr
-from pipelines.prepare.process.cores import cores
 from tfrecord_io.errors import ConfigError, PrepError
 
-__all__ = ["PORTABLE", "check", "is_embedded", "open_pipeline", "parse", "runner_name", "take_threads"]
+__all__ = ["PORTABLE", "check", "is_embedded", "open_pipeline", "parse", "runner_name", "take_workers"]
 
 _EMBEDDED = (None, "DirectRunner", "FnApiRunner")
 PORTABLE = "PortableRunner"
@@ -57,7 +56,7 @@ def _reach(endpoint: str) -> None:
 
 
 def is_embedded(options: PipelineOptions) -> bool:
-    """Whether the workers are threads of this process."""
+    """Whether this machine's own processes are the workers, without a port."""
     return runner_name(options) in _EMBEDDED
 
 
@@ -79,7 +78,7 @@ def runner_name(options: PipelineOptions) -> str | None:
 def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOptions:
     """Parse the options for Beam. Raises: ConfigError for unknown options, or values that Beam does not take."""
     given = {arg.partition("=")[0] for arg in beam_args}
-    defaults = {"--direct_num_workers": str(workers or cores())}
+    defaults = {"--direct_num_workers": str(workers or 0)}  # 0 is Beam's word for every core
     if given & {"--runner", "--job_endpoint"} and "--job-server-timeout" not in given:
         defaults["--job_server_timeout"] = str(_JOB_SECONDS)
     added = [f"{name}={value}" for name, value in defaults.items() if name not in given]
@@ -111,16 +110,16 @@ def _require_no_port(options: PipelineOptions) -> None:
     if mode != "in_memory":
         raise ConfigError(
             f"--direct_running_mode={mode} opens ports through which anybody could run code here, expected in_memory",
-            remedy="leave it out: all cores are used without it, and --workers sets the number of threads",
+            remedy="leave it out: all cores are used without it, and --workers sets the number of processes",
         )
 
 
-def take_threads(options: PipelineOptions) -> int:
-    """Return how many threads make shards here, and set Beam itself to one worker, which runs them."""
+def take_workers(options: PipelineOptions) -> int | None:
+    """Return how many workers the user wants here, None for the default, and set Beam itself to one."""
     direct = options.view_as(DirectOptions)
-    threads = direct.direct_num_workers or cores()  # 0 is Beam's word for every core
+    wanted = int(direct.direct_num_workers)
     direct.direct_num_workers = 1
-    return int(threads)
+    return wanted or None
 
 
 def _unknown(options: PipelineOptions, beam_args: Sequence[str]) -> list[str]:

@@ -2,12 +2,11 @@
 
     embedded        Create([all keys]) | WriteShards                    | Commit
     other runners   Create(keys)       | Reshuffle | WriteShard | ToList | Commit
-    before that     Create(tasks)      | Reshuffle | Ingest                            if the source must be ingested
-    other tasks     Create(tasks)      | Reshuffle | Call                              `export`
+    other tasks     Create(tasks)      | Reshuffle | Call                              ingest, `export`
 
 A key names a task, whose rows the worker looks up in the plan. The embedded default is Beam's in-memory mode, which
-opens no port: its one element holds every key, and our own threads make the shards. Threads suffice since the work
-releases the GIL; a pool of processes would import and load everything once for each process.
+opens no port: its one element holds every key, and our own worker processes make the shards, or for a small job this
+process alone.
 """
 
 from __future__ import annotations
@@ -25,19 +24,20 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.prepare import storage
 from pipelines.prepare.beam import dataflow, failures, job_servers, packaging, waiting
-from pipelines.prepare.beam.options import PORTABLE, is_embedded, open_pipeline, parse, runner_name, take_threads
+from pipelines.prepare.beam.options import PORTABLE, is_embedded, open_pipeline, parse, runner_name, take_workers
 from pipelines.prepare.beam.run import Run
-from pipelines.prepare.beam.transforms import Call, Commit, CommitArguments, Ingest, WriteShard, WriteShards
+from pipelines.prepare.beam.transforms import Call, Commit, CommitArguments, TaskFunction, WriteShards
 from pipelines.prepare.dataset import own_files, plan_files
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.plan.planning import ShardTask
+from pipelines.prepare.process import workers as processes
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.sources.ingest.tasks import IngestSource, IngestTask
+from pipelines.prepare.shards.shard_maker import ShardMaker
 from tfrecord_io.errors import OutputError, PrepError
 
-__all__ = ["run", "run_ingest", "run_tasks"]
+__all__ = ["add_calls", "run", "run_tasks"]
 
 # The temporary file by which the first worker says that it has started; the next run sweeps it away if it is left.
 _STARTED_FILE = f"{storage.PARTIAL}first-sign"
@@ -49,26 +49,39 @@ def run(
     arguments: CommitArguments,
     *,
     encoder: BatchEncoder,
+    task_bytes: int,
     workers: int | None,
     beam_args: Sequence[str],
     progress: Progress,
 ) -> None:
-    """Make the shards of `tasks` and commit. `encoder` is the launcher's own, for workers that are its threads;
+    """Make the shards of `tasks`, about `task_bytes` each, and commit. `encoder` is the launcher's own, for small jobs;
     `progress` counts what is done.
 
     Raises: the PrepError of a worker as it was; PrepError for whatever else ends a Beam job of other processes.
     """
-    options = parse(beam_args, workers=workers or _default_threads(job.root))
-    if is_embedded(options):
-        threads: int | None = take_threads(options)
-        run = Run(encoder=encoder, progress=progress, num_tasks=len(tasks))
-    else:
-        threads, run = None, Run(progress=progress)
+    options = parse(beam_args, workers=workers)
+    run = Run(progress=progress)
+    keys = [plan_files.key_of(task) for task in tasks]
+    work = _Work(root=job.root, folder=job.work_path(), name=job.name, completes=True)
+    wanted = take_workers(options) if is_embedded(options) else None
+
+    def make_here(pipeline: beam.Pipeline) -> Any:
+        # A core whose shard is being uploaded makes another one meanwhile.
+        default = cores() if storage.local_path(job.root) is not None else 2 * cores()
+        count = processes.number(len(keys), task_bytes=task_bytes, wanted=wanted, default=default)
+        maker = ShardMaker(job, max(1, cores() // max(1, count)), encoder=encoder)
+        elements = pipeline | "Tasks" >> beam.Create([keys], reshuffle=False)
+        return elements | "WriteShards" >> beam.ParDo(WriteShards(maker, run=run, processes=count))
 
     def add_steps(pipeline: beam.Pipeline, started_file: str | None) -> None:
-        _add_shards(pipeline, job, tasks, arguments, run=run, threads=threads, started_file=started_file)
+        if is_embedded(options):
+            receipts = make_here(pipeline)
+        else:
+            maker = ShardMaker(job)
+            call = Call(maker, root=job.root, run=run, versions=packaging.versions(), started_file=started_file)
+            receipts = add_calls(pipeline, "WriteShard", call, keys) | "Collect" >> beam.combiners.ToList()
+        _ = receipts | "Commit" >> beam.ParDo(Commit(job, arguments, run=run))
 
-    work = _Work(root=job.root, folder=job.work_path(), name=job.name, completes=True)
     _run(options, add_steps, work=work, run=run)
     made = own_files.read_manifest(job.root)
     if made is None or made.fingerprint != job.fingerprint:
@@ -78,37 +91,8 @@ def run(
         )
 
 
-def run_ingest(
-    source: IngestSource,
-    tasks: Sequence[IngestTask],
-    *,
-    root: str,
-    name: str,
-    workers: int | None,
-    beam_args: Sequence[str],
-    progress: Progress,
-) -> None:
-    """Ingest `tasks` on the runner's workers.
-
-    Raises: as `run`.
-    """
-    run = Run(progress=progress)
-
-    def add_steps(pipeline: beam.Pipeline, started_file: str | None) -> None:
-        ingest = Ingest(source, root=root, run=run, versions=packaging.versions(), started_file=started_file)
-        _ = (
-            pipeline
-            | "Tasks" >> beam.Create(tasks, reshuffle=False)
-            | "Reshuffle" >> beam.Reshuffle()
-            | "Ingest" >> beam.ParDo(ingest)
-        )
-
-    work = _Work(root=root, folder=source.folder, name=f"{name}-ingest", completes=False)
-    _run(parse(beam_args, workers=workers), add_steps, work=work, run=run)
-
-
 def run_tasks(
-    function: Callable[[Any], int],
+    function: TaskFunction,
     tasks: Sequence[Any],
     *,
     folder: str,
@@ -120,18 +104,19 @@ def run_tasks(
 ) -> None:
     """Call `function`, which a module has, for each task on the runner's workers. Raises: as `run`."""
     run = Run(progress=progress)
+    work = _Work(root=root, folder=folder, name=name, completes=False)
 
     def add_steps(pipeline: beam.Pipeline, started_file: str | None) -> None:
         call = Call(function, root=root, run=run, versions=packaging.versions(), started_file=started_file)
-        _ = (
-            pipeline
-            | "Tasks" >> beam.Create(tasks, reshuffle=False)
-            | "Reshuffle" >> beam.Reshuffle()
-            | "Call" >> beam.ParDo(call)
-        )
+        add_calls(pipeline, "Call", call, tasks)
 
-    work = _Work(root=root, folder=folder, name=name, completes=False)
     _run(parse(beam_args, workers=workers), add_steps, work=work, run=run)
+
+
+def add_calls(pipeline: beam.Pipeline, label: str, call: Call, tasks: Sequence[Any]) -> Any:
+    """Add the steps that call a function for each task on the runner's workers."""
+    elements = pipeline | "Tasks" >> beam.Create(tasks, reshuffle=False) | "Reshuffle" >> beam.Reshuffle()
+    return elements | label >> beam.ParDo(call)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -167,7 +152,7 @@ def _run(
                 contextlib.nullcontext() if embedded else waiting.held_back(),
                 job_servers.running(pipeline, options),
                 run.failures.watched(),
-                _as_prep_error(in_threads=embedded),
+                _as_prep_error(is_here=embedded),
             ):
                 waiting.until_done(
                     lambda: monitor.started(pipeline.run()) if monitor else pipeline.run(),
@@ -200,44 +185,14 @@ def _without_ipython() -> Iterator[None]:
         sys.modules.update(hidden)
 
 
-def _add_shards(
-    pipeline: beam.Pipeline,
-    job: Job,
-    tasks: Sequence[ShardTask],
-    arguments: CommitArguments,
-    *,
-    run: Run,
-    threads: int | None,
-    started_file: str | None,
-) -> None:
-    """Add the steps that make shards: on `threads` of this process, or on the runner's workers if that is None."""
-    keys = [plan_files.key_of(task) for task in tasks]
-    if threads:
-        elements = pipeline | "Tasks" >> beam.Create([keys], reshuffle=False)
-        receipts = elements | "WriteShards" >> beam.ParDo(WriteShards(job, run=run, threads=min(threads, len(keys))))
-    else:
-        write = WriteShard(job, run=run, versions=packaging.versions(), started_file=started_file)
-        elements = pipeline | "Tasks" >> beam.Create(keys, reshuffle=False) | "Reshuffle" >> beam.Reshuffle()
-        receipts = elements | "WriteShard" >> beam.ParDo(write) | "Collect" >> beam.combiners.ToList()
-    _ = receipts | "Commit" >> beam.ParDo(Commit(job, arguments, run=run))
-
-
-def _default_threads(root: str) -> int:
-    """Return how many threads make shards if the user does not say.
-
-    A core whose shard is being uploaded makes another one meanwhile: only as many gather rows as there are cores.
-    """
-    return cores() if storage.local_path(root) is not None else 2 * cores()
-
-
 @contextlib.contextmanager
-def _as_prep_error(*, in_threads: bool) -> Iterator[None]:
+def _as_prep_error(*, is_here: bool) -> Iterator[None]:
     """Raise the error behind one that Beam raises. A bug in this process keeps its own traceback."""
     try:
         yield
     except PrepError:
         raise
     except Exception as error:
-        if in_threads:
+        if is_here:
             raise
         raise failures.from_text(str(error)) from error

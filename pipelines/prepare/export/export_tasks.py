@@ -8,7 +8,6 @@ Nothing is written before the whole shard was read and its digest is that of the
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +20,7 @@ from pipelines.prepare.export import example_files, export_record, megatron, par
 from pipelines.prepare.export.export_record import ExportedFile, ExportedShard
 from pipelines.prepare.export.export_settings import ExportSettings
 from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.process.workers import Done
 from tfrecord_io import examples
 from tfrecord_io.examples import Payloads
 from tfrecord_io.manifest import Manifest, Shard
@@ -63,12 +63,12 @@ def check(manifest: Manifest, settings: ExportSettings) -> None:
         example_files.require_library()
 
 
-def run(task: ExportTask, *, progress: Progress | None = None, stop: threading.Event | None = None) -> int:
-    """Export one shard; return the number of its rows.
+def run(task: ExportTask, progress: Progress) -> Done:
+    """Export one shard.
 
-    Raises: CorruptRecordError if the shard is not that of the manifest; OutputError; RuntimeError once `stop` is set.
+    Raises: CorruptRecordError if the shard is not that of the manifest; OutputError.
     """
-    contents = _WRITERS[task.settings.to](_batches(task, stop), task.manifest, task.settings)
+    contents = _WRITERS[task.settings.to](_batches(task), task.manifest, task.settings)
     files = []
     for suffix, content in contents.items():
         name = f"{task.stem}{suffix}"
@@ -84,17 +84,14 @@ def run(task: ExportTask, *, progress: Progress | None = None, stop: threading.E
     )
     path = storage.join(task.output, WORK_FOLDER, task.key, f"{task.shard.name}.json")
     storage.write_bytes(path, export_record.dump_receipt(receipt), inside=task.output)
-    if progress is not None:
-        num_bytes = sum(file.num_bytes for file in files)
-        progress.add(rows=receipt.num_examples, tokens=receipt.num_tokens, num_bytes=num_bytes, shards=1)
-    return receipt.num_examples
+    num_bytes = sum(file.num_bytes for file in files)
+    progress.add(rows=receipt.num_examples, tokens=receipt.num_tokens, num_bytes=num_bytes, shards=1)
+    return Done(counts={"rows": receipt.num_examples})
 
 
-def _batches(task: ExportTask, stop: threading.Event | None) -> Iterator[Payloads | dict[str, np.ndarray]]:
+def _batches(task: ExportTask) -> Iterator[Payloads | dict[str, np.ndarray]]:
     """Yield the records of the shard: as messages where they are copied, else as arrays."""
     for payloads in verify.read_shard(task.root, task.shard, task.manifest):
-        if stop is not None and stop.is_set():
-            raise RuntimeError("another task failed, or the job was interrupted")
         if task.settings.to == "arrayrecord":
             yield payloads
         else:

@@ -31,6 +31,7 @@ from pipelines.prepare.export.export_record import ExportedFile, ExportedShard, 
 from pipelines.prepare.export.export_settings import ExportSettings
 from pipelines.prepare.export.export_tasks import ExportTask
 from pipelines.prepare.launch import task_runs
+from pipelines.prepare.process import workers as processes
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.storage import locking
 from tfrecord_io import manifest as manifests
@@ -88,6 +89,9 @@ def export(
                 task_runs.run(
                     export_tasks.run,
                     missing,
+                    processes=processes.number(
+                        len(missing), task_bytes=max(task.shard.num_bytes for task in missing), wanted=workers
+                    ),
                     folder=storage.join(job.output, WORK_FOLDER, job.key),
                     root=job.output,
                     name="export",

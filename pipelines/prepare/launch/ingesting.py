@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
@@ -21,9 +22,10 @@ from collections.abc import Collection, Iterator, Sequence
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import reservation
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
-from pipelines.prepare.launch import opened_request, resolved_job
+from pipelines.prepare.launch import opened_request, resolved_job, task_runs
 from pipelines.prepare.launch.opened_request import OpenedRequest
 from pipelines.prepare.launch.resolved_job import Resolved
+from pipelines.prepare.launch.task_runs import works_here
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.process import memory
 from pipelines.prepare.process.cores import cores
@@ -37,7 +39,7 @@ from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.terminal import stages
 from tfrecord_io.errors import ConfigError, OutputError
 
-__all__ = ["copies_for_workers", "ingest_files", "resolve", "resolve_for_estimate", "works_here"]
+__all__ = ["copies_for_workers", "ingest_files", "resolve", "resolve_for_estimate"]
 
 
 def resolve(request: OpenedRequest, *, progress: Progress | None = None) -> Resolved:
@@ -76,11 +78,23 @@ def resolve(request: OpenedRequest, *, progress: Progress | None = None) -> Reso
 @contextlib.contextmanager
 def resolve_for_estimate(request: OpenedRequest) -> Iterator[Resolved]:
     """Resolve a request without a build: an ingested copy is in a temporary folder while the context lasts."""
-    workers = request.config.workers
+    config = request.config
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as home:
         folder = request.found.copy_folder(_kept_at(request.config) or home)
         yield _finish(
-            request, folder=folder, inside=None, run=lambda source, tasks: _ingest_here(source, tasks, workers)
+            request,
+            folder=folder,
+            inside=None,
+            run=lambda source, tasks: ingest_files(
+                source,
+                tasks,
+                request.found,
+                root=home,
+                name=config.output.name,
+                workers=config.workers,
+                beam_args=(),
+                progress=Progress(),
+            ),
         )
 
 
@@ -174,26 +188,20 @@ def ingest_files(
     Raises: SourceError if rows cannot be read; OutputError if the copy cannot be written.
     """
     files = [file for stream in source.streams.values() for file in stream.files]
-    if works_here(beam_args) or not files or not all(_is_readable(file, found, root=root) for file in files):
-        _ingest_here(source, tasks, workers)
-        return
-    from pipelines.prepare.beam import pipeline
-
+    is_shared = files and not works_here(beam_args) and all(_is_readable(file, found, root=root) for file in files)
     _report(source)
-    pipeline.run_ingest(
-        source,
-        tasks,
-        root=root,
-        name=name,
-        workers=workers,
-        beam_args=beam_args,
-        progress=progress,
-    )
-
-
-def _ingest_here(source: IngestSource, tasks: Sequence[IngestTask], workers: int | None) -> None:
-    _report(source)
-    ingest.ingest_all(source, tasks, processes=workers or cores())
+    with ingest.naming_files(source):
+        task_runs.run(
+            functools.partial(ingest.call, source),
+            tasks,
+            processes=ingest.children(source, tasks, most=workers or cores()),
+            folder=source.folder,
+            root=root,
+            name=f"{name}-ingest",
+            workers=workers,
+            beam_args=beam_args if is_shared else (),
+            progress=progress,
+        )
     # The readers' memory is no longer needed, and shards will need it.
     memory.release_freed()
 
@@ -201,12 +209,3 @@ def _ingest_here(source: IngestSource, tasks: Sequence[IngestTask], workers: int
 def _report(source: IngestSource) -> None:
     sizes = {file.path: file.size for stream in source.streams.values() for file in stream.files}
     stages.begin(f"ingesting {len(sizes):,} files of {sum(sizes.values()) / 1e6:,.1f} MB")
-
-
-def works_here(beam_args: Sequence[str]) -> bool:
-    """Whether threads of this process do all work."""
-    if not beam_args:
-        return True
-    from pipelines.prepare.beam import options
-
-    return options.is_embedded(options.parse(beam_args))

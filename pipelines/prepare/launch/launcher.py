@@ -243,6 +243,7 @@ def _run_job(resolved: Resolved, missing: list[ShardTask], config: PrepareConfig
         missing,
         transforms.CommitArguments(**arguments),
         encoder=resolved.encoder,
+        task_bytes=config.output.shard_bytes,
         workers=config.workers,
         beam_args=config.beam_args,
         progress=progress,

@@ -1,27 +1,17 @@
-"""Run a function for each task: on threads of this process, or as a Beam job.
-
-Builds have a way of their own (`beam.pipeline.run`), since they share encoders and commit at the end.
-"""
+"""Run a function for each task: in worker processes of this machine, or as a Beam job."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from pipelines.prepare.launch import ingesting
-from pipelines.prepare.process.cores import cores
+from pipelines.prepare.process import workers as worker_processes
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.process.threads import run_all
 
-__all__ = ["TaskFunction", "check", "run"]
+if TYPE_CHECKING:
+    from pipelines.prepare.beam.transforms import TaskFunction
 
-
-class TaskFunction(Protocol):
-    """A function of a module, so that workers elsewhere find it by name."""
-
-    def __call__(self, task: Any, *, progress: Progress | None = None, stop: threading.Event | None = None) -> int:
-        """Do one task; return the number of its rows. It raises RuntimeError soon after `stop` is set."""
+__all__ = ["check", "run", "works_here"]
 
 
 def check(beam_args: Sequence[str], *, root: str) -> None:
@@ -31,10 +21,20 @@ def check(beam_args: Sequence[str], *, root: str) -> None:
     options.check(beam_args, root=root)
 
 
+def works_here(beam_args: Sequence[str]) -> bool:
+    """Whether this machine does all work, and no runner."""
+    if not beam_args:
+        return True
+    from pipelines.prepare.beam import options
+
+    return options.is_embedded(options.parse(beam_args))
+
+
 def run(
     function: TaskFunction,
     tasks: Sequence[Any],
     *,
+    processes: int,
     folder: str,
     root: str,
     name: str,
@@ -42,13 +42,16 @@ def run(
     beam_args: Sequence[str],
     progress: Progress,
 ) -> None:
-    """Call `function` for every task. `name` is that of a Beam job, which works in `folder` of the output `root`.
+    """Call `function` for every task: in so many `processes` here, with 0 in this one, or by a runner's `workers`.
 
-    Raises: the error of the first task that fails, once those under way have ended; as `beam.pipeline.run`.
+    `name` is that of a Beam job, which works in `folder` of the output `root`.
+
+    Raises: the error of the first task that fails, once those under way have ended; WorkerDiedError; as
+        `beam.pipeline.run_tasks`.
     """
-    if ingesting.works_here(beam_args):
-        threads = workers or cores()
-        run_all(lambda task, stop: function(task, progress=progress, stop=stop), tasks, threads=threads)
+    if works_here(beam_args):
+        for _ in worker_processes.run(function, tasks, processes=processes, progress=progress, keep=True):
+            pass
         return
     from pipelines.prepare.beam import pipeline
 

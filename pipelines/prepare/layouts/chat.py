@@ -75,7 +75,7 @@ def _open_encoder(context: LayoutContext) -> BatchEncoder:
             remedy="choose one with a tokenizer.json",
         )
     date = context.layout.chat_date
-    renderers = open_template(
+    template = open_template(
         context.tokenizer,
         date=datetime.date.fromisoformat(date) if date else None,
         name=context.layout.chat_template,
@@ -84,7 +84,7 @@ def _open_encoder(context: LayoutContext) -> BatchEncoder:
 
     def encoder_of(engine: Engine, *, reference: BatchEncoder | None) -> BatchEncoder:
         side = context.tokenizer.truncation_side
-        encoder = ChatEncoder(renderers, engine, aligner, length=context.length, side=side)
+        encoder = ChatEncoder(template, engine, aligner, length=context.length, side=side)
         return _ChatBatchEncoder(encoder, engine, context, reference=reference)
 
     slow = encoder_of(reference, reference=None)

@@ -1,1 +1,1 @@
-"""This process: its threads, imports and memory, and counters of its progress."""
+"""Worker processes, and of this one the threads, imports, memory, and counters of its progress."""

@@ -1,4 +1,4 @@
-"""How many cores this process may use."""
+"""How many cores and how much memory this process may use."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["cores"]
+__all__ = ["cores", "memory_bytes"]
 
-# Linux: the cgroup (version 2) of this process, and where quotas of cgroups stand.
+# Linux: the cgroup (version 2) of this process, and where limits of cgroups stand.
 _OWN = Path("/proc/self/cgroup")
 _CGROUPS = Path("/sys/fs/cgroup")
 
@@ -18,20 +18,23 @@ _CGROUPS = Path("/sys/fs/cgroup")
 def cores() -> int:
     """Return how many cores this process may use: its affinity and its cgroups' quotas count, where there are any."""
     affinity = getattr(os, "sched_getaffinity", None)
-    return min([len(affinity(0)) if affinity else os.cpu_count() or 1, *_quotas()])
+    # A part of a core counts as one.
+    quotas = (max(1, math.ceil(quota / period)) for quota, period in _limits("cpu.max"))
+    return min([len(affinity(0)) if affinity else os.cpu_count() or 1, *quotas])
 
 
-def _quotas() -> Iterator[int]:
-    """Yield the cores that the cgroup of this process, and each around it, allows; a part of a core counts as one."""
+def memory_bytes() -> int:
+    """Return how much memory this process may use: the machine's, or less if a cgroup allows less."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([machine, *(limit for (limit,) in _limits("memory.max"))])
+
+
+def _limits(file: str) -> Iterator[list[int]]:
+    """Yield the numbers in a file of the cgroup of this process, and of each around it, that has a limit."""
     with contextlib.suppress(OSError):
         for line in _OWN.read_text().splitlines():
             if line.startswith("0::/") and ".." not in line:
                 own = _CGROUPS / line.removeprefix("0::/")
                 for folder in own, *own.parents[: len(own.parents) - len(_CGROUPS.parents)]:
-                    yield from _quota(folder)
-
-
-def _quota(folder: Path) -> Iterator[int]:
-    with contextlib.suppress(OSError, ValueError):  # no such file; "max" is no limit
-        quota, period = map(int, (folder / "cpu.max").read_text().split())
-        yield max(1, math.ceil(quota / period))
+                    with contextlib.suppress(OSError, ValueError):  # no such file; "max" is no limit
+                        yield [int(word) for word in (folder / file).read_text().split()]

@@ -1,7 +1,7 @@
 """Counters of a build's progress, and notes for whoever watches it.
 
-Workers that are threads of the launcher add to the counters of their build, which the launcher reads. Workers in other
-processes count for nobody; if a service reports their progress, the launcher adds it (see `dataflow`).
+What works in the launcher's process adds to the counters of its build; worker processes send theirs (see `workers`).
+Workers elsewhere count for nobody; if a service reports their progress, the launcher adds it (see `dataflow`).
 Notes are lines to print once, such as the page on which a service shows the job.
 """
 
@@ -45,6 +45,12 @@ class Progress:
         """Return the counters."""
         with self._lock:
             return self._counts
+
+    def drain(self) -> Counts:
+        """Return the counters, which begin anew."""
+        with self._lock:
+            counts, self._counts = self._counts, Counts()
+            return counts
 
     def post_note(self, note: str) -> None:
         """Add a line for whoever watches the build."""

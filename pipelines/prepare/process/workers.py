@@ -1,8 +1,8 @@
 """Worker processes: tasks for one function, each in a child of its own interpreter (`spawn`), results as they come.
 
-    launcher ──── context, once ────► child: function(context, task) ──► result, or an exception
-             ──── a task ────►
-             ◄─── its result ────
+    launcher ──── function, task ────► child: function(task, progress) ──► result, or an exception
+             ◄─── counts, meanwhile ──
+             ◄─── its result ─────────
 
 A child shares nothing but a pipe with its launcher, and ends with it, however that ends. If a child dies, by a crash or
 because the system is out of memory, the error says which task it had, and how it died. On Linux a child has a limit of
@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dataclasses
+import functools
+import logging
 import multiprocessing
 import os
 import pickle
@@ -21,94 +24,167 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-__all__ = ["WorkerDiedError", "call", "run"]
+from pipelines.prepare.process.cores import cores, memory_bytes
+from pipelines.prepare.process.progress import Counts, Progress
+from pipelines.prepare.process.threads import POLL_SECONDS
+
+__all__ = ["Done", "WorkerDiedError", "call", "number", "run"]
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-Context = TypeVar("Context")
 
 _END_SECONDS = 5.0
-# How long a child waits for another `call`.
+# How long a child that is kept waits for another task.
 _IDLE_SECONDS = 20.0
-
 # A child has half of the machine's memory, and at least this much: Arrow and its threads reserve some by themselves.
 _LEAST_MEMORY = 4 << 30
+# Ways to end a process that say nothing about its task.
+_FROM_OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
+# With less to read or to write, starting children takes longer than they save: 2 s of CPU each with a tokenizer, in
+# which a core makes shards of 120 MB of text.
+_SMALL_BYTES = 400_000_000
+# What a child with a tokenizer takes before its first shard, for which it takes as many bytes as the shard, thrice.
+_CHILD_BYTES = 350_000_000
+_SHARE_OF_MEMORY = 0.8
+
+_log = logging.getLogger(__name__)
 _idle: list[_Child] = []
+_starting = threading.Lock()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Done:
+    """A finished task: its result, and what to count of it, with the seconds of its stages, where somebody counts."""
+
+    result: Any = None
+    counts: Mapping[str, int]
+    seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 class WorkerDiedError(Exception):
-    """A child process died while it worked on `task`, the last argument of a `call`; `how` says of what."""
+    """A child process died while it worked on `task`; `how` says of what."""
 
     def __init__(self, task: Any, exit_code: int) -> None:
-        self.task, self.how = task, _describe(exit_code)
+        self.task, self.exit_code, self.how = task, exit_code, _describe(exit_code)
         super().__init__(f"a worker process {self.how}")
+
+    @property
+    def is_killed(self) -> bool:
+        """Whether it was killed, as the system does if its memory is exhausted."""
+        return self.exit_code == -signal.SIGKILL
 
 
 def run(
-    function: Callable[[Context, Task], Result], tasks: Sequence[Task], *, context: Context, processes: int
+    function: Callable[[Task, Progress], Result],
+    tasks: Sequence[Task],
+    *,
+    processes: int,
+    progress: Progress | None = None,
+    is_stopped: Callable[[], bool] = bool,
+    keep: bool = False,
 ) -> Iterator[tuple[Task, Result]]:
-    """Call a module's function for each task in child processes; yield (task, result) in the order of their ends.
+    """Call a picklable function for each task in child processes; yield (task, result) in the order of their ends.
 
-    Whatever ends the iteration ends the children.
+    With 0 `processes`, and in a daemon of `multiprocessing`, which may have no children, tasks run here in their order.
+    After an error no task begins, and it is raised once those under way are done. A child that a signal has ended from
+    outside is replaced, once for each task. Whatever else ends the iteration, such as `is_stopped`, ends the children;
+    `keep` lets them wait for the next call, since starting one takes 0.8 s of CPU.
 
     Raises: what the function raises; WorkerDiedError.
     """
-    waiting = list(reversed(tasks))
-    start = pickle.dumps((function, context, None, _memory()))
-    children: dict[Connection, _Child] = {}
+    progress = progress or Progress()
+    if not processes or multiprocessing.current_process().daemon:
+        for task in tasks:
+            if is_stopped():
+                return
+            yield task, function(task, progress)
+        return
+    start = pickle.dumps(function)
+    waiting, restarted = list(reversed(tasks)), []
+    busy: dict[Connection, _Child] = {}
+    free: list[_Child] = []
+    failed: Exception | None = None
     try:
-        for _ in range(min(processes, len(waiting))):
-            child = _Child(start)
-            children[child.pipe] = child
-            child.give(waiting.pop())
-        while children:
-            for pipe in connection.wait(list(children)):
-                child = children[pipe]  # type: ignore[index]
-                yield child.task, child.result()
-                if waiting:
-                    child.give(waiting.pop())
-                else:
-                    child.end()
-                    del children[child.pipe]
+        while busy or (waiting and failed is None):
+            while waiting and failed is None and len(busy) < processes:
+                child = free.pop() if free else _take_idle() or _Child()
+                busy[child.pipe] = child
+                child.give(start, waiting.pop())
+            for pipe in connection.wait(list(busy), timeout=POLL_SECONDS):
+                child = busy[pipe]  # type: ignore[index]
+                try:
+                    if (answer := child.receive(progress)) is None:
+                        continue
+                    del busy[child.pipe]
+                    free.append(child)
+                    yield child.task, _result(answer)
+                except WorkerDiedError as died:
+                    busy.pop(child.pipe).end()
+                    if -died.exit_code in _FROM_OUTSIDE and died.task not in restarted:
+                        restarted.append(died.task)
+                        waiting.append(died.task)
+                    else:
+                        failed = failed or died
+                except Exception as error:
+                    failed = failed or error
+            if is_stopped():
+                return
+        if failed is not None:
+            raise failed
     finally:
-        for child in children.values():
-            child.process.terminate()
-        for child in children.values():
+        for child in busy.values():
+            child.process.kill()
+        for child in [*busy.values(), *([] if keep else free)]:
             child.end()
+        _idle.extend(free if keep else [])
+
+
+def number(tasks: int, *, task_bytes: int, wanted: int | None, default: int | None = None) -> int:
+    """Return how many child processes do tasks of `task_bytes` each: 0 if this process does so little itself.
+
+    `wanted` is the user's limit; without one there are `default`, or as many as cores, as far as the memory goes.
+    """
+    children = min(tasks, wanted or default or cores())
+    if children <= 1 or tasks * task_bytes < _SMALL_BYTES:
+        return 0
+    room = max(1, int(_SHARE_OF_MEMORY * memory_bytes() / (_CHILD_BYTES + 3 * task_bytes)))
+    if wanted is None and room < children:
+        _log.warning(
+            "%d workers instead of %d: no more fit into %.0f %% of %.1f GB of memory; --workers N sets another number",
+            *(room, children, 100 * _SHARE_OF_MEMORY, memory_bytes() / 1e9),
+        )
+        children = room
+    return children if children > 1 else 0
 
 
 def call(function: Callable[..., Result], *arguments: Any) -> Result:
-    """Call a module's function in a child process, which stays for the next call: starting takes 0.8 s of CPU.
+    """Call a module's function in a child process, which stays for the next call.
 
-    A daemon of `multiprocessing`, which may have no children, calls it itself.
-
-    Raises: what the function raises; WorkerDiedError.
+    Raises: what the function raises; WorkerDiedError, whose task is the last argument.
     """
-    if multiprocessing.current_process().daemon:
-        return function(*arguments)
-    child = _take_idle() or _Child(pickle.dumps((_apply, None, _IDLE_SECONDS, _memory())))
+    *first, last = arguments
+    ((_, result),) = run(functools.partial(_apply, function, first), [last], processes=1, keep=True)
+    if isinstance(result, StopIteration):
+        raise result
+    return result
+
+
+def _apply(function: Callable[..., Result], first: Sequence[Any], last: Any, _: Progress) -> Result | StopIteration:
     try:
-        child.give((function, arguments))
-        answer = child.answer()
-    except BaseException as error:
-        child.process.kill()
-        child.end()
-        if isinstance(error, WorkerDiedError):
-            error.task = arguments[-1]
-        raise
-    _idle.append(child)
-    return _result(answer)
+        return function(*first, last)
+    except StopIteration as error:  # Python lets none out of a generator, such as `run`
+        return error
 
 
 def _memory() -> int:
     """Return how many bytes a child may allocate; with more, it gets a MemoryError."""
-    return max(_LEAST_MEMORY, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+    return max(_LEAST_MEMORY, memory_bytes() // 2)
 
 
 @atexit.register
@@ -128,50 +204,50 @@ def _take_idle() -> _Child | None:
     return None
 
 
-def _apply(_: None, task: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
-    function, arguments = task
-    return function(*arguments)
+_Answer = tuple[Any, Exception | None, str]
 
 
 class _Child:
     """A child process, and the task that it has."""
 
     task: Any
+    _start: bytes | None = None
 
-    def __init__(self, start: bytes) -> None:
+    def __init__(self) -> None:
         self.owner = os.getpid()
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
-        with _without_main():
+        self.process = context.Process(target=_serve, args=(theirs, _memory()), daemon=True)
+        with _starting, _without_main():
             self.process.start()
         theirs.close()
-        with contextlib.suppress(BrokenPipeError):
-            self.pipe.send_bytes(start)
 
-    def give(self, task: Any) -> None:
+    def give(self, start: bytes, task: Any) -> None:
+        """Give the child a task for the pickled function `start`, which it keeps for the next one."""
         self.task = task
-        with contextlib.suppress(BrokenPipeError):  # `result` says how it died
-            self.pipe.send(task)
+        with contextlib.suppress(BrokenPipeError):  # `receive` says how it died
+            self.pipe.send((None if start is self._start else start, task))
+        self._start = start
 
-    def result(self) -> Any:
-        """Receive the result of the task. Raises: what the function raised; WorkerDiedError."""
-        return _result(self.answer())
+    def receive(self, progress: Progress) -> _Answer | None:
+        """Receive what comes next: counts, for `progress`, or the answer: a result, or an error and its traceback.
 
-    def answer(self) -> tuple[Any, Exception | None, str]:
-        """Receive the result of the task, or its error and traceback. Raises: WorkerDiedError."""
+        Raises: WorkerDiedError.
+        """
         try:
-            answer: tuple[Any, Exception | None, str] = self.pipe.recv()
+            counts, answer = self.pipe.recv()
         except (EOFError, ConnectionResetError):
             self.process.join()
             raise WorkerDiedError(self.task, self.process.exitcode or 0) from None
-        return answer
+        progress.add(**dataclasses.asdict(counts))
+        received: _Answer | None = answer
+        return received
 
     def is_awake(self) -> bool:
         """Whether the process answers an empty task."""
-        self.give((bool, ()))
+        self.give(_NOTHING, None)
         try:
-            self.answer()
+            self.receive(Progress())
         except WorkerDiedError:
             return False
         return True
@@ -185,40 +261,50 @@ class _Child:
             self.process.join()
 
 
-def _result(answer: tuple[Any, Exception | None, str]) -> Any:
+_NOTHING = pickle.dumps(max)
+
+
+def _result(answer: _Answer) -> Any:
     result, error, where = answer
     if error is not None:
         raise error from RuntimeError(f"in a worker process:\n{where}")
     return result
 
 
-def _serve(pipe: Connection) -> None:
-    """Work in a child: receive the function and its context, then tasks until the launcher closes the pipe."""
+def _serve(pipe: Connection, most_memory: int) -> None:
+    """Work in a child: receive functions and tasks until the launcher closes the pipe."""
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, see `tokenize.chat.renderer`
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the launcher ends this
-    threading.Thread(target=_end_with_launcher, daemon=True).start()
+    progress, sending = Progress(), threading.Lock()
+    threading.Thread(target=_report, args=(pipe, progress, sending), daemon=True).start()
     # Locks of a child that `spawn` started are named, and reported as leaked if it is killed; those of `fork` are not.
     multiprocessing.set_start_method("fork", force=True)
-    function, context, idle_seconds, memory = pickle.loads(pipe.recv_bytes())
     if sys.platform == "linux":  # elsewhere the limit does not count what is mapped
-        resource.setrlimit(resource.RLIMIT_DATA, (memory, resource.getrlimit(resource.RLIMIT_DATA)[1]))
-    while pipe.poll(idle_seconds):
+        resource.setrlimit(resource.RLIMIT_DATA, (most_memory, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    function: Callable[[Any, Progress], Any] = max
+    while pipe.poll(_IDLE_SECONDS):
         try:
-            task = pipe.recv()
+            start, task = pipe.recv()
         except EOFError:
             return
         try:
-            answer: tuple[Any, Exception | None, str] = (function(context, task), None, "")
+            function = pickle.loads(start) if start else function
+            answer: _Answer = (function(task, progress), None, "")
         except Exception as error:
             answer = (None, _picklable(error), traceback.format_exc())
-        with contextlib.suppress(BrokenPipeError):
-            pipe.send(answer)
+        with contextlib.suppress(BrokenPipeError), sending:
+            pipe.send((progress.drain(), answer))
 
 
-def _end_with_launcher() -> None:
+def _report(pipe: Connection, progress: Progress, sending: threading.Lock) -> None:
+    """Send counts to the launcher while it lives, and end with it."""
     launcher = multiprocessing.parent_process()
-    if launcher is not None:
-        launcher.join()
-        os._exit(1)
+    assert launcher is not None
+    while not connection.wait([launcher.sentinel], timeout=POLL_SECONDS):
+        with contextlib.suppress(OSError), sending:
+            if (counts := progress.drain()) != Counts():
+                pipe.send((counts, None))
+    os._exit(1)
 
 
 def _picklable(error: Exception) -> Exception:
@@ -245,5 +331,7 @@ def _describe(exit_code: int) -> str:
         return f"ended with status {exit_code}"
     with contextlib.suppress(ValueError):
         name = signal.Signals(-exit_code).name
+        if -exit_code in _FROM_OUTSIDE:
+            return f"was ended twice from outside ({name})"
         return f"was killed, perhaps for its memory ({name})" if name == "SIGKILL" else f"crashed ({name})"
     return f"was ended by signal {-exit_code}"

@@ -8,11 +8,9 @@ Everything random is seeded by (seed, split, shard), so the bytes are the same w
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 
 import numpy as np
 import pyarrow as pa
@@ -57,13 +55,13 @@ def write(
     expected: tuple[Shard, ...] | None = None,
     clock: Stopwatch | None = None,
     progress: Progress | None = None,
-    gathering: AbstractContextManager[int] | None = None,
+    threads: int | None = None,
 ) -> Receipt:
     """Make a task's shard, or one for each length of records, and its receipt.
 
     A shard that differs from `expected` is not written. `clock` takes the time of the stages read, tokenize, check and
-    write, and `progress` counts what is done. `gathering` is held while rows are read and tokenized, and gives the
-    number of threads that tokenize batches and encode records, by default one for each core.
+    write, and `progress` counts what is done. `threads` tokenize batches and encode records, by default one for each
+    core.
 
     Raises: OutputError if a shard cannot be written, would be empty, is not as expected or was written by another job
         meanwhile; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on a row, or an engine
@@ -71,9 +69,8 @@ def write(
     """
     generations = storage.generations(_paths(task, job))
     reservation.require_own(job)
-    clock, progress = clock or Stopwatch(), progress or Progress()
-    with gathering or contextlib.nullcontext(cores()) as threads:
-        gathered = _gather(task, job, encoder, threads=threads, clock=clock, progress=progress)
+    clock, progress, threads = clock or Stopwatch(), progress or Progress(), threads or cores()
+    gathered = _gather(task, job, encoder, threads=threads, clock=clock, progress=progress)
     memory.release_freed()
     reservation.require_own(job)
     with clock.stage("write"):

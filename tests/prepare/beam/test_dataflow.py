@@ -19,17 +19,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from apache_beam.internal import pickler
-from apache_beam.options.pipeline_options import DebugOptions, GoogleCloudOptions, PipelineOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.runners.dataflow import dataflow_runner
 
 from pipelines.prepare.beam import dataflow, packaging, pipeline, transforms, waiting
 from pipelines.prepare.beam.failures import AGAIN, Reported
-from pipelines.prepare.beam.run import Run
 from pipelines.prepare.launch import ingesting, launcher, opened_request
 from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
-from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process.progress import Counts, Progress
+from pipelines.prepare.shards.shard_maker import ShardMaker
 from pipelines.prepare.storage import gcs
 from tests import building
 from tests.building import REVIEWS, Outcome, reviews
@@ -152,12 +151,11 @@ class TestAFinishedJob:
         assert {"apache-beam", "datasets", "tokenizers"} <= {line.partition(">")[0] for line in base}
         assert not [line for line in base if "tensorflow" in line]
 
-    def test_the_request_names_beams_own_image_one_process_and_the_job(self, launched: Launched) -> None:
+    def test_the_request_names_beams_own_image_and_the_job(self, launched: Launched) -> None:
         environment = launched.request["environment"]
         (pool,) = environment["workerPools"]
         assert pool["workerHarnessContainerImage"].endswith(f"_sdk:{beam.__version__}")
-        assert "no_use_multiple_sdk_containers" in environment["experiments"]
-        assert "use_multiple_sdk_containers" not in environment["experiments"]
+        assert "no_use_multiple_sdk_containers" not in environment["experiments"], "a process for each core"
         assert launched.request["name"].startswith("prep-tfrecords-reviews-")
         assert launched.asked[0] == "POST /v1b3/projects/some-project/locations/us-central1/jobs"
 
@@ -293,13 +291,10 @@ class TestOtherEnds:
         own = tmp_path / "own-1.0.tar.gz"
         own.write_bytes(b"packed")
         with dataflow_service.running(lambda request: End(state="JOB_STATE_CANCELLED")) as service:
-            launch(
-                store, service, f"--extra_package={own}", "--job_name=mine", "--experiments=use_multiple_sdk_containers"
-            )
+            launch(store, service, f"--extra_package={own}", "--job_name=mine")
         (request,) = service.requests
         assert request["name"] == "mine"
         assert request["environment"]["sdkPipelineOptions"]["options"]["extra_packages"] == [str(own)]
-        assert "no_use_multiple_sdk_containers" not in request["environment"]["experiments"]
         assert {package["name"] for package in request["environment"]["workerPools"][0]["packages"]} == {
             "own-1.0.tar.gz",
             "extra_packages.txt",
@@ -356,15 +351,12 @@ def resolved() -> Iterator[Resolved]:
 
 
 def test_the_graph_of_ten_thousand_shards_is_small(resolved: Resolved) -> None:
-    arguments = transforms.CommitArguments(items=resolved.items, identity=resolved.source.identity, max_error_rate=0.0)
-    tasks = [ShardTask(split="train", index=index, count=10_000, num_rows=1) for index in range(10_000)]
+    keys = [("train", index, 10_000) for index in range(10_000)]
     graph = beam.Pipeline(runner="DirectRunner")
-    pipeline._add_shards(graph, resolved.job, tasks, arguments, run=Run(), threads=None, started_file=None)
+    call = transforms.Call(ShardMaker(resolved.job), root=resolved.job.root, versions=packaging.versions())
+    pipeline.add_calls(graph, "WriteShard", call, keys)
     assert len(graph.to_runner_api().SerializeToString()) < 100_000
-
-
-def test_functions_are_small(resolved: Resolved) -> None:
-    assert len(pickler.dumps(transforms.WriteShard(resolved.job, versions=packaging.versions()))) < 5_000
+    assert len(pickler.dumps(call)) < 5_000
 
 
 def test_the_jobs_name_is_one_of_its_work_and_of_a_form_that_dataflow_takes(
@@ -385,12 +377,3 @@ def test_the_jobs_name_is_one_of_its_work_and_of_a_form_that_dataflow_takes(
         assert len(name) <= 63
         assert not set(name) - set("abcdefghijklmnopqrstuvwxyz0123456789-")
         assert "--" not in name
-
-
-@pytest.mark.slow
-def test_what_the_user_says_of_processes_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packaging, "ship", lambda *_: None)
-    options = PipelineOptions(["--experiments=use_multiple_sdk_containers", "--job_name=mine"])
-    dataflow.prepare(options, name="reviews", work="x", folder=str(tmp_path))
-    assert "no_use_multiple_sdk_containers" not in options.view_as(DebugOptions).experiments
-    assert options.view_as(GoogleCloudOptions).job_name == "mine"

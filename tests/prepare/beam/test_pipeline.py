@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
+import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -19,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import psutil
 import pytest
 from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import DirectOptions, PortableOptions
@@ -27,15 +31,14 @@ from apache_beam.runners.runner import PipelineResult
 from pipelines.prepare.beam import failures, pipeline, transforms, waiting
 from pipelines.prepare.beam import options as beam_options
 from pipelines.prepare.beam.failures import Failures, Reported
-from pipelines.prepare.beam.run import Run
 from pipelines.prepare.dataset import commit, plan_files
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.plan_files import TaskKey
 from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
-from pipelines.prepare.plan.planning import ShardTask
+from pipelines.prepare.process import workers as processes
 from pipelines.prepare.shards import shard_writer
-from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine
+from pipelines.prepare.shards.shard_maker import ShardMaker
 from tests import building
 from tests.building import REVIEWS, Outcome, read_manifest, reviews
 from tests.support import servers
@@ -114,7 +117,7 @@ def test_the_functions_run_after_travelling(tmp_path: Path, travel: Callable[[An
     found.reserve(overwrite=False)
     keys = [key for split in found.job.splits for key in planned(found.job, split)]
 
-    write = travel(transforms.WriteShard(found.job))
+    write = travel(transforms.Call(ShardMaker(found.job), root=found.job.root))
     write.setup()
     receipts = [receipt for key in keys for receipt in write.process(travel(key))]
     assert [travel(receipt) for receipt in receipts] == receipts
@@ -131,7 +134,8 @@ def test_a_travelled_function_needs_nothing_of_the_process_that_sent_it(tmp_path
     found = resolved(tmp_path / "out")
     found.reserve(overwrite=False)
     keys = planned(found.job, "validation")
-    (tmp_path / "sent").write_bytes(pickle.dumps((pickler.dumps(transforms.WriteShard(found.job)), keys)))
+    function = transforms.Call(ShardMaker(found.job), root=found.job.root)
+    (tmp_path / "sent").write_bytes(pickle.dumps((pickler.dumps(function), keys)))
     program = (
         "import pickle, sys\n"
         "from apache_beam.internal import pickler\n"
@@ -145,11 +149,6 @@ def test_a_travelled_function_needs_nothing_of_the_process_that_sent_it(tmp_path
     subprocess.run(command, check=True, env=building.environment(), timeout=60)
     expected = {name: content for name, content in building.shard_bytes(reviews()).items() if "validation" in name}
     assert building.shard_bytes(tmp_path / "out") == expected
-
-
-def test_the_step_that_calls_a_function_travels(tmp_path: Path) -> None:
-    step = pickler.loads(pickler.dumps(transforms.Call(len, root=str(tmp_path), run=Run(), versions={})))
-    assert list(step.process(["a task", "of two rows"])) == [2]
 
 
 @pytest.mark.slow
@@ -168,77 +167,120 @@ def test_options_after_the_dashes_reach_beam(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    ("workers", "beam_args", "threads"),
-    [(3, [], 3), (1, ["--direct_num_workers", "2"], 2), (None, [], len(os.sched_getaffinity(0)))],
+    ("workers", "beam_args", "wanted"),
+    [(3, [], 3), (1, ["--direct_num_workers", "2"], 2), (None, [], None), (None, ["--direct_num_workers=0"], None)],
 )
-def test_as_many_shards_are_made_at_a_time_as_is_asked_for(
-    workers: int | None, beam_args: list[str], threads: int
+def test_there_are_as_many_workers_as_is_asked_for(
+    workers: int | None, beam_args: list[str], wanted: int | None
 ) -> None:
-    """What is said to Beam wins, and Beam itself always has one worker, which holds all threads."""
+    """What is said to Beam wins, and Beam itself always has one worker, which starts ours."""
     options = beam_options.parse(beam_args, workers=workers)
-    assert beam_options.take_threads(options) == threads
+    assert beam_options.take_workers(options) == wanted
     assert options.view_as(DirectOptions).direct_num_workers == 1
 
 
 @pytest.mark.parametrize(
-    ("root", "workers", "threads"), [("/data/out", None, 2), ("gs://bucket/out", None, 4), ("gs://bucket/out", 3, 3)]
+    ("root", "workers", "wanted"), [("/data/out", None, 2), ("gs://bucket/out", None, 4), ("gs://bucket/out", 3, 3)]
 )
 def test_a_core_whose_shard_is_uploaded_makes_another_one_meanwhile(
-    root: str, workers: int | None, threads: int, monkeypatch: pytest.MonkeyPatch
+    root: str, workers: int | None, wanted: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Asked(Exception):
         pass
 
-    def parse(beam_args: list[str], *, workers: int | None) -> None:
-        raise Asked(workers)
+    def number(tasks: int, *, task_bytes: int, wanted: int | None, default: int) -> int:
+        raise Asked(wanted or default)
 
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    monkeypatch.setattr(pipeline, "parse", parse)
+    monkeypatch.setattr(processes, "number", number)
     nothing: Any = None
-    job: Any = types.SimpleNamespace(root=root)
+    job: Any = types.SimpleNamespace(root=root, name="x", work_path=lambda: root)
+    options = {"task_bytes": 1, "encoder": nothing, "workers": workers, "beam_args": [], "progress": nothing}
     with pytest.raises(Asked) as asked:
-        pipeline.run(job, [], nothing, encoder=nothing, workers=workers, beam_args=[], progress=nothing)
-    assert asked.value.args == (threads,)
+        pipeline.run(job, [], nothing, **options)
+    assert asked.value.args == (wanted,)
+
+
+@pytest.fixture
+def in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little there is to do, worker processes do it."""
+    monkeypatch.setattr(processes, "_SMALL_BYTES", 0)
 
 
 @pytest.mark.slow
-def test_tools_that_serve_one_thread_only_are_not_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    users: dict[int, set[str]] = {}
-    opened = []
+@pytest.mark.usefixtures("in_processes")
+@pytest.mark.parametrize("workers", [2, 7])
+def test_worker_processes_change_no_byte_open_no_port_and_are_gone_at_the_end(tmp_path: Path, workers: int) -> None:
+    """Whoever reached a port could send a runner's messages, which are unpickled."""
+    before, over = servers.listening(os.getpid()), threading.Event()
+    seen: set[int] = set()
+    pids: set[int] = set()
 
-    def note(task: ShardTask, job: Any, encoder: Any, **options: Any) -> Any:
-        opened.append(encoder)  # none is let go of, so that no two have one id
-        users.setdefault(id(encoder), set()).add(threading.current_thread().name)
-        return written(task, job, encoder, **options)
+    def look() -> None:
+        while not over.wait(0.05):
+            found = servers.descendants(os.getpid())
+            pids.update(found)
+            with contextlib.suppress(OSError):  # it ended while we looked
+                seen.update(port for pid in (os.getpid(), *found) for port in servers.listening(pid))
 
-    written = shard_writer.write
-    monkeypatch.setattr(shard_writer, "write", note)
-    monkeypatch.setattr(HuggingFaceEngine, "concurrent", False)
-    assert build(tmp_path / "out", workers=2, shard_size="6kB", engine="hf").status == 0
-    assert len(set().union(*users.values())) == 2
-    assert [len(threads) for threads in users.values()] == [1, 1]
-
-
-def test_a_build_opens_no_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever reached one could send a runner's messages, which are unpickled."""
-    before = servers.listening(os.getpid())
-    seen: list[set[int]] = []
-    at_work = set()
-
-    def look(*args: Any, **kwargs: Any) -> Any:
-        at_work.add(threading.current_thread().name)
-        seen.extend({*servers.listening(pid)} for pid in (os.getpid(), *servers.descendants(os.getpid())))
-        return written(*args, **kwargs)
-
-    written = shard_writer.write
-    monkeypatch.setattr(shard_writer, "write", look)
     with socket.socket() as own:  # what looks for ports does find one
         own.bind(("127.0.0.1", 0))
         own.listen()
         assert servers.listening(os.getpid()) == [*before, own.getsockname()[1]]
-    assert build(tmp_path / "out", workers=2, shard_size="6kB").status == 0
-    assert len(at_work) == 2, "two threads made the shards"
-    assert set().union(*seen) == set(before)
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    outcome = build(tmp_path / "out", workers=workers, shard_size="6kB")
+    over.set()
+    watcher.join()
+    assert outcome.status == 0, outcome.err
+    assert building.files(tmp_path / "out") == building.files(reviews(shard_size="6kB"))
+    assert seen == set(before)
+    assert len(pids) >= workers
+    left = [pid for pid in pids if psutil.pid_exists(pid) and "spawn_main" in " ".join(psutil.Process(pid).cmdline())]
+    assert not left
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("in_processes")
+@pytest.mark.parametrize(
+    ("number", "cause", "remedy"),
+    [
+        (
+            signal.SIGKILL,
+            "was killed, perhaps for its memory (SIGKILL)",
+            "--shard-size",
+        ),
+        (signal.SIGSEGV, "crashed (SIGSEGV)", "--engine"),
+        (signal.SIGTERM, "", ""),
+    ],
+)
+def test_a_worker_that_dies_is_an_error_and_one_that_is_stopped_is_replaced(
+    tmp_path: Path, number: signal.Signals, cause: str, remedy: str
+) -> None:
+    killed: list[int] = []
+
+    def kill() -> None:
+        while not killed:
+            time.sleep(0.01)
+            for pid in servers.descendants(os.getpid()) if len(list(tmp_path.glob("out/.prep/*/*/receipt*"))) else ():
+                with contextlib.suppress(psutil.Error):
+                    if "spawn_main" in " ".join(psutil.Process(pid).cmdline()):
+                        os.kill(pid, number)
+                        killed.append(pid)
+                        return
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    outcome = build(tmp_path / "out", workers=2, shard_size="1kB")
+    killer.join()
+    if cause:
+        made = r"reviews-(train|validation)-0.*tfrecord: the worker process that made it "
+        assert re.fullmatch(made + re.escape(cause), outcome.error[0])
+        assert "run the same command again, which keeps finished shards" in outcome.error[1]
+        assert remedy in outcome.error[1]
+        outcome = build(tmp_path / "out", shard_size="1kB")
+    assert outcome.status == 0, outcome.err
+    assert building.files(tmp_path / "out") == building.files(reviews(shard_size="1kB"))
 
 
 @pytest.mark.parametrize("mode", ["multi_threading", "multi_processing"])
@@ -287,7 +329,7 @@ def test_runners_of_other_systems_get_options_that_beam_does_not_know() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("workers", "place"),
-    [(2, "write"), pytest.param(1, "write", marks=pytest.mark.slow), pytest.param(7, "commit", marks=pytest.mark.slow)],
+    [(1, "write"), (7, "commit")],
 )
 def test_a_workers_error_arrives_as_it_was_and_without_a_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, place: str
@@ -303,26 +345,6 @@ def test_a_workers_error_arrives_as_it_was_and_without_a_traceback(
     monkeypatch.undo()
     assert build(tmp_path / "out", workers=workers).status == 0, "a failure is forgotten by the next run"
     assert building.files(tmp_path / "out") == building.files(reviews())
-
-
-@pytest.mark.slow
-def test_after_a_failure_the_other_threads_stop_at_their_next_shard(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert len(read_manifest(reviews(shard_size="3kB")).splits["train"].shards) > 20
-    tried: list[int] = []
-
-    def fail_first(task: ShardTask, *args: Any, **kwargs: Any) -> Any:
-        tried.append(task.index)
-        if len(tried) == 1:
-            raise OutputError("x", remedy="y")
-        time.sleep(0.05)
-        return written(task, *args, **kwargs)
-
-    written = shard_writer.write
-    monkeypatch.setattr(shard_writer, "write", fail_first)
-    assert build(tmp_path / "out", workers=2, shard_size="3kB").error == ("x", "y")
-    assert len(tried) < 10
 
 
 def test_a_bug_in_a_worker_is_two_lines_and_keeps_its_traceback_for_verbose(

@@ -48,3 +48,15 @@ def test_a_quota_of_the_cgroup_or_of_one_around_it_holds(cgroups: Path, quotas: 
     for folder, quota in quotas.items():
         (cgroups / folder / "cpu.max").write_text(f"{quota}\n")
     assert cores.cores() == expected
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"), [({}, 4 << 30), ({"a/b": "max"}, 4 << 30), ({"a": "1000000"}, 1_000_000)]
+)
+def test_a_memory_limit_of_a_cgroup_holds(
+    cgroups: Path, limits: dict[str, str], expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1 << 20}.__getitem__)
+    for folder, limit in limits.items():
+        (cgroups / folder / "memory.max").write_text(f"{limit}\n")
+    assert cores.memory_bytes() == expected

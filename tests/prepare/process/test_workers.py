@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from pipelines.prepare.process import workers
+from pipelines.prepare.process.progress import Progress
 from tests import building
 from tfrecord_io.errors import SourceError
 
 
-def multiplied(factor: int, task: int) -> tuple[int, int]:
+def multiplied(factor: int, task: int, progress: Progress) -> tuple[int, int]:
+    progress.add(rows=task)
     return factor * task, os.getpid()
 
 
-def refused(_: None, task: str) -> None:
+def refused(task: str, _: object = None) -> None:
     raise SourceError(f"{task}: no good", remedy="leave it out")
 
 
-def dying(way: str, task: int) -> int:
+def dying(way: str, task: int, _: object = None) -> int:
     if task == 3:
         if way == "crash":
             os.kill(os.getpid(), signal.SIGSEGV)
@@ -34,43 +38,73 @@ def dying(way: str, task: int) -> int:
     return task
 
 
-def sleeping(folder: str, task: int) -> None:
+def stopped(folder: str, task: int, _: Progress) -> int:
+    """Ends its process as from outside, twice with the task 2 and once with others."""
+    marks = Path(folder, str(task))
+    if len(tries := marks.read_text() if marks.exists() else "") < (2 if task == 2 else 1):
+        marks.write_text(f"{tries}x")
+        os.kill(os.getpid(), signal.SIGTERM)
+    return task
+
+
+def sleeping(folder: str, task: int, _: Progress) -> None:
     Path(folder, str(os.getpid())).touch()
     time.sleep(100)
 
 
-def test_each_task_is_done_once_by_processes_of_their_own() -> None:
-    done = dict(workers.run(multiplied, range(20), context=3, processes=2))
+@pytest.mark.parametrize("processes", [0, 1, 2])
+def test_each_task_is_done_once_by_processes_of_their_own(processes: int) -> None:
+    progress = Progress()
+    times = functools.partial(multiplied, 3)
+    done = dict(workers.run(times, range(20), processes=processes, progress=progress))
     assert {task: product for task, (product, _) in done.items()} == {task: 3 * task for task in range(20)}
+    assert progress.read().rows == sum(range(20))
     pids = {pid for _, pid in done.values()}
-    assert os.getpid() not in pids
-    assert len(pids) <= 2
-    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert len(pids) <= max(1, processes)
+    assert (os.getpid() in pids) == (processes == 0)
+    assert not any(psutil.pid_exists(pid) for pid in pids - {os.getpid()})
 
 
-def test_an_error_is_that_of_the_function() -> None:
+@pytest.mark.parametrize("processes", [0, 2])
+def test_an_error_is_that_of_the_function(processes: int) -> None:
     with pytest.raises(SourceError) as caught:
-        list(workers.run(refused, ["a.jsonl"], context=None, processes=2))
+        list(workers.run(refused, ["a.jsonl"], processes=processes))
     assert (caught.value.cause, caught.value.remedy) == ("a.jsonl: no good", "leave it out")
 
 
 @pytest.mark.parametrize(("way", "how"), [("crash", "crashed (SIGSEGV)"), ("exit", "ended with status 7")])
-def test_a_process_that_dies_is_told_with_its_task(way: str, how: str) -> None:
+def test_a_process_that_dies_is_told_with_its_task_when_the_others_have_finished_theirs(way: str, how: str) -> None:
+    done = workers.run(functools.partial(dying, way), [3, 4], processes=2)
+    assert next(done) == (4, 4)
     with pytest.raises(workers.WorkerDiedError) as caught:
-        list(workers.run(dying, range(5), context=way, processes=2))
+        next(done)
     assert (caught.value.task, caught.value.how) == (3, how)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_process_that_is_stopped_from_outside_is_replaced_once_for_each_task(tmp_path: Path) -> None:
+    stop = functools.partial(stopped, str(tmp_path))
+    assert [task for task, _ in workers.run(stop, [0, 1], processes=1)] == [0, 1]
+    with pytest.raises(workers.WorkerDiedError, match=r"was ended twice from outside \(SIGTERM\)"):
+        list(workers.run(stop, [2], processes=1))
+
+
+def test_whoever_is_told_to_stop_ends_the_processes(tmp_path: Path) -> None:
+    sleep = functools.partial(sleeping, str(tmp_path))
+    is_stopped = lambda: len(list(tmp_path.iterdir())) == 2  # noqa: E731
+    assert not list(workers.run(sleep, [1, 2], processes=2, is_stopped=is_stopped))
+    assert not any(psutil.pid_exists(int(each.name)) for each in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_processes_end_with_their_launcher(number: signal.Signals, tmp_path: Path) -> None:
     """The launcher is a script without a guard for its main module."""
     script = tmp_path / "script.py"
     script.write_text(
-        "import signal, sys\n"
+        "import functools, signal, sys\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs ignore it
         "from pipelines.prepare.process import workers\n"
         "from tests.prepare.process.test_workers import sleeping\n"
-        "list(workers.run(sleeping, [1, 2], context=sys.argv[1], processes=2))\n"
+        "list(workers.run(functools.partial(sleeping, sys.argv[1]), [1, 2], processes=2))\n"
     )
     (tmp_path / "pids").mkdir()
     launcher = subprocess.Popen(
@@ -86,41 +120,67 @@ def test_processes_end_with_their_launcher(number: signal.Signals, tmp_path: Pat
             psutil.Process(pid).wait(60)
 
 
-def process_id(*_: object) -> int:
+def process_id(_: object) -> int:
     return os.getpid()
 
 
-def allocated(_: None, num_bytes: int) -> int:
+def allocated(num_bytes: int, _: Progress) -> int:
     return len(bytearray(num_bytes))
 
 
 def test_calls_share_a_process_of_their_own() -> None:
-    first, second = workers.call(process_id), workers.call(process_id, 1)
+    first, second = workers.call(process_id, 1), workers.call(process_id, 2)
     assert first == second != os.getpid()
 
 
 def test_a_call_that_kills_its_process_is_told_and_the_next_one_has_another() -> None:
-    first = workers.call(process_id)
+    first = workers.call(process_id, 1)
     with pytest.raises(workers.WorkerDiedError) as caught:
         workers.call(dying, "crash", 3)
     assert (caught.value.task, caught.value.how) == (3, "crashed (SIGSEGV)")
-    assert workers.call(process_id) != first
+    assert workers.call(process_id, 1) != first
 
 
 def test_an_error_of_a_call_is_that_of_the_function_and_spares_the_process() -> None:
-    first = workers.call(process_id)
+    first = workers.call(process_id, 1)
     with pytest.raises(SourceError, match="leave it out"):
-        workers.call(refused, None, "a.jsonl")
-    assert workers.call(process_id) == first
+        workers.call(refused, "a.jsonl")
+    assert workers.call(process_id, 1) == first
 
 
 def test_an_idle_process_that_is_gone_is_replaced() -> None:
-    psutil.Process(workers.call(process_id)).kill()
-    assert workers.call(process_id) != os.getpid()
+    psutil.Process(workers.call(process_id, 1)).kill()
+    assert workers.call(process_id, 1) != os.getpid()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit counts mapped memory on Linux only")
 def test_a_process_has_a_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "_memory", lambda: 1 << 30)
+    monkeypatch.setattr(workers, "_idle", [])
     with pytest.raises(MemoryError):
-        list(workers.run(allocated, [2 << 30], context=None, processes=1))
+        list(workers.run(allocated, [2 << 30], processes=1))
+
+
+GB = 1_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("tasks", "wanted", "memory", "expected"),
+    [
+        (3, None, 64 * GB, 0),  # small
+        (40, None, 64 * GB, 8),
+        (6, None, 64 * GB, 6),
+        (40, 3, 64 * GB, 3),
+        (40, 1, 64 * GB, 0),
+        (40, None, 4 * GB, 4),
+        (40, 8, 4 * GB, 8),
+        (40, None, 1 * GB, 0),
+    ],
+)
+def test_there_are_as_many_processes_as_cores_tasks_and_memory_allow(
+    tasks: int, wanted: int | None, memory: int, expected: int, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setattr(workers, "cores", lambda: 8)
+    monkeypatch.setattr(workers, "memory_bytes", lambda: memory)
+    assert workers.number(tasks, task_bytes=100_000_000, wanted=wanted) == expected
+    assert ("fit into 80 % of" in caplog.text) == (wanted is None and memory < 64 * GB)

@@ -8,7 +8,7 @@ receipt, and a file of the size in the receipt.
 
 from __future__ import annotations
 
-import threading
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from pipelines.prepare import storage
 from pipelines.prepare.process import workers
+from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.process.workers import Done
 from pipelines.prepare.sources.ingest import parts
 from pipelines.prepare.sources.ingest.receipts import IngestReceipt
 from pipelines.prepare.sources.ingest.tasks import IngestSource, IngestTask, SplitStream
@@ -24,53 +26,57 @@ from pipelines.prepare.sources.resolve import library
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
-__all__ = ["ingest_all", "run"]
+__all__ = ["call", "children", "naming_files", "run"]
 
 # A child process takes about a second of CPU to start, in which another ingests so much.
 _LEAST_BYTES = 32_000_000
 
 
-def run(source: IngestSource, task: IngestTask, *, stop: threading.Event | None = None) -> IngestReceipt:
+def run(source: IngestSource, task: IngestTask) -> IngestReceipt:
     """Write the rows of a task, then its receipt; return the receipt.
 
-    Raises: SourceError if a file has changed, is damaged or has other types; OutputError; RuntimeError once `stop` is
-    set.
+    Raises: SourceError if a file has changed, is damaged or has other types; OutputError.
     """
     stream = source.streams[task.split]
     rows: list[int] = []
     written = _Written()
     with library.quiet():
-        tables = _until(stop, _rows(stream, task, rows))
-        chunks = parts.part_chunks(stream.types, parts.even_tables(tables))
+        chunks = parts.part_chunks(stream.types, parts.even_tables(_rows(stream, task, rows)))
         storage.write_atomic(source.path(task), written.watch(chunks), inside=source.inside)
     receipt = IngestReceipt(task=task, rows=tuple(rows), num_bytes=written.num_bytes, footer=written.footer)
     storage.write_bytes(source.receipt_path(task), receipt.dump(), inside=source.inside)
     return receipt
 
 
-def ingest_all(source: IngestSource, tasks: Sequence[IngestTask], *, processes: int) -> None:
-    """Run tasks in child processes: one for each core, or a single one if there is little to do. Raises: as `run`."""
+def call(source: IngestSource, task: IngestTask, progress: Progress) -> Done:
+    """Run a task, in the form that workers call. Beam gives them plain tuples. Raises: as `run`."""
+    del progress
+    return Done(counts={"rows_ingested": sum(run(source, IngestTask(*task)).rows)})
+
+
+def children(source: IngestSource, tasks: Sequence[IngestTask], *, most: int) -> int:
+    """Return how many child processes should read the tasks' files: one if there is little to do, at most `most`.
+
+    Returns 0 if others cannot see the files, so that this process has to read them.
+    """
     streams = [source.streams[split] for split in dict.fromkeys(task.split for task in tasks)]
-    total = sum(file.size for stream in streams for file in stream.files)
-    paths = [source.folder, *(file.path for stream in streams for file in stream.files)]
+    files = [file for stream in streams for file in stream.files]
+    if not library.is_seen_by_others([source.folder, *(file.path for file in files)]):
+        return 0
+    return most if sum(file.size for file in files) >= _LEAST_BYTES else 1
+
+
+@contextlib.contextmanager
+def naming_files(source: IngestSource) -> Iterator[None]:
+    """Raise SourceError, which names the files, if the process of a task died."""
     try:
-        if processes > 1 and len(tasks) > 1 and total >= _LEAST_BYTES:
-            for _ in workers.run(_run_in_child, tasks, context=source, processes=processes):
-                pass
-            return
-        call = workers.call if library.is_seen_by_others(paths) else library.call
-        for task in tasks:
-            call(_run_in_child, source, task)
+        yield
     except workers.WorkerDiedError as error:
         raise SourceError(
             f"{_files(source, error.task)}: the process that read it {error.how}",
             remedy="the file is damaged, nested too deeply or needs too much memory: leave it out, or convert it to "
             "Parquet",
         ) from error
-
-
-def _run_in_child(source: IngestSource, task: IngestTask) -> None:
-    run(source, task)
 
 
 def _files(source: IngestSource, task: IngestTask) -> str:
@@ -99,13 +105,6 @@ class _Written:
     @property
     def footer(self) -> str:
         return footers.digest_of(footers.footer_in(self._last))
-
-
-def _until(stop: threading.Event | None, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    for table in tables:
-        if stop is not None and stop.is_set():
-            raise RuntimeError("another file could not be ingested, or the job was interrupted")
-        yield table
 
 
 def _rows(stream: SplitStream, task: IngestTask, rows: list[int]) -> Iterator[pa.Table]:

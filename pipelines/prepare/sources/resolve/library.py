@@ -25,7 +25,6 @@ from tfrecord_io.shown import first_line, without_access
 
 __all__ = [
     "Stream",
-    "call",
     "features_of_rows",
     "is_seen_by_others",
     "listed",
@@ -234,10 +233,8 @@ class Stream:
         builders = self.builders.values()
         files = [path for each in builders for some in (each.config.data_files or {}).values() for path in some]
         is_parquet = all(each.name == "parquet" for each in builders)
-        found: dict[str, Any] = (workers.call if is_seen_by_others(files) and not is_parquet else call)(
-            _open, self.builders
-        )
-        return found
+        in_child = is_seen_by_others(files) and not is_parquet
+        return workers.call(_open, self.builders) if in_child else _open(self.builders)
 
 
 def _open(builders: Mapping[str | None, Any]) -> dict[str, Any]:
@@ -258,11 +255,6 @@ def _open(builders: Mapping[str | None, Any]) -> dict[str, Any]:
 def is_seen_by_others(paths: Iterable[str]) -> bool:
     """Whether another process of this machine can certainly read the files: local ones, and those of the hub."""
     return all("://" not in path or path.startswith("hf://") for path in (each.rpartition("::")[2] for each in paths))
-
-
-def call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function here, as `workers.call` does in a child."""
-    return function(*arguments)
 
 
 def shards_of(dataset: Any) -> Iterator[Any]:

@@ -2,9 +2,9 @@
 
 messages        Arrow columns of messages
 opening         a tokenizer's chat template, chosen and tried
-renderer_pool   processes that render conversations by it, and what becomes of one that does not end
+template        such a template; worker processes render by it, and what becomes of one that does not end
 protocol        what goes to those processes and back; what a row may take
-renderer        such a process
+renderer        what such a process does
 conversation    one conversation: what is wrong with it, what a template sees of it
 rendering       its text by the template, and which characters are the assistant's
 texts           texts as one run of bytes, each marked as to be learned or not

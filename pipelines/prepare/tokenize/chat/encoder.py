@@ -15,7 +15,7 @@ from pipelines.prepare.options.config import Side
 from pipelines.prepare.tokenize.chat.alignment import Aligner
 from pipelines.prepare.tokenize.chat.cutting import Search, ranks
 from pipelines.prepare.tokenize.chat.messages import Conversations
-from pipelines.prepare.tokenize.chat.renderer_pool import RendererPool
+from pipelines.prepare.tokenize.chat.template import Template
 from pipelines.prepare.tokenize.engines import Engine
 from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged
 
@@ -45,8 +45,8 @@ class EncodedChats:
 class ChatEncoder:
     """Encodes conversations to at most `length` tokens; longer ones lose whole turns at `side`."""
 
-    def __init__(self, renderers: RendererPool, engine: Engine, aligner: Aligner, *, length: int, side: Side) -> None:
-        self._renderers = renderers
+    def __init__(self, template: Template, engine: Engine, aligner: Aligner, *, length: int, side: Side) -> None:
+        self._template = template
         self._engine = engine
         self._aligner = aligner
         self._length = length
@@ -64,7 +64,7 @@ class ChatEncoder:
 
     def _encode(self, conversations: Conversations) -> tuple[EncodedChats, np.ndarray]:
         """Encode conversations whole. Returns: the result, and the bytes of each text, int64 [N]."""
-        rendered = self._renderers.render(conversations)
+        rendered = self._template.render(conversations)
         ids, mask = self._aligner.align(self._engine.encode(rendered.texts.strings), rendered.texts)
         encoded = EncodedChats(
             ids=ids, learned=mask, full_lengths=ids.lengths, reasons=rendered.reasons, details=rendered.details

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pipelines.prepare.tokenize.chat import protocol
 from pipelines.prepare.tokenize.chat.conversation import ANSWER, QUESTION
 from pipelines.prepare.tokenize.chat.messages import Conversations
-from pipelines.prepare.tokenize.chat.renderer_pool import RendererPool
+from pipelines.prepare.tokenize.chat.template import Template
 from tfrecord_io.errors import TokenizerError
 
 __all__ = ["open_template"]
@@ -18,7 +18,7 @@ __all__ = ["open_template"]
 
 def open_template(
     tokenizer: Any, *, date: datetime.date | None = None, name: str | None = None, limits: protocol.Limits | None = None
-) -> RendererPool:
+) -> Template:
     """Open the tokenizer's template: that with the `name`, or of several the one that `transformers` takes. `date` is
     what it is told if it asks for today's.
 
@@ -26,24 +26,20 @@ def open_template(
         may, or it does not say which part of a conversation is the assistant's.
     """
     _require_template(tokenizer, name=name)
-    template = protocol.TemplateFacts(
+    facts = protocol.TemplateFacts(
         source=str(tokenizer.get_chat_template(name, None)),
         tools_source=str(tokenizer.get_chat_template(name, [])),
         variables=dict(tokenizer.special_tokens_map),
         added_tokens=sorted(map(str, tokenizer.get_added_vocab())),
         date=None if date is None else date.isoformat(),
     )
-    pool = RendererPool(protocol.Settings(template=template, limits=limits or protocol.Limits()))
-    try:
-        _try_out(pool)
-    except BaseException:
-        pool.close()
-        raise
-    return pool
+    template = Template(protocol.Settings(template=facts, limits=limits or protocol.Limits()))
+    _try_out(template)
+    return template
 
 
-def _try_out(pool: RendererPool) -> None:
-    rendered = pool.probe(Conversations.of(pa.array([[QUESTION, ANSWER]])))
+def _try_out(template: Template) -> None:
+    rendered = template.probe(Conversations.of(pa.array([[QUESTION, ANSWER]])))
     reason, detail = rendered.reasons[0], rendered.details.get(0, "")
     if reason == "template_prefix":
         raise _no_telling(detail)

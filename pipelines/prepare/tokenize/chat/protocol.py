@@ -1,15 +1,14 @@
-"""What goes between the process that makes shards and those that render conversations for it.
+"""What goes to the process that renders conversations, and back.
 
-Each message has its length before it, in 8 bytes. To the renderer go its settings as JSON, then batches of
-conversations; from it come an empty message once it is ready, then a `RENDERED` batch for each: Arrow streams of one
-batch, since neither side is to build a Python object a row to write or read them.
+There go settings as JSON, and a batch of conversations; from there comes a `RENDERED` batch. Batches are Arrow streams,
+since neither side is to build a Python object a row to write or read them.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -17,7 +16,6 @@ __all__ = [
     "DATE_UNKNOWN",
     "DIFFERS",
     "INVALID",
-    "OUT_OF_MEMORY",
     "OVER_LIMIT",
     "RENDERED",
     "Limits",
@@ -25,8 +23,6 @@ __all__ = [
     "TemplateFacts",
     "batch_of",
     "message_of",
-    "receive",
-    "send",
 ]
 
 # Reasons: a row over a limit; and why a template serves no row at all.
@@ -37,9 +33,6 @@ DATE_UNKNOWN, DIFFERS = "template_date", "template_differs"
 RENDERED = pa.schema(
     {"text": pa.large_binary(), "learned": pa.large_list(pa.int64()), "reason": pa.string(), "detail": pa.string()}
 )
-# Exit status of a renderer that has no memory left between two rows.
-OUT_OF_MEMORY = 3
-_WIDTH = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,7 +53,7 @@ class TemplateFacts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one rendering may take: seconds of a core, bytes of memory (all of the renderer's), characters of text.
+    """What one rendering may take: seconds of a core, bytes of memory (of a batch), characters of text.
 
     An ordinary one takes 5 to 100 µs; a row takes one, or one for each message. Seconds depend on the machine, unlike
     counts of what a template does; at this distance only templates that are broken, or meant to do harm, can tell.
@@ -73,45 +66,30 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a renderer is started with."""
+    """A template, and what each rendering by it may take."""
 
     template: TemplateFacts
     limits: Limits
 
-    def to_json(self) -> bytes:
-        """The settings as a message."""
-        return json.dumps(dataclasses.asdict(self), default=str).encode()
+    def to_json(self) -> str:
+        """Return the settings as JSON."""
+        return json.dumps(dataclasses.asdict(self), default=str)
 
     @classmethod
-    def of(cls, message: bytes) -> Settings:
-        """The settings in a message."""
-        parts = json.loads(message)
+    def of(cls, document: str) -> Settings:
+        """Return the settings that `to_json` gave."""
+        parts = json.loads(document)
         return cls(template=TemplateFacts(**parts["template"]), limits=Limits(**parts["limits"]))
 
 
-def message_of(batch: pa.RecordBatch) -> pa.Buffer:
-    """A batch as a message."""
+def message_of(batch: pa.RecordBatch) -> bytes:
+    """Return a batch as a message."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    return sink.getvalue()
+    return bytes(sink.getvalue())
 
 
 def batch_of(message: bytes) -> pa.RecordBatch:
-    """The batch in a message, without a copy."""
+    """Return the batch in a message, without a copy."""
     return pa.ipc.open_stream(message).read_next_batch()
-
-
-def send(stream: IO[bytes], message: Any) -> None:
-    """Write a message: bytes, or a buffer."""
-    stream.write(len(message).to_bytes(_WIDTH, "little"))
-    stream.write(message)
-    stream.flush()
-
-
-def receive(stream: IO[bytes]) -> bytes | None:
-    """The next message, None where the stream ends."""
-    head = stream.read(_WIDTH)
-    size = int.from_bytes(head, "little")
-    message = stream.read(size)
-    return message if len(head) == _WIDTH and len(message) == size else None

@@ -1,61 +1,72 @@
-"""The process that renders conversations by a chat template: reads standard input, writes standard output.
+"""Rendering a batch of conversations by a chat template, in a worker process (see `template`).
 
-A template is a stranger's program, and Jinja's sandbox lets it loop and grow without end. So the kernel ends this
+A template is a stranger's program, and Jinja's sandbox lets it loop and grow without end. So the kernel ends the
 process once a rendering has taken its share of processor time, and refuses it memory beyond a limit: that holds
 whatever a template does, inside of Python's own functions too.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
-import os
 import resource
 import signal
 import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from pipelines.prepare.tokenize.chat import protocol
 from pipelines.prepare.tokenize.chat.conversation import Rejected, checked_messages, checked_tools, objects_of
+from pipelines.prepare.tokenize.chat.protocol import Limits, Settings
 from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Rendering
 
-__all__ = ["main"]
+__all__ = ["render"]
 
 _Row = tuple[bytes, list[int], str, str]
 
+# The limits are those of the process, and Jinja holds the interpreter anyway.
+_one_at_a_time = threading.Lock()
 
-def main() -> None:
-    """Serve standard input until it ends."""
-    requests, replies = sys.stdin.buffer, sys.stdout.buffer
-    settings = protocol.Settings.of(protocol.receive(requests) or b"")
+
+def render(settings: str, message: bytes) -> bytes:
+    """Render the conversations in a message; return a message with a `RENDERED` batch.
+
+    Raises: MemoryError if there is none left between two rows.
+    """
+    with _one_at_a_time, _limited(Settings.of(settings).limits):
+        rows = _rendered(_template(settings), protocol.batch_of(message))
+    columns = [pa.array([row[i] for row in rows], kind.type) for i, kind in enumerate(protocol.RENDERED)]
+    return protocol.message_of(pa.record_batch(columns, protocol.RENDERED))
+
+
+@functools.lru_cache(maxsize=4)
+def _template(settings: str) -> ChatTemplate:
+    found = Settings.of(settings)
 
     def start_clock() -> None:
-        signal.setitimer(signal.ITIMER_PROF, settings.limits.cpu_seconds)
+        signal.setitimer(signal.ITIMER_PROF, found.limits.cpu_seconds)
 
-    template = ChatTemplate(settings.template, most_chars=settings.limits.chars, start_clock=start_clock)
-    _limit_process(memory_bytes=settings.limits.memory_bytes)
-    protocol.send(replies, b"")
+    return ChatTemplate(found.template, most_chars=found.limits.chars, start_clock=start_clock)
+
+
+@contextlib.contextmanager
+def _limited(limits: Limits) -> Iterator[None]:
+    """Hold what the process takes within the limits. Where there is no Linux, none counts its memory."""
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    if sys.platform == "linux":
+        used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+        possible = [limit for limit in (*before, used + limits.memory_bytes) if limit != resource.RLIM_INFINITY]
+        resource.setrlimit(resource.RLIMIT_DATA, (min(possible), before[1]))
     try:
-        while (request := protocol.receive(requests)) is not None:
-            rows = _rendered(template, protocol.batch_of(request))
-            signal.setitimer(signal.ITIMER_PROF, 0)
-            columns = [pa.array([row[i] for row in rows], kind.type) for i, kind in enumerate(protocol.RENDERED)]
-            protocol.send(replies, protocol.message_of(pa.record_batch(columns, protocol.RENDERED)))
-    except MemoryError:
-        sys.exit(protocol.OUT_OF_MEMORY)
-    except BrokenPipeError:  # nobody is waiting any more
-        os._exit(0)  # and Python would try once more to write what is left
-
-
-def _limit_process(*, memory_bytes: int) -> None:
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
-    if sys.platform != "linux":  # macOS has the limit's name, but refuses to set it or does not keep it
-        return
-    _, most = resource.getrlimit(resource.RLIMIT_AS)
-    limit = memory_bytes if most == resource.RLIM_INFINITY else min(memory_bytes, most)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
 def _rendered(template: ChatTemplate, batch: pa.RecordBatch) -> list[_Row]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -16,6 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.process import workers
+from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.sources.ingest import ingest, receipts, tasks
 from pipelines.prepare.sources.ingest.parts import MOST_BYTES, MOST_ROWS, even_tables
 from pipelines.prepare.sources.ingest.receipts import IngestReceipt
@@ -51,7 +54,8 @@ def some(folder: Path, monkeypatch: pytest.MonkeyPatch | None = None) -> IngestS
 
 
 def made(source: IngestSource) -> list[IngestReceipt]:
-    ingest.ingest_all(source, source.tasks(), processes=1)
+    for task in source.tasks():
+        ingest.run(source, task)
     return [receipt for receipt in receipts.find_receipts(source, source.tasks()) if receipt]
 
 
@@ -98,15 +102,14 @@ def test_small_tables_are_put_together() -> None:
 
 @pytest.mark.slow
 def test_parts_are_the_same_whoever_writes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingest, "_LEAST_BYTES", 0)
     digests = []
-    for processes in (1, 3):
+    for processes in (0, 1, 3):
         source = some(tmp_path / str(processes), monkeypatch)
-        ingest.ingest_all(source, source.tasks(), processes=processes)
+        list(workers.run(functools.partial(ingest.call, source), source.tasks(), processes=processes))
         files = sorted(Path(source.folder).iterdir())
         assert len(files) == 4
         digests.append([(file.name, hashlib.sha256(file.read_bytes()).hexdigest()) for file in files])
-    assert digests[0] == digests[1]
+    assert digests[0] == digests[1] == digests[2]
 
 
 def test_a_source_travels(tmp_path: Path) -> None:
@@ -191,14 +194,15 @@ def test_rows_that_cannot_be_read_are_named_with_their_file(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_a_process_that_dies_is_told_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingest, "_LEAST_BYTES", 0)
-    monkeypatch.setattr(ingest, "_run_in_child", _crash)
     source = some(tmp_path, monkeypatch)
-    with pytest.raises(SourceError, match=r"a\.jsonl or one of the next 1 files: the process that read it crashed"):
-        ingest.ingest_all(source, source.tasks(), processes=2)
+    with (
+        pytest.raises(SourceError, match=r"a\.jsonl or one of the next 1 files: the process that read it crashed"),
+        ingest.naming_files(source),
+    ):
+        list(workers.run(_crash, source.tasks(), processes=2))
 
 
-def _crash(source: IngestSource, task: tasks.IngestTask) -> None:
+def _crash(task: tasks.IngestTask, _: Progress) -> None:
     if task.part == 0:
         os.abort()
 
@@ -223,7 +227,8 @@ def test_a_row_that_crashes_the_reader_is_an_error_that_names_the_file(tmp_path:
 
 def _ingest(folder: Path) -> None:
     source = IngestSource(streams=opened(folder / "data").streams(["train"]), folder=str(folder / "rows"))
-    ingest.ingest_all(source, source.tasks(), processes=1)
+    with ingest.naming_files(source):
+        list(workers.run(functools.partial(ingest.call, source), source.tasks(), processes=1))
 
 
 def test_a_column_that_is_always_null_is_one(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from pipelines.prepare.tokenize.chat.conversation import Message
 from pipelines.prepare.tokenize.chat.encoder import ChatEncoder, EncodedChats
 from pipelines.prepare.tokenize.chat.messages import Conversations
 from pipelines.prepare.tokenize.chat.opening import open_template
-from pipelines.prepare.tokenize.chat.renderer_pool import RendererPool
+from pipelines.prepare.tokenize.chat.template import Template
 from pipelines.prepare.tokenize.engines import Engine, choose, open_reference
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES, chat_tokenizer
 from tests.support.tokenizers_zoo import Zoo
@@ -38,7 +38,7 @@ def encoder(tokenizer: Any, *, length: int = 10**6, side: Side = "right") -> Cha
     return ChatEncoder(*parts(tokenizer), length=length, side=side)
 
 
-def parts(tokenizer: Any) -> tuple[RendererPool, Engine, Aligner]:
+def parts(tokenizer: Any) -> tuple[Template, Engine, Aligner]:
     """What encoders of any length can share."""
     return open_template(tokenizer), *engine_of(tokenizer)
 

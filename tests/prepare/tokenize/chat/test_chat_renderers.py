@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
-import gc
-import json
-import multiprocessing
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +12,12 @@ import pytest
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from pipelines.prepare.tokenize.chat import protocol
+from pipelines.prepare.process import workers
 from pipelines.prepare.tokenize.chat.conversation import Message
 from pipelines.prepare.tokenize.chat.messages import Conversations
 from pipelines.prepare.tokenize.chat.opening import open_template
 from pipelines.prepare.tokenize.chat.protocol import Limits, Settings, TemplateFacts
-from pipelines.prepare.tokenize.chat.renderer_pool import Rendered, RendererPool
+from pipelines.prepare.tokenize.chat.template import Rendered, Template
 from tests import building
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES, chat_tokenizer
 from tests.support.tokenizers_zoo import Zoo
@@ -63,11 +54,7 @@ def conversations(*contents: str) -> Conversations:
 
 
 def rendered(template: str, limits: Limits = SMALL) -> Rendered:
-    pool = RendererPool(settings(template, limits))
-    try:
-        return pool.render(Conversations.of(pa.array([MESSAGES])))
-    finally:
-        pool.close()
+    return Template(settings(template, limits)).render(Conversations.of(pa.array([MESSAGES])))
 
 
 def refusal(template: str) -> str:
@@ -83,13 +70,6 @@ def growing(start: str, step: str) -> str:
 def _slow(*cases: str) -> list[Any]:
     """Cases that each start a process, of which `--fast` takes the first of its kind alone."""
     return [pytest.param(case, marks=pytest.mark.slow) for case in cases]
-
-
-@pytest.fixture
-def trapped() -> Iterator[RendererPool]:
-    pool = RendererPool(settings(TRAPS))
-    yield pool
-    pool.close()
 
 
 def texts(found: Rendered) -> list[str]:
@@ -170,9 +150,7 @@ def test_a_text_that_is_too_long_is_refused() -> None:
 
 def test_a_long_conversation_is_within_the_limits() -> None:
     messages = [{"role": role, "content": "word " * 1000} for _ in range(100) for role in ("user", "assistant")]
-    pool = RendererPool(settings(TEMPLATES["header"], Limits()))
-    found = pool.render(Conversations.of(pa.array([messages])))
-    pool.close()
+    found = Template(settings(TEMPLATES["header"], Limits())).render(Conversations.of(pa.array([messages])))
     assert found.reasons.tolist() == [""]
     assert texts(found)[0].count("word") == 200_000
 
@@ -180,18 +158,17 @@ def test_a_long_conversation_is_within_the_limits() -> None:
 @pytest.mark.slow
 def test_each_rendering_has_all_of_the_limits() -> None:
     """All together take more than one may, and no row is rejected for that."""
-    pool = RendererPool(settings("{% for i in range(99999) %}{% endfor %}{{ messages[0].content }}" + MARKER))
-    found = pool.render(conversations(*map(str, range(200))))
-    pool.close()
+    template = Template(settings("{% for i in range(99999) %}{% endfor %}{{ messages[0].content }}" + MARKER))
+    found = template.render(conversations(*map(str, range(200))))
     assert texts(found) == [str(row) for row in range(200)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trap", ["loop", "power", "memory"])
-def test_a_row_over_the_limits_costs_itself_only(trapped: RendererPool, trap: str) -> None:
+def test_a_row_over_the_limits_costs_itself_only(trap: str) -> None:
     contents = [f"row {number}" for number in range(20)]
     contents[3] = contents[17] = trap
-    found = trapped.render(conversations(*contents))
+    found = Template(settings(TRAPS)).render(conversations(*contents))
     assert [row for row, reason in enumerate(found.reasons) if reason] == [3, 17]
     assert set(found.reasons) == {"", "template_limit"}
     assert texts(found) == [text if text != trap else "" for text in contents]
@@ -216,85 +193,55 @@ def tokenizer(template: str) -> Any:
 
 
 @pytest.mark.slow
-def test_rows_over_the_limits_are_rejected_with_that_reason(zoo: Zoo, tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_processes", [False, True])
+def test_rows_over_the_limits_are_rejected_with_that_reason(
+    zoo: Zoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_processes: bool
+) -> None:
+    """Workers render by themselves, and are ended by a row that takes too long: 10 to a large power, in one call."""
+    if in_processes:
+        monkeypatch.setattr(workers, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(Limits, "__init__", functools.partialmethod(Limits.__init__, cpu_seconds=0.5))
     template = (
-        "{% for m in messages %}{% if 'loop' in m.content %}{{ 'x' * (messages | length * 10 ** 9) }}{% endif %}"
+        "{% for m in messages %}{% if 'much' in m.content %}{{ 'x' * (messages | length * 10 ** 9) }}{% endif %}"
+        "{% if 'long' in m.content %}{{ 10 ** (messages | length * 9 ** 9) }}{% endif %}"
         "{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
     )
     chats = chat_tokenizer(zoo, tmp_path / "tokenizer", template=template)
-    rows = [{"messages": [{**MESSAGES[0], "content": text}, MESSAGES[1]]} for text in ["a"] * 9 + ["endless loop"]]
+    texts = ["a"] * 9 + ["too much"] + ["b"] * 900 + ["too long"]
+    rows = [{"messages": [{**MESSAGES[0], "content": text}, MESSAGES[1]]} for text in texts]
     data = building.source(tmp_path / "in", train=rows)
-    options = {"layout": "chat", "tokenizer": chats, "max_length": 64, "max_error_rate": "0.2"}
-    outcome = building.command("build", data, *building.options(tmp_path / "out", **options))
+    options = {"layout": "chat", "tokenizer": chats, "max_length": 64, "max_error_rate": "0.2", "workers": 2}
+    outcome = building.command("build", data, *building.options(tmp_path / "out", **options, shard_size="20kB"))
     assert outcome.status == 0, outcome.err
     ledger = building.read_manifest(tmp_path / "out").splits["train"].ledger
-    assert dict(ledger.unusable) == {"template_limit": 1}
+    assert dict(ledger.unusable) == {"template_limit": 2}
 
 
 # --- processes ------------------------------------------------------------------------------------------------------
 
 
-def renderers_of(parent: int) -> list[int]:
-    """The processes that render for a process."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            _, parent_of_it, *_ = (path / "stat").read_text().rpartition(")")[2].split()
-            if int(parent_of_it) == parent and b"chat import renderer" in (path / "cmdline").read_bytes():
-                found.append(int(path.name))
-    return found
-
-
-def wait_for(what: Any) -> bool:
-    """Whether it comes true within a minute."""
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        if what():
-            return True
-        time.sleep(0.05)
-    return False
-
-
 @pytest.mark.slow
 def test_threads_get_the_rows_that_they_asked_for() -> None:
-    before = set(renderers_of(os.getpid()))
-    pool = RendererPool(settings("{{ messages[0].content }}" + MARKER))
+    template = Template(settings("{{ messages[0].content }}" + MARKER))
     batches = [[f"{number} {row}" for row in range(50)] for number in range(40)]
     with concurrent.futures.ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(lambda batch: texts(pool.render(conversations(*batch))), batches))
+        found = list(threads.map(lambda batch: texts(template.render(conversations(*batch))), batches))
     assert found == batches
-    assert 1 <= len(set(renderers_of(os.getpid())) - before) <= 4
-    pool.close()
-    assert set(renderers_of(os.getpid())) <= before
 
 
-def test_no_rows_are_no_rows(trapped: RendererPool) -> None:
-    assert len(trapped.render(conversations()).texts) == 0
+def test_no_rows_are_no_rows() -> None:
+    assert len(Template(settings(TRAPS)).render(conversations()).texts) == 0
 
 
-def test_a_pool_that_nobody_has_takes_its_processes_along() -> None:
-    before = set(renderers_of(os.getpid()))
-    pool = RendererPool(settings("x" + MARKER))
-    pool.render(conversations("a"))
-    assert len(set(renderers_of(os.getpid())) - before) == 1
-    del pool
-    gc.collect()
-    assert set(renderers_of(os.getpid())) <= before
-
-
-def test_two_processes_render_the_probe_and_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    before, rows = set(renderers_of(os.getpid())), iter("aab")
-    pool = RendererPool(settings("{{ messages[0].content }}" + MARKER))
-    render = pool.render
-    monkeypatch.setattr(pool, "render", lambda _: render(conversations(next(rows))))
-    pool.probe(conversations("x"))
-    assert len(set(renderers_of(os.getpid())) - before) == 2
-    rows = iter("ab")  # as of a template whose text depends on the process
+def test_two_processes_that_make_two_texts_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    template = Template(settings("{{ messages[0].content }}" + MARKER))
+    first = template.probe(conversations("a"))
+    assert texts(first) == ["a"]
+    monkeypatch.setattr(template, "render", lambda _: first)
+    monkeypatch.setattr(workers, "run", lambda *_, **__: [(None, b"a"), (None, b"b")])
     with pytest.raises(TokenizerError, match="gives the same conversation another text each time"):
-        pool.probe(conversations("x"))
-    pool.close()
-    assert set(renderers_of(os.getpid())) <= before
+        template.probe(conversations("x"))
 
 
 def test_a_template_that_writes_an_address_is_refused_at_once() -> None:
@@ -303,83 +250,3 @@ def test_a_template_that_writes_an_address_is_refused_at_once() -> None:
     with pytest.raises(TokenizerError, match="another text each time: it writes a function") as caught:
         open_template(tokenizer)
     assert "mend the template" in caught.value.remedy
-
-
-def test_renderers_see_nothing_of_the_environment(
-    trapped: RendererPool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    before = set(renderers_of(os.getpid()))
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    (tmp_path / "jinja2.py").write_text("raise SystemExit(9)")
-    monkeypatch.chdir(tmp_path)
-    assert texts(trapped.render(conversations("a"))) == ["a"]
-    (process,) = set(renderers_of(os.getpid())) - before
-    assert "secret" not in Path(f"/proc/{process}/environ").read_text()
-
-
-def test_a_process_that_cannot_be_started_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for program, cause in [("/nowhere/python", "No such file"), ("/bin/false", "it ended with status 1")]:
-        monkeypatch.setattr(sys, "executable", program)
-        with pytest.raises(TokenizerError, match=cause):
-            RendererPool(settings("x")).render(conversations("a"))
-
-
-@pytest.mark.slow
-def test_a_renderer_that_is_killed_is_replaced(trapped: RendererPool) -> None:
-    before = set(renderers_of(os.getpid()))
-    trapped.render(conversations("a"))
-    (process,) = set(renderers_of(os.getpid())) - before
-    os.kill(process, signal.SIGKILL)
-    assert texts(trapped.render(conversations("a", "b"))) == ["a", "b"]
-
-
-def interrupted(stream: Any) -> bytes:
-    raise KeyboardInterrupt
-
-
-def test_what_an_interrupted_renderer_would_answer_is_not_taken_for_the_next_answer(
-    trapped: RendererPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trapped.render(conversations("a"))
-    with monkeypatch.context() as patch:
-        patch.setattr(protocol, "receive", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            trapped.render(conversations("b"))
-    assert texts(trapped.render(conversations("c"))) == ["c"]
-
-
-def _render_in_daemon(answers: Any) -> None:
-    pool = RendererPool(settings("{{ messages[0].content }}" + MARKER))
-    answers.put(texts(pool.render(conversations("a"))))
-    pool.close()
-
-
-@pytest.mark.slow
-def test_daemonic_processes_can_render() -> None:
-    context = multiprocessing.get_context("spawn")
-    answers = context.Queue()
-    process = context.Process(target=_render_in_daemon, args=(answers,), daemon=True)
-    process.start()
-    assert answers.get(timeout=60) == ["a"]
-    process.join(60)
-    assert process.exitcode == 0
-
-
-@pytest.mark.slow
-def test_renderers_end_with_the_process_that_they_work_for() -> None:
-    program = (
-        "import json, sys, time\n"
-        "from tests.prepare.tokenize.chat.test_chat_renderers import *\n"
-        "pool = RendererPool(settings('x' + MARKER))\n"
-        "pool.render(conversations('a'))\n"
-        "print(json.dumps(renderers_of(os.getpid())), flush=True)\n"
-        "time.sleep(60)\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program], env=building.environment(), stdout=subprocess.PIPE, text=True
-    ) as parent:
-        assert parent.stdout is not None
-        (process,) = json.loads(parent.stdout.readline())
-        parent.kill()
-    assert wait_for(lambda: not Path(f"/proc/{process}").exists())

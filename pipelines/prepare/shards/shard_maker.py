@@ -1,0 +1,102 @@
+"""Making the shards of a job from the keys of their tasks: in this process, in worker processes, or on a runner."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from pipelines.prepare.dataset import plan_files
+from pipelines.prepare.dataset.job import Job
+from pipelines.prepare.dataset.plan_files import TaskKey
+from pipelines.prepare.dataset.receipts import Receipt
+from pipelines.prepare.layouts import BatchEncoder
+from pipelines.prepare.process import workers
+from pipelines.prepare.process.cores import cores
+from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.process.shared import Shared
+from pipelines.prepare.process.stopwatch import Stopwatch
+from pipelines.prepare.process.workers import Done
+from pipelines.prepare.shards import shard_writer
+from tfrecord_io.errors import PrepError
+
+__all__ = ["ShardMaker"]
+
+_REMEDY = "run the same command again, which keeps finished shards; if it happens again, give {}"
+_LESS_MEMORY = "a smaller --shard-size, or fewer --workers"
+
+
+class ShardMaker(Shared):
+    """Makes a shard for each key, on `threads` threads. It opens the job's encoder at its first key in a process.
+
+    On a runner, several threads of a process may call it: as many work at once as there are cores, but only one with an
+    encoder in Python, which holds the interpreter.
+    """
+
+    def __init__(self, job: Job, threads: int = 1, *, encoder: BatchEncoder | None = None) -> None:
+        """`encoder` is one that is open already."""
+        super().__init__(job, threads)
+        self._job, self._threads = job, threads
+        self._encoder = encoder
+        self._opening, self._slots = threading.Lock(), threading.BoundedSemaphore(cores())
+
+    def __call__(self, key: TaskKey, progress: Progress) -> Done:
+        """Make the shard of a task. The result is its receipt. Raises: as `shard_writer.write`."""
+        encoder, clock = self._open(), Stopwatch()
+        task = plan_files.task_of(self._job, key)
+        with self._slots:
+            try:
+                receipt = shard_writer.write(
+                    task, self._job, encoder, threads=self._threads, clock=clock, progress=progress
+                )
+            except MemoryError as error:
+                raise self._failed(key, "needs more memory than a process may have here", _LESS_MEMORY) from error
+        return Done(result=receipt, counts=_counts(receipt), seconds=clock.seconds)
+
+    def make(
+        self, keys: Sequence[TaskKey], *, processes: int, progress: Progress, is_stopped: Callable[[], bool]
+    ) -> Iterator[Done]:
+        """Make the shards of many tasks in worker processes, or with 0 `processes` here; yield them as they are done.
+
+        A shard of which one row ended the process, since its chat template took too long, is made again here, where
+        each rendering has a child of its own, so that the row is known.
+
+        Raises: PrepError if a process died, which names the shard; otherwise as `workers.run`.
+        """
+        missing = dict.fromkeys(keys)
+        try:
+            for key, done in workers.run(self, keys, processes=processes, progress=progress, is_stopped=is_stopped):
+                del missing[key]
+                yield done
+        except workers.WorkerDiedError as died:
+            if died.exit_code == -signal.SIGPROF:
+                del missing[died.task]
+                yield self(died.task, progress)
+                yield from self.make([*missing], processes=processes, progress=progress, is_stopped=is_stopped)
+                return
+            instead = _LESS_MEMORY if died.is_killed else "another --engine, such as hf"
+            raise self._failed(died.task, f"the worker process that made it {died.how}", instead) from died
+
+    def _open(self) -> BatchEncoder:
+        with self._opening:
+            if self._encoder is None:
+                self._encoder = self._job.open_encoder()
+                if not self._encoder.concurrent:
+                    self._slots = threading.BoundedSemaphore(1)
+            return self._encoder
+
+    def _failed(self, key: TaskKey, how: str, instead: str) -> PrepError:
+        name = self._job.shard_name(plan_files.task_of(self._job, key))
+        return PrepError(f"{name}: {how}", remedy=_REMEDY.format(instead))
+
+
+def _counts(receipt: Receipt) -> dict[str, int]:
+    return {
+        "rows": receipt.ledger.rows_in,
+        "rejected": sum(receipt.ledger.unusable.values()),
+        "filtered": receipt.ledger.rows_filtered,
+        "in_other_splits": receipt.ledger.rows_in_other_splits,
+        "tokens": sum(shard.num_tokens for shard in receipt.shards),
+        "bytes": sum(shard.num_bytes for shard in receipt.shards),
+        "shards": len(receipt.shards),
+    }
