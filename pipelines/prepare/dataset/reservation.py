@@ -52,8 +52,9 @@ def check(root: str, *, items: Mapping[str, Any] | None, overwrite: bool, former
         OutputError if it holds something else.
     """
     refuse_links(root)
-    names = storage.list_names(root)
-    ours = WORK_FOLDER in names or _is_dataset(root)
+    names = [name for name in storage.list_names(root) if name != WORK_FOLDER]
+    begun = set(storage.list_names(storage.join(root, WORK_FOLDER))) - {locking.FILE_NAME}
+    ours = bool(begun) or _is_dataset(root)
     if names and not ours:
         raise OutputError(
             f"{root}: holds {', '.join(names[:3])}{' …' if len(names) > 3 else ''}, expected an empty or new folder",

@@ -1,4 +1,14 @@
-"""The launcher: resolve the request, plan, reserve the output, run the job, commit."""
+"""The launcher: what a build does, from the request to the manifest.
+
+open the source, open the tokenizer     opened_request    side by side; every check that needs no rows
+claim the output                        reservation       one job at a time; no other dataset is there
+is it complete already?                 finished          then nothing is read again
+the job                                 ingesting,        rows located, or ingested first; what decides the bytes
+                                        resolved_job
+plan                                    plan_one          a sample, blocks, shards; or the plan of an earlier run
+run tasks                               beam.pipeline     those without a valid receipt
+commit                                  dataset.commit    as the last step of the run
+"""
 
 from __future__ import annotations
 
@@ -9,7 +19,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pipelines.prepare.dataset import made_shards, own_files, plan_files, reservation, tfds
@@ -17,6 +27,7 @@ from pipelines.prepare.dataset.commit import commit
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.launch import finished, ingesting, opened_request, unusable_rows
 from pipelines.prepare.launch.appending import NothingNewError
+from pipelines.prepare.launch.opened_request import OpenedRequest
 from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.launch.unusable_rows import UnusableRows
 from pipelines.prepare.options.config import PrepareConfig
@@ -70,60 +81,43 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> BuildResult:
     Raises: a PrepError for everything that a user can cause. Unless this returns, no manifest is written.
     """
     began = time.perf_counter()
-    progress = Progress()
-    if config.beam_args:
-        # Importing Beam takes a second, which a finished dataset should not cost.
-        from pipelines.prepare.beam import options
-
-        options.check(config.beam_args, root=config.output.root)
-    elif config.append or not os.path.exists(os.path.join(config.output.root, manifest.FILE_NAME)):
-        _import_soon()
+    root = config.output.root
+    _import_beam(config)
     try:
         request = opened_request.open_request(config)
+        with locking.held(root, work_folder=WORK_FOLDER):
+            result, made, every = _build(request, watch=watch)
     except NothingNewError as error:
-        return _nothing_new(error, config, seconds=time.perf_counter() - began)
+        _log.warning("%s", error.cause)
+        result = own_files.require_manifest(root)
+        made, every = 0, sum(len(split.shards) for split in result.splits.values())
+    return BuildResult(manifest=result, shards_made=made, shards_kept=every - made, seconds=time.perf_counter() - began)
+
+
+def _build(request: OpenedRequest, *, watch: Watch | None) -> tuple[Manifest, int, int]:
+    """Return the finished dataset, and how many shards of the requested splits were made, of how many."""
+    config, progress = request.config, Progress()
     root, items = config.output.root, request.early_items()
     reservation.check(root, items=items, overwrite=config.overwrite, former=request.former)
-    with locking.held(root, work_folder=WORK_FOLDER):
-        reservation.check(root, items=items, overwrite=config.overwrite, former=request.former)
-        if items is not None and not config.overwrite and (found := finished.find(request, items)):
-            reservation.sweep(root)
-            return _kept(*found, seconds=time.perf_counter() - began)
-        try:
-            resolved = ingesting.resolve(request, progress=progress)
-            tasks = _plan_tasks(resolved, config)
-        except NothingNewError as error:
-            reservation.remove_copies(root, but=None)
-            return _nothing_new(error, config, seconds=time.perf_counter() - began)
-        except FingerprintMismatchError:
-            # The user will choose another folder, and the ingested copy would stay in this one.
-            reservation.remove_copies(root, but=None)
-            raise
-        missing = _missing(resolved, tasks)
-        _warn_of_tfds(resolved.former)
-        with watch(missing, progress) if watch else contextlib.nullcontext():
-            result = _run_job(resolved, missing, config, progress=progress)
+    if items is not None and not config.overwrite and (found := finished.find(request, items)):
+        reservation.sweep(root)
+        complete, splits = found
+        return complete, 0, sum(len(complete.splits[split].shards) for split in splits)
+    try:
+        resolved = ingesting.resolve(request, progress=progress)
+        tasks = _plan_tasks(resolved, config)
+    except (NothingNewError, FingerprintMismatchError):
+        # The user will choose another folder, and the ingested copy would stay in this one.
+        reservation.remove_copies(root, but=None)
+        raise
+    receipts = made_shards.find_unharmed(resolved.job, tasks)
+    missing = [task for task, receipt in zip(tasks, receipts, strict=True) if receipt is None]
+    _warn_of_tfds(resolved.former)
+    with watch(missing, progress) if watch else contextlib.nullcontext():
+        result = _run_job(resolved, missing, config, progress=progress)
     files = {split: result.splits[split].by_task() for split in resolved.job.splits}
     made, every = (sum(len(files[task.split][task.index]) for task in some) for some in (missing, tasks))
-    return BuildResult(
-        manifest=result,
-        shards_made=made,
-        shards_kept=every - made,
-        seconds=time.perf_counter() - began,
-    )
-
-
-def _kept(result: Manifest, splits: Sequence[str], *, seconds: float) -> BuildResult:
-    """Return the result for a dataset that is already complete."""
-    shards = sum(len(result.splits[split].shards) for split in splits)
-    return BuildResult(manifest=result, shards_made=0, shards_kept=shards, seconds=seconds)
-
-
-def _nothing_new(error: NothingNewError, config: PrepareConfig, *, seconds: float) -> BuildResult:
-    """Say that there is nothing to append, and return the dataset as it is."""
-    _log.warning("%s", error.cause)
-    found = own_files.require_manifest(config.output.root)
-    return _kept(found, list(found.splits), seconds=seconds)
+    return result, made, every
 
 
 def _warn_of_tfds(former: Manifest | None) -> None:
@@ -131,9 +125,17 @@ def _warn_of_tfds(former: Manifest | None) -> None:
         _log.warning("TFDS cannot open a dataset that rows were appended to, so dataset_info.json will be removed")
 
 
-def _import_soon() -> None:
-    """Import Beam on a thread: the work until it is needed often releases the interpreter."""
-    threading.Thread(target=_import_quietly, daemon=True).start()
+def _import_beam(config: PrepareConfig) -> None:
+    """Check Beam's options; without any, import Beam on a thread: the work until it is needed often releases the
+    interpreter.
+    """
+    if config.beam_args:
+        # Importing Beam takes a second, which a finished dataset should not cost.
+        from pipelines.prepare.beam import options
+
+        options.check(config.beam_args, root=config.output.root)
+    elif config.append or not os.path.exists(os.path.join(config.output.root, manifest.FILE_NAME)):
+        threading.Thread(target=_import_quietly, daemon=True).start()
 
 
 def _import_quietly() -> None:
@@ -208,7 +210,6 @@ def _plan_tasks(resolved: Resolved, config: PrepareConfig) -> list[ShardTask]:
     Nothing in the output is touched before every split is planned and its rows are known to be usable.
     """
     job = resolved.job
-    reservation.check(job.root, items=resolved.items, overwrite=config.overwrite, former=resolved.former)
     plans = {split: None if config.overwrite else plan_files.read(job, split) for split in job.splits}
     for split in (split for split, plan in plans.items() if plan is not None):
         plan_files.require_whole(job, split)
@@ -220,11 +221,6 @@ def _plan_tasks(resolved: Resolved, config: PrepareConfig) -> list[ShardTask]:
         plan_files.write(job, planned.plan, resolved.source.splits[split].groups)
         plans[split] = planned.plan
     return [task for plan in plans.values() if plan for task in plan.tasks()]
-
-
-def _missing(resolved: Resolved, tasks: list[ShardTask]) -> list[ShardTask]:
-    found = made_shards.find_unharmed(resolved.job, tasks)
-    return [task for task, receipt in zip(tasks, found, strict=True) if receipt is None]
 
 
 def _run_job(resolved: Resolved, missing: list[ShardTask], config: PrepareConfig, *, progress: Progress) -> Manifest:

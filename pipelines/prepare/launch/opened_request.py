@@ -67,7 +67,7 @@ class OpenedRequest:
             return every
         return selection.needed_source_splits(self.config.source, every)
 
-    def items(self, held: Sequence[HoldOut] = ()) -> dict[str, Any]:
+    def fingerprint_items(self, held: Sequence[HoldOut] = ()) -> dict[str, Any]:
         """Return what the fingerprint covers; `held` are the rows to hold out."""
         return request_identity.fingerprint_items(
             self.config,
@@ -82,7 +82,7 @@ class OpenedRequest:
         """Return what the fingerprint covers; None while some of it depends on rows."""
         config = self.config
         depends = bucket_lengths.automatic_count(config.layout.bucket_lengths) or config.source.hold_out or self.append
-        return None if depends else self.items()
+        return None if depends else self.fingerprint_items()
 
     def layout_context(self, columns: ColumnPlan) -> layouts.LayoutContext:
         """Return what a layout opens its encoder with."""
@@ -137,7 +137,7 @@ def open_request(config: PrepareConfig) -> OpenedRequest:
         append=append,
     )
     if append is not None:
-        append.require_same_request(config, found.listing, request.items())
+        append.require_same_request(config, found.listing, request.fingerprint_items())
     if columns is None:
         return request
     # Errors of the tokenizer show here, before anything is ingested, rather than on a worker.

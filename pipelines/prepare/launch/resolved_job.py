@@ -25,32 +25,34 @@ from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.rows import hold_out, selection
 from pipelines.prepare.sources.rows.hold_out import HoldOut
 from pipelines.prepare.sources.rows.reading import Source
-from pipelines.prepare.tokenize import tokenization
-from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Schema
 
 __all__ = ["Resolved", "resolve"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Resolved:
-    """A resolved request: the job that travels to workers, and what only the launcher needs."""
+class Resolved(OpenedRequest):
+    """A request whose rows are located: the `job` that travels to workers, and what only the launcher needs.
 
-    job: Job
-    source: Source
-    tokenizer: Any
+    `items` are what the fingerprint covers, `source_rows` the rows of each split of the source.
+    """
+
+    columns: ColumnPlan
     encoder: layouts.BatchEncoder
-    tokenizer_files: tokenization.Files
+    source: Source
+    job: Job
     items: Mapping[str, Any]
-    source_record: Mapping[str, Any]
-    former: Manifest | None = None
+    source_rows: Mapping[str, int]
 
     def reserve(self, *, overwrite: bool) -> None:
         """Write the job's own files to the output. Raises: as `reservation.check`."""
         reservation.reserve(
             self.job,
             items=self.items,
-            source=self.source_record,
+            source={
+                **request_identity.source_location(self.config.source, self.found, self.functions),
+                "rows": dict(self.source_rows),
+            },
             tokenizer_files=self.tokenizer_files,
             overwrite=overwrite,
             former=self.former,
@@ -70,7 +72,7 @@ def resolve(request: OpenedRequest, groups: Mapping[str, Groups]) -> Resolved:
     if bucket_lengths.automatic_count(request.config.layout.bucket_lengths):
         request = _with_lengths(request, columns, encoder, source=source)
         encoder = request.open_encoder(columns)
-    items = request.items(held)
+    items = request.fingerprint_items(held)
     if append is not None:
         items = append.items(items, source.splits)
     config = request.config
@@ -85,18 +87,13 @@ def resolve(request: OpenedRequest, groups: Mapping[str, Groups]) -> Resolved:
     )
     if append is not None:
         job = append.continued(job, in_rows)
+    opened = {field.name: getattr(request, field.name) for field in dataclasses.fields(request)}
     return Resolved(
-        job=job,
+        **{**opened, "columns": columns, "encoder": encoder},
         source=source,
-        tokenizer=request.tokenizer,
-        encoder=encoder,
-        tokenizer_files=request.tokenizer_files,
+        job=job,
         items=items,
-        source_record={
-            **request_identity.source_location(request.config.source, request.found, request.functions),
-            "rows": {name: each.total_rows for name, each in groups.items()},
-        },
-        former=request.former,
+        source_rows={name: each.total_rows for name, each in groups.items()},
     )
 
 
