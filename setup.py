@@ -11,9 +11,9 @@ HERE = pathlib.Path(__file__).parent
 VERSION = re.search(r'^__version__ = "(.+)"$', (HERE / "tfrecord_io/__init__.py").read_text(), re.M)
 assert VERSION is not None, "tfrecord_io/__init__.py carries the version"
 
-# Engines of other projects, compiled and young: without them every tokenizer still has one, a slower one for BPE. Which
-# releases are used is decided where they are opened (docs/explanation/engines.md); these bounds name what can be tried.
-FAST = ["fastokens>=0.3.5,<0.4", "gigatoken>=0.10,<0.11", "tokenizers>=0.23,<0.24"]
+# Engines of other projects, compiled and young, and the reference that they were compared with. Which releases are used
+# is decided where they are opened (docs/explanation/engines.md); these bounds name what can be tried.
+ENGINES = ["fastokens>=0.3.5,<0.4", "gigatoken>=0.10,<0.11", "tokenizers>=0.23,<0.24"]
 TRAIN = ["keras>=3.12", "keras-hub>=0.25.1", "safetensors>=0.4.5", "tensorflow>=2.20"]
 # Beam's clients for Google Cloud, and what packs this package for workers: half a second more for each import of Beam.
 DATAFLOW = ["apache-beam[gcp]>=2.65", "setuptools>=78.1.1"]
@@ -65,6 +65,7 @@ setup(
     packages=find_packages(include=["pipelines", "pipelines.*", "tfrecord_io", "tfrecord_io.*"]),
     package_data={"pipelines": ["py.typed", "prepare/report/page.*"], "tfrecord_io": ["py.typed"]},
     install_requires=[
+        *ENGINES,
         "aiohttp>=3.9",
         "apache-beam>=2.65",
         # With it fsspec sees that a .zst file is cut off; with `zstandard` its rows end there without a word.
@@ -87,12 +88,11 @@ setup(
         "rich>=13.7",
         # With it transformers reads SentencePiece's files. 0.2.3 is made for protobuf 7, which Beam does not take yet.
         "sentencepiece>=0.2,<0.2.3",
-        "tokenizers>=0.21",
         "transformers>=4.53",
         "xxhash>=3.4",
     ],
     extras_require={
-        "fast": FAST,
+        "fast": [],  # what used to be in it is always installed
         "dataflow": DATAFLOW,
         "train": TRAIN,
         "jax": JAX,
@@ -101,7 +101,7 @@ setup(
         "arrayrecord": ARRAYRECORD,
         "corpus": CORPUS,
         "docs": DOCS,
-        "dev": [*FAST, *DATAFLOW, *JAX_TPU, *PREFLIGHT, *DOCS, *DEV],
+        "dev": [*DATAFLOW, *JAX_TPU, *PREFLIGHT, *DOCS, *DEV],
     },
     entry_points={
         "console_scripts": ["prep-tfrecords=pipelines.cli.commands:main", "train-tpu=pipelines.train.cli:main"],

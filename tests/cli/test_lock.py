@@ -62,11 +62,11 @@ def test_only_supported_pythons_are_locked(metadata: str) -> None:
     assert {path.name for path in LOCKS} <= supported
 
 
-def test_the_engines_of_others_are_an_extra_that_contributors_have(metadata: str) -> None:
+def test_the_engines_of_others_are_always_installed(metadata: str) -> None:
     belongs: dict[str, set[str]] = {}
     for requirement, extra in requirements(metadata):
         belongs.setdefault(requirement.name, set()).add(extra)
-    assert belongs["fastokens"] == belongs["gigatoken"] == {"fast", "dev"}
+    assert belongs["fastokens"] == belongs["gigatoken"] == {""}
 
 
 @pytest.mark.parametrize(("extra", "system", "held"), [("dev", "Linux x86_64", True), ("dev", "Darwin arm64", False),

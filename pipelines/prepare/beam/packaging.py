@@ -35,9 +35,7 @@ _DISTRIBUTION = "prep-tfrecords"
 _PACKAGES = ("pipelines", "tfrecord_io")
 # Without MANIFEST.in, which would add tests and documents that workers do not need.
 _CHECKOUT_FILES = ("setup.py", "pyproject.toml", "README.md", "LICENSE")
-_PINNED = ("datasets", "tokenizers", "transformers")
-# Engines of the extra `fast`, so that workers tokenize as fast as the launcher, with the same releases.
-_IF_INSTALLED = ("fastokens", "gigatoken")
+_PINNED = ("datasets", "tokenizers", "transformers", "fastokens", "gigatoken")
 # Libraries that some tokenizers load when they are opened; not base dependencies.
 _IF_LOADED = ("sentencepiece", "tiktoken")
 # Files that Python leaves behind; the trainer and the commands; and the rooms that stand below this one, which nothing
@@ -86,11 +84,7 @@ def ship(options: PipelineOptions, folder: str) -> None:
 
 
 def _pins() -> Iterator[str]:
-    for name in (
-        *_PINNED,
-        *filter(_is_installed, _IF_INSTALLED),
-        *(name for name in _IF_LOADED if name in sys.modules),
-    ):
+    for name in (*filter(_is_installed, _PINNED), *(name for name in _IF_LOADED if name in sys.modules)):
         version = metadata.version(name)
         if "+" not in version:  # a local build, which no registry has
             yield f"{name}=={version}"

@@ -73,7 +73,7 @@ def require_release(package: str, *, tried: Releases, any_version: bool) -> str:
     try:
         version = metadata.version(package)
     except metadata.PackageNotFoundError:
-        raise NotQualified(f"{package} is not installed; pip install 'prep-tfrecords[fast]'") from None
+        raise NotQualified(f"{package} is not installed; pip install {package}") from None
     if not any_version and not _within(version, tried):
         first, last = (".".join(map(str, numbers)) for numbers in tried)
         releases = first if first == last else f"{first} to {last}"

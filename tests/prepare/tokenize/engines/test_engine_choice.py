@@ -94,7 +94,7 @@ def test_a_package_that_is_not_installed_is_a_reason_with_its_remedy(zoo: Zoo, m
     _pretend_version(monkeypatch, "fastokens", None)
     found = _decide(zoo.tokenizer("byte_bpe"))
     assert found.engine.name == "hf"
-    assert found.reasons["fastokens"] == "fastokens is not installed; pip install 'prep-tfrecords[fast]'"
+    assert found.reasons["fastokens"] == "fastokens is not installed; pip install fastokens"
 
 
 def test_another_release_of_a_package_is_a_reason_with_its_remedy(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
