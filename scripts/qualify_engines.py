@@ -1,23 +1,19 @@
 """Whether the fast engines give the very ids of the Rust tokenizer. Nothing is downloaded.
 
-    python scripts/qualify_engines.py kinds [--strings N] [--engine NAME ...] [--kind TEXT ...] [--any-version] [--json]
-    python scripts/qualify_engines.py files TOKENIZER ... [--strings N] [--seed N] [--json]
-    python scripts/qualify_engines.py strange [--minutes N] [--processes N] [--seed N] [--tokenizers N] [--json]
+    python scripts/qualify_engines.py kinds [--strings N] [--engine NAME ...] [--kind TEXT ...] [--any-version]
+    python scripts/qualify_engines.py strange [--minutes N] [--processes N] [--seed N] [--tokenizers N]
 
 kinds: for each engine and each kind of tokenizer in use that it serves, hostile texts written out by hand, N random
 ones in all, the code points of Unicode in nine surroundings, documents of megabytes, and whole rows with special tokens
 and truncation. --seed N has other random ones.
-
-files: the same for tokenizers from files, N random texts for each. A folder is opened as a build opens it, a file as a
-tokenizer.json by itself. It says which engine serves each, or why the reference does; then nothing is compared.
 
 strange: tokenizers that nobody has, a new one several times a second, each with all that a build would do: the engine
 is chosen, texts and whole rows are compared. It says who served them, since only a fast engine that served one is put
 to the test. Each run has a new seed, which it prints; --seed N --only NUMBER tries one tokenizer again.
 
 A new release of an engine's package is qualified by running `kinds` with --any-version, then by raising the bound in
-the engine's module and running `strange`. Exit status: 0 if nothing differs; 1 if something does, a
-tokenizer cannot be opened, or opening an engine raises an error; 2 usage.
+the engine's module and running `strange`. Exit status: 0 if nothing differs; 1 if something does;
+2 usage.
 """
 
 from __future__ import annotations
@@ -33,10 +29,8 @@ from collections.abc import Sequence
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from pipelines.prepare.tokenize.engines import is_reference
-from tests.qualifying import comparing, figures, files, fuzzing, kinds, running, strange
+from tests.qualifying import comparing, fuzzing, kinds, running, strange
 from tests.qualifying.comparing import Effort, Trial
-from tfrecord_io.errors import TokenizerError
 
 _DESCRIPTION = (__doc__ or "").partition("\n")[0]
 
@@ -44,8 +38,7 @@ _DESCRIPTION = (__doc__ or "").partition("\n")[0]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Tries what was asked for and prints the table."""
     options = _options(arguments)
-    commands = {"kinds": _kinds, "files": _files, "strange": _strange}
-    return commands[options.command](options)
+    return {"kinds": _kinds, "strange": _strange}[options.command](options)
 
 
 def _kinds(options: argparse.Namespace) -> int:
@@ -60,46 +53,17 @@ def _kinds(options: argparse.Namespace) -> int:
     trials: list[Trial] = []
     for engine, kind in opened:
         print(f"{engine.name}, {kind} ({len(trials) + 1} of {len(opened)})", file=sys.stderr, flush=True)
-        effort = _effort(options, random_strings=-(-options.strings // len(opened)))
+        random_strings = -(-options.strings // len(opened))
+        effort = Effort(
+            random_strings=random_strings,
+            code_point_step=options.code_point_step,
+            rows=max(100, random_strings // 20),
+            long_bytes=options.long_bytes,
+            seed=options.seed,
+        )
         trials.append(comparing.try_engine(engine, kind=kind, tokenizer=tokenizers[kind], effort=effort))
-    _show(trials, options)
+    print(comparing.as_table(trials))
     return 1 if any(trial.differing for trial in trials) else 0
-
-
-def _files(options: argparse.Namespace) -> int:
-    trials: list[Trial] = []
-    failed = False
-    for path in options.tokenizer:
-        try:
-            tokenizer = files.open_tokenizer(path)
-            choice = files.choose(tokenizer)
-        except TokenizerError as error:
-            print(f"{path}: {error}", file=sys.stderr)
-            failed = True
-            continue
-        print(f"{path}: served by {files.served_by(choice)}", file=sys.stderr, flush=True)
-        failed |= files.is_erring(choice)
-        if not is_reference(choice.engine.name):
-            effort = _effort(options, random_strings=options.strings)
-            trials.append(comparing.try_engine(choice.engine, kind=str(path), tokenizer=tokenizer, effort=effort))
-    _show(trials, options)
-    return 1 if failed or any(trial.differing for trial in trials) else 0
-
-
-def _show(trials: list[Trial], options: argparse.Namespace) -> None:
-    print(figures.as_table(trials), file=sys.stderr if options.json else sys.stdout)
-    if options.json:
-        print(figures.as_json(trials), end="")
-
-
-def _effort(options: argparse.Namespace, *, random_strings: int) -> Effort:
-    return Effort(
-        random_strings=random_strings,
-        code_point_step=options.code_point_step,
-        rows=max(100, random_strings // 20),
-        long_bytes=options.long_bytes,
-        seed=options.seed,
-    )
 
 
 def _strange(options: argparse.Namespace) -> int:
@@ -120,9 +84,7 @@ def _strange(options: argparse.Namespace) -> int:
             place = f"{seconds:.0f} s, {len(every)} tokenizers, {sum(each.texts for each in every)} texts"
             print(f"{place}: {found.engine}, number {found.number}", file=sys.stderr, flush=True)
     every.sort(key=lambda outcome: outcome.number)
-    print(running.as_text(every, seed=seed), file=sys.stderr if options.json else sys.stdout)
-    if options.json:
-        print(running.as_json(every, seed=seed), end="")
+    print(running.as_text(every, seed=seed))
     return 1 if any(outcome.findings for outcome in every) else 0
 
 
@@ -139,7 +101,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=_DESCRIPTION)
     commands = parser.add_subparsers(dest="command", required=True)
     _add_kinds(commands.add_parser("kinds", help="tokenizers of every kind in use"))
-    _add_files(commands.add_parser("files", help="tokenizers from files"))
     _add_strange(commands.add_parser("strange", help="tokenizers put together at random"))
     return parser.parse_args(arguments)
 
@@ -153,29 +114,10 @@ def _add_kinds(parser: argparse.ArgumentParser) -> None:
         "--kind", nargs="+", action="extend", metavar="TEXT", help="kinds whose names contain one of these"
     )
     parser.add_argument("--any-version", action="store_true", help="also of packages that were not tried before")
-    _add_effort(parser, strings=1_000_000)
-
-
-def _add_files(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "tokenizer", nargs="+", type=_existing, metavar="TOKENIZER", help="a folder, or a tokenizer.json of any name"
-    )
-    _add_effort(parser, strings=100_000)
-
-
-def _existing(text: str) -> pathlib.Path:
-    path = pathlib.Path(text).expanduser()
-    if not path.exists():
-        raise argparse.ArgumentTypeError(f"{text}: no such file or folder")
-    return path
-
-
-def _add_effort(parser: argparse.ArgumentParser, *, strings: int) -> None:
-    parser.add_argument("--strings", type=int, default=strings, metavar="N", help="random ones, default %(default)s")
+    parser.add_argument("--strings", type=int, default=1_000_000, metavar="N", help="random ones, default %(default)s")
     parser.add_argument("--code-point-step", type=int, default=1, metavar="N", help="every Nth code point only")
     parser.add_argument("--long-bytes", type=int, default=2_500_000, metavar="N", help="of each long document")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="default %(default)s")
-    parser.add_argument("--json", action="store_true", help="the figures as JSON on stdout, the table on stderr")
 
 
 def _add_strange(parser: argparse.ArgumentParser) -> None:
@@ -188,7 +130,6 @@ def _add_strange(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--texts", type=int, default=300, metavar="N", help="for each tokenizer, default %(default)s")
     parser.add_argument("--seed", type=int, metavar="N", help="default: a new one")
     parser.add_argument("--only", type=int, metavar="NUMBER", help="the tokenizer of this number alone, again")
-    parser.add_argument("--json", action="store_true", help="all findings as JSON on stdout, the table on stderr")
 
 
 if __name__ == "__main__":

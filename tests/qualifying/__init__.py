@@ -2,10 +2,8 @@
 
     kinds          tokenizers of every kind in use, trained here on text of many scripts
     unigram_kinds  those of SentencePiece's Unigram
-    files          tokenizers from files
     strings        hostile, random and mutated texts, each generator from a seed
-    comparing      an engine against the reference: texts, whole rows, and the shortest text that differs
-    figures        the table
+    comparing      an engine against the reference: texts, whole rows, and the shortest text that differs; the table
 
     strange        tokenizers put together at random of `strange_words`, `strange_steps` and `strange_models`
     strange_texts  texts for one of them

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,10 @@ from pipelines.prepare.tokenize.engines import Engine, HuggingFaceEngine, copy_b
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from pipelines.prepare.tokenize.special_tokens import probe
 from pipelines.prepare.tokenize.text_rows import TemplateRows
+from scripts.benchmarks.figures import table
 from tests.qualifying import kinds, strings
 
-__all__ = ["ENGINES", "INT32", "Effort", "Trial", "differing", "rows_differ", "shrink", "try_engine"]
+__all__ = ["ENGINES", "INT32", "Effort", "Trial", "as_table", "differing", "rows_differ", "shrink", "try_engine"]
 
 INT32 = np.dtype(np.int32)
 _ROW_LENGTHS = (12, 64)
@@ -197,3 +198,24 @@ def rows_differ(engine: Engine, tokenizer: Any, columns: list[list[str]], *, len
 def _not_these(runs: RaggedTokens, lists: Iterable[list[int]]) -> set[int]:
     pairs = enumerate(zip(_lists(runs), lists, strict=True))
     return {index for index, (ours, theirs) in pairs if ours.tolist() != theirs}
+
+
+def as_table(trials: Sequence[Trial]) -> str:
+    """One line for each engine and kind; below, what differs and what was left out."""
+    rows = [
+        [
+            trial.engine,
+            trial.kind,
+            f"{trial.strings:,}",
+            f"{trial.rows:,}",
+            f"{trial.megabytes:,.1f}",
+            f"{trial.differing:,}",
+            f"{trial.seconds:,.0f}",
+        ]
+        for trial in trials
+    ]
+    lines = [table(["engine", "kind", "texts", "rows", "MB", "differ", "s"], rows)]
+    for trial in trials:
+        lines += [f"{trial.engine}, {trial.kind}: {text!a}" for text in sorted(trial.examples, key=len)[:3]]
+        lines += [f"{trial.engine}, {trial.kind}: without {trial.left_out}"] if trial.left_out else []
+    return "\n".join(lines)

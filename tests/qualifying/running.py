@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import concurrent.futures
-import dataclasses
 import faulthandler
 import itertools
-import json
 import multiprocessing
 import os
 import time
@@ -14,10 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 
 from scripts.benchmarks.figures import table
-from tests.qualifying import fuzzing, strange
-from tests.qualifying.fuzzing import Finding, Outcome
+from tests.qualifying import fuzzing
+from tests.qualifying.fuzzing import Outcome
 
-__all__ = ["as_json", "as_text", "outcomes", "try_all"]
+__all__ = ["as_text", "outcomes", "try_all"]
 
 # For one tokenizer. A healthy one takes a fraction of a second; the rest is for machines with other work.
 _PATIENCE = 120
@@ -35,30 +33,29 @@ def outcomes(
 ) -> Iterator[tuple[float, Outcome]]:
     """(seconds since the start, outcome) of tokenizer 0, 1, 2, ..., until the time is over or there were `tokenizers`.
 
-    A tokenizer that kills its process, or keeps it for two minutes, is a finding.
+    Raises: BrokenProcessPool, which names the tokenizers under way, if one kills its process or keeps it for two
+        minutes.
     """
     began = time.monotonic()
     numbers = iter(itertools.count() if tokenizers is None else range(tokenizers))
-    left: list[int] = []
-    while True:
-        with _pool(processes) as pool:
-            waiting: dict[concurrent.futures.Future[Outcome], int] = {}
-            try:
-                while True:
-                    in_time = time.monotonic() - began < 60 * minutes
-                    for number in itertools.islice(numbers, processes * _WAITING - len(waiting) if in_time else 0):
-                        waiting[pool.submit(_watched, seed, number, num_texts)] = number
-                    if not waiting:
-                        return
-                    done, _ = concurrent.futures.wait(waiting, return_when=concurrent.futures.FIRST_COMPLETED)
-                    for future in done:
-                        outcome = future.result()
-                        del waiting[future]
-                        yield time.monotonic() - began, outcome
-            except BrokenProcessPool:
-                left = sorted(waiting.values())
-        for number in left:
-            yield time.monotonic() - began, _alone(seed, number, num_texts)
+    with _pool(processes) as pool:
+        waiting: dict[concurrent.futures.Future[Outcome], int] = {}
+        while True:
+            in_time = time.monotonic() - began < 60 * minutes
+            for number in itertools.islice(numbers, processes * _WAITING - len(waiting) if in_time else 0):
+                waiting[pool.submit(_watched, seed, number, num_texts)] = number
+            if not waiting:
+                return
+            done, _ = concurrent.futures.wait(waiting, return_when=concurrent.futures.FIRST_COMPLETED)
+            under_way = sorted(waiting.values())
+            for future in done:
+                try:
+                    outcome = future.result()
+                except BrokenProcessPool as error:
+                    what = f"seed {seed}: one of {under_way} killed its process; try each with --only NUMBER"
+                    raise BrokenProcessPool(what) from error
+                del waiting[future]
+                yield time.monotonic() - began, outcome
 
 
 def _pool(processes: int) -> concurrent.futures.ProcessPoolExecutor:
@@ -80,17 +77,6 @@ def _watched(seed: int, number: int, num_texts: int) -> Outcome:
         return fuzzing.try_number(seed, number, num_texts=num_texts)
     finally:
         faulthandler.cancel_dump_traceback_later()
-
-
-def _alone(seed: int, number: int, num_texts: int) -> Outcome:
-    """A tokenizer that was under way when a process died."""
-    try:
-        with _pool(1) as pool:
-            return pool.submit(_watched, seed, number, num_texts).result()
-    except BrokenProcessPool:
-        what = f"the process died, or took more than {_PATIENCE} s"
-        found = Finding(seed=seed, number=number, engine="unknown", what=what, texts=(), about="")
-        return Outcome(number=number, family="unknown", engine="unknown", findings=[found])
 
 
 def as_text(every: Sequence[Outcome], *, seed: int) -> str:
@@ -118,13 +104,3 @@ def _table_rows(every: Sequence[Outcome]) -> list[list[str]]:
         counts = (len(some), *(sum(getattr(each, name) for each in some) for name in ("texts", "rows", "differing")))
         rows.append([family or "not opened", engine or "unusable", *(f"{count:,}" for count in counts)])
     return rows
-
-
-def as_json(every: Sequence[Outcome], *, seed: int) -> str:
-    """The same, with all findings and what their tokenizers are like."""
-    document = {"seed": seed, "families": list(strange.FAMILIES), "outcomes": [_brief(each) for each in every]}
-    return json.dumps(document, indent=2) + "\n"
-
-
-def _brief(outcome: Outcome) -> dict[str, object]:
-    return dataclasses.asdict(outcome)
