@@ -17,10 +17,14 @@ into the weights where it is there.
 
 from __future__ import annotations
 
-from tfrecord_io.numpy_objectives.base import BoundObjective, Objective
-from tfrecord_io.numpy_objectives.causal import causal_lm, segment_attention_mask
-from tfrecord_io.numpy_objectives.masked import masked_lm
-from tfrecord_io.numpy_objectives.seq2seq import seq2seq
+from tfrecord_io.numpy_objectives.on_rows import (
+    BoundObjective,
+    Objective,
+    causal_lm,
+    masked_lm,
+    segment_attention_mask,
+    seq2seq,
+)
 from tfrecord_io.numpy_objectives.spans import span_corruption
 from tfrecord_io.objective_parts.decoder import DECODER_INPUTS, DECODER_MASK
 

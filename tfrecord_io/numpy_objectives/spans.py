@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.numpy_objectives.base import Arrays, BoundObjective, Objective, Result, example_weights, put
-from tfrecord_io.numpy_objectives.seq2seq import decoder_features
+from tfrecord_io.numpy_objectives.on_rows import Arrays, Objective, Result, decoder_features, example_weights
 from tfrecord_io.objective_parts import spans
 from tfrecord_io.objective_parts.decoder import StartToken, start_id
 from tfrecord_io.objective_parts.spans import SpanCounts
@@ -31,67 +32,61 @@ def span_corruption(
     Args, inputs, labels, weights and what is raised: as `objectives.span_corruption`.
     """
     spans.check_numbers(density, mean_span)
-    return _SpanCorruption(
-        density=density,
-        mean_span=mean_span,
-        sentinel_ids=None if sentinel_ids is None else tuple(sentinel_ids),
-        eos_id=eos_id,
-        decoder_start_id=decoder_start_id,
+    given = None if sentinel_ids is None else tuple(sentinel_ids)
+    options: dict[str, Any] = {"density": density, "mean_span": mean_span, "sentinel_ids": given, "eos_id": eos_id}
+    return Objective(functools.partial(_bind, decoder_start_id=decoder_start_id, **options))
+
+
+def _bind(
+    manifest: Manifest,
+    tokens: TokenFeatures,
+    *,
+    density: float,
+    mean_span: float,
+    sentinel_ids: tuple[int, ...] | None,
+    eos_id: int | None,
+    decoder_start_id: StartToken | int,
+) -> _Corruption:
+    spans.check_rows(manifest, tokens)
+    counts = SpanCounts.of(manifest.row_length, density=density, mean_span=mean_span)
+    return _Corruption(
+        counts=counts,
+        sentinel_ids=spans.sentinels(sentinel_ids, manifest, needed=counts.max_spans),
+        eos_id=spans.eos(eos_id, manifest),
+        pad_id=manifest.tokenizer.pad_id,
+        start=start_id(manifest, decoder_start_id),
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _SpanCorruption:
-    density: float
-    mean_span: float
-    sentinel_ids: tuple[int, ...] | None
-    eos_id: int | None
-    decoder_start_id: StartToken | int
-
-    def bind(self, manifest: Manifest) -> BoundObjective:
-        tokens = TokenFeatures.of(manifest)
-        spans.check_rows(manifest, tokens)
-        counts = SpanCounts.of(manifest.row_length, density=self.density, mean_span=self.mean_span)
-        return _BoundSpanCorruption(
-            schema=manifest.schema,
-            tokens=tokens,
-            counts=counts,
-            sentinel_ids=spans.sentinels(self.sentinel_ids, manifest, needed=counts.max_spans),
-            eos_id=spans.eos(self.eos_id, manifest),
-            pad_id=manifest.tokenizer.pad_id,
-            start=start_id(manifest, self.decoder_start_id),
-        )
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class _BoundSpanCorruption(BoundObjective):
+class _Corruption:
     counts: SpanCounts
     sentinel_ids: np.ndarray
     eos_id: int
     pad_id: int
     start: int
 
-    def apply(self, features: Arrays, *, rng: np.random.Generator) -> Result:
-        ids_BL = features[self.tokens.ids]
-        text_BL = _without_eos(ids_BL, features[self.tokens.mask] > 0, self.eos_id)
+    def __call__(self, features: Arrays, tokens: TokenFeatures, rng: np.random.Generator) -> Result:
+        ids_BL = features[tokens.ids]
+        text_BL = _without_eos(ids_BL, features[tokens.mask] > 0, self.eos_id)
         first_BL, hidden_BL = self._choose(text_BL, rng=rng)
         spans_BL = np.cumsum(first_BL, axis=1)  # that began up to here
         sentinel_BL = self.sentinel_ids[np.maximum(spans_BL - 1, 0)].astype(ids_BL.dtype)
         seen_BL = (text_BL & ~hidden_BL) | first_BL
 
         text_BW = self._empty(ids_BL, self.counts.input_length)
-        put(text_BW, np.where(first_BL, sentinel_BL, ids_BL), at=_rank(seen_BL), where=seen_BL)
+        _put(text_BW, np.where(first_BL, sentinel_BL, ids_BL), at=_rank(seen_BL), where=seen_BL)
         target_BT = self._empty(ids_BL, self.counts.target_length)
         place_BL = _rank(hidden_BL) + spans_BL
-        put(target_BT, sentinel_BL, at=place_BL - 1, where=first_BL)
-        put(target_BT, ids_BL, at=place_BL, where=hidden_BL)
+        _put(target_BT, sentinel_BL, at=place_BL - 1, where=first_BL)
+        _put(target_BT, ids_BL, at=place_BL, where=hidden_BL)
 
         text_mask_BW = self._end(text_BW, seen_BL.sum(axis=1))
         hidden_B = hidden_BL.sum(axis=1)
         target_mask_BT = self._end(target_BT, hidden_B + first_BL.sum(axis=1))
         inputs = {
-            self.tokens.ids: text_BW,
-            self.tokens.mask: text_mask_BW,
+            tokens.ids: text_BW,
+            tokens.mask: text_mask_BW,
             **decoder_features(target_BT, target_mask_BT, start=self.start),
         }
         learned_BT = target_mask_BT * (hidden_B > 0)[:, np.newaxis]  # nothing hidden: only EOS
@@ -149,7 +144,7 @@ def _cut(
 def _marked(at_BS: np.ndarray, live_BS: np.ndarray, width: int) -> np.ndarray:
     """int64 [B, width]: 1 at those places that are live."""
     marked_BW = np.zeros((len(at_BS), width), np.int64)
-    put(marked_BW, np.ones_like(at_BS), at=at_BS, where=live_BS)
+    _put(marked_BW, np.ones_like(at_BS), at=at_BS, where=live_BS)
     return marked_BW
 
 
@@ -162,3 +157,9 @@ def _without_eos(ids_BL: np.ndarray, text_BL: np.ndarray, eos_id: int) -> np.nda
 def _rank(chosen_BL: np.ndarray) -> np.ndarray:
     """int64 [B, L]: how many are chosen before each place."""
     return np.cumsum(chosen_BL, axis=1) - chosen_BL
+
+
+def _put(rows_BW: np.ndarray, values_BL: np.ndarray, *, at: np.ndarray, where: np.ndarray) -> None:
+    """Write values into the rows, at places `at` [B, L] where `where` is True."""
+    rows, columns = np.nonzero(where)
+    rows_BW[rows, at[rows, columns]] = values_BL[rows, columns]
