@@ -1,7 +1,124 @@
-"""Arrays to `tf.train.Example` bytes and back, without TensorFlow. The work is done in `codec.examples`."""
+"""Arrays to `tf.train.Example` bytes and back, thousands of rows at a time, without TensorFlow.
+
+An Example is a map from a feature's name to its list of values. For a schema with the int64 feature `ids` and the
+float32 feature `score`, row i of the arrays becomes record i:
+
+    ids   int32[N, 3] ──► 0a 24 │ 0a 0f  0a 03 "ids"  12 08  1a 06  0a 04  07 80 02 00 │ ... "score" ...
+    score float32[N]            │ └ one entry of the map: 7, 256 and 0 as varints
+                                └ size of the map
+
+Many messages have that meaning; `encode` gives the one that `SerializeToString(deterministic=True)` gives in Python,
+and `decode` takes no other. So bytes and arrays determine each other: a record that decodes is byte for byte the one
+that was encoded, and any other byte in it is damage.
+
+Records are written by feature: each pass puts one feature into all of them. They are read one after the other.
+"""
 
 from __future__ import annotations
 
-from tfrecord_io.codec.examples import Memory, Payloads, decode, encode
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from tfrecord_io.codec import encoding, plain_decoding
+from tfrecord_io.codec.decoding import Decoder
+from tfrecord_io.codec.encoding import Memory
+from tfrecord_io.codec.kernels import frozen
+from tfrecord_io.errors import CorruptRecordError
+from tfrecord_io.schema import Schema
 
 __all__ = ["Memory", "Payloads", "decode", "encode"]
+
+_REMEDY = "run `prep-tfrecords verify DATASET --repair`, which makes the shard again, or copy it from where it was made"
+
+
+# Of one value; text may be empty.
+_LEAST_BYTES = {"int64": 1, "float32": 4}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Payloads:
+    """N serialized messages, back to back.
+
+    data: uint8[total], contiguous. offsets: int64[N + 1]; message i is data[offsets[i] : offsets[i + 1]].
+
+    Raises: ValueError if the offsets do not cut up the data.
+    """
+
+    data: np.ndarray
+    offsets: np.ndarray
+
+    def __post_init__(self) -> None:
+        data, offsets = self.data, self.offsets
+        # Kernels follow the offsets without checking bounds.
+        if data.dtype != np.uint8 or data.ndim != 1 or not data.flags.c_contiguous:
+            raise ValueError(f"payload data {data.dtype}{list(data.shape)}, expected contiguous uint8[total]")
+        if offsets.dtype != np.int64 or offsets.ndim != 1 or len(offsets) == 0:
+            raise ValueError(f"payload offsets {offsets.dtype}{list(offsets.shape)}, expected int64[N + 1]")
+        if offsets[0] != 0 or offsets[-1] != len(data) or (offsets[1:] < offsets[:-1]).any():
+            raise ValueError(f"payload offsets do not ascend from 0 to {len(data)}")
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> bytes:
+        """Message `index`, from 0."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"message {index} of {len(self)}")
+        return self.data[self.offsets[index] : self.offsets[index + 1]].tobytes()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (self[index] for index in range(len(self)))
+
+
+def encode(columns: Mapping[str, np.ndarray], schema: Schema, *, memory: Memory | None = None) -> Payloads:
+    """Serialize row i of every column as Example i.
+
+    Args:
+        columns: one array [N, *shape] for each feature of the schema; integers or bool of up to 32 bits, or int64, for
+            an int64 feature; float32 for a float32 feature (its bits are kept, those of NaNs too); objects, `str` or
+            `bytes`, for a feature of text or bytes.
+        schema: the features; their order has no influence on the bytes.
+        memory: where to put the bytes; what was encoded there before is overwritten. New memory if not given.
+
+    Raises: SchemaError if a column is missing, unknown, or of another dtype, shape or number of rows.
+    """
+    return Payloads(*encoding.write(columns, schema, memory=memory, framed=False))
+
+
+def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.ndarray]:
+    """The inverse of `encode`: int64[N, *shape] or float32[N, *shape] for each feature, in the schema's order, and
+    objects [N] for text and bytes.
+
+    Raises: CorruptRecordError, which names `place` and the first record that `encode` cannot have given.
+    """
+    _check_sizes(payloads.offsets, schema, place=place)
+    offsets = frozen(payloads.offsets)
+    sound, columns = Decoder(schema).read(frozen(payloads.data), offsets[:-1], offsets[1:])
+    if sound < len(payloads):
+        raise _damage(payloads[sound], schema, place=f"{place}, record {sound}")
+    return columns
+
+
+def _check_sizes(offsets: np.ndarray, schema: Schema, *, place: str) -> None:
+    """Refuse records that are too small for all values, before memory is taken for these."""
+    least = sum(feature.num_values * _LEAST_BYTES.get(feature.dtype, 0) for feature in schema.features)
+    sizes_N = np.diff(offsets)
+    if np.any(sizes_N < least):
+        record = int(np.flatnonzero(sizes_N < least)[0])
+        raise CorruptRecordError(
+            f"{place}, record {record}: {sizes_N[record]} bytes, "
+            f"expected at least {least} for the values of {list(schema.names)}",
+            remedy=_REMEDY,
+        )
+
+
+def _damage(message: bytes, schema: Schema, *, place: str) -> CorruptRecordError:
+    """Return the error for what is wrong with a message."""
+    what = "no Example"
+    try:
+        plain_decoding.decode(np.frombuffer(message, np.uint8), np.zeros(1, np.int64), np.array([len(message)]), schema)
+    except plain_decoding.DamageError as error:
+        what = str(error)
+    return CorruptRecordError(f"{place}, {what}", remedy=_REMEDY)

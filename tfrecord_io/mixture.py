@@ -37,7 +37,7 @@ from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
 from tfrecord_io.input_pipeline.input_plan import Shuffle
-from tfrecord_io.input_pipeline.input_request import Part
+from tfrecord_io.input_pipeline.input_source import Source
 from tfrecord_io.manifest import Manifest, Split
 from tfrecord_io.mixing import common_manifest, mixing_plan
 from tfrecord_io.mixing.mixing_plan import source_seed
@@ -131,7 +131,7 @@ class Mixture(InputFunctions):
             data.source(split)
         return self.datasets
 
-    def _parts(self, split: str, *, seed: int, training: bool) -> tuple[Part, ...]:
+    def _sources(self, split: str, *, seed: int, training: bool) -> tuple[Source, ...]:
         if not training:
             raise ReaderError(
                 f"an evaluation of split {split!r} of a mixture, expected training: only that is mixed",
@@ -140,7 +140,7 @@ class Mixture(InputFunctions):
             )
         rates = self.rates(split)
         return tuple(
-            Part(name=name, source=data.source(split), seed=source_seed(seed, name), rate=rates[name])
+            dataclasses.replace(data.source(split, seed=source_seed(seed, name)), name=name, rate=rates[name])
             for name, data in self.datasets.items()
         )
 

@@ -28,7 +28,6 @@ from tfrecord_io.errors import ManifestError, ReaderError
 from tfrecord_io.input_pipeline import input_plan, input_source
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
 from tfrecord_io.input_pipeline.input_plan import Order, Shuffle
-from tfrecord_io.input_pipeline.input_request import Part
 from tfrecord_io.input_pipeline.input_source import Source
 from tfrecord_io.manifest import Manifest, Split
 
@@ -111,7 +110,7 @@ class Data(InputFunctions):
         """
         return Data(root=self.root, manifest=self.manifest.bucket(length))
 
-    def source(self, split: str) -> Source:
+    def source(self, split: str, *, seed: int = 0) -> Source:
         """The shards of a split. Raises: ReaderError if there is no such split, or no example in it, or it has rows of
         several lengths.
         """
@@ -129,15 +128,17 @@ class Data(InputFunctions):
                 remedy="read another split, or see in the manifest's ledger why its rows were rejected",
             )
         return Source(
+            name=self.manifest.name,
             root=self.root,
             shards=shards,
             compression=self.manifest.compression,
             index_stride=self.manifest.index_stride,
+            seed=seed,
         )
 
-    def _parts(self, split: str, *, seed: int, training: bool) -> tuple[Part, ...]:
+    def _sources(self, split: str, *, seed: int, training: bool) -> tuple[Source, ...]:
         del training  # both are of all that is there
-        return (Part(name=self.manifest.name, source=self.source(split), seed=seed),)
+        return (self.source(split, seed=seed),)
 
 
 def _cut(listing: str, limit: int) -> str:

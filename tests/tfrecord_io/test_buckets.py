@@ -114,7 +114,8 @@ def test_every_step_is_in_one_round(buckets_of: list[tuple[int, int]], step: int
     rounds = Rounds(rows=tuple(rows for rows, _ in buckets_of), batch_rows=tuple(rows for _, rows in buckets_of))
     number, within = rounds.locate(step)
     assert sum(rounds.batches_before(number)) + within == step
-    assert 0 <= within < sum(rounds.batches_in(number))
+    assert within >= 0
+    assert step < sum(rounds.batches_before(number + 1))
 
 
 @pytest.mark.parametrize("options", [{}, {"global_batch_size": 7}, {"global_batch_size": None, "tokens_per_batch": 64}])
@@ -209,27 +210,15 @@ def test_its_shapes_are_open_where_lengths_differ(data: reader.Data) -> None:
     assert impure(graph_ops(training(data).dataset())) == set()
 
 
-BUDGETS = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     ("budget", "replicas", "rows"),
     [(64, 1, {4: 16, 8: 8, 16: 4}), (100, 1, {4: 25, 8: 12, 16: 6}), (100, 4, {4: 24, 8: 12, 16: 4})],
 )
-
-
-@BUDGETS
 def test_a_budget_of_tokens_is_used_but_not_exceeded(
     data: reader.Data, budget: int, replicas: int, rows: dict[int, int]
 ) -> None:
     train = training(data, global_batch_size=None, tokens_per_batch=budget, replicas=replicas)
     assert {length: train.rows(length) for length in train.lengths} == rows
-
-
-@pytest.mark.slow
-@BUDGETS
-def test_batches_are_of_the_budgets_rows(data: reader.Data, budget: int, replicas: int, rows: dict[int, int]) -> None:
-    train = training(data, global_batch_size=None, tokens_per_batch=budget, replicas=replicas)
-    for length in train.lengths:
-        (element,) = train.input_fn(length)(context(replicas=replicas)).take(1)
-        assert element["input_ids"].shape == (rows[length] // replicas, length)
 
 
 @pytest.mark.slow

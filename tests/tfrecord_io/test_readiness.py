@@ -147,11 +147,6 @@ class TestPython:
         assert (finding.kind, finding.fatal) == ("python", True)
         assert "PyFunc in MapDataset (map_lambda)" in finding.place
 
-    @pytest.mark.slow
-    def test_a_stateless_python_function_is_reported(self) -> None:
-        finding = the_only(check(mapped(lambda values: tf.numpy_function(same, [values], tf.int32, stateful=False))))
-        assert finding.place.startswith("PyFuncStateless in MapDataset")
-
     def test_a_python_function_is_found_however_deep(self) -> None:
         @tf.function
         def inner(values: tf.Tensor) -> tf.Tensor:

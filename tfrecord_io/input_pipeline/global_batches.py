@@ -9,8 +9,6 @@ its own. That costs 1 us for each record of the others.
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import tensorflow as tf
 
@@ -21,30 +19,16 @@ from tfrecord_io.input_pipeline.input_request import Request
 from tfrecord_io.ordering import settings
 from tfrecord_io.ordering.batch_columns import BatchColumns
 
-__all__ = ["Columns", "evaluation", "steps_left", "training"]
+__all__ = ["evaluation", "steps_left", "training"]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Columns:
-    """The columns [first, last) of each global batch, which are one host's."""
-
-    first: int
-    last: int
-
-    @classmethod
-    def of(cls, host: Host, *, global_batch_size: int) -> Columns:
-        """Those of a host; the batch can be divided by the hosts."""
-        rows = global_batch_size // host.count
-        return cls(first=host.index * rows, last=(host.index + 1) * rows)
-
-
-def training(request: Request, columns: Columns) -> tf.data.Dataset:
+def training(request: Request, columns: range) -> tf.data.Dataset:
     """Serialized records, string [n] for any n, without end, from the request's first step on.
 
     Raises: ReaderError if records are to be read in the middle of shards that have no index, or an index is missing.
         CorruptRecordError if one is damaged.
     """
-    rates = {part.name: part.rate for part in request.parts}
+    rates = {source.name: source.rate for source in request.sources}
     streams = tuple(
         _stream(request, at, batches=batches, columns=columns)
         for at, batches in enumerate(settings.batch_columns(rates, global_batch_size=request.global_batch_size))
@@ -60,9 +44,9 @@ def training(request: Request, columns: Columns) -> tf.data.Dataset:
     return tf.data.Dataset.zip(steps).map(mixed, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def evaluation(request: Request, columns: Columns) -> tf.data.Dataset:
+def evaluation(request: Request, columns: range) -> tf.data.Dataset:
     """Serialized records, string [n], every row once, then fill rows, from the request's first step on."""
-    source, batch = request.parts[0].source, request.global_batch_size
+    source, batch = request.sources[0], request.global_batch_size
     num_rows = sum(source.rows)
     num_steps = -(-num_rows // batch)
     first_row = (num_steps - steps_left(request)) * batch
@@ -70,21 +54,21 @@ def evaluation(request: Request, columns: Columns) -> tf.data.Dataset:
     fill_rows = num_steps * batch - max(first_row, num_rows)
     fill = tf.data.Dataset.from_tensors(input_records.filler(request.manifest)).repeat(fill_rows)
     batches = records.concatenate(fill).batch(batch, drop_remainder=True)
-    return batches.map(lambda serialized: serialized[columns.first : columns.last])
+    return batches.map(lambda serialized: serialized[columns.start : columns.stop])
 
 
 def steps_left(request: Request) -> int:
     """Global batches of an evaluation, from the request's first step on."""
-    num_steps = -(-sum(request.parts[0].source.rows) // request.global_batch_size)
+    num_steps = -(-sum(request.sources[0].rows) // request.global_batch_size)
     return max(0, num_steps - request.start_step)
 
 
-def _stream(request: Request, at: int, *, batches: BatchColumns, columns: Columns) -> Stream:
-    source = request.parts[at].source
+def _stream(request: Request, at: int, *, batches: BatchColumns, columns: range) -> Stream:
+    source = request.sources[at]
     order = settings.global_order(
         source.shards,
         compression=source.compression,
-        seed=request.parts[at].seed,
+        seed=source.seed,
         shuffle=request.shuffle,
         batches=batches,
     )
@@ -92,7 +76,7 @@ def _stream(request: Request, at: int, *, batches: BatchColumns, columns: Column
     if not in_memory:
         global_records.require_index(source)
         global_records.warn_of_large_ranges(source)
-    return Stream(source=source, order=order, in_memory=in_memory, first=columns.first, last=columns.last)
+    return Stream(source=source, order=order, in_memory=in_memory, first=columns.start, last=columns.stop)
 
 
 def _by_step(stream: Stream, step: int) -> tf.data.Dataset:

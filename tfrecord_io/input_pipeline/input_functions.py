@@ -17,7 +17,8 @@ from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import element_names, input_graph, input_plan
 from tfrecord_io.input_pipeline.element_names import Names
 from tfrecord_io.input_pipeline.input_plan import Host, Order, Shuffle
-from tfrecord_io.input_pipeline.input_request import Part, Request
+from tfrecord_io.input_pipeline.input_request import Request
+from tfrecord_io.input_pipeline.input_source import Source
 from tfrecord_io.manifest import Manifest, Split
 from tfrecord_io.objectives import BoundObjective, Objective
 from tfrecord_io.ordering import settings
@@ -45,7 +46,7 @@ class InputFunctions(abc.ABC):
         """Tokens that are not padding, in the mean of what a training reads. Raises: ReaderError likewise."""
 
     @abc.abstractmethod
-    def _parts(self, split: str, *, seed: int, training: bool) -> tuple[Part, ...]:
+    def _sources(self, split: str, *, seed: int, training: bool) -> tuple[Source, ...]:
         """What is read. Raises: ReaderError if there is no such split, or no example in it."""
 
     def _bound(self, objective: Objective) -> BoundObjective:
@@ -196,7 +197,7 @@ class InputFunctions(abc.ABC):
         return Request(
             manifest=self.manifest,
             split=split,
-            parts=self._parts(split, seed=seed, training=training),
+            sources=self._sources(split, seed=seed, training=training),
             global_batch_size=global_batch_size,
             seed=seed,
             objective=None if objective is None else self._bound(objective),

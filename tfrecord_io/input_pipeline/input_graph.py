@@ -20,7 +20,8 @@ import tensorflow as tf
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import global_batches, input_plan, input_records
 from tfrecord_io.input_pipeline.input_plan import Host
-from tfrecord_io.input_pipeline.input_request import Part, Request
+from tfrecord_io.input_pipeline.input_request import Request
+from tfrecord_io.input_pipeline.input_source import Source
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.objectives import draws
@@ -64,18 +65,18 @@ class _Finish(NamedTuple):
 
 def _global(request: Request, batch_rows: int, *, host: Host) -> tuple[tf.data.Dataset, _Finish]:
     """Serialized records, string [B], of this host's columns of the global batches, and what belongs to them."""
-    columns = global_batches.Columns.of(host, global_batch_size=request.global_batch_size)
+    columns = host.columns(request.global_batch_size)
 
     def first_row(index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Step and column of an element's first row."""
-        return index // host.replicas, columns.first + index % host.replicas * batch_rows
+        return index // host.replicas, columns.start + index % host.replicas * batch_rows
 
     def weights(index: tf.Tensor) -> tf.Tensor:
         if request.training:
             return tf.ones([batch_rows], tf.float32)
         step, column = first_row(index)
         row_B = step * request.global_batch_size + column + tf.range(batch_rows, dtype=tf.int64)
-        return tf.cast(row_B < sum(request.parts[0].source.rows), tf.float32)
+        return tf.cast(row_B < sum(request.sources[0].rows), tf.float32)
 
     def seed(index: tf.Tensor) -> tf.Tensor:
         step, column = first_row(index)
@@ -96,10 +97,9 @@ def _of_host(request: Request, batch_rows: int, *, host: Host, first: int) -> tu
     if request.training:
         batches = _training_batches(request, batch_rows, host=host, first=first)
     else:
-        source = request.parts[0].source
-        share = input_plan.evaluation_share(source.rows, global_batch_size=request.global_batch_size, host=host)
-        real_rows = share.rows
-        batches = _evaluation_batches(request, batch_rows, share=share, host=host, first=first)
+        source = request.sources[0]
+        real_rows = input_plan.host_rows(source.rows, host)
+        batches = _evaluation_batches(request, batch_rows, host=host, first=first)
     return batches, _Finish(
         weights=lambda index: _weights(index, batch_rows, real_rows=real_rows),
         seed=lambda index: input_records.random_stream(request.seed, input_records.OBJECTIVE, host.index, index),
@@ -108,12 +108,12 @@ def _of_host(request: Request, batch_rows: int, *, host: Host, first: int) -> tu
 
 def _training_batches(request: Request, batch_rows: int, *, host: Host, first: int) -> tf.data.Dataset:
     """Serialized records, string [B], without end, from batch `first` on."""
-    cycle = mixing_plan.cycle(tuple((part.name, part.rate) for part in request.parts), rows=batch_rows)
+    cycle = mixing_plan.cycle(tuple((source.name, source.rate) for source in request.sources), rows=batch_rows)
     cycle = cycle.of_host(host.index, count=host.count)
     rows_PK, first_rows = cycle.from_element(first).rows_PK, cycle.rows_before(first)
     streams = tuple(
-        _stream(part, request, host=host).batches(rows_PK[:, at], first_row=first_rows[at])
-        for at, part in enumerate(request.parts)
+        _stream(source, request, host=host).batches(rows_PK[:, at], first_row=first_rows[at])
+        for at, source in enumerate(request.sources)
     )
     if len(streams) == 1:
         return streams[0]
@@ -128,32 +128,34 @@ def _training_batches(request: Request, batch_rows: int, *, host: Host, first: i
     return tf.data.Dataset.zip(streams).enumerate(start=first).map(mix, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def _stream(part: Part, request: Request, *, host: Host) -> input_records.Training:
+def _stream(source: Source, request: Request, *, host: Host) -> input_records.Training:
     """One dataset's records for this host, without end."""
-    rows = part.source.rows
+    rows = source.rows
     if sum(rows) < host.count:
         raise ReaderError(
-            f"{part.source.root}: split {request.split!r} has {sum(rows)} examples, expected at least one for each of "
+            f"{source.root}: split {request.split!r} has {sum(rows)} examples, expected at least one for each of "
             f"the {host.count} hosts",
             remedy="train on fewer hosts",
         )
     return input_records.Training(
-        source=part.source,
+        source=source,
         host=host,
         deal=input_plan.deal(rows, host),
         shuffle=request.shuffle,
-        seed=part.seed,
     )
 
 
-def _evaluation_batches(
-    request: Request, batch_rows: int, *, share: input_plan.Share, host: Host, first: int
-) -> tf.data.Dataset:
-    """Serialized records, string [B], from batch `first` on: the host's own in order, then fill rows."""
-    first_row = min(first, share.elements) * batch_rows
-    source = request.parts[0].source
-    records = input_records.evaluation_records(source, host=host, first_row=min(first_row, share.rows))
-    fill_rows = share.rows + share.fill_rows - max(first_row, share.rows)
+def _evaluation_batches(request: Request, batch_rows: int, *, host: Host, first: int) -> tf.data.Dataset:
+    """Serialized records, string [B], from batch `first` on: the host's own in order, then fill rows.
+
+    Every host gives as many batches as every other.
+    """
+    source, batch = request.sources[0], request.global_batch_size
+    steps = input_plan.evaluation_steps(source.rows, global_batch_size=batch, num_hosts=host.count)
+    rows, num_batches = input_plan.host_rows(source.rows, host), steps * host.replicas
+    first_row = min(first, num_batches) * batch_rows
+    records = input_records.evaluation_records(source, host=host, first_row=min(first_row, rows))
+    fill_rows = num_batches * batch_rows - max(first_row, rows)
     fill = tf.data.Dataset.from_tensors(input_records.filler(request.manifest)).repeat(fill_rows)
     return records.concatenate(fill).batch(batch_rows, drop_remainder=True)
 

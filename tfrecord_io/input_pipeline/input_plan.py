@@ -24,7 +24,6 @@ __all__ = [
     "Deal",
     "Host",
     "Order",
-    "Share",
     "Shuffle",
     "check_order",
     "check_positive",
@@ -32,7 +31,6 @@ __all__ = [
     "deal",
     "dealt_by_shard",
     "element_rows",
-    "evaluation_share",
     "evaluation_steps",
     "host_rows",
     "mask_name",
@@ -55,6 +53,11 @@ class Host:
     index: int = 0
     count: int = 1
     replicas: int = 1
+
+    def columns(self, global_batch_size: int) -> range:
+        """Return the columns of each global batch that are this host's; the hosts divide the batch."""
+        rows = global_batch_size // self.count
+        return range(self.index * rows, (self.index + 1) * rows)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,15 +88,6 @@ class Shuffle:
         """
         # As many open shards hide the latency of an object store when there are several streams as when there is one.
         return dataclasses.replace(self, cycle_length=max(_LEAST_OPEN_SHARDS, -(-self.cycle_length // count)))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Share:
-    """One host's part of an evaluation: its `rows` real rows, then `fill_rows` rows of weight 0, in `elements`."""
-
-    rows: int
-    fill_rows: int
-    elements: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -215,14 +209,6 @@ def evaluation_steps(
         return -(-sum(shard_rows) // global_batch_size)
     most = max(host_rows(shard_rows, Host(index=index, count=num_hosts)) for index in range(num_hosts))
     return -(-most // rows_per_step)
-
-
-def evaluation_share(shard_rows: Sequence[int], *, global_batch_size: int, host: Host) -> Share:
-    """What one host gives in an evaluation: as many elements as every other host."""
-    element = element_rows(global_batch_size, host)
-    steps = evaluation_steps(shard_rows, global_batch_size=global_batch_size, num_hosts=host.count)
-    elements, rows = steps * host.replicas, host_rows(shard_rows, host)
-    return Share(rows=rows, fill_rows=elements * element - rows, elements=elements)
 
 
 def mask_name(schema: Schema) -> str | None:

@@ -99,13 +99,12 @@ def evaluation_records(source: Source, *, host: Host, first_row: int) -> tf.data
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
-    """One host's endless stream of records, in the order that `seed` decides."""
+    """One host's endless stream of records, in the order that the source's seed decides."""
 
     source: Source
     host: Host
     deal: Deal
     shuffle: Shuffle
-    seed: int
 
     def batches(self, batch_rows: np.ndarray, *, first_row: int) -> tf.data.Dataset:
         """Serialized records, string [B], from row `first_row` of the stream on; B takes turns in int64 `batch_rows`.
@@ -133,7 +132,7 @@ class Training:
 
     def _permuted_windows(self, blocks: tf.data.Dataset, *, epoch: int | tf.Tensor, first: int) -> tf.data.Dataset:
         def permute(index: tf.Tensor, serialized_W: tf.Tensor) -> tf.Tensor:
-            stream = random_stream(self.seed, _WINDOW_ORDER, self.host.index, epoch, index)
+            stream = random_stream(self.source.seed, _WINDOW_ORDER, self.host.index, epoch, index)
             return permuted(serialized_W, stream)
 
         windows = blocks.rebatch(self.shuffle.window)
@@ -182,7 +181,7 @@ class Training:
         return min(self.shuffle.cycle_length, len(self.source.paths))
 
     def _shard_order(self, epoch: int | tf.Tensor) -> tf.Tensor:
-        order = permuted(tf.range(len(self.source.paths)), random_stream(self.seed, _SHARD_ORDER, epoch))
+        order = permuted(tf.range(len(self.source.paths)), random_stream(self.source.seed, _SHARD_ORDER, epoch))
         # Dealt anew in each epoch: a host with fewer shards sees its examples sooner again, but not the same ones.
         return order[self.host.index :: self.host.count] if self.deal.by_shard else order
 

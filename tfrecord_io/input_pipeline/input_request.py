@@ -9,30 +9,20 @@ from tfrecord_io.input_pipeline.input_source import Source
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import BoundObjective
 
-__all__ = ["Part", "Request"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Part:
-    """One dataset's share of the rows. `seed` decides the order of its records alone."""
-
-    name: str
-    source: Source
-    seed: int
-    rate: float = 1.0
+__all__ = ["Request"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
     """What is to be read, already checked, the same on every host: a split of one dataset, or of several mixed.
 
-    `manifest` says what is in the records of all parts, and `keep` which of their features of text and bytes are in
-    elements. An evaluation has one part.
+    `manifest` says what is in the records of all sources, and `keep` which of their features of text and bytes are in
+    elements. An evaluation has one source.
     """
 
     manifest: Manifest
     split: str
-    parts: tuple[Part, ...]
+    sources: tuple[Source, ...]
     global_batch_size: int
     seed: int
     objective: BoundObjective | None

@@ -37,12 +37,18 @@ _TURNS = 8
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """The shards of one split in folder `root`; `index_stride` as in the manifest."""
+    """The shards of one split in folder `root`; `index_stride` as in the manifest.
 
+    `seed` decides the order of its records alone; `rate` is its share of the rows of a mixture, where it has `name`.
+    """
+
+    name: str
     root: str
     shards: tuple[Shard, ...]
     compression: str
     index_stride: int | None
+    seed: int
+    rate: float = 1.0
 
     @functools.cached_property
     def paths(self) -> tuple[str, ...]:

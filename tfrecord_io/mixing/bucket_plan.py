@@ -31,11 +31,6 @@ class Rounds:
         """Batches of each bucket in the rounds before round `number`."""
         return tuple(number * rows // batch for rows, batch in zip(self.rows, self.batch_rows, strict=True))
 
-    def batches_in(self, number: int) -> tuple[int, ...]:
-        """Batches of each bucket in round `number`."""
-        after, before = self.batches_before(number + 1), self.batches_before(number)
-        return tuple(stop - start for stop, start in zip(after, before, strict=True))
-
     def locate(self, step: int) -> tuple[int, int]:
         """The round that step `step` is in, and the steps before it in that round."""
         low, high = 0, 1

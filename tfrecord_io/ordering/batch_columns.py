@@ -19,7 +19,7 @@ import numpy as np
 from tfrecord_io.mixing.mixing_plan import Cycle
 from tfrecord_io.ordering.array_ops import NUMPY, ArrayOps
 
-__all__ = ["BatchColumns", "alone"]
+__all__ = ["BatchColumns"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -74,8 +74,3 @@ class BatchColumns:
     @functools.cached_property
     def _ends_P(self) -> np.ndarray:
         return np.cumsum(self.cycle.rows_PK[:, self.part])
-
-
-def alone(global_batch_size: int) -> BatchColumns:
-    """The columns of a dataset that fills the batches by itself."""
-    return BatchColumns(cycle=Cycle(rows_PK=np.array([[global_batch_size]], np.int64)), part=0)

@@ -100,12 +100,6 @@ def test_training_continues_on_gzip_shards(write_dataset: WriteDataset) -> None:
 
 
 @pytest.mark.slow
-def test_training_continues_on_shards_without_index(write_dataset: WriteDataset) -> None:
-    root = write_dataset({"train": pad_shards(70, 40)}, index=False)
-    assert_continues(reader.open(root), Run(sizes=(70, 40), batch=11, steps=25, shuffle=INDEXED), [8])
-
-
-@pytest.mark.slow
 def test_training_continues_at_every_step(write_dataset: WriteDataset) -> None:
     run = Run(sizes=(13, 9, 11, 7), batch=7, steps=13)
     assert_continues(reader.open(write_dataset({"train": pad_shards(*run.sizes)})), run, range(14))
@@ -302,12 +296,6 @@ def test_a_graph_that_continues_runs_no_python(write_dataset: WriteDataset, trai
     ops = graph_ops(fn(context(hosts=hosts, replicas=hosts)))
     assert "TFRecordDatasetV2" in ops
     assert not impure(ops)
-
-
-@pytest.mark.slow
-def test_training_that_continues_is_known_to_be_endless(write_dataset: WriteDataset) -> None:
-    data = reader.open(write_dataset({"train": pad_shards(40)}))
-    assert data.dataset("train", global_batch_size=8, start_step=3).cardinality() == tf.data.INFINITE_CARDINALITY
 
 
 @pytest.mark.slow

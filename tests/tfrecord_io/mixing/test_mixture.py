@@ -176,11 +176,6 @@ class TestReproducible:
         assert digests(elements_of(mixed, **options)) == digests(elements_of(mixed, **options))
 
     @pytest.mark.slow
-    def test_another_seed_gives_others(self, mixed: Mixture) -> None:
-        one, other = (rows_of(elements_of(mixed, batch=8, steps=5, seed=seed)) for seed in (0, 1))
-        assert all(rows != others for rows, others in zip(one, other, strict=True))
-
-    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("batch", "hosts", "replicas", "weights"),
         [
@@ -233,33 +228,11 @@ class TestFitForATpu:
         assert not impure(ops)
 
     @pytest.mark.slow
-    def test_a_tpu_vm_can_read_it(self, mixed: Mixture) -> None:
-        found = readiness.check_data(mixed, "train", global_batch_size=16, tpu="vm", objective=objectives.causal_lm())
-        assert found == []
-
-    @pytest.mark.slow
-    def test_on_a_tpu_node_nothing_but_the_local_paths_is_in_the_way(self, mixed: Mixture) -> None:
-        found = readiness.check_data(mixed, "train", global_batch_size=16, tpu="node")
-        assert {finding.kind for finding in found} == {"path"}
-
-    @pytest.mark.slow
     def test_a_dataset_with_fewer_shards_than_hosts_is_pointed_out(self, mixed: Mixture) -> None:
         found = readiness.check_data(mixed, "train", global_batch_size=16, tpu="vm", num_hosts=2, num_replicas=8)
         assert [finding.problem for finding in found if finding.kind == "shards"] == [
             "fewer shards (1) than hosts (2): each host reads all and drops most records"
         ]
-
-    @pytest.mark.slow
-    def test_a_strategy_deals_it_out(self, mixed: Mixture) -> None:
-        strategy = tf.distribute.get_strategy()
-        fn = mixed.input_fn("train", global_batch_size=8, objective=objectives.classification())
-        inputs, labels, weights = next(iter(strategy.distribute_datasets_from_function(fn)))
-        assert set(inputs) == {"input_ids", "attention_mask", "token_type_ids"}
-        assert labels.shape == weights.shape == (8,)
-
-    @pytest.mark.slow
-    def test_training_is_known_to_be_endless(self, mixed: Mixture) -> None:
-        assert mixed.dataset("train", global_batch_size=8).cardinality() == tf.data.INFINITE_CARDINALITY
 
 
 def changed(data: Data, **changes: Any) -> Data:
@@ -398,15 +371,6 @@ class TestWhatMayDiffer:
     def test_a_value_that_is_the_same_constant_in_all_need_not_be_parsed(self, data: Data) -> None:
         single = with_feature(data, "token_type_ids", constant=0)
         assert Mixture({"a": single, "b": single}).manifest.schema["token_type_ids"].constant == 0
-
-    @pytest.mark.slow
-    def test_label_names_as_long_as_no_label_is_learned(self, data: Data) -> None:
-        named = [changed(data, label_names=names) for names in (("bad", "good"), ("no", "yes"))]
-        found = Mixture({"a": named[0], "b": named[1]})
-        found.dataset("train", global_batch_size=8, objective=objectives.masked_lm())
-        with pytest.raises(ReaderError, match=r"\['no', 'yes'\].*\['bad', 'good'\]") as caught:
-            found.dataset("train", global_batch_size=8, objective=objectives.classification())
-        assert "the same label names" in caught.value.remedy
 
     def test_an_objective_that_fits_none_of_them_says_so_itself(self, data: Data, write_dataset: WriteDataset) -> None:
         roots = [write_dataset({"train": concat_shard()}, schema=CONCAT_SCHEMA) for _ in range(2)]

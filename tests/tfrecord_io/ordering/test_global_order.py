@@ -11,8 +11,13 @@ from tfrecord_io.input_pipeline.input_plan import Shuffle
 from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.ordering import settings
 from tfrecord_io.ordering.array_ops import NUMPY
-from tfrecord_io.ordering.batch_columns import BatchColumns, alone
+from tfrecord_io.ordering.batch_columns import BatchColumns
 from tfrecord_io.ordering.global_order import GlobalOrder
+
+
+def alone(batch: int) -> BatchColumns:
+    (columns,) = settings.batch_columns({"": 1.0}, global_batch_size=batch)
+    return columns
 
 
 def order_of(sizes: tuple[int, ...], *, block: int, batch: int = 8, window: int = 64, seed: int = 5) -> GlobalOrder:
