@@ -166,9 +166,8 @@ def _write_indexes(folder: pathlib.Path, manifest: Manifest) -> None:
     (folder / record_index.FOLDER).mkdir()
     for shard in (shard for split in manifest.splits.values() for shard in split.shards):
         payloads = records.scan((folder / shard.name).read_bytes(), place=shard.name)
-        builder = record_index.IndexBuilder()
-        builder.add(np.diff(payloads.offsets) + records.FRAME_BYTES)
-        (folder / record_index.file_name(shard.name)).write_bytes(builder.dump())
+        index = record_index.dump(np.diff(payloads.offsets) + records.FRAME_BYTES)
+        (folder / record_index.file_name(shard.name)).write_bytes(index)
 
 
 def pad_shards(*sizes: int) -> list[dict[str, np.ndarray]]:

@@ -50,10 +50,9 @@ def write_shard(
     content = records.frame(payloads).tobytes()
     name = manifests.shard_name(name="tiny", split=split, index=task, count=2, length=length)
     (folder / name).write_bytes(content)
-    index = record_index.IndexBuilder()
-    index.add(np.diff(payloads.offsets) + records.FRAME_BYTES)
+    index = record_index.dump(np.diff(payloads.offsets) + records.FRAME_BYTES)
     (folder / record_index.FOLDER).mkdir(exist_ok=True)
-    (folder / record_index.file_name(name)).write_bytes(index.dump())
+    (folder / record_index.file_name(name)).write_bytes(index)
     return Shard(
         name=name,
         num_bytes=len(content),

@@ -17,7 +17,7 @@ import numpy as np
 
 from tfrecord_io.format import record_index
 
-__all__ = ["DaliIndexBuilder", "asked_for", "file_name"]
+__all__ = ["asked_for", "dump", "file_name"]
 
 
 def file_name(shard_name: str) -> str:
@@ -31,20 +31,7 @@ def asked_for(options: Mapping[str, Any]) -> bool:
     return isinstance(found, list) and "dali" in found
 
 
-class DaliIndexBuilder:
-    """Gathers the index of a shard while its records are written."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self._num_bytes = 0
-
-    def add(self, record_bytes: np.ndarray) -> None:
-        """Takes the next records' sizes in bytes with their frames, int64 [n]."""
-        ends = self._num_bytes + np.cumsum(record_bytes, dtype=np.int64)
-        pairs = zip((ends - record_bytes).tolist(), record_bytes.tolist(), strict=True)
-        self._parts.append("".join(f"{start} {size}\n" for start, size in pairs).encode())
-        self._num_bytes = int(ends[-1]) if len(ends) else self._num_bytes
-
-    def dump(self) -> bytes:
-        """The file's content."""
-        return b"".join(self._parts)
+def dump(record_bytes: np.ndarray) -> bytes:
+    """Return the index of records of these sizes in bytes, with their frames, int64 [n]."""
+    pairs = zip((np.cumsum(record_bytes) - record_bytes).tolist(), record_bytes.tolist(), strict=True)
+    return "".join(f"{start} {size}\n" for start, size in pairs).encode()

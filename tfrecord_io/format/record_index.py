@@ -14,7 +14,7 @@ import numpy as np
 from tfrecord_io.errors import CorruptRecordError
 from tfrecord_io.format.ledger import Shard
 
-__all__ = ["FOLDER", "STRIDE", "IndexBuilder", "check_size", "file_name", "parse"]
+__all__ = ["FOLDER", "STRIDE", "check_size", "dump", "file_name", "parse"]
 
 FOLDER = "index"
 # The reader's default block: it resumes only between two of them. 8 bytes for 16 records of 2 KB are 0.03 %.
@@ -29,25 +29,10 @@ def file_name(shard_name: str) -> str:
     return f"{FOLDER}/{shard_name}.offsets"
 
 
-class IndexBuilder:
-    """Gathers the index of a shard while its records are written."""
-
-    def __init__(self) -> None:
-        self._parts: list[np.ndarray] = []
-        self._num_records = 0
-        self._num_bytes = 0
-
-    def add(self, record_bytes: np.ndarray) -> None:
-        """Takes the next records' sizes in bytes with their frames, int64 [n]."""
-        ends = self._num_bytes + np.cumsum(record_bytes)
-        starts = ends - record_bytes
-        self._parts.append(starts[-self._num_records % STRIDE :: STRIDE].astype(_DTYPE))
-        self._num_records += len(record_bytes)
-        self._num_bytes = int(ends[-1]) if len(ends) else self._num_bytes
-
-    def dump(self) -> bytes:
-        """The file's content."""
-        return b"".join(part.tobytes() for part in self._parts)
+def dump(record_bytes: np.ndarray) -> bytes:
+    """Return the index of records of these sizes in bytes, with their frames, int64 [n]."""
+    starts = np.cumsum(record_bytes) - record_bytes
+    return starts[::STRIDE].astype(_DTYPE).tobytes()
 
 
 def check_size(num_bytes: int, *, shard: Shard, stride: int, place: str) -> None:

@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from tfrecord_io.format import dali_index, record_index
-from tfrecord_io.format.dali_index import DaliIndexBuilder
-from tfrecord_io.format.record_index import IndexBuilder
 
 __all__ = ["ShardIndexes"]
 
 
 class ShardIndexes:
-    """Gathers the index files of a shard while its records are written."""
+    """Gathers what the index files of a shard need while its records are written."""
 
     def __init__(self, shard_name: str, *, indexed: bool, dali: bool) -> None:
-        self._builders: dict[str, IndexBuilder | DaliIndexBuilder] = {}
+        self._dumps: dict[str, Callable[[np.ndarray], bytes]] = {}
         if indexed:
-            self._builders[record_index.file_name(shard_name)] = IndexBuilder()
+            self._dumps[record_index.file_name(shard_name)] = record_index.dump
         if dali:
-            self._builders[dali_index.file_name(shard_name)] = DaliIndexBuilder()
+            self._dumps[dali_index.file_name(shard_name)] = dali_index.dump
+        self._record_bytes: list[np.ndarray] = [np.zeros(0, np.int64)]
 
     @property
     def names(self) -> tuple[str, ...]:
         """The paths of the files, relative to the dataset's folder."""
-        return tuple(self._builders)
+        return tuple(self._dumps)
 
     def add(self, record_bytes: np.ndarray) -> None:
-        """Takes the next records' sizes in bytes with their frames, int64 [n]."""
-        for builder in self._builders.values():
-            builder.add(record_bytes)
+        """Take the next records' sizes in bytes with their frames, int64 [n]."""
+        self._record_bytes.append(record_bytes)
 
     def files(self) -> dict[str, bytes]:
-        """The files' contents by path."""
-        return {name: builder.dump() for name, builder in self._builders.items()}
+        """Return the files' contents by path."""
+        record_bytes = np.concatenate(self._record_bytes)
+        return {name: dump(record_bytes) for name, dump in self._dumps.items()}
