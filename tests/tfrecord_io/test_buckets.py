@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tfrecord_io.conftest import PAD_SCHEMA, context, graph_ops, impure, tokenizer_facts
-from tfrecord_io import buckets, examples, objectives, reader, records
+from tfrecord_io import buckets, examples, reader, records
 from tfrecord_io import manifest as manifests
 from tfrecord_io.buckets import Buckets
 from tfrecord_io.errors import ManifestError, ReaderError
@@ -168,14 +168,6 @@ def test_each_batch_has_rows_of_one_length_and_a_static_shape(data: reader.Data)
 
 
 @pytest.mark.slow
-def test_a_pass_over_a_bucket_has_each_of_its_rows_once(data: reader.Data) -> None:
-    train = training(data, global_batch_size=1)
-    for length, count in ROWS["train"].items():
-        seen = [row for rows in rows_of(train.input_fn(length)(context()).take(count)) for row in rows]
-        assert sorted(seen) == [1000 * length + row for row in range(count)]
-
-
-@pytest.mark.slow
 def test_a_bucket_is_read_as_a_dataset_of_its_own(data: reader.Data) -> None:
     alone = data.bucket(8).dataset("train", global_batch_size=4, seed=source_seed(5, "8"))
     assert rows_of(training(data, seed=5).input_fn(8)(context()).take(20)) == rows_of(alone.take(20))
@@ -241,14 +233,6 @@ def test_hosts_share_one_order_of_each_length(data: reader.Data) -> None:
 def test_a_dataset_for_keras_is_for_one_host(data: reader.Data) -> None:
     with pytest.raises(ReaderError, match="a dataset for 2 hosts, expected one"):
         training(data, replicas=2, hosts=2).dataset()
-
-
-@pytest.mark.slow
-def test_objectives_are_bound_to_each_length(data: reader.Data) -> None:
-    train = training(data, objective=objectives.classification())
-    (element,) = train.input_fn(8)(context()).take(1)
-    inputs, _, _ = element
-    assert inputs["input_ids"].shape == (4, 8)
 
 
 # Evaluation

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import get_args
 
 import numpy as np
@@ -310,14 +308,6 @@ def test_edited_records_are_refused_or_are_canonical(data: st.DataObject) -> Non
     assert got is None or list(examples.encode(got, SMALL)) == edited
 
 
-@settings(deadline=None)  # the first example compiles
-@given(st.lists(st.binary(max_size=80), max_size=4))
-def test_arbitrary_bytes_are_refused_or_are_canonical(messages: list[bytes]) -> None:
-    schema = Schema((feature("a"),))
-    got = decode_or_none(messages, schema)
-    assert got is None or list(examples.encode(got, schema)) == messages
-
-
 A2 = Schema((feature("a", shape=(2,)), feature("b")))
 TEN_BYTES_TOO_LARGE = b"\xff" * 9 + b"\x02"
 
@@ -383,12 +373,3 @@ def test_payload_data_of_another_type_is_refused() -> None:
 def test_a_message_outside_the_payloads_is_an_index_error() -> None:
     with pytest.raises(IndexError, match="message 1 of 1"):
         as_payloads([b"abc"])[1]
-
-
-@pytest.mark.slow  # tests/test_fences.py has these two and more
-@pytest.mark.parametrize("module", ["examples", "records"])
-def test_importing_needs_no_tensorflow(module: str) -> None:
-    heavy = "{'tensorflow', 'apache_beam', 'datasets', 'transformers', 'pipelines'}"
-    code = f"import sys, tfrecord_io.{module}; print(sorted({heavy} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

@@ -148,11 +148,6 @@ class TestCausal:
         _, _, weights = applied(objectives.causal_lm(), features, schema=PACKED_CHAT_SCHEMA)
         assert weights.numpy().tolist() == [[1, 0, 1, 0, 0, 0, 0, 0]], "6 and 8, but not 7, which begins a document"
 
-    def test_example_weights_count(self) -> None:
-        features = {**packed_batch([[[5, 6]], [[5, 6]]]), "example_weight": tf.constant([0.5, 0.0])}
-        _, _, weights = applied(objectives.causal_lm(), features)
-        assert weights.numpy()[:, 0].tolist() == [0.5, 0.0]
-
 
 class TestAttentionMask:
     """Who sees whom."""
