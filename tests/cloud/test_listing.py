@@ -91,7 +91,7 @@ def test_a_listing_that_is_denied_says_what_to_ask_for(machine: Machine, bucket:
 
 @pytest.mark.parametrize("below", ["none", "none/*.jsonl", "data/*.csv", "data/none.jsonl"])
 def test_what_is_not_there_is_said(gcs: Gcs, bucket: str, below: str) -> None:
-    with pytest.raises(SourceError, match="no such file; check the address"):
+    with pytest.raises(SourceError, match="no such file or folder; check the path"):
         _resolve(f"gs://{bucket}/{below}")
 
 

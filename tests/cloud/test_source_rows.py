@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare import storage
+from pipelines.prepare.sources.parquet import stored_rows
 from pipelines.prepare.sources.resolve import data_files
 from pipelines.prepare.sources.resolve.data_files import DataFile
-from pipelines.prepare.sources.rows import stored_rows
 from tests.cloud.disturbed import shorten_pauses, through
 from tests.cloud.emulator import Gcs
 from tests.cloud.faults import Faults

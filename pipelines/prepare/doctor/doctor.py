@@ -21,7 +21,7 @@ from pipelines.prepare import storage
 from pipelines.prepare.doctor import bucket_diagnosis
 from pipelines.prepare.doctor.diagnosis import PROBE, Check, StopChecksError, attempt, until_stopped
 from pipelines.prepare.sources.resolve import listing
-from pipelines.prepare.sources.resolve.listing import ListedFile
+from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.storage import storage_errors
 from tfrecord_io.errors import PrepError
 
@@ -99,7 +99,7 @@ def _lock_check(probe: str) -> Check:
     return Check(name="locks", ok=True, found="supported")
 
 
-def _files(dataset: str) -> list[ListedFile]:
+def _files(dataset: str) -> list[DataFile]:
     """List the files that a path, an address or a glob names, or all files of a folder."""
     is_folder = listing.is_folder(dataset)
     return list(listing.list_folder(dataset).values()) if is_folder else listing.list_files(dataset)

@@ -277,7 +277,7 @@ def test_where_the_source_was_is_written_down_without_credentials(tmp_path: Path
 
 def found_with(identity: dict[str, Any]) -> OpenedSource:
     """A dataset that is known by this alone."""
-    listing = SourceListing(kind="json", splits={}, identity=identity, stream=Stream(builders={}))
+    listing = SourceListing(kind="json", splits={}, described=identity, stream=Stream(builders={}))
     return OpenedSource(listing=listing, columns={}, footers={}, addresses={})
 
 

@@ -1,9 +1,9 @@
-"""Running ingest tasks: `datasets` reads rows of any format, which become Parquet parts, each with a receipt.
+"""Running ingest tasks: `datasets` reads rows of any format, which become Parquet parts.
 
-    IngestTask ──► rows with the types of the source ──► FOLDER/SPLIT-00000-of-00012.parquet, then ....json
+    IngestTask ──► rows with the types of the source ──► FOLDER/SPLIT-00000-of-00012.parquet
 
-A task depends only on its part of the source, so that it can be run anywhere, and again. It is done if there is its
-receipt, and a file of the size in the receipt.
+A task depends only on its part of the source, so that it can be run anywhere, and again. It is done if its part is
+there.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from pipelines.prepare.process import workers
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.workers import Done
 from pipelines.prepare.sources.ingest import parts
-from pipelines.prepare.sources.ingest.receipts import IngestReceipt
 from pipelines.prepare.sources.ingest.tasks import IngestSource, IngestTask, SplitStream
-from pipelines.prepare.sources.parquet import access, footers
+from pipelines.prepare.sources.parquet import access
 from pipelines.prepare.sources.resolve import library
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
@@ -32,26 +31,23 @@ __all__ = ["call", "children", "naming_files", "run"]
 _LEAST_BYTES = 32_000_000
 
 
-def run(source: IngestSource, task: IngestTask) -> IngestReceipt:
-    """Write the rows of a task, then its receipt; return the receipt.
+def run(source: IngestSource, task: IngestTask) -> int:
+    """Write the rows of a task; return their number.
 
     Raises: SourceError if a file has changed, is damaged or has other types; OutputError.
     """
     stream = source.streams[task.split]
     rows: list[int] = []
-    written = _Written()
     with library.quiet():
-        chunks = parts.part_chunks(stream.types, parts.even_tables(_rows(stream, task, rows)))
-        storage.write_atomic(source.path(task), written.watch(chunks), inside=source.inside)
-    receipt = IngestReceipt(task=task, rows=tuple(rows), num_bytes=written.num_bytes, footer=written.footer)
-    storage.write_bytes(source.receipt_path(task), receipt.dump(), inside=source.inside)
-    return receipt
+        chunks = parts.part_chunks(stream.types, parts.even_tables(_rows(stream, task, rows)), rows=rows)
+        storage.write_atomic(source.path(task), chunks, inside=source.inside)
+    return sum(rows)
 
 
 def call(source: IngestSource, task: IngestTask, progress: Progress) -> Done:
     """Run a task, in the form that workers call. Beam gives them plain tuples. Raises: as `run`."""
     del progress
-    return Done(counts={"rows_ingested": sum(run(source, IngestTask(*task)).rows)})
+    return Done(counts={"rows_ingested": run(source, IngestTask(*task))})
 
 
 def children(source: IngestSource, tasks: Sequence[IngestTask], *, most: int) -> int:
@@ -89,22 +85,6 @@ def _files(source: IngestSource, task: IngestTask) -> str:
     return f"{without_access(first.path)}{others}"
 
 
-class _Written:
-    """What is written to a part: its size, and its footer, which is in the last chunk."""
-
-    def __init__(self) -> None:
-        self.num_bytes = 0
-        self._last = b""
-
-    def watch(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        for chunk in chunks:
-            self.num_bytes += len(chunk)
-            self._last = chunk
-            yield chunk
-
-    @property
-    def footer(self) -> str:
-        return footers.digest_of(footers.footer_in(self._last))
 
 
 def _rows(stream: SplitStream, task: IngestTask, rows: list[int]) -> Iterator[pa.Table]:

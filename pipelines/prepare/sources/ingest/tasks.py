@@ -22,7 +22,7 @@ from pipelines.prepare.sources.resolve.data_files import DataFile, SourceListing
 __all__ = ["IngestSource", "IngestTask", "SplitStream", "folder_of"]
 
 # The version of the ingested files; files of another version are ingested again.
-VERSION = 2
+VERSION = 3
 
 _PART_BYTES = 16_000_000
 _MOST_PARTS = 2000
@@ -91,10 +91,6 @@ class IngestSource:
     def path(self, task: IngestTask) -> str:
         """Return the path of a part."""
         return storage.join(self.folder, f"{task.split}-{task.part:05}-of-{task.parts:05}.parquet")
-
-    def receipt_path(self, task: IngestTask) -> str:
-        """Return the path of a part's receipt, which is written after the rows."""
-        return self.path(task).removesuffix(".parquet") + ".json"
 
     def tasks(self) -> list[IngestTask]:
         """Return the tasks of all splits."""

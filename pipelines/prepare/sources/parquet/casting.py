@@ -1,8 +1,8 @@
-"""Casting stored columns to the types of the split, refusing casts that would change a value.
+"""Casting stored columns to the types of the split, as `datasets` casts a file whose types are not those of the first.
 
 dictionary of strings           string
-int32                           int64          the other way round if all values fit
-large_string, string_view       string
+int32                           int64
+int64                           int32           an error if a value does not fit
 lists, structs                  the same for their items; fields by name, a missing one is null
 """
 
@@ -29,8 +29,7 @@ def require_castable(schema: pa.Schema, types: pa.Schema, *, where: str) -> None
                 f"{where}: {'several columns' if count else 'no column'} {field.name!r}, expected one, as {_ELSEWHERE}",
                 remedy="give all files the same columns, or name only some of them by a glob",
             )
-        if not _keeps_values(column.type, field.type):
-            raise _type_error(column.type, field, where=where)
+        _cast_column(pa.schema([column]).empty_table().column(0), field, where=where)
 
 
 def cast(batch: pa.RecordBatch, types: pa.Schema, *, where: str) -> pa.RecordBatch:
@@ -41,75 +40,22 @@ def cast(batch: pa.RecordBatch, types: pa.Schema, *, where: str) -> pa.RecordBat
     return pa.RecordBatch.from_arrays(columns, schema=types)
 
 
-def _cast_column(column: pa.Array, field: pa.Field, *, where: str) -> pa.Array:
+def _cast_column(column: pa.Array | pa.ChunkedArray, field: pa.Field, *, where: str) -> pa.Array | pa.ChunkedArray:
     if column.type == field.type:
         return column
-    if not _keeps_values(column.type, field.type):
-        raise _type_error(column.type, field, where=where)
+    from datasets.table import table_cast
+
     try:
-        return _cast_array(column, field.type)
-    except (pa.ArrowException, ValueError) as error:
-        raise _type_error(column.type, field, where=where, cause=f" ({first_line(error)})") from error
-
-
-def _type_error(held: pa.DataType, field: pa.Field, *, where: str, cause: str = "") -> SourceError:
-    return SourceError(
-        f"{where}: column {field.name!r} holds {held}, expected {field.type}, as {_ELSEWHERE}{cause}",
-        remedy="convert all files to the same types, or name only some of them by a glob",
-    )
-
-
-def _cast_array(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    if isinstance(kind, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(kind, _cast_array(column, kind.storage_type))
-    if isinstance(column, pa.ExtensionArray):
-        return _cast_array(column.storage, kind)
-    return column if column.type == kind else column.cast(kind)
-
-
-def _keeps_values(held: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a safe cast either keeps all values or raises."""
-    held, wanted = _storage_type(held), _storage_type(wanted)
-    if held == wanted or pa.types.is_null(held):
-        return True
-    if is_list(held) and is_list(wanted):
-        return _keeps_values(held.value_type, wanted.value_type)
-    if pa.types.is_struct(held) and pa.types.is_struct(wanted):
-        return _keeps_fields(held, wanted)
-    if pa.types.is_floating(held):
-        return bool(pa.types.is_floating(wanted) and held.bit_width <= wanted.bit_width)
-    if pa.types.is_integer(held):
-        return bool(pa.types.is_integer(wanted) or pa.types.is_floating(wanted))
-    if pa.types.is_timestamp(held):
-        return bool(pa.types.is_timestamp(wanted) and held.tz == wanted.tz)
-    return any(fits(held) and fits(wanted) for fits in _FAMILIES)
-
-
-def _storage_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_dictionary(kind):
-        return kind.value_type
-    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
-
-
-def _keeps_fields(held: pa.StructType, wanted: pa.StructType) -> bool:
-    names = [field.name for field in held]
-    return len(set(names)) == len(names) and all(
-        wanted.get_field_index(field.name) >= 0 and _keeps_values(field.type, wanted.field(field.name).type)
-        for field in held
-    )
+        table = table_cast(pa.table({field.name: column}), pa.schema([field]))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise SourceError(
+            f"{where}: column {field.name!r} holds {column.type}, expected {field.type}, as {_ELSEWHERE} "
+            f"({first_line(error)})",
+            remedy="convert all files to the same types, or name only some of them by a glob",
+        ) from error
+    return table.combine_chunks().to_batches()[0].column(0) if len(table) else table.column(0)
 
 
 def is_list(kind: pa.DataType) -> bool:
     """Whether values are lists, of fixed or variable length."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
-def _is_string(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
-
-
-_FAMILIES = (_is_string, _is_binary, pa.types.is_decimal, pa.types.is_date)

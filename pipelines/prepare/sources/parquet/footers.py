@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import xxhash
 
 from pipelines.prepare.process.threads import ordered_map
 from pipelines.prepare.sources.parquet import access, casting
@@ -27,12 +26,12 @@ from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import visible_line, without_access
 
 __all__ = [
+    "INGEST_AGAIN",
     "MOST_BYTES_IN_PLACE",
     "MOST_ROWS_IN_PLACE",
+    "SHARD_ROWS",
     "Footer",
-    "digest_of",
     "fetch_footer",
-    "footer_in",
     "groups_of",
     "is_in_place",
     "parse_footer",
@@ -43,6 +42,9 @@ __all__ = [
 # Row groups up to these sizes are read in place, as blocks: the shuffle moves them, and workers decode them whole.
 MOST_ROWS_IN_PLACE = 4_000
 MOST_BYTES_IN_PLACE = 16 << 20
+# The key in the footer of an ingested part, for the rows of each shard.
+SHARD_ROWS = b"prep_tfrecords.shard_rows"
+INGEST_AGAIN = "delete that file, and run the same command again, which makes it again"
 
 _THREADS = 32
 # For 200 remote files of 2 MB, tails of this size are a fifth of the bytes that the launcher is allowed to receive.
@@ -60,7 +62,7 @@ class Footer:
 
     `num_bytes` are uncompressed bytes of the requested columns, `stored_bytes` their compressed bytes, and `all_bytes`
     uncompressed bytes of all columns. `nulls` counts nulls of the columns and of fields of structs, but not in
-    lists, where that is known.
+    lists, where that is known. `shard_rows` int64 [S]: rows of each shard of an ingested part.
     """
 
     schema: pa.Schema
@@ -69,32 +71,27 @@ class Footer:
     stored_bytes: np.ndarray
     all_bytes: np.ndarray
     nulls: Mapping[str, np.ndarray]
+    shard_rows: np.ndarray
 
 
-def read_footers(
-    files: Sequence[DataFile], columns: Collection[str] | None, *, digests: Sequence[str] = ()
-) -> list[Footer]:
+def read_footers(files: Sequence[DataFile], columns: Collection[str] | None, *, ingested: bool = False) -> list[Footer]:
     """Read the footers of Parquet files, in their order, with the bytes of `columns` (None: all columns).
 
-    Columns that a file lacks count no bytes. `digests` are those of the footers of ingested parts.
+    Columns that a file lacks count no bytes.
 
     Raises: SourceError if a file cannot be read, is damaged, or has changed.
     """
     remote = any(access.is_remote(file.path) for file in files)
     leaves = _ColumnLeavesCache(columns)
 
-    def read(file: DataFile, digest: str | None) -> Footer:
+    def read(file: DataFile) -> Footer:
         with access.opened(file, {}) as handle:
-            content = fetch_footer(file, handle)
-        if digest not in (None, digest_of(content)):
-            raise SourceError(
-                f"{file.path}: is not the file that was ingested", remedy="delete it, and run the same command again"
-            )
-        opened = parse_footer(file, content)
-        return _footer(opened.metadata, leaves.of(opened))
+            content = fetch_footer(file, handle, ingested=ingested)
+        opened = parse_footer(file, content, ingested=ingested)
+        with _as_source_error(file, ingested=ingested):
+            return _footer(opened.metadata, leaves.of(opened), ingested=ingested)
 
-    each = itertools.zip_longest(files, digests)
-    return list(ordered_map(lambda pair: read(*pair), each, threads=min(_THREADS, len(files)) if remote else 1))
+    return list(ordered_map(read, files, threads=min(_THREADS, len(files)) if remote else 1))
 
 
 def require_columns(files: Sequence[DataFile], found: Sequence[Footer], types: pa.Schema) -> None:
@@ -115,18 +112,13 @@ def is_in_place(footer: Footer) -> bool:
     return bool((footer.num_rows <= MOST_ROWS_IN_PLACE).all() and (footer.all_bytes <= MOST_BYTES_IN_PLACE).all())
 
 
-def groups_of(file: DataFile, footer: Footer, *, source_rows: np.ndarray | None = None) -> Groups:
-    """Return a file's row groups as groups of rows; of an ingested part with the rows of each of its `source_rows`."""
+def groups_of(file: DataFile, footer: Footer, *, ingested: bool = False) -> Groups:
+    """Return a file's row groups as groups of rows; of an ingested part with the rows of each of its shards."""
     count = len(footer.num_rows)
     version = "" if file.stamp is not None else file.version
     stored = StoredFile(
-        path=without_access(file.path),
-        size=file.size,
-        ingested=source_rows is not None,
-        version=version,
-        stamp=file.stamp,
+        path=without_access(file.path), size=file.size, ingested=ingested, version=version, stamp=file.stamp
     )
-    rows = footer.num_rows.sum(keepdims=True) if source_rows is None else source_rows
     return Groups(
         files=(stored,),
         num_rows=footer.num_rows,
@@ -134,44 +126,36 @@ def groups_of(file: DataFile, footer: Footer, *, source_rows: np.ndarray | None 
         at=np.arange(count, dtype=np.int64),
         num_bytes=footer.num_bytes,
         stored_bytes=footer.stored_bytes,
-        source_rows=rows.astype(np.int64),
+        source_rows=footer.shard_rows if ingested else footer.num_rows.sum(keepdims=True).astype(np.int64),
         nulls=footer.nulls,
     )
 
 
-def footer_in(tail: bytes) -> bytes:
-    """Return the footer in the last bytes of a file: what `fetch_footer` reads."""
-    return tail[-(int.from_bytes(tail[-_END_BYTES : -len(_MAGIC)], "little") + _END_BYTES) :]
-
-
-def digest_of(footer: bytes) -> str:
-    """Return the digest of a footer's bytes, XXH3-128."""
-    return xxhash.xxh3_128_hexdigest(footer)
-
-
-def fetch_footer(file: FileVersion, handle: pa.NativeFile) -> bytes:
+def fetch_footer(file: FileVersion, handle: pa.NativeFile, *, ingested: bool = False) -> bytes:
     """Read the footer of an open file, by one or two reads of its end. Raises: SourceError."""
-    with _as_source_error(file):
+    with _as_source_error(file, ingested=ingested):
         return _footer_bytes(handle, file.size)
 
 
-def parse_footer(file: FileVersion, footer: bytes) -> pq.ParquetFile:
+def parse_footer(file: FileVersion, footer: bytes, *, ingested: bool = False) -> pq.ParquetFile:
     """Parse a footer; the result serves for metadata only. Raises: SourceError."""
-    with _as_source_error(file):
+    with _as_source_error(file, ingested=ingested):
         # pyarrow parses the footer of a file that consists of nothing else.
         return pq.ParquetFile(pa.BufferReader(_MAGIC + footer))
 
 
 @contextlib.contextmanager
-def _as_source_error(file: FileVersion) -> Iterator[None]:
+def _as_source_error(file: FileVersion, *, ingested: bool) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException, ValueError) as error:
+        remedy = "copy it again from where it was made, or leave it out"
+        if ingested:
+            remedy = INGEST_AGAIN
+        elif file.path.endswith(".zip"):
+            remedy = "unpack it: Parquet is read in place"
         raise SourceError(
-            f"{without_access(file.path)}: cannot be read as a Parquet file ({visible_line(str(error))})",
-            remedy="unpack it: Parquet is read in place"
-            if file.path.endswith(".zip")
-            else "copy it again from where it was made, or leave it out",
+            f"{without_access(file.path)}: cannot be read as a Parquet file ({visible_line(str(error))})", remedy=remedy
         ) from error
 
 
@@ -245,7 +229,14 @@ def _prefixes(path: str) -> Iterator[str]:
     return (".".join(parts[:count]) for count in range(1, len(parts) + 1))
 
 
-def _footer(metadata: pq.FileMetaData, columns: _ColumnLeaves) -> Footer:
+def _shard_rows(metadata: pq.FileMetaData) -> np.ndarray:
+    rows = np.array(json.loads(metadata.metadata.get(SHARD_ROWS, b"[]")), np.int64)
+    if rows.sum() != metadata.num_rows:
+        raise ValueError("it has not the rows that were written")
+    return rows
+
+
+def _footer(metadata: pq.FileMetaData, columns: _ColumnLeaves, *, ingested: bool) -> Footer:
     # Lists are faster to fill than arrays: ten million row groups take a few minutes.
     rows: list[int] = []
     uncompressed: list[int] = []
@@ -272,4 +263,5 @@ def _footer(metadata: pq.FileMetaData, columns: _ColumnLeaves) -> Footer:
         # Some writers leave out the total of all columns.
         all_bytes=np.maximum(np.array(total, np.int64), num_bytes),
         nulls={name: np.array(counted, np.int64) for name, counted in nulls.items() if len(counted) == len(rows)},
+        shard_rows=_shard_rows(metadata) if ingested else np.zeros(0, np.int64),
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,10 +14,14 @@ import xxhash
 if TYPE_CHECKING:
     from pipelines.prepare.sources.resolve.library import Stream
 
-__all__ = ["DataFile", "SourceListing", "stamp_of", "version_of"]
+__all__ = ["DIGEST", "DataFile", "SourceListing", "stamp_of", "version_of"]
 
+# Prefix of our own digests.
+DIGEST = "xxh3:"
 # Keys for an object's version in metadata of file systems; the number that each upload gets comes first.
 _VERSION_KEYS = ("generation", "etag", "ETag", "md5Hash", "crc32c")
+# Sources of more files are listed in the manifest by one digest.
+_MOST_NAMED = 1_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,33 +30,60 @@ class DataFile:
 
     `path` is an absolute local path or an address (`gs://`, `hf://datasets/NAME@COMMIT/...`, `https://`); it may hold
     credentials, so messages show it by `shown.without_access` only. `name` is the file's name in the manifest.
-    `version` identifies the content: `xxh3:...` of a local file, generation or etag of a remote one, empty if the
-    address pins it (a commit of the hub). `stamp` is that of a local file, see `stamp_of`.
+    `version` tells whether the file was changed: generation or etag of a remote one, empty if the address pins it (a
+    commit of the hub) or the service reports none. `tag` identifies the content: `xxh3:...`, or the service's own
+    digest; empty before `identity.identify`. `stamp` is that of a local file, see `stamp_of`.
     """
 
     path: str
     name: str
     size: int
-    version: str
+    version: str = ""
+    tag: str = ""
     stamp: int | None = None
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the address identifies the content."""
+        return self.path.startswith("hf://") and "@" in self.path
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """The file in the dataset's identity: `name`, `bytes`, and `xxh3` or the service's `mark`."""
+        ours = self.tag.startswith(DIGEST)
+        tag = {"xxh3": self.tag.removeprefix(DIGEST)} if ours else {"mark": self.tag}
+        return {"name": self.name, "bytes": self.size, **tag}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SourceListing:
     """The splits of a dataset and the files of each, both in the order in which `datasets` reads them.
 
-    `kind` is the reader of `datasets`, such as `json`. `identity` describes the source in the fingerprint and the
-    manifest, without paths and secrets; `entries` describe each file as it does: `split`, `name`, `bytes`, and `xxh3`
-    or the service's `mark`. `stream` reads the rows. `needs_token`: the files can be read only with the launcher's
-    credentials for the hub.
+    `kind` is the reader of `datasets`, such as `json`. `described` is what the identity says besides. `stream` reads
+    the rows. `needs_token`: the files can be read only with the launcher's credentials for the hub.
     """
 
     kind: str
     splits: Mapping[str, Sequence[DataFile]]
-    identity: Mapping[str, Any]
+    described: Mapping[str, Any]
     stream: Stream
     needs_token: bool = False
-    entries: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def entries(self) -> list[dict[str, Any]]:
+        """Each file's entry, with its split."""
+        return [{**file.entry, "split": split} for split, some in self.splits.items() for file in some]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The source in the fingerprint and the manifest, without paths and secrets."""
+        if self.described.get("kind") == "hub":  # the revision stands for the files
+            return dict(self.described)
+        entries: Any = self.entries
+        if len(entries) > _MOST_NAMED:  # the manifest is to stay small
+            digest = hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
+            entries = {"count": len(entries), "bytes": sum(each["bytes"] for each in entries), "sha256": digest}
+        return {"kind": self.kind, "files": entries, **self.described}
 
 
 def version_of(info: Mapping[str, Any]) -> str:

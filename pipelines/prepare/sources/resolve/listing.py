@@ -11,17 +11,17 @@ import dataclasses
 import glob
 import os
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from pipelines.prepare import storage
-from pipelines.prepare.sources.resolve.data_files import stamp_of, version_of
+from pipelines.prepare.sources.resolve.data_files import DataFile, stamp_of, version_of
 from pipelines.prepare.storage import storage_errors
 from pipelines.prepare.storage.persistence import retry_transient
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import is_web, without_access
 
-__all__ = ["ListedFile", "describe", "has_outputs", "is_folder", "list_files", "list_folder"]
+__all__ = ["describe", "has_outputs", "is_folder", "list_files", "list_folder"]
 
 # A build has this folder in its output from the beginning.
 _WORK_FOLDER = ".prep"
@@ -29,27 +29,9 @@ _WORK_FOLDER = ".prep"
 _CONTENT_TAGS = ("sha256", "blob_id", "md5Hash", "crc32c", "etag", "ETag", "generation")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ListedFile:
-    """A file as a listing describes it, before it is read.
-
-    `path` and `stamp` are as in `DataFile`; `name` is the path below the folder, or the file name. `tag` and `version`
-    identify the content, empty if the service reports neither. The address of a `pinned` file identifies its content.
-    """
-
-    path: str
-    name: str
-    size: int
-    tag: str = ""
-    version: str = ""
-    stamp: int | None = None
-    pinned: bool = False
-
-
 def is_folder(dataset: str) -> bool:
     """Whether a path or an address is that of a folder. Raises: SourceError."""
-    path = storage.local_path(dataset)
-    if path is not None:
+    if (path := storage.local_path(dataset)) is not None:
         return os.path.isdir(path)
     if is_web(dataset) or _is_glob(dataset):
         return False
@@ -57,94 +39,79 @@ def is_folder(dataset: str) -> bool:
     return info is not None and info["type"] == "directory"
 
 
-def list_folder(folder: str) -> dict[str, ListedFile]:
+def list_folder(folder: str) -> dict[str, DataFile]:
     """List the visible files below a folder by their paths in it, sorted.
 
     Raises: SourceError if it cannot be listed, or is the output of a build.
     """
-    path = storage.local_path(folder)
-    found = _remote_folder(folder) if path is None else _local_folder(os.path.abspath(path))
-    names = set(_source_files(found, shown=without_access(folder)))
-    return {name: found[name] for name in sorted(names)}
+    infos, root = _below(folder)
+    outputs = _outputs(infos)
+    if "" in outputs:
+        raise SourceError(
+            f"{without_access(folder)}: the output of a build, expected source files",
+            remedy="name the files that the dataset is to be made from",
+        )
+    found = (
+        _listed(f"{root}/{name}", info, name=name)
+        for name, info in infos.items()
+        if _is_visible(name, "") and not any(name.startswith(f"{output}/") for output in outputs)
+    )
+    return {each.name: each for each in found if each is not None}
 
 
 def has_outputs(folder: str) -> bool:
-    """Whether a build has its output below a local folder."""
-    visible = (walk for walk in os.walk(folder) if walk[0] != folder)
-    return any(_WORK_FOLDER in subfolders or "manifest.json" in names for _, subfolders, names in visible)
+    """Whether a build has its output below a folder."""
+    return bool(_outputs(_below(folder)[0]))
 
 
-def list_files(dataset: str) -> list[ListedFile]:
+def list_files(dataset: str) -> list[DataFile]:
     """List the files that a path, an address or a glob names. Raises: SourceError if there is none."""
     path = storage.local_path(dataset)
-    return _remote(dataset) if path is None else _local(path)
+    address = dataset if path is None else os.path.abspath(path)
+    fs, inner = storage.file_system(address)
+    if _is_glob(dataset) if path is None else not os.path.exists(address) and glob.has_magic(address):
+        infos = _matching(address)
+    else:
+        info = _info(address)
+        infos = {} if info is None else {str(inner): info}
+    found = {str(fs.unstrip_protocol(each)) if path is None else each: infos[each] for each in infos}
+    files = [_listed(each, info, name=posixpath.basename(without_access(each))) for each, info in found.items()]
+    if not any(files):
+        what = "matches folders only, expected files" if files else "no such file or folder"
+        raise SourceError(
+            f"{without_access(dataset)}: {what}", remedy="check the path, and that you may list and read what is there"
+        )
+    return sorted(filter(None, files), key=lambda each: each.path)
 
 
-def describe(path: str, *, name: str) -> ListedFile:
+def describe(path: str, *, name: str) -> DataFile:
     """Describe one file, local or remote. Raises: FileNotFoundError; SourceError if it cannot be reached."""
     with storage.as_source_error(path):
         if (local := storage.local_path(path)) is None:
             return _remote_file(path, storage.describe(path), name=name)
         status = os.stat(local)
-    return ListedFile(path=local, name=name, size=status.st_size, stamp=stamp_of(status))
+    return DataFile(path=local, name=name, size=status.st_size, stamp=stamp_of(status))
 
 
-def _local_folder(root: str) -> dict[str, ListedFile]:
-    found = {}
-    with storage.as_source_error(root):
-        for folder, subfolders, names in os.walk(root, onerror=_fail):
-            if _WORK_FOLDER in subfolders and folder != root:
-                subfolders.clear()
-                continue
-            subfolders[:] = [name for name in subfolders if not name.startswith((".", "__"))]
-            for path in (os.path.join(folder, name) for name in names):
-                if os.path.isfile(path):
-                    name = os.path.relpath(path, root)
-                    found[name] = describe(path, name=name)
-    return found
+def _below(folder: str) -> tuple[dict[str, Mapping[str, Any]], str]:
+    """Return the metadata of all files below a folder by their paths in it, and the folder's own path or address."""
+    path = storage.local_path(folder)
+    root = (folder if path is None else os.path.abspath(path)).rstrip("/")
+    fs, inner = storage.file_system(root)
+    options = {} if path is None else {"on_error": "raise"}
+    with storage.as_source_error(folder):
+        listed: Mapping[str, Any] = retry_transient(lambda: fs.find(inner, detail=True, **options), path=folder)
+    below = {each[len(inner.rstrip("/")) :].lstrip("/"): info for each, info in sorted(listed.items())}
+    return below, root if path is not None else str(fs.unstrip_protocol(inner)).rstrip("/")
 
 
-def _remote_folder(address: str) -> dict[str, ListedFile]:
-    fs, inner = storage.file_system(address)
-    root = str(inner).rstrip("/")
-    with storage.as_source_error(address):
-        listed: Mapping[str, Any] = retry_transient(lambda: fs.find(root, detail=True), path=address)
-    return {
-        name: _remote_file(str(fs.unstrip_protocol(path)), info, name=name)
-        for path, info in listed.items()
-        if info["type"] == "file" and not path.endswith("/") and (name := path[len(root) :].lstrip("/"))
-    }
-
-
-def _local(path: str) -> list[ListedFile]:
-    # An existing file may have the characters of a glob in its name.
-    matching = (each for each in glob.iglob(path, recursive=True) if _is_visible(each, path))
-    found = [path] if os.path.isfile(path) else list(matching)
-    if not found:
-        raise SourceError(f"{path}: no such file or folder", remedy="check the path")
-    if not (files := sorted({os.path.abspath(each) for each in found if os.path.isfile(each)})):
-        raise SourceError(
-            f"{path}: matches folders only, expected files", remedy=f"name the files, as in '{path}/*.jsonl'"
-        )
-    return [describe(each, name=os.path.basename(each)) for each in files]
-
-
-def _remote(address: str) -> list[ListedFile]:
-    fs, inner = storage.file_system(address)
-    infos = _matching(address) if _is_glob(address) else {}
-    if not _is_glob(address) and (info := _info(address)) is not None:
-        infos = {str(inner): info}
-    # Buckets have objects that stand for folders; their names end with a slash.
-    files = {path: info for path, info in infos.items() if info.get("type") != "directory" and not path.endswith("/")}
-    if not files:
-        raise SourceError(
-            f"{without_access(address)}: no such file", remedy="check the address, and that you may list and read it"
-        )
-    unstripped = {str(fs.unstrip_protocol(path)): info for path, info in files.items()}
-    return [
-        _remote_file(path, unstripped[path], name=posixpath.basename(without_access(path)))
-        for path in sorted(unstripped)
-    ]
+def _listed(path: str, info: Mapping[str, Any], *, name: str) -> DataFile | None:
+    """Describe a listed file; None for a folder, also for an object of a bucket that stands for one, by a slash."""
+    if "://" not in path:
+        return describe(path, name=name) if os.path.isfile(path) else None
+    if info.get("type") == "directory" or path.endswith("/"):
+        return None
+    return _remote_file(path, info, name=name)
 
 
 def _matching(address: str) -> Mapping[str, Any]:
@@ -159,17 +126,17 @@ def _matching(address: str) -> Mapping[str, Any]:
     return {}
 
 
-def _remote_file(address: str, info: Mapping[str, Any], *, name: str) -> ListedFile:
+def _remote_file(address: str, info: Mapping[str, Any], *, name: str) -> DataFile:
     lfs = info.get("lfs") or {}
     tags = {**info, "sha256": lfs.get("sha256") if isinstance(lfs, Mapping) else getattr(lfs, "sha256", None)}
-    return ListedFile(
+    found = DataFile(
         path=address,
         name=name,
         size=int(info.get("size") or 0),
-        tag=next((str(tags[key]) for key in _CONTENT_TAGS if tags.get(key)), ""),
         version=version_of(info),
-        pinned=address.startswith("hf://") and "@" in address,
+        tag=next((str(tags[key]) for key in _CONTENT_TAGS if tags.get(key)), ""),
     )
+    return dataclasses.replace(found, version="") if found.is_pinned else found
 
 
 def _info(address: str) -> Mapping[str, Any] | None:
@@ -178,8 +145,8 @@ def _info(address: str) -> Mapping[str, Any] | None:
     return None
 
 
-def _source_files(names: Sequence[str] | Mapping[str, Any], *, shown: str) -> list[str]:
-    """Return the visible ones of the files of a folder, without those of the outputs of builds.
+def _outputs(names: Collection[str]) -> set[str]:
+    """Return the folders that builds write to.
 
     With an --output below the source, the same command would otherwise find other files each time.
     """
@@ -187,20 +154,12 @@ def _source_files(names: Sequence[str] | Mapping[str, Any], *, shown: str) -> li
     for name in names:
         folder, _, last = name.rpartition("/")
         folders.setdefault(folder, set()).add(last)
-    outputs = {
+    finished = {
         folder
         for folder, files in folders.items()
         if "manifest.json" in files and any(".tfrecord" in file for file in files)
     }
-    if "" in outputs:
-        raise SourceError(
-            f"{shown}: the output of a build, expected source files",
-            remedy="name the files that the dataset is to be made from",
-        )
-    outputs |= {folder.partition(f"/{_WORK_FOLDER}")[0] for folder in folders if f"/{_WORK_FOLDER}" in folder}
-    return [
-        name for name in names if _is_visible(name, "") and not any(name.startswith(f"{folder}/") for folder in outputs)
-    ]
+    return finished | {folder.partition(f"/{_WORK_FOLDER}")[0] for folder in folders if f"/{_WORK_FOLDER}" in folder}
 
 
 def _is_visible(path: str, pattern: str) -> bool:
@@ -227,7 +186,3 @@ def _is_transient(error: BaseException) -> bool:
 def _is_glob(address: str) -> bool:
     path = without_access(address)
     return "*" in path or "?" in path
-
-
-def _fail(error: OSError) -> None:
-    raise error

@@ -16,8 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipelines.prepare.sources.ingest import ingest
-from pipelines.prepare.sources.ingest.receipts import read_groups
+from pipelines.prepare.sources.ingest import ingest, parts
 from pipelines.prepare.sources.ingest.tasks import IngestSource
 from pipelines.prepare.sources.parquet import footers
 from pipelines.prepare.sources.parquet.groups import Groups, Pieces, cover
@@ -86,5 +85,8 @@ class RowsOnDemand:
             file = self._found.listing.splits[self._split][index]
             return footers.groups_of(file, self._found.footers[file.path])
         shards = [index] if not stream.shard_files else [s for s, of in enumerate(stream.shard_files) if of == index]
-        receipts = [ingest.run(self._ingest, stream.task_of(self._split, shard)) for shard in shards]
-        return Groups.joined(read_groups(self._ingest, receipts, None))
+        tasks = [stream.task_of(self._split, shard) for shard in shards]
+        for task in tasks:
+            ingest.run(self._ingest, task)
+        located = parts.read_groups(parts.find_parts(self._ingest, tasks), None)
+        return Groups.joined([located[task] for task in tasks])

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare.options.config import SourceConfig
-from pipelines.prepare.sources.ingest.receipts import IngestReceipt, find_receipts, read_groups
+from pipelines.prepare.sources.ingest import parts
 from pipelines.prepare.sources.ingest.tasks import IngestSource, IngestTask, SplitStream, folder_of
 from pipelines.prepare.sources.parquet import footers, nested
 from pipelines.prepare.sources.parquet.footers import Footer
@@ -143,8 +143,7 @@ def locate_rows(
     ingest = IngestSource(streams=source.streams(splits), folder=folder, inside=inside)
     unread = {task: rows for task in ingest.tasks() if (rows := _known(ingest, task, known or {})) is not None}
     wanted = [task for task in ingest.tasks() if task not in unread]
-    receipts = _receipts(ingest, wanted, run=run)
-    located = dict(zip(wanted, read_groups(ingest, receipts, columns), strict=True))
+    located = parts.read_groups(_parts(ingest, wanted, run=run), columns)
     found = {}
     for name in (name for name in source.listing.splits if name in splits):
         if name not in ingest.streams:
@@ -196,16 +195,15 @@ def _require_columns(source: OpenedSource, splits: Collection[str], columns: Col
         footers.require_columns(files, [source.footers[file.path] for file in files], types)
 
 
-def _receipts(source: IngestSource, wanted: Sequence[IngestTask], *, run: Ingest) -> list[IngestReceipt]:
-    found = find_receipts(source, wanted)
-    missing = [task for task, receipt in zip(wanted, found, strict=True) if receipt is None]
-    if missing:
+def _parts(source: IngestSource, wanted: Sequence[IngestTask], *, run: Ingest) -> dict[IngestTask, DataFile]:
+    found = parts.find_parts(source, wanted)
+    if missing := [task for task in wanted if task not in found]:
         run(source, missing)
-        found = find_receipts(source, wanted)
-    if gone := [task for task, receipt in zip(wanted, found, strict=True) if receipt is None]:
+        found = parts.find_parts(source, wanted)
+    if gone := next((task for task in wanted if task not in found), None):
         raise OutputError(
-            f"{source.path(gone[0])}: missing, though it was ingested",
+            f"{source.path(gone)}: missing, though it was ingested",
             remedy="if workers are on other machines, choose an --output that all can reach, such as gs://; else run "
             "the same command again",
         )
-    return [receipt for receipt in found if receipt is not None]
+    return found

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare.sources.parquet import nested
+from pipelines.prepare.sources.parquet import nested, stored_rows
 from pipelines.prepare.sources.parquet.groups import Groups, Pieces
 from pipelines.prepare.sources.resolve.features import Columns
-from pipelines.prepare.sources.rows import function_calls, stored_rows
+from pipelines.prepare.sources.rows import function_calls
 from pipelines.prepare.sources.rows.hash_filter import HashFilter
 from pipelines.prepare.sources.rows.left_out import with_reasons
 from pipelines.prepare.sources.rows.user_functions import UserFunction

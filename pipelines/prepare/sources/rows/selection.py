@@ -15,7 +15,6 @@ import itertools
 import logging
 from collections.abc import Mapping, Sequence
 
-from pipelines.prepare.options import split_slices
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.split_options import SplitOption
 from pipelines.prepare.options.suggestions import suggestion
@@ -25,10 +24,14 @@ from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.sources.rows.reading import RowReader, Source, SplitSource
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tfrecord_io.errors import SourceError, SplitNotFoundError
+from tfrecord_io.shown import first_line
 
 __all__ = ["SelectedSplit", "needed_source_splits", "select", "select_ranges", "select_splits", "split_sources"]
 
 Range = tuple[int, int]
+
+# Stands for the rows of a split before they are known.
+_ANY_ROWS = 1_000_000
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +52,8 @@ def needed_source_splits(config: SourceConfig, names: Sequence[str]) -> tuple[st
     """
     if not config.splits:
         return tuple(names)
-    return tuple(dict.fromkeys(_source_split(option.spec, names) for option in map(SplitOption.parse, config.splits)))
+    options = map(SplitOption.parse, config.splits)
+    return tuple(dict.fromkeys(_slices(option.spec, dict.fromkeys(names, _ANY_ROWS))[0] for option in options))
 
 
 def select(
@@ -131,40 +135,34 @@ def _with_rows(lengths: Mapping[str, int], *, dataset: str) -> tuple[str, ...]:
 
 
 def _selected(option: SplitOption, lengths: Mapping[str, int]) -> SelectedSplit:
-    source_split = _source_split(option.spec, tuple(lengths))
-    try:
-        ranges = (
-            [(0, lengths[source_split])]
-            if option.spec == source_split
-            else split_slices.ranges_of(option.spec, lengths[source_split])
-        )
-    except ValueError as error:
-        raise SplitNotFoundError(
-            f"--split {option.spec!r}: {error}", remedy=_remedy(option.spec, tuple(lengths))
-        ) from error
-    if not sum(stop - start for start, stop in ranges):
+    source_split, ranges = _slices(option.spec, lengths)
+    if not ranges:
         raise SplitNotFoundError(
             f"--split {option.spec!r} has no rows, expected at least one",
             remedy="choose another split or another slice",
         )
-    return SelectedSplit(name=option.name or source_split, source_split=source_split, ranges=tuple(ranges))
+    return SelectedSplit(name=option.name or source_split, source_split=source_split, ranges=ranges)
 
 
-def _source_split(spec: str, names: Sequence[str]) -> str:
-    if spec in names:  # split names such as `my-split` do not fit the syntax of slices
-        return spec
+def _slices(spec: str, lengths: Mapping[str, int]) -> tuple[str, tuple[Range, ...]]:
+    """Return the split and the filled row ranges of a specification such as `train[:1%]`, as `datasets` reads it."""
+    if spec in lengths:  # split names such as `my-split` do not fit the syntax of slices
+        return spec, ((0, lengths[spec]),) if lengths[spec] else ()
+    import datasets
+
     try:
-        source_splits = split_slices.splits_of(spec)
+        parts = datasets.ReadInstruction.from_spec(spec).to_absolute(dict(lengths))
     except ValueError as error:
-        raise SplitNotFoundError(f"--split {spec!r}: {error}", remedy=_remedy(spec, names)) from error
+        raise SplitNotFoundError(
+            f"--split {spec!r}: {first_line(error)}", remedy=_remedy(spec, tuple(lengths))
+        ) from error
+    source_splits = sorted({part.splitname for part in parts})
     if len(source_splits) > 1:
         raise SplitNotFoundError(
             f"--split {spec!r} joins the splits {source_splits}, expected parts of one split",
             remedy="give --split once for each split",
         )
-    if source_splits[0] not in names:
-        raise SplitNotFoundError(f"--split {spec!r}: unknown split {source_splits[0]!r}", remedy=_remedy(spec, names))
-    return source_splits[0]
+    return source_splits[0], tuple((part.from_, part.to) for part in parts if part.from_ < part.to)
 
 
 def _remedy(spec: str, names: Sequence[str]) -> str:
@@ -203,18 +201,8 @@ def _warn_of_overlaps(chosen: Sequence[SelectedSplit]) -> None:
 
 
 def _in_both(ones: Sequence[Range], others: Sequence[Range]) -> int:
-    """Count the rows that are in both; repeated rows count once."""
-    shared = {
-        (max(one[0], other[0]), min(one[1], other[1]))
-        for one in ones
-        for other in others
-        if max(one[0], other[0]) < min(one[1], other[1])
-    }
-    total, end = 0, 0
-    for start, stop in sorted(shared):
-        total += max(0, stop - max(start, end))
-        end = max(end, stop)
-    return total
+    """Count the rows that are in both."""
+    return sum(max(0, min(one[1], other[1]) - max(one[0], other[0])) for one in ones for other in others)
 
 
 def _first_rows(selected: SelectedSplit, limit: int) -> SelectedSplit:

@@ -1,4 +1,4 @@
-"""Ingested parts: small row groups, receipts, the same bytes whoever makes them, and no work that is done twice."""
+"""Ingested parts: small row groups, the same bytes whoever makes them, and no work that is done twice."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ import pytest
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.process import workers
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.sources.ingest import ingest, receipts, tasks
+from pipelines.prepare.sources.ingest import ingest, parts, tasks
 from pipelines.prepare.sources.ingest.parts import MOST_BYTES, MOST_ROWS, even_tables
-from pipelines.prepare.sources.ingest.receipts import IngestReceipt
 from pipelines.prepare.sources.ingest.tasks import IngestSource
+from pipelines.prepare.sources.parquet import stored_rows
 from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.rows import opening
 from pipelines.prepare.sources.rows.opening import OpenedSource
@@ -53,32 +53,33 @@ def some(folder: Path, monkeypatch: pytest.MonkeyPatch | None = None) -> IngestS
     return IngestSource(streams=opened(data).streams(["train"]), folder=str(folder / "rows"))
 
 
-def made(source: IngestSource) -> list[IngestReceipt]:
+def made(source: IngestSource) -> None:
     for task in source.tasks():
         ingest.run(source, task)
-    return [receipt for receipt in receipts.find_receipts(source, source.tasks()) if receipt]
+
+
+def located(source: IngestSource, columns: list[str]) -> Groups:
+    return Groups.joined(list(parts.read_groups(parts.find_parts(source, source.tasks()), columns).values()))
 
 
 def test_parts_have_the_rows_in_small_groups_with_checksums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = some(tmp_path, monkeypatch)
-    found = made(source)
-    assert [each.rows for each in found] == [(2500, 301), (9,)]
+    made(source)
     rows = []
-    for receipt in found:
-        path = source.path(receipt.task)
-        with pq.ParquetFile(path, page_checksum_verification=True) as part:
+    for task in source.tasks():
+        with pq.ParquetFile(source.path(task), page_checksum_verification=True) as part:
             for group in range(part.num_row_groups):
                 table = part.read_row_group(group)
                 assert table.num_rows <= MOST_ROWS
                 assert table.nbytes <= 1.25 * MOST_BYTES or table.num_rows == 1
                 rows += table.to_pylist()
-        assert os.path.getsize(path) == receipt.num_bytes
     assert rows == [*SHORT, *LONG, LARGE, *SHORT[:9]]
 
 
 def test_parts_are_read_as_rows_of_a_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = some(tmp_path, monkeypatch)
-    groups = Groups.joined(receipts.read_groups(source, made(source), ["text"]))
+    made(source)
+    groups = located(source, ["text"])
     assert groups.source_rows.tolist() == [2500, 301, 9]
     reader = RowReader(split="train", types=source.streams["train"].types)
     found = reader.read(groups.pieces([(2490, 2503), (2805, 2807)]), ["text"])
@@ -89,7 +90,8 @@ def test_parts_are_read_as_rows_of_a_split(tmp_path: Path, monkeypatch: pytest.M
 
 def test_groups_know_the_nulls_and_bytes_of_the_columns_that_are_read(tmp_path: Path) -> None:
     source = some(tmp_path)
-    (groups,) = receipts.read_groups(source, made(source), ["label"])
+    made(source)
+    groups = located(source, ["label"])
     assert groups.nulls["label"].sum() == sum(row["label"] is None for row in (*SHORT, *SHORT[:9]))
     assert 0 < groups.num_bytes.sum() < 10 * groups.total_rows
 
@@ -107,7 +109,7 @@ def test_parts_are_the_same_whoever_writes_them(tmp_path: Path, monkeypatch: pyt
         source = some(tmp_path / str(processes), monkeypatch)
         list(workers.run(functools.partial(ingest.call, source), source.tasks(), processes=processes))
         files = sorted(Path(source.folder).iterdir())
-        assert len(files) == 4
+        assert len(files) == 2
         digests.append([(file.name, hashlib.sha256(file.read_bytes()).hexdigest()) for file in files])
     assert digests[0] == digests[1] == digests[2]
 
@@ -116,54 +118,54 @@ def test_a_source_travels(tmp_path: Path) -> None:
     source = some(tmp_path)
     again = pickle.loads(pickle.dumps(source))
     ingest.run(again, again.tasks()[0])
-    assert receipts.find_receipts(source, source.tasks()) != [None]
+    assert list(parts.find_parts(source, source.tasks())) == source.tasks()
 
 
 def test_only_what_is_missing_is_ingested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = some(tmp_path, monkeypatch)
     first, second = source.tasks()
     made(source)
-    os.unlink(source.receipt_path(second))
-    assert [each is None for each in receipts.find_receipts(source, [first, second])] == [False, True]
+    os.unlink(source.path(second))
+    assert list(parts.find_parts(source, [first, second])) == [first]
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [(b'"rows":[', b'"rows":[-'), (b'"task":["', b'"task":["x'), (b'"version":2', b'"version":1'), (b"{", b"")],
-)
-def test_a_damaged_receipt_is_none(before: bytes, after: bytes, tmp_path: Path) -> None:
+def test_damage_to_a_part_is_an_error_that_names_it_and_never_other_rows(tmp_path: Path) -> None:
     source = some(tmp_path)
     made(source)
-    receipt = Path(source.receipt_path(source.tasks()[0]))
-    receipt.write_bytes(receipt.read_bytes().replace(before, after))
-    assert receipts.find_receipts(source, source.tasks()) == [None]
+    path = Path(source.path(source.tasks()[0]))
+    whole, expected = path.read_bytes(), read_all(source)
+    rng = random.Random(0)
+    places = [
+        *(rng.randrange(len(whole)) for _ in range(12)),
+        *(len(whole) - rng.randrange(1, 9000) for _ in range(40)),
+    ]
+    errors: list[SourceError] = []
+    for place in places:
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        stored_rows._footers.clear()
+        try:
+            assert read_all(source) == expected
+        except SourceError as error:
+            errors.append(error)
+    assert len(errors) > 12
+    assert all(path.name in str(error) and "delete" in error.remedy for error in errors)
 
 
-def test_a_part_that_lacks_bytes_is_not_there(tmp_path: Path) -> None:
+def test_a_part_that_lacks_bytes_is_an_error_that_names_it(tmp_path: Path) -> None:
     source = some(tmp_path)
     made(source)
     path = Path(source.path(source.tasks()[0]))
     path.write_bytes(path.read_bytes()[:-1])
-    assert receipts.find_receipts(source, source.tasks()) == [None]
-
-
-@pytest.mark.parametrize("place", [0.5, 0.99])
-def test_a_part_that_was_changed_is_an_error_that_names_it(place: float, tmp_path: Path) -> None:
-    source = some(tmp_path)
-    found = made(source)
-    path = Path(source.path(source.tasks()[0]))
-    content = bytearray(path.read_bytes())
-    content[int(place * len(content))] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(SourceError, match=path.name) as caught:
-        read_all(source, found)
+    with pytest.raises(SourceError, match=f"{path.name}: cannot be read as a Parquet file") as caught:
+        read_all(source)
     assert "delete" in caught.value.remedy
 
 
-def read_all(source: IngestSource, found: list[IngestReceipt]) -> None:
-    groups = Groups.joined(receipts.read_groups(source, found, ["text", "label"]))
+def read_all(source: IngestSource) -> list[Any]:
+    groups = located(source, ["text", "label"])
     reader = RowReader(split="train", types=source.streams["train"].types)
-    list(reader.read(groups.pieces([(0, groups.total_rows)]), ["text", "label"]))
+    read = reader.read(groups.pieces([(0, groups.total_rows)]), ["text", "label"])
+    return [row for _, batch in read for row in batch.to_pylist()]
 
 
 @pytest.mark.parametrize("change", ["size", "same size and time", "gone"])
@@ -236,7 +238,8 @@ def test_a_column_that_is_always_null_is_one(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data/a.jsonl").write_text(json_lines(*[{"messages": messages, "text": "a"}] * 3))
     source = IngestSource(streams=opened(tmp_path / "data").streams(["train"]), folder=str(tmp_path / "rows"))
-    groups = Groups.joined(receipts.read_groups(source, made(source), ["messages"]))
+    made(source)
+    groups = located(source, ["messages"])
     reader = RowReader(split="train", types=source.streams["train"].types)
     found = [batch["messages"].to_pylist() for _, batch in reader.read(groups.pieces([(0, 3)]), ["messages"])]
     assert found == [[messages] * 3]

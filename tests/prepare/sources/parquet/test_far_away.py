@@ -18,8 +18,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pipelines.prepare.sources.parquet import stored_rows
 from pipelines.prepare.sources.resolve.data_files import DataFile
-from pipelines.prepare.sources.rows import stored_rows
 from pipelines.prepare.storage import persistence
 from tests import building
 from tests.prepare.sources import stored

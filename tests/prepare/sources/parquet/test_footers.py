@@ -199,7 +199,8 @@ def test_files_with_other_columns_are_found_from_their_footers(tmp_path: Path) -
         "a": pa.table({"text": ["x"], "number": [1]}),
         "more": pa.table({"number": pa.array([1], pa.int8()), "text": ["x"], "more": [1]}),
         "missing": pa.table({"number": [1]}),
-        "other": pa.table({"text": [3], "number": [1]}),
+        "twice": pa.Table.from_arrays([pa.array(["x"]), pa.array(["y"])], names=["text", "text"]),
+        "other": pa.table({"text": [[3]], "number": [1]}),
     }
     files = {name: parquet(tmp_path / f"{name}.parquet", table) for name, table in tables.items()}
 
@@ -210,8 +211,10 @@ def test_files_with_other_columns_are_found_from_their_footers(tmp_path: Path) -
     require("a", "a", "more")
     with pytest.raises(SourceError, match=r"missing.parquet: no column 'text'"):
         require("a", "more", "missing")
-    with pytest.raises(SourceError, match=r"other.parquet: column 'text' holds int64, expected string"):
+    with pytest.raises(SourceError, match=r"other.parquet: column 'text' holds list<element: int64>, expected string"):
         require("a", "other", "a")
+    with pytest.raises(SourceError, match=r"twice.parquet: several columns 'text'"):
+        require("twice")
 
 
 def test_files_with_the_same_columns_share_their_schema(tmp_path: Path) -> None:

@@ -9,9 +9,8 @@ import datasets
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.sources.parquet import nested
+from pipelines.prepare.sources.parquet import nested, stored_rows
 from pipelines.prepare.sources.resolve.features import columns_of
-from pipelines.prepare.sources.rows import stored_rows
 from tests import building
 from tests.prepare.sources.stored import data_file, in_place, parquet
 from tfrecord_io.errors import SourceError

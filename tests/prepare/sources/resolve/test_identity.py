@@ -13,11 +13,10 @@ import xxhash
 from fsspec.implementations.memory import MemoryFileSystem
 
 from pipelines.prepare.sources.resolve import identity, listing
-from pipelines.prepare.sources.resolve.data_files import stamp_of
-from pipelines.prepare.sources.resolve.listing import ListedFile
+from pipelines.prepare.sources.resolve.data_files import DataFile, stamp_of
 from tfrecord_io.errors import SourceError
 
-FILES = [ListedFile(path=f"memory://digests/{index}", name=str(index), size=index) for index in range(40)]
+FILES = [DataFile(path=f"memory://digests/{index}", name=str(index), size=index) for index in range(40)]
 
 
 @pytest.fixture
@@ -30,16 +29,16 @@ def remote() -> Iterator[MemoryFileSystem]:
     fs.store.clear()
 
 
-def known(files: Sequence[ListedFile]) -> list[dict[str, Any]]:
-    return [entry for _, entry in identity.identify(files)]
+def known(files: Sequence[DataFile]) -> list[dict[str, Any]]:
+    return [file.entry for file in identity.identify(files)]
 
 
 def test_a_local_file_is_known_by_all_of_its_bytes(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"x" * 5_000_000)
-    ((data, entry),) = identity.identify([listing.describe(str(path), name="a.txt")])
+    (data,) = identity.identify([listing.describe(str(path), name="a.txt")])
     digest = xxhash.xxh3_128(path.read_bytes()).hexdigest()
-    assert entry == {"name": "a.txt", "bytes": 5_000_000, "xxh3": digest}
+    assert data.entry == {"name": "a.txt", "bytes": 5_000_000, "xxh3": digest}
     assert (data.version, data.size) == (f"xxh3:{digest}", 5_000_000)
     assert data.stamp == stamp_of(path.stat())
 
@@ -92,21 +91,7 @@ def test_what_a_service_says_is_an_error_with_a_remedy(
     assert caught.value.remedy
 
 
-def test_a_service_that_does_not_answer_is_an_error(remote: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
-    over = threading.Event()
-
-    def info(self: Any, path: str, **options: Any) -> dict[str, Any]:
-        over.wait()
-        return {"name": path, "size": 1, "etag": "x"}
-
-    monkeypatch.setattr(MemoryFileSystem, "info", info)
-    monkeypatch.setattr(identity, "_ANSWER_SECONDS", 0.1)
-    with pytest.raises(SourceError, match="memory://digests/0: no answer within 0 s"):
-        known(FILES)
-    over.set()
-
-
 def test_a_local_file_that_may_not_be_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(SourceError, match="folder"):
-        known([ListedFile(path=str(tmp_path / "folder"), name="folder", size=1, stamp=1)])
+        known([DataFile(path=str(tmp_path / "folder"), name="folder", size=1, stamp=1)])

@@ -260,7 +260,7 @@ def test_a_glob_finds_what_is_hidden_or_special_only_where_it_says_so(
 def test_an_address_without_a_file_is_an_error(memory: MemoryFileSystem) -> None:
     memory.pipe("/bucket/data/a.jsonl", ROW)
     for address in ("memory://bucket/data/none.jsonl", "memory://bucket/none/*.jsonl", "memory://bucket/none"):
-        with pytest.raises(SourceError, match=r"no such file; check the address"):
+        with pytest.raises(SourceError, match=r"no such file or folder; check the path"):
             _resolve(address)
 
 

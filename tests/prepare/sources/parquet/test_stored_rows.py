@@ -19,9 +19,9 @@ from datasets.table import table_cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.prepare.sources.parquet import stored_rows
 from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve.data_files import stamp_of
-from pipelines.prepare.sources.rows import stored_rows
 from pipelines.prepare.storage import object_storage
 from tests import building
 from tests.prepare.sources.stored import data_file, in_place, parquet
@@ -140,6 +140,7 @@ CASTS: dict[str, tuple[pa.Array, pa.DataType]] = {
     "wide": (pa.array([1, None], pa.int64()), pa.int8()),
     "unsigned": (pa.array([1, 2], pa.uint64()), pa.int64()),
     "float": (pa.array([0.5, None], pa.float32()), pa.float64()),
+    "text": (pa.array([3, None]), pa.string()),
     "whole": (pa.array([1, 2]), pa.float64()),
     "dictionary": (pa.array(["a", None]).dictionary_encode(), pa.large_string()),
     "large": (pa.array(["a", None], pa.large_string()), pa.string()),
@@ -165,7 +166,7 @@ def test_a_type_that_can_become_the_splits_keeps_its_values(name: str, tmp_path:
     # As `datasets` casts a file whose types are not those of the first one.
     expected = table_cast(pa.table({"column": column}), pa.schema([("column", kind)]))
     assert pa.Table.from_batches([batch]).equals(expected)
-    if name != "missing":
+    if name not in ("missing", "text"):
         assert batch.column(0).to_pylist() == column.to_pylist()
 
 
@@ -173,18 +174,10 @@ OTHERS: dict[str, tuple[pa.Array, pa.DataType]] = {
     "too wide": (pa.array([1, 300]), pa.int8()),
     "negative": (pa.array([-1]), pa.uint8()),
     "inexact": (pa.array([2**60 + 1]), pa.float64()),
-    "double": (pa.array([0.1]), pa.float32()),
-    "fraction": (pa.array([1.0]), pa.int64()),
-    "digits": (pa.array(["3"]), pa.int64()),
-    "number": (pa.array([3]), pa.string()),
     "label": (pa.array(["neg"]), pa.int64()),
-    "bool": (pa.array([True]), pa.int64()),
-    "binary": (pa.array([b"a"]), pa.string()),
-    "text": (pa.array(["a"]), pa.list_(pa.string())),
+    "texts": (pa.array(["a"]), pa.list_(pa.string())),
     "extra": (pa.array([{"a": 1, "b": 2}]), pa.struct([("a", pa.int64())])),
-    "inner": (pa.array([[{"a": 1}]]), pa.list_(pa.struct([("a", pa.string())]))),
     "lengths": (pa.array([[1, 2], [3]]), pa.list_(pa.int64(), 2)),
-    "zone": (pa.array([1], pa.timestamp("ms", "UTC")), pa.timestamp("ms")),
     "fraction of a second": (pa.array([1], pa.timestamp("ms")), pa.timestamp("s")),
 }
 
@@ -199,18 +192,6 @@ def test_another_type_is_refused_with_file_column_and_both_types(name: str, tmp_
     said = str(caught.value).replace("<element: ", "<item: ")
     assert f"b.parquet: column 'column' holds {column.type}, expected {kind}" in said
     assert "\n" not in str(caught.value)
-
-
-def test_a_file_without_a_column_is_named(tmp_path: Path) -> None:
-    files = [parquet(tmp_path / "a.parquet", TABLE), parquet(tmp_path / "b.parquet", TABLE.drop_columns(["text"]))]
-    with pytest.raises(SourceError, match=r"b.parquet: no column 'text'"):
-        read(in_place(*files), [(COUNT, COUNT + 1)], ["text"])
-
-
-def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
-    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["number", "number"])
-    with pytest.raises(SourceError, match=r"a.parquet: several columns 'number'"):
-        read(in_place(parquet(tmp_path / "a.parquet", table)), [(0, 1)], ["number"])
 
 
 def test_a_name_with_dots_is_read_as_a_name(tmp_path: Path) -> None:
@@ -368,7 +349,7 @@ def test_reading_imports_no_datasets_no_transformers_and_no_beam() -> None:
     program = (
         "import sys\n"
         "from pipelines.prepare.sources.parquet import footers\n"
-        "from pipelines.prepare.sources.rows import reading, stored_rows\n"
+        "from pipelines.prepare.sources.rows import reading\n"
         "print(sorted({'datasets', 'transformers', 'apache_beam', 'tensorflow', 'pandas'} & sys.modules.keys()))"
     )
     done = subprocess.run(

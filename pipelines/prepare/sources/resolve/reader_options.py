@@ -1,0 +1,107 @@
+"""The options of a source as arguments of `load_dataset`, and its errors as errors with a remedy."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.options.suggestions import suggestion
+from pipelines.prepare.sources.resolve import hub, library
+from tfrecord_io.errors import ConfigError, PrepError, SourceError
+from tfrecord_io.shown import first_line, without_access
+
+__all__ = ["arguments", "as_source_error", "data_files", "described", "require_reader", "source_options"]
+
+
+def require_reader(name: str | None) -> None:
+    """Refuse a --format that is no reader: `datasets` would take it for a dataset of the hub. Raises: ConfigError."""
+    if name is not None and name not in (known := library.reader_names()):
+        raise ConfigError(
+            f"--format {name}: no such reader, expected one of {', '.join(known)}",
+            remedy=f"{suggestion(name, known)}text reads lines, json also JSON lines, csv also TSV by its file name",
+        )
+
+
+def arguments(config: SourceConfig) -> dict[str, Any]:
+    """Return the arguments of `load_dataset` for the options of a source."""
+    files = data_files(config)
+    return {**({"data_files": files} if files else {}), **source_options(config)}
+
+
+def data_files(config: SourceConfig) -> dict[str, list[str]]:
+    """Return the patterns of --data-files by split."""
+    found: dict[str, list[str]] = {}
+    for text in config.data_files:
+        split, equals, pattern = text.partition("=")
+        if not equals or not re.fullmatch(r"\w+(\.\w+)*", split):
+            split, pattern = "train", text
+        found.setdefault(split, []).append(pattern)
+    return found
+
+
+def source_options(config: SourceConfig) -> dict[str, Any]:
+    """Return the arguments of the reader."""
+    values = {key: _value(text) for key, _, text in (each.partition("=") for each in config.source_options)}
+    return {**values, **({"sample_by": config.sample_by} if config.sample_by else {})}
+
+
+def _value(text: str) -> Any:
+    r"""Return a value of --source-option: JSON, or else the text itself, with \t as a tab."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text.replace("\\t", "\t")
+
+
+def described(config: SourceConfig) -> dict[str, Any]:
+    """Return the options for the identity, without those that are not given."""
+    options = {key: without_access(value) for key, _, value in (each.partition("=") for each in config.source_options)}
+    given = {
+        "format": config.format,
+        "data_files": list(map(without_access, config.data_files)),
+        "options": options,
+        "sample_by": config.sample_by,
+    }
+    return {name: value for name, value in given.items() if value}
+
+
+@contextlib.contextmanager
+def as_source_error(config: SourceConfig) -> Iterator[None]:
+    """Turn errors of `datasets` into errors with a remedy."""
+    where = without_access(config.dataset)
+    given = [each.partition("=")[0] for each in config.source_options] + ["sample_by"] * bool(config.sample_by)
+    try:
+        with hub.as_source_error(where):
+            yield
+    except PrepError:
+        raise
+    except Exception as error:  # resolution of any format, with errors of its own
+        if given and isinstance(error, TypeError | ValueError):
+            raise ConfigError(
+                f"{where}: its reader does not take these options, or not these values: {', '.join(given)}",
+                remedy="see the parameters of the reader in the documentation of `datasets`, under Loading methods",
+            ) from error
+        raise _refused(error, where) from error
+
+
+def _refused(error: Exception, where: str) -> SourceError:
+    if type(error).__name__ in ("DataFilesNotFoundError", "EmptyDatasetError"):
+        return SourceError(
+            f"{where}: no file that `datasets` knows a reader for by its name",
+            remedy="name the reader by --format; save a spreadsheet as CSV first",
+        )
+    if "scripts are no longer supported" in str(error):
+        return SourceError(
+            f"{where}: {first_line(error)}; no code of a dataset is run",
+            remedy="name its data files by a glob; for a dataset of the hub give --revision refs/convert/parquet, "
+            "where the hub keeps the output of most such scripts",
+        )
+    reason = first_line(error).partition(" with any supported extension")[0]  # hundreds of them
+    return SourceError(
+        f"{where}: `datasets` cannot open it ({reason})",
+        remedy="name the files by --data-files, and their reader by --format, or choose another --config",
+    )
