@@ -12,44 +12,27 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
 import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
 
+import fsspec
 import pyarrow as pa
 
 from pipelines.prepare import storage
+from pipelines.prepare.sources.parquet.groups import StoredFile
 from pipelines.prepare.sources.resolve import hub
-from pipelines.prepare.sources.resolve.data_files import stamp_of, version_of
+from pipelines.prepare.sources.resolve.data_files import DataFile, stamp_of, version_of
 from pipelines.prepare.storage import object_storage, storage_errors
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
 __all__ = ["FileVersion", "is_remote", "opened", "require_unchanged"]
 
+# A file at one version: `path`, `size`, `version` and `stamp`.
+FileVersion = DataFile | StoredFile
+
 AGAIN = "run the same command again"
 _MOST_COMPARED = 65_536
-
-
-class FileVersion(Protocol):
-    """A file at one version: `DataFile` and `StoredFile`."""
-
-    @property
-    def path(self) -> str:
-        """An absolute path or an address."""
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-
-    @property
-    def version(self) -> str:
-        """The service's generation or etag, empty if unknown."""
-
-    @property
-    def stamp(self) -> int | None:
-        """That of a local file, see `stamp_of`."""
 
 
 def is_remote(path: str) -> bool:
@@ -120,47 +103,22 @@ def _gone_error(path: str) -> SourceError:
     )
 
 
-class _RemoteFile(io.RawIOBase):
+class _RemoteFile(fsspec.spec.AbstractBufferedFile):  # type: ignore[misc]
     """A remote file; every read is one request."""
 
     def __init__(self, file: FileVersion, address: str) -> None:
-        self._file = file
         self._shown = without_access(address)
         self._address = address
-        self._position = 0
         with storage.as_source_error(self._shown):
+            fs, inner = storage.file_system(address)
             self._get = _range_reader(file, address)
+        super().__init__(fs, inner, cache_type="none", size=file.size)
 
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
-
-    def tell(self) -> int:
-        """Return the byte offset of the next read."""
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set the byte offset of the next read, as io.IOBase specifies."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.size}[whence]
-        self._position = base + offset
-        return self._position
-
-    def read(self, size: int | None = -1) -> bytes:
-        """Read `size` bytes, or all that are left if these are fewer. Raises: SourceError."""
-        rest = max(0, self._file.size - self._position)
-        taken = rest if size is None or size < 0 else min(size, rest)
-        content = self._fetch(self._position, self._position + taken) if taken else b""
-        self._position += taken
-        return content
-
-    def _fetch(self, start: int, stop: int) -> bytes:
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        """Request bytes [start, end). Raises: SourceError."""
         try:
             with storage.as_source_error(self._shown):
-                return object_storage.fetch(self._get, start, stop, path=self._shown)
+                return object_storage.fetch(self._get, start, end, path=self._shown)
         except FileNotFoundError as error:
             # A request to gs:// names a generation, which no longer exists once the object is replaced.
             if storage_errors.bucket_of(self._address) and storage.exists(self._address):

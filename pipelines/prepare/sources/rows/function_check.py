@@ -218,26 +218,6 @@ def _are_equal(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
 
 
 def _columns(schema: pa.Schema, unchanged: Mapping[str, Column]) -> Columns:
-    """Describe the columns of a schema. Raises: SourceError for a type that `datasets` does not support."""
-    return Columns((field.name, unchanged.get(field.name) or _column(field)) for field in schema)
-
-
-def _column(field: pa.Field) -> Column:
-    """Describe a changed column, ignoring the field's metadata, which may belong to what a map has replaced."""
-    if not _is_supported(field.type):
-        raise SourceError(
-            f"the user's functions return column {field.name!r} as {field.type}, which `datasets` does not support",
-            remedy="cast it to text, numbers or lists of them, or drop it with table.drop_columns",
-        )
-    return columns_of(pa.schema([pa.field(field.name, field.type)]))[field.name]
-
-
-def _is_supported(kind: pa.DataType) -> bool:
-    """Whether `datasets` supports a type and all types in it."""
-    if pa.types.is_dictionary(kind):
-        return _is_supported(kind.value_type)
-    if pa.types.is_map(kind) or pa.types.is_union(kind) or pa.types.is_run_end_encoded(kind):
-        return False
-    if isinstance(kind, pa.BaseExtensionType):
-        return isinstance(kind, pa.JsonType)
-    return all(_is_supported(kind.field(index).type) for index in range(kind.num_fields))
+    """Describe columns; a changed one without its metadata, which may belong to what a map has replaced."""
+    plain = (pa.field(field.name, field.type) for field in schema)
+    return Columns((each.name, unchanged.get(each.name) or columns_of(pa.schema([each]))[each.name]) for each in plain)

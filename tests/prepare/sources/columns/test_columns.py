@@ -33,6 +33,12 @@ from tfrecord_io.schema import Feature
 
 BIG = 2**31
 INT = pa.int64()
+FAR = "int_out_of_range"
+HALVES = pa.array([np.float16(0.5), None, np.float16("nan"), np.float16("inf")], pa.float16())
+# A null vector may hide values.
+HIDDEN = pa.ListArray.from_arrays(
+    pa.array([0, 2, 4, 6], pa.int32()), pa.array([1, BIG, 3, None, 5, 6]), mask=pa.array([True, True, False])
+)
 
 
 def _batch(**columns: pa.Array) -> pa.RecordBatch:
@@ -211,35 +217,6 @@ def test_labels_of_the_splits_must_mean_the_same(tmp_path: Path) -> None:
         plan_columns(config, source)
 
 
-@pytest.mark.parametrize("kind", [pa.int8(), pa.uint8(), pa.int32(), pa.int64(), pa.uint64()])
-def test_whole_number_labels_stay_as_they_are(kind: pa.DataType) -> None:
-    assert _run(_label("int"), label=pa.array([3, None, 100], kind)) == (["", "label_null", ""], {"label": [3, 100]})
-
-
-def test_boolean_labels_become_0_and_1() -> None:
-    assert _run(_label("int"), label=pa.array([True, None, False])) == (["", "label_null", ""], {"label": [1, 0]})
-
-
-def test_labels_beyond_int32_are_refused() -> None:
-    values = [BIG - 1, BIG, -BIG, -BIG - 1]
-    reasons, arrays = _run(_label("int"), label=pa.array(values, pa.int64()))
-    assert reasons == ["", "int_out_of_range", "", "int_out_of_range"]
-    assert arrays == {"label": [BIG - 1, -BIG]}
-    assert _run(_label("int"), label=pa.array([2**64 - 1, 5], pa.uint64()))[0] == ["int_out_of_range", ""]
-
-
-@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()])
-def test_number_labels_are_float32_and_nan_is_no_label(kind: pa.DataType) -> None:
-    values = pa.array([np.float16(0.5), None, np.float16("nan"), np.float16("inf")], pa.float16()).cast(kind)
-    assert _run(_label("float"), label=values) == (["", "label_null", "label_null", ""], {"label": [0.5, math.inf]})
-
-
-def test_numbers_that_would_become_infinite_are_refused() -> None:
-    values = pa.array([1e38, 1e39, -1e300, None])
-    assert _run(_label("float"), label=values)[0] == ["", "float_out_of_range", "float_out_of_range", "label_null"]
-    assert _run(_kept("float32"), kept=values)[0] == ["", "float_out_of_range", "float_out_of_range", "column_null"]
-
-
 @pytest.mark.parametrize(
     ("values", "kind"),
     [([1, 2], "int"), ([True, False], "class"), ([0.5, 1.0], "float"), (["a", "b"], "string")],
@@ -294,48 +271,56 @@ def test_kept_columns_of_the_splits_must_have_one_form(tmp_path: Path) -> None:
         plan_columns(*_source(tmp_path / "d", splits, keep_columns=("kept",)))
 
 
-@pytest.mark.parametrize("kind", [pa.int8(), pa.uint16(), pa.int64(), pa.uint64()])
-def test_kept_integers_stay_as_they_are(kind: pa.DataType) -> None:
-    assert _run(_kept("int64"), kept=pa.array([1, None, 3], kind)) == (["", "column_null", ""], {"kept": [1, 3]})
+# Values of each type: what they become, and why others are refused
+
+INTEGERS = (pa.int8(), pa.uint8(), pa.int32(), pa.int64(), pa.uint64())
+VALUES: list[tuple[ColumnPlan, pa.Array, list[str], list[Any]]] = [
+    *((_label("int"), pa.array([3, None, 100], kind), ["", "label_null", ""], [3, 100]) for kind in INTEGERS),
+    (_label("int"), pa.array([True, None, False]), ["", "label_null", ""], [1, 0]),
+    (_label("int"), pa.array([BIG - 1, BIG, -BIG, -BIG - 1]), ["", FAR, "", FAR], [BIG - 1, -BIG]),
+    (_label("int"), pa.array([2**64 - 1, 5], pa.uint64()), [FAR, ""], [5]),
+    *(
+        (_label("float"), HALVES.cast(kind), ["", "label_null", "label_null", ""], [0.5, math.inf])
+        for kind in (pa.float16(), pa.float32(), pa.float64())
+    ),
+    (_label("float"), pa.array([1.5, 1e39, -1e300]), ["", "float_out_of_range", "float_out_of_range"], [1.5]),
+    (_kept("float32"), pa.array([1.5, 1e39, None]), ["", "float_out_of_range", "column_null"], [1.5]),
+    *((_kept("int64"), pa.array([1, None, 3], kind), ["", "column_null", ""], [1, 3]) for kind in INTEGERS),
+    (_kept("int64"), pa.array([True, None]), ["", "column_null"], [1]),
+    (_kept("int64", 2), pa.array([[True, False], [None, True]]), ["", "column_null"], [[1, 0]]),
+    (_kept("int64"), pa.array([5, 2**63, None], pa.uint64()), ["", FAR, "column_null"], [5]),
+    (_kept("int64", 2), pa.array([[1, -BIG - 1], [BIG - 1, -BIG]]), [FAR, ""], [[BIG - 1, -BIG]]),
+    *(
+        (
+            _kept("int64", 2),
+            pa.array([[1, 2], [3], [4, 5, 6], [], None, [7, None], [8, 9]], kind),
+            ["", *["column_length"] * 3, *["column_null"] * 2, ""],
+            [[1, 2], [8, 9]],
+        )
+        for kind in (pa.list_(INT), pa.large_list(INT))
+    ),
+    (
+        _kept("int64", 2),
+        pa.array([[1, 2], None, [3, None], [4, 5]], pa.list_(INT, 2)),
+        ["", "column_null", "column_null", ""],
+        [[1, 2], [4, 5]],
+    ),
+    (_kept("int64", 2), HIDDEN, ["column_null", "column_null", ""], [[5, 6]]),
+]  # fmt: skip
 
 
-def test_kept_booleans_become_0_and_1() -> None:
-    assert _run(_kept("int64"), kept=pa.array([True, None])) == (["", "column_null"], {"kept": [1]})
-    vectors = pa.array([[True, False], [None, True]])
-    assert _run(_kept("int64", 2), kept=vectors) == (["", "column_null"], {"kept": [[1, 0]]})
+@pytest.mark.parametrize(("plan", "values", "reasons", "arrays"), VALUES)
+def test_values_become_those_of_the_feature_or_have_a_reason(
+    plan: ColumnPlan, values: pa.Array, reasons: list[str], arrays: list[Any]
+) -> None:
+    name = "label" if plan.label else "kept"
+    assert _run(plan, **{name: values}) == (reasons, {name: arrays})
 
 
-def test_kept_integers_beyond_int32_are_refused_alone_and_in_vectors() -> None:
-    unsigned = pa.array([5, 2**63, None], pa.uint64())
-    assert _run(_kept("int64"), kept=unsigned) == (["", "int_out_of_range", "column_null"], {"kept": [5]})
-    vectors = pa.array([[1, -BIG - 1], [BIG - 1, -BIG]], pa.list_(INT))
-    assert _run(_kept("int64", 2), kept=vectors) == (["int_out_of_range", ""], {"kept": [[BIG - 1, -BIG]]})
-
-
-def test_kept_floats_may_be_nan_but_not_null() -> None:
+def test_kept_floats_may_be_nan() -> None:
     reasons, arrays = _run(_kept("float32"), kept=pa.array([0.5, None, math.nan]))
     assert reasons == ["", "column_null", ""]
     np.testing.assert_array_equal(arrays["kept"], [0.5, math.nan])
-
-
-@pytest.mark.parametrize("kind", [pa.list_(INT), pa.large_list(INT)])
-def test_vectors_of_another_length_or_with_a_null_are_refused(kind: pa.DataType) -> None:
-    vectors = pa.array([[1, 2], [3], [4, 5, 6], [], None, [7, None], [8, 9]], kind)
-    reasons, arrays = _run(_kept("int64", 2), kept=vectors)
-    assert reasons == ["", *["column_length"] * 3, *["column_null"] * 2, ""]
-    assert arrays == {"kept": [[1, 2], [8, 9]]}
-
-
-def test_vectors_of_fixed_length_are_refused_for_nulls_only() -> None:
-    vectors = pa.array([[1, 2], None, [3, None], [4, 5]], pa.list_(INT, 2))
-    assert _run(_kept("int64", 2), kept=vectors) == (["", "column_null", "column_null", ""], {"kept": [[1, 2], [4, 5]]})
-
-
-def test_a_null_vector_may_hide_values() -> None:
-    hidden = pa.ListArray.from_arrays(
-        pa.array([0, 2, 4, 6], pa.int32()), pa.array([1, BIG, 3, None, 5, 6]), mask=pa.array([True, True, False])
-    )
-    assert _run(_kept("int64", 2), kept=hidden) == (["column_null", "column_null", ""], {"kept": [[5, 6]]})
 
 
 def test_the_first_of_several_reasons_is_the_text_then_the_label_then_kept_columns_in_order() -> None:

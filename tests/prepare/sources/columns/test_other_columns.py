@@ -23,7 +23,7 @@ def located(folder: Path, splits: list[str], columns: list[str] | None) -> int:
 @pytest.mark.parametrize(
     ("table", "cause"),
     [
-        (pa.table({"text": [3], "n": [1]}), r"train-1.parquet: column 'text' holds int64, expected string"),
+        (pa.table({"text": [[3]], "n": [1]}), r"train-1.parquet: column 'text' holds list<.*>, expected string"),
         (pa.table({"n": [1]}), r"train-1.parquet: no column 'text'"),
     ],
 )

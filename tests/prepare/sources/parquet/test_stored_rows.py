@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -81,11 +80,6 @@ def test_any_segments_give_the_rows_of_the_table(
     assert [(first, batch.num_rows) for first, batch in found] == list(
         zip(pieces.starts.tolist(), pieces.counts.tolist(), strict=True)
     )
-
-
-def test_columns_come_in_the_order_asked_for(groups: Groups) -> None:
-    [(_, batch)] = read(groups, [(3, 5)], ["chat", "number"])
-    assert batch.schema.names == ["chat", "number"]
 
 
 @pytest.fixture
@@ -278,15 +272,6 @@ def test_far_away_a_file_of_another_version_is_refused() -> None:
     [before] = groups.files
     after = dataclasses.replace(groups, files=(dataclasses.replace(before, version="unseen"),))
     assert "memory://rows/version.parquet: was changed since the job was planned" in refused(after)
-
-
-def test_far_away_a_file_that_is_gone_is_named() -> None:
-    file = parquet("memory://rows/gone.parquet", TABLE)
-    groups = in_place(file)
-    fsspec.filesystem("memory").rm("/rows/gone.parquet")
-    [before] = groups.files
-    groups = dataclasses.replace(groups, files=(dataclasses.replace(before, version="unseen"),))
-    assert "memory://rows/gone.parquet: is gone" in refused(groups)
 
 
 def test_a_group_that_cannot_be_decoded_is_named_with_its_row(tmp_path: Path) -> None:

@@ -236,9 +236,6 @@ class TestDependence:
     def test_nan_is_no_difference(self, folder: Path, body: str) -> None:
         assert opened(folder, ROWS, [one("map", body)])[0].num_rows == 200
 
-    def test_one_row_is_enough(self, folder: Path) -> None:
-        assert opened(folder, [{"text": "a"}], [one("map", "return t")])[0].num_rows == 1
-
 
 class TestPlanning:
     """What the launcher learns from a sample."""
@@ -253,11 +250,6 @@ class TestPlanning:
     def test_filters_that_leave_nothing(self, folder: Path) -> None:
         with refused(SourceError, "split 'train'", "--filter clean:f", "leave none of its 200 rows"):
             opened(folder, ROWS, [one("filter", "return np.zeros(len(t), bool)")])
-
-    def test_a_type_that_datasets_does_not_know(self, folder: Path) -> None:
-        step = one("map", "return t.append_column('d', pc.run_end_encode(t['n'].combine_chunks()))")
-        with refused(SourceError, "column 'd' as run_end_encoded"):
-            opened(folder, ROWS, [step])
 
     def test_a_dictionary_is_read_as_its_values(self, folder: Path) -> None:
         step = one("map", "return t.set_column(0, 'text', t['text'].dictionary_encode())")
@@ -284,11 +276,6 @@ class TestSample:
     def test_the_share_is_what_the_filters_leave_of_the_sample(self, folder: Path) -> None:
         split, _ = opened(folder, ROWS, [one("filter", "return pc.less(t['n'], 50)")])
         assert split.reader.share == pytest.approx(0.25, abs=0.05)
-
-
-def test_without_functions_readers_are_what_they_were(folder: Path) -> None:
-    stored = store(folder, train=[{"text": "a"}])
-    assert changed(stored, ()).readers is stored.readers
 
 
 def test_the_new_reader_travels_with_its_functions(folder: Path) -> None:

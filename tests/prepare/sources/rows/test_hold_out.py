@@ -22,7 +22,7 @@ from pipelines.prepare.sources.columns.rejected import split_reasons
 from pipelines.prepare.sources.rows import hold_out, selection
 from pipelines.prepare.sources.rows.hash_filter import HASHES
 from pipelines.prepare.sources.rows.hold_out import HoldOut
-from pipelines.prepare.sources.rows.left_out import kept_rows, reasons_of, without_reasons
+from pipelines.prepare.sources.rows.left_out import kept_rows, reasons_of
 from pipelines.prepare.sources.rows.reading import SplitSource
 from tests import building
 from tests.prepare.sources.rows.test_function_check import folder
@@ -86,9 +86,6 @@ class TestSides:
             "validation": {"not_held_out": 2000 - held, "used": held},
         }
 
-    def test_a_number_of_rows_is_about_that_many(self, folder: Path) -> None:
-        assert 400 < len(numbers(divided(folder, "validation=500")["validation"])) < 600
-
     def test_several_splits_share_no_row(self, folder: Path) -> None:
         found = divided(folder, "validation=10%", "test=20%")
         parts = [numbers(found[name]) for name in ("train", "validation", "test")]
@@ -118,12 +115,6 @@ class TestSides:
         assert all(len(side) > 2 for side in sides)
         assert 0 in sides[0], "rows without a group stay"
 
-    def test_classes_are_held_out_in_about_their_shares(self, folder: Path) -> None:
-        rows = [{"text": f"text {index}", "n": index} for index in range(2000)]
-        held = numbers(divided(folder, "validation=10%", rows=rows)["validation"])
-        counts = [sum(number % 10 == label for number in held) for label in range(10)]
-        assert all(abs(count - 20) < 4 * (200 * 0.1 * 0.9) ** 0.5 for count in counts), counts
-
     def test_order_and_grouping_of_rows_change_nothing(self, folder: Path) -> None:
         one = set(numbers(divided(folder, "validation=10%")["validation"]))
         other = divided(folder, "validation=10%", rows=ROWS[::-1], group_rows=7)["validation"]
@@ -142,11 +133,6 @@ class TestSides:
         assert found["train"]["text_null"] == 666
         assert "text_null" not in found["validation"]
         assert found["validation"]["not_held_out"] + found["validation"]["used"] == 999
-
-    def test_texts_need_not_be_asked_for(self, folder: Path) -> None:
-        found = divided(folder, "validation=10%")["train"]
-        names = {name for batch in rows_of(found, ["n"]) for name in without_reasons(batch).schema.names}
-        assert names == {"n"}
 
     def test_what_is_mostly_left_out_has_no_texts_to_weigh(self, folder: Path) -> None:
         batch = rows_of(divided(folder, "validation=10%")["validation"], ["text"])[0]
@@ -280,10 +266,6 @@ class TestOptions:
         with refused(kind, message):
             divided(folder, *wanted, splits=splits)
 
-    def test_the_remedy_says_what_to_type(self, folder: Path) -> None:
-        with pytest.raises(SplitNotFoundError, match="--hold-out v=a:1%"):
-            divided(folder, "v=1%", splits=("a=train[:9]", "b=train[9:]"))
-
     def test_the_only_split_need_not_be_named(self, folder: Path) -> None:
         assert list(divided(folder, "v=1%", splits=("a=train[:900]",))) == ["a", "v"]
 
@@ -303,10 +285,6 @@ class TestOptions:
         (held,) = hold_out.resolve([HoldOutOption.parse("v=.5")], chosen, by="user")
         assert held.to_json() == {"split": "v", "of": "train", "hashes": [0, HASHES // 2], "by": "user"}
         assert HoldOut.from_json(held.to_json()) == held
-
-    def test_a_column_to_group_by_needs_a_hold_out(self) -> None:
-        with refused(ConfigError, "--hold-out-by without --hold-out"):
-            SourceConfig(dataset="data", hold_out_by="user")
 
     def test_golden_hashes_stay_what_they_are(self, folder: Path) -> None:
         """A dataset that was built before must divide as it did."""

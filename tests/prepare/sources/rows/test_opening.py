@@ -16,10 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare.options.config import SourceConfig
-from pipelines.prepare.sources.rows import opening
 from pipelines.prepare.sources.rows.reading import Source, SplitSource
 from tests import building
-from tfrecord_io.errors import SourceError, SplitNotFoundError
+from tfrecord_io.errors import SourceError
 
 TEXTS = [f"row {index} é" for index in range(30)]
 
@@ -77,14 +76,6 @@ def test_only_the_splits_that_are_asked_for_are_chosen_but_all_stay_known(tmp_pa
     assert {name: split.num_rows for name, split in source.all_splits.items()} == {"train": 30, "test": 30}
 
 
-@pytest.mark.parametrize("spec", ["tset", "tran[:3]"])
-def test_a_split_that_is_not_there_is_named_with_those_that_are(tmp_path: Path, spec: str) -> None:
-    for name in ("train.jsonl", "test.jsonl"):
-        _write(tmp_path / name)
-    with pytest.raises(SplitNotFoundError, match="choose among test, train"):
-        _open(tmp_path, splits=(spec,))
-
-
 def test_a_split_of_empty_parquet_files_is_left_out_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     _write(tmp_path / "train.parquet")
     pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "test.parquet")
@@ -125,23 +116,9 @@ def test_a_first_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         _open(tmp_path)
 
 
-def test_a_parquet_file_of_other_types_is_refused_before_a_row_is_read(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"text": ["a"], "n": [1]}), tmp_path / "a.parquet")
-    pq.write_table(pa.table({"text": [1], "n": ["x"]}), tmp_path / "b.parquet")
-    found = opening.open_source(SourceConfig(dataset=str(tmp_path)), columns=("text",))
-    with pytest.raises(SourceError, match=r"b\.parquet: column 'text' holds int64, expected string"):
-        opening.locate_rows(
-            found, ["train"], folder=str(tmp_path / "rows"), inside=None, columns=("text",), run=_not_run
-        )
-
-
 def test_what_travels_to_a_worker_of_a_split_is_small(tmp_path: Path) -> None:
     split = _open(_write(tmp_path / "a.jsonl"), splits=("train[3:9]",)).splits["train"]
     packed = pickle.dumps((split.reader, split.groups.pieces(split.ranges)))
     assert len(packed) < 4000
     reader, pieces = pickle.loads(packed)
     assert [text for _, batch in reader.read(pieces, ["text"]) for text in batch.column(0).to_pylist()] == TEXTS[3:9]
-
-
-def _not_run(source: object, tasks: object) -> None:
-    raise AssertionError("Parquet is read in place")

@@ -138,11 +138,6 @@ class TestFinding:
         with refused(ConfigError, f"{path.absolute()} cannot be executed", said):
             find(("map", "clean:f"))
 
-    def test_a_module_that_is_no_text(self, folder: Path) -> None:
-        (folder / "clean.py").write_bytes(b"# \xff\n")
-        with refused(ConfigError, "no module clean"):
-            find(("map", "clean:f"))
-
 
 class TestPinning:
     """What runs is the text that was found, wherever and whenever."""

@@ -27,7 +27,6 @@ from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.sources.rows.left_out import kept_rows
 from tests import building
 from tests.building import Outcome, read_manifest, read_rows, shard_bytes
-from tests.cli.test_cli import OPTIONS
 from tests.support import servers
 
 ROWS = [
@@ -153,13 +152,6 @@ class TestRecords:
         assert len(sorted_records(stepped)["n"]) == 300
 
     @pytest.mark.slow
-    def test_joined_documents_are_those_that_are_left(self, folder: Path) -> None:
-        shape = {"layout": "concat", "keep_column": None, "no_shuffle": True, "shard_size": "1MB"}
-        filtered = done(data(folder), folder / "a", **shape, **STEPS)
-        plain = done(data(folder, LEFT, "left"), folder / "b", **shape)
-        assert shard_bytes(filtered) == shard_bytes(plain)
-
-    @pytest.mark.slow
     def test_maps_and_filters_run_in_the_order_of_the_command_line(self, folder: Path) -> None:
         options = building.options(folder / "a", name="x", keep_column="n", shard_size=SHARD_SIZE)
         for order, kept in (
@@ -169,25 +161,6 @@ class TestRecords:
             outcome = building.command("build", data(folder), *order, *options, "--overwrite")
             assert outcome.status == 0, outcome.err
             assert sorted(read_rows(folder / "a", "train")["n"].tolist()) == kept
-
-    @pytest.mark.slow
-    def test_shards_are_of_the_size_asked_for_whatever_a_filter_leaves(self, folder: Path) -> None:
-        (folder / "few.py").write_text("import pyarrow.compute as pc\ndef few(t): return pc.less(t['n'], 60)\n")
-        rows = [{"text": f"row {index} has some words", "n": index * 7919 % 1000} for index in range(1000)]
-        root = done(data(folder, rows), folder / "a", filter="few:few", shard_size="2kB")
-        sizes = [shard.num_bytes for shard in read_manifest(root).splits["train"].shards]
-        assert len(sizes) > 3
-        assert max(sizes) < 2600
-        assert min(sizes) > 1400
-        assert sorted(read_rows(root, "train")["n"].tolist()) == list(range(60))
-
-    @pytest.mark.slow
-    def test_one_row_of_many_is_found(self, folder: Path) -> None:
-        (folder / "few.py").write_text("import pyarrow.compute as pc\ndef one(t): return pc.equal(t['n'], 5991)\n")
-        rows = [{"text": f"row {index}", "n": index} for index in range(6000)]
-        root = done(data(folder, rows), folder / "a", filter="few:one")
-        assert read_rows(root, "train")["n"].tolist() == [5991]
-        assert read_manifest(root).splits["train"].ledger.rejected == {"filtered": 5999}
 
     @pytest.mark.slow
     def test_string_labels_are_named_by_what_a_map_gives_and_a_filter_leaves(self, folder: Path) -> None:
@@ -230,12 +203,6 @@ def before_the_job(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) ->
 
 class TestSameBytes:
     """Steps run wherever a shard is made, with the same result."""
-
-    @pytest.mark.slow
-    def test_threads_change_no_byte(self, folder: Path, stepped: Path) -> None:
-        root = done(data(folder), folder / "out", workers=3, **STEPS)
-        assert shard_bytes(root) == shard_bytes(stepped)
-        assert (root / "manifest.json").read_bytes() == (stepped / "manifest.json").read_bytes()
 
     @pytest.mark.slow
     def test_processes_without_the_module_change_no_byte(
@@ -314,10 +281,6 @@ class TestLedger:
         assert "function --map clean:spaced (module " in outcome.out
         assert "rejected in" not in outcome.out
 
-    def test_json_tells_them(self, stepped_build: tuple[Path, Outcome]) -> None:
-        outcome = stepped_build[1]
-        assert json.loads(outcome.out)["splits"]["train"]["rejected"] == {"filtered": 100}
-
 
 class TestPlan:
     """`plan` with the same steps."""
@@ -332,11 +295,6 @@ class TestPlan:
         assert found["steps"] == ["--map clean:spaced", "--map clean:tripled", "--filter clean:some"]
         assert "functions: --map clean:spaced, --map clean:tripled, --filter clean:some" in outcome.err
 
-    def test_a_plan_counts_tokens_of_the_rows_that_are_left(self, folder: Path, stepped: Path) -> None:
-        options = building.options("unused", **STEPS, shard_size=SHARD_SIZE, workers=None)[2:]
-        (found,) = json.loads(building.command("plan", data(folder), "--json", *options).out)
-        assert found["num_tokens"] == read_manifest(stepped).splits["train"].num_tokens
-
 
 class TestPinning:
     """Another text of the module is another dataset."""
@@ -348,38 +306,10 @@ class TestPinning:
         assert "steps[0].module_sha256: was" in outcome.error[0]
         assert "--overwrite" in outcome.error[1]
 
-    def test_an_edit_of_the_module_makes_another_dataset(self, folder: Path) -> None:
-        before = resolved(folder, ("map", "clean:spaced")).job.fingerprint
-        assert resolved(folder, ("map", "clean:spaced")).job.fingerprint == before
-        (folder / "clean.py").write_text(MODULE + "# edited\n", encoding="utf-8")
-        assert resolved(folder, ("map", "clean:spaced")).job.fingerprint != before
-
-    def test_the_manifest_names_the_steps_in_their_order(self, stepped: Path) -> None:
-        steps = read_manifest(stepped).options["steps"]
-        assert [step.get("map", step.get("filter")) for step in steps] == [*STEPS["map"], STEPS["filter"]]
-
     def test_the_order_of_steps_is_pinned(self, folder: Path) -> None:
         one = resolved(folder, ("map", "clean:spaced"), ("map", "clean:tripled"))
         other = resolved(folder, ("map", "clean:tripled"), ("map", "clean:spaced"))
         assert one.job.fingerprint != other.job.fingerprint
-
-    @pytest.mark.slow
-    def test_without_steps_nothing_is_said_of_them(self, folder: Path) -> None:
-        facts = read_manifest(done(data(folder), folder / "out"))
-        assert "steps" not in facts.options
-        place = json.loads((folder / "out" / ".prep" / facts.fingerprint / "source.json").read_text())
-        assert place.keys() == {"dataset", "config", "revision", "rows"}
-
-    def test_a_stopped_build_goes_on(self, folder: Path, stepped: Path) -> None:
-        root = folder / "out"
-        shutil.copytree(stepped, root)
-        facts = read_manifest(root)
-        names = [shard.name for shard in facts.splits["train"].shards]
-        for path in (root / "manifest.json", root / names[1], root / "index" / f"{names[1]}.index"):
-            path.unlink(missing_ok=True)
-        outcome = build(data(folder), root, **STEPS)
-        assert f"1 shard made, {len(names) - 1} kept" in outcome.err
-        assert shard_bytes(root) == shard_bytes(stepped)
 
 
 class TestLater:
@@ -488,16 +418,6 @@ class TestMistakes:
 class TestExample:
     """The steps that the README shows."""
 
-    @pytest.mark.slow
-    def test_the_command_runs_from_the_repository_s_root(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.chdir(building.REPOSITORY)
-        steps = {"map": "examples.steps.clean:without_breaks", "filter": "examples.steps.clean:has_enough_words"}
-        root = done(Path("examples/reviews"), folder / "out", keep_column=None, label_column="label", **steps)
-        text = (building.REVIEWS / "train.jsonl").read_text(encoding="utf-8")
-        short = sum(len(json.loads(line)["text"].split()) < clean.LEAST_WORDS for line in text.splitlines())
-        assert short > 10
-        assert read_manifest(root).splits["train"].ledger.rejected == {"filtered": short}
-
     def test_breaks_become_spaces_and_short_reviews_go(self) -> None:
         texts = ["Good.<br /><br/>Really <BR>  good, I mean it.", "ok", None, "one two three four five", " a b c  d "]
         rows = datasets.Dataset.from_dict({"text": texts, "n": range(5)}).data.table
@@ -505,8 +425,3 @@ class TestExample:
         assert cleaned.column_names == ["text", "n"]
         assert cleaned["text"].to_pylist() == ["Good. Really good, I mean it.", "ok", None, texts[3], "a b c d"]
         assert clean.has_enough_words(cleaned).to_pylist() == [True, False, None, True, False]
-
-
-def test_the_commands_that_run_steps_take_them() -> None:
-    found = [command for command in sorted(OPTIONS) if {"--map", "--filter"} <= {*OPTIONS[command]}]
-    assert found == ["build", "plan", "report", "tokenizer", "trace", "verify"]
