@@ -103,7 +103,7 @@ def _gone_error(path: str) -> SourceError:
     )
 
 
-class _RemoteFile(fsspec.spec.AbstractBufferedFile):  # type: ignore[misc]
+class _RemoteFile(fsspec.spec.AbstractBufferedFile):
     """A remote file; every read is one request."""
 
     def __init__(self, file: FileVersion, address: str) -> None:

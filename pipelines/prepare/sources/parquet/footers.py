@@ -49,7 +49,7 @@ INGEST_AGAIN = "delete that file, and run the same command again, which makes it
 _THREADS = 32
 # For 200 remote files of 2 MB, tails of this size are a fifth of the bytes that the launcher is allowed to receive.
 _LEAST_TAIL = 8 << 10
-_TAIL_SHARE = 512
+_TAIL_SHARE = 1024
 _MOST_FOOTER_BYTES = 1 << 30
 _MAGIC = b"PAR1"
 _ENCRYPTED = b"PARE"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["Column", "Columns", "columns_of"]
+__all__ = ["Column", "Columns", "columns_of", "without_views"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,8 +71,15 @@ def _features_of(schema: pa.Schema) -> Any | None:
     import datasets
 
     with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
-        return datasets.Features.from_arrow_schema(schema)
+        return without_views(datasets.Features.from_arrow_schema(schema))
     return None
+
+
+def without_views(features: Any) -> Any:
+    """Return the features with plain types for views, another layout of the same values that few functions take."""
+    text = json.dumps(features.to_dict())
+    plain = re.sub(r'("dtype": "(?:string|binary))_view"', r'\1"', text)
+    return features if plain == text else type(features).from_dict(json.loads(plain))
 
 
 def _of_feature(feature: Any, kind: pa.DataType) -> Column:

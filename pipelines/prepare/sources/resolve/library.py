@@ -20,6 +20,7 @@ import fsspec
 
 from pipelines.prepare.options.suggestions import to_utf8
 from pipelines.prepare.process import workers
+from pipelines.prepare.sources.resolve.features import without_views
 from tfrecord_io.errors import PrepError, SourceError
 from tfrecord_io.shown import first_line, without_access
 
@@ -246,10 +247,14 @@ def _open(builders: Mapping[str | None, Any]) -> dict[str, Any]:
                 found.update({str(name): each for name, each in opened.items()})
             else:
                 found[split] = next(iter(opened.values()))
-        if all(each.features is not None for each in found.values()):
-            return found
-        features = features_of_rows(found)
-        return {name: each.cast(each.features or features) for name, each in found.items()}
+        known = {name: each.features for name, each in found.items()}
+        if not all(known.values()):
+            first = features_of_rows(found)
+            known = {name: each or first for name, each in known.items()}
+        wanted = {name: without_views(each) for name, each in known.items()}
+        return {
+            name: each if each.features == wanted[name] else each.cast(wanted[name]) for name, each in found.items()
+        }
 
 
 def is_seen_by_others(paths: Iterable[str]) -> bool:

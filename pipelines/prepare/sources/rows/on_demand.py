@@ -86,7 +86,6 @@ class RowsOnDemand:
             return footers.groups_of(file, self._found.footers[file.path])
         shards = [index] if not stream.shard_files else [s for s, of in enumerate(stream.shard_files) if of == index]
         tasks = [stream.task_of(self._split, shard) for shard in shards]
-        for task in tasks:
-            ingest.run(self._ingest, task)
+        ingest.ingest_all(self._ingest, tasks, processes=1)
         located = parts.read_groups(parts.find_parts(self._ingest, tasks), None)
         return Groups.joined([located[task] for task in tasks])

@@ -12,6 +12,7 @@ from typing import Any
 import datasets
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from pipelines.prepare.sources.columns.column_planning import plan_columns
 from pipelines.prepare.sources.columns.extraction import (
     MAX_LABEL_NAMES,
     ColumnPlan,
+    Inputs,
     LabelPlan,
     extract,
     text_bytes_of,
@@ -89,6 +91,25 @@ def test_both_types_of_text_are_read_and_nulls_refused(kind: pa.DataType) -> Non
     assert [column.to_pylist() for column in rows.texts] == [["a", "", "ü"]]
     assert reasons.tolist() == ["", "text_null", "", ""]
     assert len(rows) == 3
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_views_are_texts_on_any_level(tmp_path: Path, suffix: str) -> None:
+    message = pa.list_(pa.struct([("role", pa.string_view()), ("content", pa.string_view())]))
+    messages = [[{"role": "user", "content": "hi " * 9}]]
+    table = pa.table({"text": pa.array(["a"], pa.string_view()), "messages": pa.array(messages, message)})
+    if suffix == "parquet":
+        pq.write_table(table, tmp_path / "a.parquet")
+    else:
+        with pa.ipc.new_stream(str(tmp_path / "a.arrow"), table.schema) as writer:
+            writer.write_table(table)
+    config = SourceConfig(dataset=str(tmp_path))
+    source = opened(config)
+    plan = plan_columns(config, source, inputs=Inputs(texts=("text",), finds_chats=True))
+    assert plan.chats == "messages (messages)"
+    split = source.splits["train"]
+    ((_, batch),) = split.read(split.ranges, plan.names)
+    assert batch.to_pylist() == [{"text": "a", "messages": messages[0]}]
 
 
 def test_a_pair_needs_both_texts() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -60,10 +61,12 @@ def test_a_remote_file_is_known_by_its_bytes_where_its_service_has_no_mark(
 
 
 def test_services_are_asked_many_at_a_time(remote: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
-    together = threading.Barrier(8, timeout=30)
+    asked, together = itertools.count(1), threading.Event()
 
     def info(self: Any, path: str, **options: Any) -> dict[str, Any]:
-        together.wait()  # nobody gets an answer before eight have asked
+        if next(asked) == 8:
+            together.set()
+        assert together.wait(60), "nobody gets an answer before eight have asked"
         return {"name": path, "size": 1, "etag": path}
 
     monkeypatch.setattr(MemoryFileSystem, "info", info)
