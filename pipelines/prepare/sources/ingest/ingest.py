@@ -85,8 +85,6 @@ def _files(source: IngestSource, task: IngestTask) -> str:
     return f"{without_access(first.path)}{others}"
 
 
-
-
 def _rows(stream: SplitStream, task: IngestTask, rows: list[int]) -> Iterator[pa.Table]:
     """Yield the task's rows in tables of any size, and note the rows of each shard.
 

@@ -44,6 +44,9 @@ _CUT = 16
 _INTERNAL = ("cache", "folder_based_builder", "generator", "spark", "sql")
 _TARS = (".tar", ".tar.gz", ".tar.bz2", ".tar.xz")
 
+# Wherever a stream is read, also in another process than the one that opened it.
+fsspec.register_implementation("lines", f"{__package__}.line_ranges.LineRanges", clobber=True)
+
 _lock = threading.RLock()
 _users_settings: list[Callable[[], None]] = []
 _callers = 0

@@ -18,12 +18,12 @@ import fsspec
 
 from pipelines.prepare.sources.resolve.data_files import DataFile
 
-__all__ = ["ranges_of"]
+__all__ = ["LineRanges", "ranges_of"]
 
 _LARGE_BYTES = 256_000_000
 _PART_BYTES = 64_000_000
 _HEAD_BYTES = 1 << 20
-_PROTOCOL = "lines"
+PROTOCOL = "lines"  # which `library` registers
 _ADDRESS = re.compile(r"(lines://)?(?P<start>\d+)-(?P<stop>\d+)(?P<path>/.*)")
 
 
@@ -36,7 +36,7 @@ def ranges_of(file: DataFile, *, kind: str) -> list[str]:
         return [file.path]
     count = -(-file.size // _PART_BYTES)
     bounds = [file.size * part // count for part in range(count + 1)]
-    return [f"{_PROTOCOL}://{start}-{stop}{file.path}" for start, stop in itertools.pairwise(bounds)]
+    return [f"{PROTOCOL}://{start}-{stop}{file.path}" for start, stop in itertools.pairwise(bounds)]
 
 
 def _begins_with_row(path: str) -> bool:
@@ -48,15 +48,15 @@ def _begins_with_row(path: str) -> bool:
         return False
 
 
-class _LineRanges(fsspec.AbstractFileSystem):
+class LineRanges(fsspec.AbstractFileSystem):
     """An fsspec file system of ranges of local files."""
 
-    protocol = _PROTOCOL
+    protocol = PROTOCOL
     cachable = False
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
-        return path.removeprefix(f"{_PROTOCOL}://")
+        return path.removeprefix(f"{PROTOCOL}://")
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
         """Return the metadata of a range; its size is that of the bytes before its lines are cut."""
@@ -104,6 +104,3 @@ class _Lines(io.RawIOBase):
         """Close the file."""
         self._file.close()
         super().close()
-
-
-fsspec.register_implementation(_PROTOCOL, _LineRanges, clobber=True)

@@ -9,6 +9,7 @@ Files that have to be ingested for that are ingested again into a temporary fold
 
 from __future__ import annotations
 
+import functools
 import shutil
 import tempfile
 import weakref
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pipelines.prepare.process import workers
 from pipelines.prepare.sources.ingest import ingest, parts
 from pipelines.prepare.sources.ingest.tasks import IngestSource
 from pipelines.prepare.sources.parquet import footers
@@ -86,6 +88,8 @@ class RowsOnDemand:
             return footers.groups_of(file, self._found.footers[file.path])
         shards = [index] if not stream.shard_files else [s for s, of in enumerate(stream.shard_files) if of == index]
         tasks = [stream.task_of(self._split, shard) for shard in shards]
-        ingest.ingest_all(self._ingest, tasks, processes=1)
+        children = ingest.children(self._ingest, tasks, most=1)
+        with ingest.naming_files(self._ingest):
+            list(workers.run(functools.partial(ingest.call, self._ingest), tasks, processes=children, keep=True))
         located = parts.read_groups(parts.find_parts(self._ingest, tasks), None)
         return Groups.joined([located[task] for task in tasks])
