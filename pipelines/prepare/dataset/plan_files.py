@@ -24,7 +24,7 @@ from pipelines.prepare import storage
 from pipelines.prepare.dataset import reservation
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
-from pipelines.prepare.plan.planning import RowRanges, ShardTask, SplitPlan, require_partition
+from pipelines.prepare.plan.planning import RowRanges, ShardTask, SplitPlan
 from pipelines.prepare.sources.parquet.groups import Groups, Pieces, StoredFile
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError
 from tfrecord_io.format import json_fields
@@ -37,7 +37,6 @@ __all__ = [
     "read",
     "read_file_rows",
     "require",
-    "require_whole",
     "rows_of_shards",
     "task_of",
     "write",
@@ -121,7 +120,7 @@ def read(job: Job, split: str) -> SplitPlan | None:
     Raises: FingerprintMismatchError if it was made for other rows of the split; FormatError if it is damaged.
     """
     try:
-        plan = _Stored.read(_path(job, split)).plan
+        plan = _PlanFile.read(_path(job, split)).plan
     except FileNotFoundError:
         return None
     asked, path = job.splits[split], _path(job, split)
@@ -150,7 +149,7 @@ def require(job: Job, split: str) -> SplitPlan:
 
 def read_file_rows(folder: str) -> np.ndarray:
     """Return the rows of each file of the split whose plan is in `folder`, int64 [S]. Raises: FormatError."""
-    return np.array(_Stored.require(folder).file_rows, np.int64)
+    return np.array(_PlanFile.require(folder).file_rows, np.int64)
 
 
 def rows_of_shards(root: str, fingerprint: str, split: str) -> Iterator[np.ndarray]:
@@ -158,25 +157,11 @@ def rows_of_shards(root: str, fingerprint: str, split: str) -> Iterator[np.ndarr
 
     Raises: FormatError if the plan is gone or damaged.
     """
-    stored = _Stored.require(folder(root, fingerprint, split))
+    stored = _PlanFile.require(folder(root, fingerprint, split))
     for index in range(stored.plan.num_shards):
         pieces = stored.pieces(index)
         spans = zip(pieces.starts.tolist(), pieces.counts.tolist(), strict=True)
         yield np.concatenate([np.arange(start, start + rows) for start, rows in spans])
-
-
-def require_whole(job: Job, split: str) -> None:
-    """Decode the whole plan of a split, for a job that continues with a plan that it did not make.
-
-    Raises: FormatError if it is damaged, or does not have every row exactly once.
-    """
-    stored = _Stored.read(_path(job, split))
-    groups = [stored.group(at)[0] for at in range(-(-stored.plan.num_shards // stored.group_shards))]
-    spans = np.concatenate([np.stack([each.starts, each.starts + each.counts], axis=1) for each in groups])
-    try:
-        require_partition(stored.plan.ranges, spans)
-    except ValueError as error:
-        raise FormatError(f"{stored.path}: not a plan ({error})", remedy=_START_OVER) from error
 
 
 def task_of(job: Job, key: TaskKey) -> ShardTask:
@@ -197,13 +182,13 @@ def task_of(job: Job, key: TaskKey) -> ShardTask:
             f"{_path(job, split)}: the plan has {plan.tasks_after} shards, expected {num_tasks}",
             remedy="run the same command again; finished shards are kept",
         )
-    pieces = _Stored.read(_path(job, split)).pieces(index - plan.tasks_before)
+    pieces = _PlanFile.read(_path(job, split)).pieces(index - plan.tasks_before)
     pieces = dataclasses.replace(pieces, files=tuple(_absolute(job.root, file) for file in pieces.files))
     return ShardTask(split=split, index=index, count=num_tasks, num_rows=pieces.num_rows, pieces=pieces)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Stored:
+class _PlanFile:
     """A plan file: the plan, `group_shards` shards in a row group, and the rows of each file of the source."""
 
     path: str
@@ -213,7 +198,7 @@ class _Stored:
     content: bytes = dataclasses.field(repr=False)
 
     @classmethod
-    def require(cls, folder: str) -> _Stored:
+    def require(cls, folder: str) -> _PlanFile:
         """Open the plan of a finished dataset. Raises: FormatError if it is missing or damaged."""
         try:
             return cls.read(storage.join(folder, _FILE))
@@ -221,7 +206,7 @@ class _Stored:
             raise _missing(folder) from None
 
     @classmethod
-    def read(cls, path: str) -> _Stored:
+    def read(cls, path: str) -> _PlanFile:
         """Open a plan. Raises: FileNotFoundError; FormatError if it is damaged; OutputError."""
         size = storage.size(path)
         if size is None:
@@ -261,7 +246,7 @@ def _opened(content: bytes) -> pq.ParquetFile:
 
 
 @functools.lru_cache(maxsize=_PLANS_HELD)
-def _parsed(content: bytes, path: str) -> _Stored:
+def _parsed(content: bytes, path: str) -> _PlanFile:
     try:
         opened = _opened(content)
         if not opened.schema_arrow.equals(_SCHEMA):
@@ -284,7 +269,7 @@ def _parsed(content: bytes, path: str) -> _Stored:
         file_rows = tuple(map(count, items(fields["file_rows"])))
     except _DAMAGED as error:
         raise _not_a_plan(path, error) from error
-    return _Stored(path=path, plan=plan, group_shards=step, file_rows=file_rows, content=content)
+    return _PlanFile(path=path, plan=plan, group_shards=step, file_rows=file_rows, content=content)
 
 
 def _table(pieces: Pieces, *, first: int, rows: Sequence[int]) -> pa.Table:

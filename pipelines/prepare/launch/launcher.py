@@ -211,8 +211,6 @@ def _plan_tasks(resolved: Resolved, config: PrepareConfig) -> list[ShardTask]:
     """
     job = resolved.job
     plans = {split: None if config.overwrite else plan_files.read(job, split) for split in job.splits}
-    for split in (split for split, plan in plans.items() if plan is not None):
-        plan_files.require_whole(job, split)
     fresh = plan_splits(resolved, [split for split, plan in plans.items() if plan is None], config)
     rows = {split: job.splits[split].num_rows for split in job.splits}
     unusable_rows.check({split: each.unusable for split, each in fresh.items()}, rows=rows, limit=config.max_error_rate)

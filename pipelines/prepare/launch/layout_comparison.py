@@ -64,7 +64,7 @@ def compare(
     """
     if not len(row_tokens) or not row_tokens.any():
         return ()
-    sampled = _Sampled(row_tokens, scale=rows / len(row_tokens), token_bytes=token_bytes, shard_bytes=shard_bytes)
+    sampled = _RowLengths(row_tokens, scale=rows / len(row_tokens), token_bytes=token_bytes, shard_bytes=shard_bytes)
     usual = {each for each in _LENGTHS if each <= max(longest, _LENGTHS[0])}
     padded = (sampled.pad(each, types=types) for each in sorted({*usual, length}))
     return (*padded, sampled.buckets(length, types=types), sampled.concat(length), sampled.pack(length))
@@ -87,7 +87,7 @@ class _LaidOut:
     rows_cut: float = 0.0
 
 
-class _Sampled:
+class _RowLengths:
     """Lengths of sampled rows, each of which stands for `scale` rows."""
 
     def __init__(self, row_tokens: np.ndarray, *, scale: float, token_bytes: float, shard_bytes: int) -> None:

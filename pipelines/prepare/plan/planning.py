@@ -34,7 +34,6 @@ __all__ = [
     "block_rows",
     "cut_rows",
     "plan_split",
-    "require_partition",
     "row_ranges_of",
     "split_seed",
 ]
@@ -203,23 +202,6 @@ def plan_split(
         tasks_before=tasks_before,
         spans=_spans(starts, sizes, cuts, ascending=shuffle),
     )
-
-
-def require_partition(ranges: Sequence[tuple[int, int]], spans: np.ndarray) -> None:
-    """Check that `spans` (int64 [n, 2]) cover each row as often as `ranges` do: once, unless joined slices overlap.
-
-    Raises: ValueError if not.
-    """
-    wanted = np.asarray(ranges, np.int64).reshape(-1, 2)
-    # Two coverings are equal if their counts change at the same rows by the same amounts.
-    edges = np.concatenate([wanted[:, 0], spans[:, 1], wanted[:, 1], spans[:, 0]])
-    rows, row_index = np.unique(edges, return_inverse=True)
-    signs = np.ones(len(edges), np.int64)
-    signs[len(wanted) + len(spans) :] = -1
-    changes = np.zeros(len(rows), np.int64)
-    np.add.at(changes, row_index.reshape(-1), signs)
-    if changes.any():
-        raise ValueError(f"the shards do not have the rows of the ranges, from row {rows[changes != 0][0]} on")
 
 
 def _shard_count(total_bytes: float, *, shard_bytes: int, rows: int) -> int:

@@ -18,7 +18,7 @@ from pipelines.prepare.plan.spec import ShardSpec
 from pipelines.prepare.sources.parquet.groups import Cover, cover
 from pipelines.prepare.sources.rows.reading import SplitSource
 
-__all__ = ["ROWS", "Choice", "choices", "in_ranges"]
+__all__ = ["ROWS", "SampleChoice", "choices", "in_ranges"]
 
 ROWS = 4096
 _RUN_ROWS = 16
@@ -31,7 +31,7 @@ _SHARE = 0.005
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Choice:
+class SampleChoice:
     """Rows to read, and rows among them to tokenize, as ascending [start, stop) ranges of row indices within the split.
 
     `read_ranges` int64 [S, 2]; `tokenized_ranges` int64 [R, 2], all short. `whole`: every row of the split is read.
@@ -47,7 +47,7 @@ class Choice:
         return int((self.tokenized_ranges[:, 1] - self.tokenized_ranges[:, 0]).sum())
 
 
-def choices(spec: ShardSpec, split: SplitSource) -> Iterator[Choice]:
+def choices(spec: ShardSpec, split: SplitSource) -> Iterator[SampleChoice]:
     """Yield what to read; and, as long as filters leave no row of it, a larger choice to read instead."""
     share = split.reader.share
     times, larger = min(_MOST_TIMES, math.ceil(1 / share)), 1
@@ -72,7 +72,7 @@ def in_ranges(span: Sequence[int], ranges: Sequence[tuple[int, int]]) -> list[tu
     return found
 
 
-def _choose(spec: ShardSpec, split: SplitSource, covered: Cover, *, times: int, larger: int) -> Choice:
+def _choose(spec: ShardSpec, split: SplitSource, covered: Cover, *, times: int, larger: int) -> SampleChoice:
     """Choose `times` as many rows as without filters, from `larger` times as many groups."""
     rng = np.random.default_rng([spec.seed, split_seed(split.name), 1])
     rows, most = _RUN_ROWS, ROWS * times
@@ -81,7 +81,7 @@ def _choose(spec: ShardSpec, split: SplitSource, covered: Cover, *, times: int, 
     limit = larger * max(_MOST_BYTES, _SHARE * float(stored.sum()))
     if len(covered) <= larger * _MOST_GROUPS and stored.sum() <= larger * _MOST_BYTES:
         tokenized_ranges = _ranges_of(every, most, rows=rows, all_of_it=times > 1 and most >= split.num_rows, rng=rng)
-        return Choice(read_ranges=every, tokenized_ranges=tokenized_ranges, whole=True)
+        return SampleChoice(read_ranges=every, tokenized_ranges=tokenized_ranges, whole=True)
     chosen = _groups(covered, stored, limit=limit, most=larger * _MOST_GROUPS, seed=(spec.seed, split_seed(split.name)))
     stops = covered.ends[chosen]
     read_ranges = np.stack([stops - covered.counts[chosen], stops], axis=1)
@@ -90,8 +90,8 @@ def _choose(spec: ShardSpec, split: SplitSource, covered: Cover, *, times: int, 
     )
     # The user's functions run on every row that is read: read no more than is tokenized.
     if split.reader.changes is not None:
-        return Choice(read_ranges=tokenized_ranges, tokenized_ranges=tokenized_ranges)
-    return Choice(read_ranges=read_ranges, tokenized_ranges=tokenized_ranges)
+        return SampleChoice(read_ranges=tokenized_ranges, tokenized_ranges=tokenized_ranges)
+    return SampleChoice(read_ranges=read_ranges, tokenized_ranges=tokenized_ranges)
 
 
 def _groups(covered: Cover, stored: np.ndarray, *, limit: float, most: int, seed: tuple[int, int]) -> np.ndarray:

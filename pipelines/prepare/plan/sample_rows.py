@@ -27,7 +27,7 @@ from pipelines.prepare.crosscheck import unencodable
 from pipelines.prepare.crosscheck.comparing import CrossCheck
 from pipelines.prepare.layouts import BatchEncoder, Encoded
 from pipelines.prepare.plan import sample_choice
-from pipelines.prepare.plan.sample_choice import Choice
+from pipelines.prepare.plan.sample_choice import SampleChoice
 from pipelines.prepare.plan.spec import ShardSpec
 from pipelines.prepare.sources.columns.extraction import extract, text_bytes_of, validate
 from pipelines.prepare.sources.columns.rejected import RejectedRow
@@ -132,7 +132,7 @@ class _Collected:
         return dataclasses.replace(self, fits=self.fits & which, rows=self.rows.filter(pa.array(which[self.fits])))
 
 
-def _collect(spec: ShardSpec, split: SplitSource, choice: Choice) -> _Collected:
+def _collect(spec: ShardSpec, split: SplitSource, choice: SampleChoice) -> _Collected:
     read, chosen, fitting, tables = [], [], [], []
     runs = 0
     starts, stops = choice.tokenized_ranges.T
@@ -206,7 +206,9 @@ def _sampled(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource, found: 
     )
 
 
-def _batches(split: SplitSource, choice: Choice, columns: tuple[str, ...]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+def _batches(
+    split: SplitSource, choice: SampleChoice, columns: tuple[str, ...]
+) -> Iterator[tuple[int, int, pa.RecordBatch]]:
     """Yield (row index, row number in the split, rows) of successive rows."""
     spans = choice.read_ranges
     row_ranges = [part for span in spans.tolist() for part in sample_choice.in_ranges(span, split.ranges)]

@@ -145,8 +145,7 @@ def test_the_same_plan_is_the_same_bytes(planned: Any, tmp_path: Path) -> None:
     assert file_of(planned).read_bytes() == file_of(other).read_bytes()
 
 
-def test_a_plan_is_whole(planned: Any) -> None:
-    plan_files.require_whole(planned, "train")
+def test_a_plan_is_read_as_it_was_written(planned: Any) -> None:
     plan = plan_files.read(planned, "train")
     assert plan == dataclasses.replace(plan_of(SHARDS, rows=100), spans=None)
     assert plan_files.read_file_rows(planned.work_path("train")).tolist() == [10]
@@ -252,10 +251,3 @@ def test_no_damaged_byte_of_a_page_is_taken_for_another_plan(planned: Any) -> No
             continue
         assert found.files == wanted.files
         assert row_ranges_of(found) == row_ranges_of(wanted)
-
-
-def test_a_plan_that_has_a_row_twice_is_refused_before_it_is_gone_on_with(tmp_path: Path) -> None:
-    job = job_in(tmp_path)
-    plan_files.write(job, plan_of([[(0, 50)], [(40, 90)]], rows=100), GROUPS)
-    with pytest.raises(FormatError, match="the shards do not have the rows of the ranges, from row 40 on"):
-        plan_files.require_whole(job, "train")

@@ -21,7 +21,6 @@ from pipelines.prepare.plan.planning import (
     block_rows,
     cut_rows,
     plan_split,
-    require_partition,
     row_ranges_of,
     split_seed,
 )
@@ -240,29 +239,3 @@ def test_no_rows_are_no_blocks() -> None:
 )
 def test_a_block_is_small_beside_a_shard(row_bytes: float, shard_bytes: int, rows: int) -> None:
     assert block_rows(row_bytes=row_bytes, shard_bytes=shard_bytes) == rows
-
-
-# Every row once
-
-
-@pytest.mark.parametrize(
-    ("spans", "row"),
-    [
-        ([[0, 5], [0, 5]], 0),  # rows twice, and others not at all
-        ([[0, 6], [4, 8]], 4),
-        ([[0, 4], [4, 9], [20, 21]], 9),  # a row outside the ranges
-        ([[0, 4], [5, 11]], 4),
-        ([[1, 11]], 0),
-        ([[0, 4], [4, 10], [7, 8]], 7),
-    ],
-)
-def test_shards_that_have_other_rows_than_the_ranges_are_refused(spans: Any, row: int) -> None:
-    with pytest.raises(ValueError, match=rf"the shards do not have the rows of the ranges, from row {row} on"):
-        require_partition(((0, 10),), np.array(spans))
-
-
-def test_rows_that_joined_slices_have_in_common_are_planned_twice() -> None:
-    ranges = ((0, 6), (4, 10))
-    require_partition(ranges, np.array([[4, 10], [0, 6]]))
-    with pytest.raises(ValueError, match="from row 4 on"):
-        require_partition(ranges, np.array([[0, 10]]))

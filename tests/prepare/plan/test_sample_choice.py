@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pipelines.prepare.plan import sample_choice
-from pipelines.prepare.plan.sample_choice import Choice
+from pipelines.prepare.plan.sample_choice import SampleChoice
 from pipelines.prepare.sources.parquet.groups import Groups, StoredFile, cover
 
 KB, MB = 1 << 10, 1 << 20
@@ -41,11 +41,11 @@ def job_of(**options: Any) -> Any:
     return SimpleNamespace(**{"seed": 0, "compression": "none", "shuffle": True, **options})
 
 
-def chosen(split: Any, **options: Any) -> Choice:
+def chosen(split: Any, **options: Any) -> SampleChoice:
     return next(sample_choice.choices(job_of(**options), split))
 
 
-def groups_read(split: Any, choice: Choice) -> np.ndarray:
+def groups_read(split: Any, choice: SampleChoice) -> np.ndarray:
     """The groups that hold rows of the spans."""
     found = cover(split.groups.ends, split.ranges)
     return np.unique(np.concatenate([found.groups[_overlapping(found.ends, span)] for span in choice.read_ranges]))
