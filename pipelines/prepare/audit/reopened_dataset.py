@@ -48,7 +48,6 @@ from tfrecord_io.format import dali_index
 from tfrecord_io.format.json_fields import WRONG, count, flag, items, mapping, object_of, text
 from tfrecord_io.format.manifest_checks import REMAKE
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.schema import Schema
 from tfrecord_io.shown import without_access
 
 __all__ = ["ReopenedDataset", "reopen"]
@@ -134,21 +133,25 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
     rows = _rows(root, manifest, options, found)
     readers, columns = _readers(found, rows, functions)
     job = _job(root, manifest, options, source=source, readers=readers, columns=columns)
-    jobs = _jobs(job, manifest)
-    _require_plans(jobs, manifest)
-    return ReopenedDataset(manifest=manifest, job=job, generations=jobs, rows=rows)
+    return ReopenedDataset(manifest=manifest, job=job, generations=_jobs(job, manifest), rows=rows)
 
 
-def _jobs(job: Job, manifest: Manifest) -> list[Job]:
-    """Return the job of each generation."""
+def _jobs(whole: Job, manifest: Manifest) -> list[Job]:
+    """Return the job of each generation. Raises: FormatError if one has no plan, or a plan of other shards."""
     found = []
     tasks: collections.Counter[str] = collections.Counter()
     for each in generations.generations_of(manifest):
         splits = {
-            name: dataclasses.replace(job.splits[name], ranges=ranges, tasks_before=tasks[name])
+            name: dataclasses.replace(whole.splits[name], ranges=ranges, tasks_before=tasks[name])
             for name, ranges in each.rows.items()
         }
-        found.append(dataclasses.replace(job, fingerprint=each.fingerprint, splits=splits))
+        found.append(job := dataclasses.replace(whole, fingerprint=each.fingerprint, splits=splits))
+        for split in splits:
+            if (shards := plan_files.require(job, split).num_shards) != each.tasks[split]:
+                raise FormatError(
+                    f"{job.work_path(split)}: a plan of {shards} shards, but the manifest has {each.tasks[split]}",
+                    remedy="copy .prep/ again from where the dataset was made, or build it anew with --overwrite",
+                )
         tasks.update(each.tasks)
     return found
 
@@ -240,12 +243,12 @@ def _rows(root: str, manifest: Manifest, options: _BuildOptions, found: OpenedSo
         raise FingerprintMismatchError(
             f"{root}: the source has no split {gone[0]!r} any more", remedy="name the source with --source"
         )
-    last = {split: each.fingerprint for each in generations.generations_of(manifest) for split in each.rows}
     # The latest generation knows the most files; a file that it does not know belongs to no split of the dataset.
-    by_age = [each.fingerprint for each in generations.generations_of(manifest)]
-    folders = {}
-    for name in sorted(options.splits, key=lambda name: by_age.index(last[name])):
-        folders[options.splits[name].source_split] = plan_files.folder(root, last[name], name)
+    folders = {
+        options.splits[name].source_split: plan_files.folder(root, each.fingerprint, name)
+        for each in generations.generations_of(manifest)
+        for name in each.rows
+    }
     return {
         source_split: RowsOnDemand(
             found, source_split, plan_files.read_file_rows(folder), is_longer=bool(manifest.generations)
@@ -293,9 +296,7 @@ def _job(
 ) -> Job:
     inputs = layout_of(options.layout).inputs(source)
     plan = complete_from_manifest(plan_types(source, columns, kind=manifest.source["kind"], inputs=inputs), manifest)
-    label = (plan.label.feature,) if plan.label else ()
-    tokens = tuple(each for each in manifest.schema.features if each.role not in ("label", "column"))
-    job = Job(
+    return Job(
         root=root,
         name=manifest.name,
         fingerprint=manifest.fingerprint,
@@ -303,7 +304,7 @@ def _job(
         engine=_engine(manifest),
         spec=ShardSpec(
             columns=plan,
-            schema=Schema((*tokens, *label, *plan.kept)),
+            schema=manifest.schema,
             layout=options.layout,
             length=manifest.row_length,
             facts=manifest.tokenizer,
@@ -313,13 +314,6 @@ def _job(
             dali_index=dali_index.asked_for(manifest.options),
         ),
     )
-    if job.spec.schema != manifest.schema:
-        raise FormatError(
-            f"{root}: the source's columns give the features {', '.join(job.spec.schema.names)}, "
-            f"the manifest has {', '.join(manifest.schema.names)}",
-            remedy="build the dataset anew with --overwrite",
-        )
-    return job
 
 
 def _splits(options: _BuildOptions, readers: Mapping[str, RowReader], plan: ColumnPlan) -> dict[str, JobSplit]:
@@ -337,16 +331,3 @@ def _selected(manifest: Manifest, name: str) -> SelectedSplit:
     """Return the rows of a split. Raises: KeyError or ValueError if the manifest does not say which."""
     spans = tuple((count(start), count(stop)) for start, stop in map(items, items(manifest.source["splits"][name])))
     return SelectedSplit(name=name, source_split=source_record.origin_of(manifest, name), ranges=spans)
-
-
-def _require_plans(jobs: Sequence[Job], manifest: Manifest) -> None:
-    """Check that the plan of each split of each generation is there. Raises: FormatError."""
-    for job, generation in zip(jobs, generations.generations_of(manifest), strict=True):
-        for split in generation.rows:
-            plan = plan_files.require(job, split)
-            if plan.num_shards != generation.tasks[split]:
-                raise FormatError(
-                    f"{job.work_path(split)}: a plan of {plan.num_shards} shards, but the manifest has "
-                    f"{generation.tasks[split]}",
-                    remedy="copy .prep/ again from where the dataset was made, or build it anew with --overwrite",
-                )

@@ -15,10 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pipelines.prepare import storage
-from pipelines.prepare.audit import kept_manifests
 from pipelines.prepare.audit.consent import NONE, Consent
 from pipelines.prepare.audit.reopened_dataset import ReopenedDataset, reopen
-from pipelines.prepare.audit.verify import CheckedFile, verify_shard
+from pipelines.prepare.audit.verify import FORMER_REMEDY, CheckedFile, verify_shard
 from pipelines.prepare.dataset import tfds
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.shards import shard_writer
@@ -59,7 +58,7 @@ def repair(
         if each.part == "manifest":
             raise ManifestError(
                 f"{storage.join(root, each.file)}: {each.problem}; --repair cannot make it again",
-                remedy=kept_manifests.REMEDY,
+                remedy=FORMER_REMEDY,
             )
 
 

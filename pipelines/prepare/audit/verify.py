@@ -17,8 +17,8 @@ from typing import BinaryIO, Literal, cast
 import numpy as np
 
 from pipelines.prepare import storage
-from pipelines.prepare.audit import decoder_targets, kept_manifests, packed_segments, token_annotations
-from pipelines.prepare.dataset import rejected_rows, tfds
+from pipelines.prepare.audit import decoder_targets, packed_segments, token_annotations
+from pipelines.prepare.dataset import own_files, rejected_rows, tfds
 from pipelines.prepare.dataset.job import rejected_path
 from pipelines.prepare.layouts.token_counts import count_tokens
 from pipelines.prepare.tokenize.folder_digest import bytes_digest
@@ -28,12 +28,26 @@ from tfrecord_io.examples import Payloads
 from tfrecord_io.format import dali_index
 from tfrecord_io.format.manifest_checks import REMAKE
 from tfrecord_io.format.shard_indexes import ShardIndexes
-from tfrecord_io.manifest import Manifest, Shard
+from tfrecord_io.manifest import Manifest, Shard, former_name
 from tfrecord_io.schema import UNLABELLED, Schema
 
-__all__ = ["CheckedFile", "Part", "check_columns", "padding", "read_shard", "verify_files", "verify_shard"]
+__all__ = [
+    "FORMER_REMEDY",
+    "CheckedFile",
+    "Part",
+    "check_columns",
+    "padding",
+    "read_shard",
+    "verify_files",
+    "verify_shard",
+]
 
 REMEDY = "run `prep-tfrecords verify --repair` on the dataset, which makes again what is damaged"
+# `manifest.json` does not say which options, engines and versions a dataset had before.
+FORMER_REMEDY = (
+    "copy it again from where the dataset was made, since no other file has all of its content; only trainings that "
+    "began before rows were appended need it"
+)
 
 Part = Literal["shard", "index", "rejected", "tokenizer", "tfds", "manifest"]
 
@@ -68,7 +82,9 @@ def verify_files(root: str, manifest: Manifest) -> Iterator[CheckedFile]:
     for name, content in tfds.files(manifest).items():
         problem = _problem(storage.join(root, name), content, otherwise="not what the manifest gives")
         yield CheckedFile(part="tfds", file=name, problem=problem)
-    for name, problem in kept_manifests.problems(root, manifest):
+    for number, generation in enumerate(manifest.generations[:-1]):
+        name = former_name(number)
+        problem = _former_problem(root, manifest, name, fingerprint=generation.fingerprint)
         yield CheckedFile(part="manifest", file=name, problem=problem)
 
 
@@ -118,6 +134,23 @@ class _ShardChecks:
             return error.cause
         expected = self._shard.ledger.unusable
         return "" if counts == expected else f"{counts} rows by reason, expected {expected}"
+
+
+def _former_problem(root: str, manifest: Manifest, name: str, *, fingerprint: str) -> str:
+    """Return what is wrong with the manifest that an append kept: it must have the fingerprint of its generation, and
+    name shards of the present manifest only.
+    """
+    try:
+        former = own_files.read_manifest(root, name=name)
+    except ManifestError as error:
+        return error.cause.removeprefix(f"{storage.join(root, name)}: ")
+    if former is None:
+        return "not there, expected the manifest of an earlier generation"
+    if former.fingerprint != fingerprint:
+        return f"has fingerprint {former.fingerprint}, expected {fingerprint}"
+    present = {shard.name: shard for split in manifest.splits.values() for shard in split.shards}
+    others = [each for split in former.splits.values() for each in split.shards if each != present.get(each.name)]
+    return f"names shard {others[0].name} with other facts than manifest.json" if others else ""
 
 
 def _tokenizer_problem(root: str, manifest: Manifest) -> str:

@@ -120,22 +120,11 @@ def edited(root: Path, name: str, edit: Callable[[dict[str, Any]], object]) -> N
 
 
 DAMAGED = {
-    "not there, expected the manifest of generation 0": lambda root: (root / "manifest-0.json").unlink(),
+    "not there, expected the manifest of an earlier generation": lambda root: (root / "manifest-0.json").unlink(),
     "not JSON": lambda root: (root / "manifest-0.json").write_text("{"),
     "has fingerprint ": lambda root: shutil.copy(root / "manifest.json", root / "manifest-0.json"),
-    "has other tasks or rows than": lambda root: edited(
-        root, "manifest-0.json", lambda manifest: manifest["source"]["splits"].update(train=[[0, 59]])
-    ),
     "names shard rows-train-": lambda root: edited(
         root, "manifest-0.json", lambda manifest: manifest["splits"]["train"]["shards"][1].update(sha256="0" * 64)
-    ),
-    "has another index_stride, tokenizer than": lambda root: edited(
-        root,
-        "manifest-0.json",
-        lambda manifest: (
-            manifest.update(index_stride=7),
-            manifest["tokenizer"].update(content_sha256="0" * 64),
-        ),
     ),
 }
 
