@@ -106,8 +106,7 @@ _HELP = {
         "replicas": "GPUs to use, or parts to split the CPU into.",
         "precision": "Number format of the computation.",
         "steps_per_call": "Steps that run on the devices before Python gets control again.",
-        "loop": "Train in a loop of our own, or by Keras fit.",
-        "jit_compile": "Compile with XLA on CPU or GPU, as a TPU always does; each replica compiles anew.",
+        "jit_compile": "Compile with XLA on CPU or GPU, as a TPU and JAX always do; each replica compiles anew.",
         "deterministic": "Use slower operations that give the same bits every time, on GPUs too.",
     },
 }
@@ -174,7 +173,7 @@ class _Program(TwoLineErrors, cloup.Group):
 @cloup.option_group(
     "Preflight",
     click.option(
-        "--preflight", metavar="SLICE", help="Train nothing: compile the step for a TPU such as v3-8, without it."
+        "--preflight", metavar="SLICE", help="Train nothing: compile the step for a TPU such as v5e-8, without it."
     ),
     click.option("--largest-batch/--no-largest-batch", default=True, help="Look for the largest batch that fits."),
     click.option(
@@ -182,6 +181,12 @@ class _Program(TwoLineErrors, cloup.Group):
         type=click.FloatRange(min=0, min_open=True),
         default=60.0,
         help="Longest time that it may take.",
+    ),
+    click.option(
+        "--price-per-chip-hour",
+        type=click.FloatRange(min=0),
+        metavar="PRICE",
+        help="What a chip costs in an hour, in any currency, to say what all steps cost at least.",
     ),
 )
 @cloup.option_group(
@@ -198,6 +203,7 @@ def main(
     preflight: str | None,
     largest_batch: bool,
     preflight_minutes: float,
+    price_per_chip_hour: float | None,
     **options: Any,
 ) -> None:
     """Train a model on a dataset of prep-tfrecords, on a TPU, on GPUs or on the CPU.
@@ -207,6 +213,7 @@ def main(
     if ctx.invoked_subcommand is not None:
         return
     result = {"name": preflight, "look_for_largest": largest_batch, "minutes": preflight_minutes}
+    result["price_per_chip_hour"] = price_per_chip_hour
     with errors(verbose=verbose, interrupted=_INTERRUPTED), usual_remedies("train-tpu"):
         config = configs.TrainConfig(**options)
         if preflight is None:

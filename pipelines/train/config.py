@@ -17,10 +17,9 @@ from typing import Any, Literal, get_args
 
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["Backend", "DecoderStart", "Loop", "Order", "Pooling", "Precision", "Schedule", "Task", "TrainConfig"]
+__all__ = ["Backend", "DecoderStart", "Order", "Pooling", "Precision", "Schedule", "Task", "TrainConfig"]
 
 Task = Literal["classify", "tokens", "span", "mlm", "clm", "seq2seq"]
-Loop = Literal["custom", "keras"]
 Backend = Literal["auto", "tensorflow", "jax"]
 Precision = Literal["float32", "bfloat16"]
 Order = Literal["hosts", "global"]
@@ -76,7 +75,6 @@ class TrainConfig:
     seed: int = 0
     order: Order = "hosts"
     precision: Precision = "float32"
-    loop: Loop = "custom"
     jit_compile: bool = False
     deterministic: bool = False
     steps_per_call: int = 1
@@ -105,7 +103,6 @@ class TrainConfig:
     def _check_kinds(self) -> None:
         kinds = {
             "task": Task,
-            "loop": Loop,
             "backend": Backend,
             "order": Order,
             "precision": Precision,

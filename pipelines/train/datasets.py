@@ -34,7 +34,7 @@ __all__ = [
 
 def open_data(config: TrainConfig) -> InputFunctions:
     """The dataset, or the mixture. Raises: ReaderError if one cannot be opened, or they do not go together;
-    ConfigError if one has rows of several lengths and is to be mixed, or read by Keras `fit`.
+    ConfigError if one has rows of several lengths and is to be mixed.
     """
     opened = [reader.open(folder) for folder in config.data_folders]
     for data in opened:
@@ -61,12 +61,6 @@ def _check_lengths(data: Data, config: TrainConfig) -> None:
             f"--data {data.root}: rows of several lengths, {list(lengths)}, among several datasets, expected one "
             "length: a mixture has rows of all its datasets in each batch",
             remedy="build it without --bucket-lengths, or train on it alone",
-        )
-    if config.loop == "keras":
-        raise ConfigError(
-            f"--loop keras with --data {data.root}, which has rows of several lengths, {list(lengths)}, expected one: "
-            "`fit` knows one shape",
-            remedy="leave out --loop",
         )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from pipelines.train import models
 from pipelines.train.checkpoints import Saves
-from pipelines.train.config import Loop, TrainConfig
+from pipelines.train.config import TrainConfig
 from pipelines.train.metrics.evaluation import Evaluated
 from pipelines.train.models import Built
 from pipelines.train.setup import TrainingSetup
@@ -92,7 +92,7 @@ class Engine(Protocol):
     def feed(self, input_fns: Mapping[int, Any], schedule: Iterator[int]) -> Feed:
         """Batches for the devices, from the reader's input functions by length of rows."""
 
-    def train(self, learner: Any, feed: Feed, span: TrainingSpan, *, loop: Loop) -> None:
+    def train(self, learner: Any, feed: Feed, span: TrainingSpan) -> None:
         """Take steps until the span ends."""
 
     def evaluate(self, learner: Any, feed: Feed) -> Evaluated:
@@ -108,6 +108,9 @@ class Engine(Protocol):
 
         `outputs(call, features)` gives them on the devices, where `call` takes features to logits.
         """
+
+    def anywhere(self, here: bool) -> bool:
+        """Return whether something is so on any of the processes that train together; all must ask."""
 
     def start_profile(self, folder: str) -> None:
         """Begin to write a profile for TensorBoard."""

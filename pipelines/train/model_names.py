@@ -20,7 +20,7 @@ from tfrecord_io.errors import ConfigError
 
 __all__ = ["SIZES", "from_scratch", "is_users", "keras_hub", "require_known"]
 
-# Layers, heads, width. The sizes of BERT (arXiv:1810.04805, arXiv:1908.08962) and GPT-2.
+# Layers, heads, width. The sizes of BERT (arXiv:1810.04805, arXiv:1908.08962) and GPT-2; xl is the latter's alone.
 SIZES = {
     "tiny": (2, 2, 128),
     "mini": (4, 4, 256),
@@ -28,6 +28,7 @@ SIZES = {
     "medium": (8, 8, 512),
     "base": (12, 12, 768),
     "large": (24, 16, 1024),
+    "xl": (48, 25, 1600),
 }
 _FAMILIES = ("bert", "gpt2", "t5", "bart")
 _SCRATCH = {f"{family}-{size}": (family, size) for family in _FAMILIES for size in SIZES}

@@ -24,7 +24,6 @@ from pipelines.train.setup import TrainingSetup
 from pipelines.train.steps.evaluating import Evaluator
 from pipelines.train.steps.feeds import Feeds
 from pipelines.train.steps.profiling import Profile
-from tfrecord_io.errors import ConfigError
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
 
 __all__ = ["Trained", "train"]
@@ -102,22 +101,14 @@ class _Run:
     def go(self) -> Trained:
         start = self._open()
         config = self._config
-        if (config.total_steps - start) % config.steps_per_call and config.loop == "keras":
-            raise ConfigError(
-                f"--steps-per-call {config.steps_per_call} with {config.total_steps - start} steps left, expected a "
-                "divisor",
-                remedy="choose one, or --loop custom, which can end with a shorter call",
-            )
-        if not self._stop.is_set() and not self._ends_early():
+        if not self._engine.anywhere(self._stop.is_set()) and not self._ends_early():
             self._profile.after(start)
             self._began = time.monotonic()
             try:
                 span = TrainingSpan(
                     until=config.total_steps, steps_per_call=config.steps_per_call, after_call=self._after_call
                 )
-                self._engine.train(
-                    self._learner, self._feeds.training(self._data, start_step=start), span, loop=config.loop
-                )
+                self._engine.train(self._learner, self._feeds.training(self._data, start_step=start), span)
             finally:
                 self._profile.close()
         if self._learner.step < config.total_steps and not self._ends_early():
@@ -159,7 +150,7 @@ class _Run:
             self._progress.training(
                 step, loss=loss, learning_rate=self._learner.learning_rate, flops=self._learner.flops
             )
-        if self._stop.is_set():
+        if self._engine.anywhere(self._stop.is_set()):  # all save the same step
             return False
         if config.eval_every and step % config.eval_every == 0 and step < config.total_steps:
             self._evaluate()
@@ -241,7 +232,7 @@ class _Run:
             f"stopped by a signal after step {self._learner.step:,} of {self._config.total_steps:,}, which is saved",
             remedy="run the same command again: it goes on with the next batch",
         )
-        error.signal_number = self._stop.signal_number
+        error.signal_number = self._stop.signal_number or signal.SIGTERM  # which another host got
         raise error
 
     def _save(self) -> None:

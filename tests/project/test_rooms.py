@@ -34,7 +34,7 @@ LIBRARIES = {
         *(f"tfrecord_io.{name}" for name in ("buckets", "mixture", "reader", "readiness")),
     },
     "keras": {"pipelines.train", "tfrecord_io.objectives.keras_arguments"},
-    "jax": {"pipelines.train.on_jax", "pipelines.train.preflight.compile_for_tpu"},
+    "jax": {"pipelines.train.on_jax", "pipelines.train.preflight.compile_step"},
     "orbax": {"pipelines.train.on_jax"},
     "numba": {"tfrecord_io.codec", "tfrecord_io.random_access", "pipelines.prepare.tokenize"},
 }

@@ -12,7 +12,7 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,9 +24,13 @@ from tests.building import Outcome
 __all__ = ["run"]
 
 
-def run(backend: str, commands: Sequence[Sequence[str]], **variables: str) -> list[Outcome]:
-    """Run command lines of `train-tpu` in a process of a backend, with more environment variables."""
-    words = [sys.executable, "-m", "tests.train.backend_runs", backend, json.dumps(commands)]
+def run(
+    backend: str, commands: Sequence[Sequence[str]], *, variables: Mapping[str, str] = {}, nudged: bool = False
+) -> list[Outcome]:
+    """Run command lines of `train-tpu` in a process of a backend, with more environment variables. `nudged`: with first
+    weights that differ by one rounding.
+    """
+    words = [sys.executable, "-m", "tests.train.backend_runs", backend, json.dumps(commands), *["nudged"] * nudged]
     ended = subprocess.run(
         words, env={**building.environment(), **variables}, text=True, capture_output=True, timeout=1800
     )
@@ -35,7 +39,7 @@ def run(backend: str, commands: Sequence[Sequence[str]], **variables: str) -> li
     return [Outcome(**json.loads(line)) for line in ended.stdout.splitlines() if line.startswith("{")]
 
 
-def with_known_weights(build: Any) -> Any:
+def with_known_weights(build: Any, *, nudged: bool = False) -> Any:
     """The function that builds models, with matrices that are the same on any backend; vectors are, anyway."""
 
     def built(*arguments: Any) -> Any:
@@ -43,18 +47,19 @@ def with_known_weights(build: Any) -> Any:
         for number, variable in enumerate(made.model.trainable_variables):
             if len(variable.shape) > 1:
                 draws = np.random.default_rng([5, number])
-                variable.assign(draws.normal(scale=0.05, size=variable.shape).astype(np.float32))
+                values = draws.normal(scale=0.05, size=variable.shape).astype(np.float32)
+                variable.assign(np.nextafter(values, np.float32(1)) if nudged else values)
         return made
 
     return built
 
 
 def main() -> None:
-    backend, commands = sys.argv[1], json.loads(sys.argv[2])
+    backend, commands, *nudged = sys.argv[1], json.loads(sys.argv[2]), *sys.argv[3:]
     tensorflow_ready.load(verbose=False, backend=backend)  # type: ignore[arg-type]
     from pipelines.train import models
 
-    models.build = with_known_weights(models.build)
+    models.build = with_known_weights(models.build, nudged=bool(nudged))
     for words in commands:
         out, err, status = io.StringIO(), io.StringIO(), 0
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

@@ -27,19 +27,14 @@ class _Layer(keras.layers.Layer):
 
 
 def _decides(ids_BL: Any) -> Any:
-    if tf.reduce_sum(ids_BL) > 0:  # decides
+    if ops.sum(ids_BL) > 0:  # decides
         ids_BL = ids_BL + 1
-    return tf.cast(ids_BL[:, :4], tf.float32)
+    return ops.cast(ids_BL[:, :4], "float32")
 
 
 def _drops(ids_BL: Any) -> Any:
-    kept = tf.boolean_mask(ids_BL, ids_BL > 5)  # drops
-    return tf.cast(ids_BL[:, :4], tf.float32) + tf.reduce_mean(tf.cast(kept, tf.float32))
-
-
-def _collects(ids_BL: Any) -> Any:
-    different = tf.unique(tf.reshape(ids_BL, [-1])).y  # collects
-    return tf.cast(ids_BL[:, :4], tf.float32) + tf.reduce_max(tf.cast(different, tf.float32))
+    kept = ids_BL[ids_BL > 5]  # drops
+    return ops.cast(ids_BL[:, :4], "float32") + ops.mean(ops.cast(kept, "float32"))
 
 
 def _spells(ids_BL: Any) -> Any:
@@ -62,11 +57,6 @@ def decides(manifest: Manifest) -> keras.Model:
 def drops(manifest: Manifest) -> keras.Model:
     """Keeps as many ids as are above 5."""
     return _model(manifest, _drops)
-
-
-def collects(manifest: Manifest) -> keras.Model:
-    """As many ids as are different."""
-    return _model(manifest, _collects)
 
 
 def spells(manifest: Manifest) -> keras.Model:

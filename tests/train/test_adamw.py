@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from pipelines.train.steps.adamw import AdamW
+from tests.support import pages
 
 
 def rule(**changes: object) -> AdamW:
@@ -26,6 +29,22 @@ def test_the_update_is_that_of_keras_with_the_same_rate() -> None:
         theirs.apply([tf.constant(gradient)], [variable])
         weights, means, squares = ours.update(tf.constant(step), weights, [tf.constant(gradient)], means, squares)
         np.testing.assert_allclose(weights[0], variable.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_the_optimizer_on_the_page_adds_up_gradients_first() -> None:
+    [block] = [each for each in pages.blocks("python") if "SummedAdamW" in each.text]
+    names: dict[str, Any] = {}
+    exec(block.text, names)
+    ours, start = rule(clip_norm=1.0, schedule="constant"), np.ones((4, 2), np.float32)
+    variable = keras.Variable(start)
+    theirs = names["SummedAdamW"](0.1, weight_decay=0.1)
+    weights, means, squares = [tf.constant(start)], [tf.zeros_like(start)], [tf.zeros_like(start)]
+    for step, scale in enumerate((1.0, 0.1)):  # the first is clipped
+        rows = tf.IndexedSlices(tf.constant(scale, shape=(4, 2)), tf.constant([0, 0, 0, 1]), tf.constant([4, 2]))
+        theirs.apply([rows], [variable])
+        dense = [tf.convert_to_tensor(rows)]
+        weights, means, squares = ours.update(tf.constant(step), weights, dense, means, squares)
+        np.testing.assert_allclose(weights[0], variable.numpy(), rtol=1e-5)
 
 
 def test_vectors_are_not_decayed() -> None:

@@ -93,7 +93,6 @@ def _parts(data: Data) -> list[tuple[int, Any]]:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"loop": "keras"}, "--loop keras with --data "),
         ({"data": "both"}, "among several datasets, expected one length"),
         ({"model": "tests.train.small:bag"}, "it does not take rows of each of the lengths [8, 16, 24]"),
     ],

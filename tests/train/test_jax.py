@@ -6,7 +6,7 @@ Keras has one backend in a process, so what JAX does is done once, in a process 
 from __future__ import annotations
 
 import contextlib
-import functools
+import re
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,42 +20,19 @@ import pytest
 from pipelines.train import models
 from tests import building
 from tests.building import Outcome
-from tests.train import backend_runs, finished, training
+from tests.train import backend_runs, compare_backends, finished, training
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 STEPS = 4
 EXACT: dict[str, Any] = {"dropout": 0.0, "learning_rate": 1e-3, "warmup": 1, "steps": STEPS, "replicas": 1}
-KINDS = ("accumulate", "buckets", "everywhere", "mixture", "mlm", "packed", "seq2seq", "span")
+KINDS = ("accumulate", "buckets", "clm", "everywhere", "mixture", "mlm", "span", "t5")
+SMALLER = {kind: {"model": "tests.train.small:steady"} for kind in ("accumulate", "mixture")}
 
 
-@functools.cache
 def options_of(kind: str) -> dict[str, Any]:
     """Options of a training of a kind."""
-    built, reviews, small = building.built, building.REVIEWS, "tests.train.small"
-    chosen: dict[str, Callable[[], dict[str, Any]]] = {
-        "accumulate": lambda: {"model": f"{small}:steady", "accumulate": 2},
-        "buckets": lambda: {
-            "model": "bert-tiny",
-            "data": built(reviews, label_column="label", max_length=16, bucket_lengths="8,16"),
-        },
-        "everywhere": lambda: {"task": "mlm", "model": f"{small}:everywhere"},
-        "mixture": lambda: {"model": f"{small}:steady", "data": (training.data(),) * 2, "weights": "2,1"},
-        "mlm": lambda: {"task": "mlm", "model": "bert-tiny"},
-        "packed": lambda: {
-            "task": "clm",
-            "model": "gpt2-tiny",
-            "data": built(reviews, layout="pack", max_length=64),
-        },
-        "seq2seq": lambda: {"task": "seq2seq", "model": "t5-tiny", "data": training.translations()},
-        "span": lambda: {
-            "task": "span",
-            "model": f"{small}:spans",
-            "data": training.questions(),
-            "eval_split": "train",
-        },
-    }
-    return {**EXACT, **chosen[kind]()}
+    return {**compare_backends.options_of(kind), **EXACT, **SMALLER.get(kind, {})}
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +62,7 @@ def on_jax(folder: Path) -> dict[str, Outcome]:
     commands["predict"] = ["predict", "--model", model, "--data", data, "--split", "validation", "--output", output]
     commands["predict"] += ["--backend", "jax", "--replicas", "8"]
     variables = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
-    return dict(zip(commands, backend_runs.run("jax", list(commands.values()), **variables), strict=True))
+    return dict(zip(commands, backend_runs.run("jax", list(commands.values()), variables=variables), strict=True))
 
 
 @pytest.fixture
@@ -119,23 +96,39 @@ def test_the_number_of_devices_changes_nothing(on_jax: dict[str, Outcome]) -> No
     assert {**half, **rest} == pytest.approx(whole, abs=2e-6), "with 8 devices, then 4"
 
 
-def test_two_hosts_train_as_one(folder: Path, on_jax: dict[str, Outcome]) -> None:
+def hosts() -> list[dict[str, str]]:
+    """The environments of two processes that train together."""
     with contextlib.closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
-        coordinator = f"127.0.0.1:{free.getsockname()[1]}"
+        shared = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free.getsockname()[1]}", "JAX_NUM_PROCESSES": "2"}
+    return [{**shared, "JAX_PROCESS_ID": str(number)} for number in range(2)]
+
+
+def test_two_hosts_train_as_one(folder: Path, on_jax: dict[str, Outcome]) -> None:
     options = {**EXACT, "model": "tests.train.small:bag", "global_batch_size": 32, "replicas": 8, "order": "global"}
     commands = [training.options(folder / "hosts", **options, backend="jax", save_every=2)]
-
-    def host(number: int) -> Outcome:
-        variables = {"JAX_COORDINATOR_ADDRESS": coordinator, "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": str(number)}
-        [outcome] = backend_runs.run("jax", commands, **variables)
-        return outcome
-
     with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(host, range(2))
+        started = [pool.submit(backend_runs.run, "jax", commands, variables=each) for each in hosts()]
+        [[first], [second]] = [each.result() for each in started]
     assert (first.status, second.status) == (0, 0), first.err + second.err
     assert training.losses(first.out) == pytest.approx(training.losses(on_jax["global"].out), abs=2e-6)
     assert second.out == ""
+
+
+def test_a_signal_to_one_host_stops_all_at_the_same_step(tmp_path: Path) -> None:
+    options = {**EXACT, "steps": 10**6, "model": "tests.train.small:bag", "replicas": 2, "backend": "jax"}
+    first, second = (training.program(tmp_path, variables=each, **options) for each in hosts())
+    assert first.stdout is not None
+    for line in first.stdout:
+        if '"step"' in line:
+            break
+    second.terminate()
+    said = [process.communicate(timeout=600)[1] for process in (first, second)]
+    assert [process.returncode for process in (first, second)] == [143, 143], said
+    one, other = (re.search(r"error: (stopped by a signal after step \S+)", each) for each in said)
+    assert one is not None
+    assert other is not None
+    assert one[1] == other[1]
 
 
 def test_evaluation_is_the_mean_over_rows(folder: Path, on_jax: dict[str, Outcome]) -> None:

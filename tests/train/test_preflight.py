@@ -6,28 +6,17 @@ import json
 import re
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from pipelines.train.preflight import compiler, tpu_slices
-from pipelines.train.preflight.compiler import Compiled, OutOfMemory
-from pipelines.train.preflight.errors import CompilerError
 from tests import building
 from tests.train import training
 
 pytestmark = pytest.mark.slow
 
 BREAKERS = Path(__file__).with_name("rule_breakers.py")
-V3 = tpu_slices.GENERATIONS["v3"]
-DOUBLING = """
-func.func @main(%arg0: tensor<8x128xf32>) -> tensor<8x128xf32> {
-  %0 = mhlo.copy %arg0 : tensor<8x128xf32>
-  %1 = stablehlo.add %0, %0 : tensor<8x128xf32>
-  return %1 : tensor<8x128xf32>
-}
-"""
 
 
 def line_of(comment: str) -> str:
@@ -42,8 +31,9 @@ def test_the_bundled_model_compiles_for_v3(tmp_path: Path, monkeypatch: pytest.M
     outcome = training.command(None, model="bert-tiny", preflight="v3-8", global_batch_size=64, no_largest_batch=True)
     assert outcome.status == 0, outcome.err
     found = json.loads(outcome.out)
-    # 4.4e5 weights of two layers at 6 operations for each of 8 * 16 tokens; the rest is attention, norms and AdamW.
-    assert 6 * 4e5 * 8 * 16 < found["flops_per_step"] < 2 * 6 * 4e5 * 8 * 16
+    # 4.4e5 weights of two layers at 6 operations for each of 8 * 16 tokens; the rest is attention, norms, the random
+    # numbers of dropout, and AdamW.
+    assert 6 * 4e5 * 8 * 16 < found["flops_per_step"] < 4 * 6 * 4e5 * 8 * 16
     # Weights and AdamW's two means, 4 bytes each, and what the step needs besides.
     assert 3 * 4 * 6.6e5 < found["hbm_bytes"] < 100e6
     assert found["bytes_per_step"] > 3 * 4 * 6.6e5
@@ -56,10 +46,9 @@ def test_the_bundled_model_compiles_for_v3(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        ("decides", "Python decides on a tensor's value"),
-        ("drops", "operation Where"),
-        ("collects", "operation Unique"),
-        ("spells", "operation AsString"),
+        ("decides", "depends on the data"),
+        ("drops", "depends on the data"),
+        ("spells", "cannot be traced by JAX"),
     ],
 )
 def test_what_xla_cannot_compile_is_named_with_its_place(tmp_path: Path, model: str, words: str) -> None:
@@ -85,39 +74,45 @@ def test_a_batch_too_large_is_an_error_and_the_largest_is_found(tmp_path: Path) 
     assert remedy == f"--global-batch-size {fits * 8} fits"
 
 
-@pytest.mark.parametrize("generation", tpu_slices.GENERATIONS.values(), ids=tpu_slices.GENERATIONS)
-def test_the_compiler_knows_every_generation_with_the_memory_of_our_table(generation: tpu_slices.Generation) -> None:
-    found = compiler.compile_for(generation, stablehlo=DOUBLING.replace("8x128", "64x8192x8192x16"), seconds=100)
-    assert isinstance(found, OutOfMemory)
-    there = re.search(r"available HBM \(([\d.]+)G\)", found.words)
-    assert there is not None, found.words
-    # A little is kept back by the system; v5p has 95.74 GiB.
-    assert 0.93 <= float(there[1]) / (generation.replica_bytes / 2**30) <= 1.01
-
-
-def test_two_compilers_do_not_disturb_each_other_and_leave_no_file() -> None:
-    lock = Path("/tmp/libtpu_lockfile")
-    there = lock.exists()
-    with ThreadPoolExecutor(2) as threads:
-        found = list(threads.map(lambda _: compiler.compile_for(V3, stablehlo=DOUBLING, seconds=100), range(2)))
-    assert all(isinstance(each, Compiled) and each.flops == 8 * 128 for each in found)
-    assert lock.exists() == there
-
-
-def test_a_program_that_cannot_be_read_is_the_compilers_error() -> None:
-    with pytest.raises(CompilerError, match="exit status 1"):
-        compiler.compile_for(V3, stablehlo="no program", seconds=100)
-
-
-def test_the_compilers_process_never_imports_tensorflow(tmp_path: Path) -> None:
-    step = tmp_path / "step.mlir"
-    step.write_text(DOUBLING)
-    program = (
-        "import sys; from pipelines.train.preflight import compile_for_tpu; compile_for_tpu.main()\n"
-        "print([name for name in ('tensorflow', 'keras') if name in sys.modules])"
+def test_a_model_beyond_one_chip_is_divided(tmp_path: Path) -> None:
+    options = {"model": "bert-tiny", "preflight": "v5e-8", "no_largest_batch": True, "price_per_chip_hour": 3.6}
+    whole, divided = (
+        json.loads(training.command(tmp_path, **options, shard_model=shard).out) for shard in (None, True)
     )
-    words = [sys.executable, "-c", program, str(step), str(tmp_path / "result"), "--topology", "v3:2x2"]
+    assert divided["hbm_bytes"] < whole["hbm_bytes"]
+    assert set(whole["collectives"]) == {"all-reduce"}
+    assert "all-gather" in divided["collectives"]
+    assert whole["least_price"] == pytest.approx(8 * 3.6 * whole["least_hours"])
+
+
+# Asks each generation for more memory than any has; prints what the compiler says.
+ASKS = """
+import jax, numpy as np
+from jax.experimental import topologies
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from pipelines.train.preflight import tpu_slices
+for generation in tpu_slices.GENERATIONS.values():
+    wanted = tpu_slices.parse(f"{generation.name}-{generation.sizes.split()[0]}")
+    devices = topologies.get_topology_desc(wanted.topology, platform="tpu", **wanted.layout).devices
+    assert len(devices) == wanted.replicas, wanted
+    everywhere = NamedSharding(Mesh(np.array(devices), ("all",)), PartitionSpec())
+    large = jax.ShapeDtypeStruct((64, 8192, 8192, 16), "float32", sharding=everywhere)
+    try:
+        jax.jit(lambda values: values + 1).lower(large).compile()
+    except jax.errors.JaxRuntimeError as error:
+        print(generation.name, tpu_slices.peak_flops_per_s(devices[0].device_kind), str(error).replace(chr(10), " "))
+"""
+
+
+def test_the_compiler_knows_every_generation_with_the_memory_of_our_table() -> None:
     environment = compiler.environment(building.environment())
-    ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=100)
-    assert ended.stdout.splitlines()[-1] == "[]", ended.stderr
-    assert json.loads((tmp_path / "result").read_text())["outcome"] == "compiled"
+    ended = subprocess.run([sys.executable, "-c", ASKS], env=environment, capture_output=True, text=True, timeout=300)
+    lines = [line.split(maxsplit=2) for line in ended.stdout.splitlines()]
+    assert [name for name, *_ in lines] == list(tpu_slices.GENERATIONS), ended.stderr
+    for name, flops, said in lines:
+        generation = tpu_slices.GENERATIONS[name]
+        there = re.search(r"available HBM \(([\d.]+)G\)", said)
+        assert there is not None, said
+        # A little is kept back by the system; v5p has 95.74 GiB.
+        assert 0.93 <= float(there[1]) / (generation.replica_bytes / 2**30) <= 1.01
+        assert float(flops) == generation.replica_flops_per_s, "the name of JAX is known"

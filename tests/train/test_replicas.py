@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from tests.train import training
 
 
-def finished(model_dir: Path, **changes: object) -> str:
+def finished(model_dir: Path, **changes: Any) -> str:
     """Standard output of a training in a process of its own."""
     process = training.program(model_dir, **changes)
     out, err = process.communicate(timeout=280)

@@ -1,4 +1,4 @@
-"""Whole trainings on one replica: both loops, what is saved, and going on where a run ended."""
+"""Whole trainings on one replica: calls of several steps, what is saved, and going on where a run ended."""
 
 from __future__ import annotations
 
@@ -14,19 +14,6 @@ from tests.train import training
 from tfrecord_io import reader
 
 pytestmark = pytest.mark.slow
-
-
-def test_both_loops_have_the_same_losses(tmp_path: Path) -> None:
-    custom, fitted = (
-        training.command(tmp_path / loop, loop=loop, steps_per_call=2, log_every=2) for loop in ("custom", "keras")
-    )
-    assert custom.status == 0, custom.err
-    assert fitted.status == 0, fitted.err
-    assert list(training.losses(custom.out)) == [2, 4, 6, 8]
-    np.testing.assert_allclose(
-        list(training.losses(custom.out).values()), list(training.losses(fitted.out).values()), rtol=1e-5
-    )
-    assert training.metrics(custom.out)["accuracy"] == training.metrics(fitted.out)["accuracy"]
 
 
 def test_steps_in_one_call_are_the_same_steps(tmp_path: Path) -> None:

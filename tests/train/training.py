@@ -7,6 +7,7 @@ import io
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,12 +84,12 @@ def command(model_dir: Path | None, **changes: object) -> Outcome:
     return Outcome(status=status, out=out.getvalue(), err=err.getvalue())
 
 
-def program(model_dir: Path | str, **changes: object) -> subprocess.Popen[str]:
-    """Starts `scripts/train_tpu.py` as a process."""
+def program(model_dir: Path | str, *, variables: Mapping[str, str] = {}, **changes: object) -> subprocess.Popen[str]:
+    """Starts `scripts/train_tpu.py` as a process, with more environment variables."""
     script = str(building.REPOSITORY / "scripts" / "train_tpu.py")
     words = [sys.executable, script, *options(model_dir, **changes)]
     return subprocess.Popen(
-        words, env=building.environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        words, env={**building.environment(), **variables}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
 
 

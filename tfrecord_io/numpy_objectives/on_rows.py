@@ -25,7 +25,6 @@ __all__ = [
     "decoder_features",
     "example_weights",
     "masked_lm",
-    "segment_attention_mask",
     "seq2seq",
 ]
 
@@ -93,13 +92,6 @@ def example_weights(features: Mapping[str, np.ndarray], *, counts: np.ndarray) -
 def causal_lm() -> Objective:
     """Predict the next token: labels [B, L] and weights float32 [B, L], see `objectives.causal_lm`."""
     return Objective(_bind_causal)
-
-
-def segment_attention_mask(segment_ids_BL: np.ndarray, *, causal: bool) -> np.ndarray:
-    """Return which tokens of packed rows attend to each other, bool [B, L, L], as `objectives` does."""
-    seen_BLL = segment_ids_BL[:, :, np.newaxis] == segment_ids_BL[:, np.newaxis, :]
-    mask_BLL: np.ndarray = seen_BLL & (segment_ids_BL > 0)[:, np.newaxis, :]
-    return np.tril(mask_BLL) if causal else mask_BLL
 
 
 def _bind_causal(manifest: Manifest, tokens: TokenFeatures) -> Callable[..., Result]:

@@ -27,15 +27,16 @@ fill up a batch (`example_weight` 0) count in none.
 The inputs are the features of the roles token_ids, attention_mask, token_type_ids, segment_ids and positions, as far as
 the dataset has them, under their own names.
 
-    base      what objectives share           causal   causal_lm, segment_attention_mask   masked    both masked LMs
+    base      what objectives share           causal   causal_lm   masked    both masked LMs
     labelled  labels that the dataset holds   seq2seq  targets that the dataset holds      spans     span_corruption
     keras_arguments   compile_args: loss and metrics for Keras, which count by these weights
 """
 
 from __future__ import annotations
 
+from tfrecord_io.objective_parts.segments import segment_attention_mask
 from tfrecord_io.objectives.base import BoundObjective, Objective
-from tfrecord_io.objectives.causal import causal_lm, segment_attention_mask
+from tfrecord_io.objectives.causal import causal_lm
 from tfrecord_io.objectives.keras_arguments import compile_args
 from tfrecord_io.objectives.labelled import classification, span_answers, token_classification
 from tfrecord_io.objectives.masked import MASKED_POSITIONS, gathered_masked_lm, masked_lm

@@ -21,7 +21,7 @@ import tensorflow as tf
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives.base import BoundObjective, Objective, TokenFeatures, example_weights, from_next
 
-__all__ = ["causal_lm", "segment_attention_mask"]
+__all__ = ["causal_lm"]
 
 
 def causal_lm() -> Objective:
@@ -31,32 +31,6 @@ def causal_lm() -> Objective:
     On packed rows a model needs `segment_attention_mask` as well, and `positions` instead of the places in the row.
     """
     return _CausalLM()
-
-
-def segment_attention_mask(segment_ids_BL: tf.Tensor, *, causal: bool) -> tf.Tensor:
-    """Return which tokens of packed rows attend to each other: those of the same segment, and with `causal` none that
-    comes later.
-
-        segment_ids  1 1 2 0      causal=True   1 0 0 0      row: the token that looks,
-                                                1 1 0 0      column: the one that it sees;
-                                                0 0 1 0      padding sees nothing and is seen by nothing
-                                                0 0 0 0
-
-    So a token of a packed row gets what it would get if its document stood alone (arXiv:2107.02027).
-    Where all scores of a token are masked, as those of padding are, a softmax must not subtract infinities.
-
-    Args:
-        segment_ids_BL: integers [B, L], 1, 2, ... on the tokens of each segment, 0 on padding.
-        causal: whether a token sees only itself and those before it.
-
-    Returns: bool [B, L, L], [row, the token that looks, the token that is seen].
-    """
-    seen_BLL = segment_ids_BL[:, :, tf.newaxis] == segment_ids_BL[:, tf.newaxis, :]
-    mask_BLL = seen_BLL & (segment_ids_BL > 0)[:, tf.newaxis, :]
-    if not causal:
-        return mask_BLL
-    place_L = tf.range(segment_ids_BL.shape[1])
-    return mask_BLL & (place_L[:, tf.newaxis] >= place_L)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,10 +16,10 @@ import jax
 import keras
 import numpy as np
 import tensorflow as tf
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from pipelines.train import models
-from pipelines.train.config import Loop
 from pipelines.train.engines import Feed, TrainingSpan, built, optimizer
 from pipelines.train.errors import DeviceError
 from pipelines.train.metrics.evaluation import Evaluated, real_rows
@@ -54,10 +54,11 @@ class JaxEngine:
 
     def learner(self, job: TrainingSetup) -> GlobalStep:
         config = job.config
-        if config.loop == "keras":
+        if config.deterministic and self._mesh.devices.flat[0].platform == "gpu":
             raise ConfigError(
-                "--loop keras with --backend jax, expected --loop custom",
-                remedy="leave out --loop",
+                "--deterministic with --backend jax on GPUs: XLA must be told before it starts",
+                remedy="set XLA_FLAGS=--xla_gpu_deterministic_ops=true and leave out --deterministic; a TPU and a CPU "
+                "give the same bits anyway",
             )
         if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
             jax.config.update("jax_compilation_cache_dir", f"{config.model_dir.rstrip('/')}/compiled")
@@ -101,8 +102,7 @@ class JaxEngine:
         }
         return Feed(streams=streams, schedule=schedule)
 
-    def train(self, learner: GlobalStep, feed: Feed, span: TrainingSpan, *, loop: Loop) -> None:
-        del loop  # the custom one
+    def train(self, learner: GlobalStep, feed: Feed, span: TrainingSpan) -> None:
         batches = self._batches(feed)
         upcoming = next(batches)
         while learner.step < span.until:
@@ -161,6 +161,9 @@ class JaxEngine:
 
         step = jax.jit(pure, out_shardings=replicated)
         return lambda batch: jax.device_get(step(weights, state, jax.device_put(dict(batch), by_row)))
+
+    def anywhere(self, here: bool) -> bool:
+        return here if self.hosts == 1 else bool(multihost_utils.process_allgather(np.array(here)).any())
 
     def start_profile(self, folder: str) -> None:
         jax.profiler.start_trace(folder)

@@ -42,8 +42,11 @@ class GlobalStep:
         mesh: Mesh,
         accumulate: int = 1,
         shard: bool = False,
+        abstract: bool = False,
     ) -> None:
-        """`shard`: divide weights and optimizer state among the devices, instead of a copy on each."""
+        """`shard`: divide weights and optimizer state among the devices, instead of a copy on each. `abstract`: for
+        devices that are not here, whose program alone is wanted: the state is shapes.
+        """
         self.built = built
         self.task = task
         self.step = 0
@@ -56,7 +59,7 @@ class GlobalStep:
         self.replicated = NamedSharding(mesh, PartitionSpec())
         self.by_row = NamedSharding(mesh, PartitionSpec(AXIS))
         self._shard = shard
-        self.state = self._first_state()
+        self.state = jax.tree.map(self._shape if abstract else self._put, self._first_values())
         shardings = jax.tree.map(lambda each: each.sharding, self.state)
         self._train = jax.jit(self._taken, donate_argnums=0, out_shardings=(shardings, self.replicated))
         self._sums = jax.jit(self._evaluated, out_shardings=self.replicated)
@@ -88,13 +91,18 @@ class GlobalStep:
             self._compiled[shapes] = compiled, float(costs.get("flops", 0.0)) * self._accumulate
         return self._compiled[shapes]
 
-    def _first_state(self) -> State:
+    def _first_values(self) -> State:
         model = self.built.model
         weights = [np.asarray(each.value) for each in model.trainable_variables]
         zeros = [np.zeros_like(each) for each in weights]
         others = [np.asarray(each.value) for each in model.non_trainable_variables]
-        state = {"weights": weights, "others": others, "means": zeros, "squares": zeros, "step": np.int32(0)}
-        return jax.tree.map(lambda each: jax.device_put(each, self._place(each)), state)
+        return {"weights": weights, "others": others, "means": zeros, "squares": zeros, "step": np.int32(0)}
+
+    def _put(self, values: np.ndarray) -> jax.Array:
+        return jax.device_put(values, self._place(values))
+
+    def _shape(self, values: np.ndarray) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(values.shape, values.dtype, sharding=self._place(values))
 
     def _place(self, values: np.ndarray) -> NamedSharding:
         """Where an array of the state lies: everywhere, or divided along the largest dimension that allows it (ZeRO's

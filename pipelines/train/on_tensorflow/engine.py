@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from pipelines.train import models
-from pipelines.train.config import Loop
 from pipelines.train.engines import Feed, TrainingSpan, built, optimizer
 from pipelines.train.metrics.evaluation import Evaluated
 from pipelines.train.models import Built
@@ -67,8 +66,8 @@ class TensorFlowEngine:
         self._strategy.distribute_datasets_from_function(note)
         return int(found[0])
 
-    def train(self, learner: ReplicaStep, feed: Feed, span: TrainingSpan, *, loop: Loop) -> None:
-        (loops.fit if loop == "keras" else loops.custom)(learner, self._strategy, feed=feed, span=span)
+    def train(self, learner: ReplicaStep, feed: Feed, span: TrainingSpan) -> None:
+        loops.train(learner, self._strategy, feed=feed, span=span)
 
     def evaluate(self, learner: ReplicaStep, feed: Feed) -> Evaluated:
         return loops.evaluate(learner, self._strategy, feed)
@@ -111,6 +110,9 @@ class TensorFlowEngine:
         return self._strategy.experimental_distribute_values_from_function(
             lambda context: tf.constant(parts[context.replica_id_in_sync_group])
         )
+
+    def anywhere(self, here: bool) -> bool:
+        return here  # one process drives all hosts
 
     def start_profile(self, folder: str) -> None:
         tf.profiler.experimental.start(folder)

@@ -1,13 +1,6 @@
-"""Repeating the step: a custom loop and Keras `fit`, over the same batches, with the same losses.
+"""Repeating the step: for each call, one tf.function runs `steps_per_call` steps in a tf.range loop on the devices.
 
-    custom   for each call: one tf.function runs `steps_per_call` steps in a tf.range loop on the devices
-    keras    `fit` with steps_per_execution = steps_per_call, over the same distributed batches
-
-A dataset with rows of several lengths is for the custom loop alone: a call is then cut where the length changes, and
-each length is traced and compiled once.
-
-Both call `after_call(step, loss)` in Python after each call, where logging, evaluation and saving happen, and end early
-when it says so. The custom loop is the one to change; `fit` is there for Keras callbacks and habits.
+Where rows have several lengths, a call is cut where the length changes, and each length is traced and compiled once.
 """
 
 from __future__ import annotations
@@ -16,22 +9,21 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
-from pipelines.train.engines import AfterCall, Feed, TrainingSpan
+from pipelines.train.engines import Feed, TrainingSpan
 from pipelines.train.metrics.evaluation import Evaluated, real_rows
 from pipelines.train.on_tensorflow.replica_step import ReplicaStep
 
-__all__ = ["custom", "evaluate", "fit"]
+__all__ = ["evaluate", "train"]
 
 # Steps of an evaluation that are summed on the devices, in float32, which stops counting at 2**24.
 _SUMMED_STEPS = 100
 
 
-def custom(replica_step: ReplicaStep, strategy: tf.distribute.Strategy, *, feed: Feed, span: TrainingSpan) -> None:
-    """The loop to change."""
+def train(replica_step: ReplicaStep, strategy: tf.distribute.Strategy, *, feed: Feed, span: TrainingSpan) -> None:
+    """Take steps until the span ends; `after_call(step, loss)` runs in Python after each call."""
 
     @tf.function
     def call(iterator: Any, num_steps: tf.Tensor) -> tf.Tensor:
@@ -51,22 +43,6 @@ def custom(replica_step: ReplicaStep, strategy: tf.distribute.Strategy, *, feed:
         step += num_steps
         if not span.after_call(step, float(loss.numpy())):
             return
-
-
-def fit(replica_step: ReplicaStep, strategy: tf.distribute.Strategy, *, feed: Feed, span: TrainingSpan) -> None:
-    """Run the steps of `custom` by Keras `fit`. The steps that are left must be a multiple of `steps_per_call`, and
-    rows of one length.
-    """
-    [batches] = feed.streams.values()
-    start = replica_step.step
-    if start >= span.until:
-        return
-    with strategy.scope():
-        model = _FitModel(replica_step)
-        # Keras asks for an optimizer before it calls a model compiled; the replica step has the one that is used.
-        model.compile(optimizer="sgd", steps_per_execution=span.steps_per_call, jit_compile=False)
-    watcher = _Watcher(span.after_call, start=start)
-    model.fit(batches, steps_per_epoch=span.until - start, epochs=1, verbose=0, shuffle=False, callbacks=[watcher])
 
 
 def evaluate(replica_step: ReplicaStep, strategy: tf.distribute.Strategy, feed: Feed) -> Evaluated:
@@ -109,32 +85,3 @@ def _runs(schedule: Iterable[int], *, most: int) -> Iterator[tuple[int, int]]:
 
 # The step has no Python loop or condition on tensors; rewriting Keras for autograph would only take time.
 _as_written = tf.autograph.experimental.do_not_convert
-
-
-class _FitModel(keras.Model):
-    """A replica step as `fit` wants it: a model with a step of its own."""
-
-    def __init__(self, replica_step: ReplicaStep) -> None:
-        super().__init__(name="fitted")
-        self.replica_step = replica_step
-        self.built = True
-
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
-        return self.replica_step.model(inputs, training=training)
-
-    def train_step(self, data: Any) -> dict[str, tf.Tensor]:
-        return {"loss": self.replica_step.train(data)}
-
-
-class _Watcher(keras.callbacks.Callback):
-    """Hands each call's last loss over, and stops `fit` when told to."""
-
-    def __init__(self, after_call: AfterCall, *, start: int) -> None:
-        super().__init__()
-        self._after_call = after_call
-        self._start = start
-
-    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """`batch` is the last one of the call, counted from 0."""
-        if not self._after_call(self._start + batch + 1, float((logs or {})["loss"])):
-            self.model.stop_training = True

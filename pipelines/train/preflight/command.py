@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from pipelines.terminal.console import say
 from pipelines.train.config import TrainConfig
@@ -11,12 +12,13 @@ from pipelines.train.preflight import preflight, report
 __all__ = ["run_preflight"]
 
 
-def run_preflight(config: TrainConfig, *, name: str, look_for_largest: bool, minutes: float, as_json: bool) -> None:
-    """Compiles the step, prints a table on stderr, and JSON on stdout if asked for.
+def run_preflight(config: TrainConfig, *, as_json: bool, **asked: Any) -> None:
+    """Compile the step, print a table on stderr, and JSON on stdout if asked for. Takes what `preflight.run_preflight`
+    takes.
 
     Raises: as `preflight.run_preflight` and `preflight.require_fit`.
     """
-    found = preflight.run_preflight(config, name, look_for_largest=look_for_largest, minutes=minutes, say=say)
+    found = preflight.run_preflight(config, **asked, say=say)
     report.show(found)
     if as_json:
         print(json.dumps(report.as_json(found)), flush=True)

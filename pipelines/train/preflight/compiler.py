@@ -16,43 +16,41 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pipelines
+from pipelines.train.config import TrainConfig
 from pipelines.train.preflight.errors import CompilerError, StepError
-from pipelines.train.preflight.tpu_slices import Generation
-from tfrecord_io.errors import ConfigError
+from pipelines.train.preflight.tpu_slices import Slice
+from tfrecord_io import errors
+from tfrecord_io.errors import ConfigError, PrepError
 
 __all__ = ["Compiled", "OutOfMemory", "compile_for", "environment", "require"]
 
-_CHILD = "pipelines.train.preflight.compile_for_tpu"
+_CHILD = "pipelines.train.preflight.compile_step"
 # What would point JAX or libtpu at a real TPU, or change what the compiler does.
 _FOREIGN = ("TPU_", "LIBTPU_", "JAX_", "XLA_", "CLOUD_TPU_", "MEGASCALE_", "COLAB_TPU_")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """What the compiler says of one replica's step. All memory in bytes; `seconds` is what compiling took."""
+    """What the compiler says of one device's part of the step. All memory in bytes; `seconds` is what compiling took;
+    `collectives`: how often devices exchange values, and how many bytes in all, by kind.
+    """
 
     argument_bytes: int
     memory_bytes: int
     flops: float
     traffic_bytes: float
+    collectives: Mapping[str, tuple[int, int]]
     seconds: float
-    device: str
     versions: Mapping[str, str]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OutOfMemory:
-    """It compiles up to the point where memory is dealt out. `message` is the compiler's own."""
+    """It compiles up to the point where memory is dealt out. `message` is the compiler's own, in one line."""
 
     message: str
-
-    @property
-    def words(self) -> str:
-        """The message in one line, without the address of a page."""
-        return " ".join(self.message.partition("See http")[0].split())[:400]
 
 
 def require() -> None:
@@ -72,6 +70,8 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
     return {
         **kept,
         "PYTHONPATH": os.pathsep.join(filter(None, (packages, kept.get("PYTHONPATH")))),
+        "KERAS_BACKEND": "jax",
+        "CUDA_VISIBLE_DEVICES": "-1",
         "JAX_PLATFORMS": "cpu",
         "TPU_SKIP_MDS_QUERY": "1",
         "TPU_WORKER_HOSTNAMES": "localhost",
@@ -81,19 +81,25 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def compile_for(generation: Generation, *, stablehlo: str, seconds: float) -> Compiled | OutOfMemory:
-    """Compiles a module for one replica of a generation, in at most so many seconds.
+def compile_for(wanted: Slice, config: TrainConfig, *, seconds: float) -> Compiled | OutOfMemory:
+    """Compile the step of a training for a slice, in at most so many seconds.
 
-    Raises: StepError if the compiler refuses it, with its words; CompilerError if it does not answer.
+    Raises: StepError if it cannot be compiled; ConfigError if the model does not fit the dataset; CompilerError if the
+        compiler does not answer.
     """
     with tempfile.TemporaryDirectory(prefix="preflight-") as folder:
-        step, result = Path(folder, "step.mlir"), Path(folder, "result.json")
-        step.write_text(stablehlo)
-        words = [sys.executable, "-m", _CHILD, str(step), str(result), "--topology", generation.topology]
-        words += ["--chip-config", generation.chip_config] if generation.chip_config else []
-        _run(words, seconds=seconds, result=result)
+        request, result = Path(folder, "request.json"), Path(folder, "result.json")
+        asked = {"config": dataclasses.asdict(config), "slice": wanted.name, "folder": os.getcwd()}
+        request.write_text(json.dumps(asked))
+        _run([sys.executable, "-m", _CHILD, str(request), str(result)], seconds=seconds, result=result)
         found = json.loads(result.read_text())
-    return _outcome(found, generation=generation)
+    if "refused" in found:
+        kind, cause, remedy = found["refused"]
+        raise _KINDS.get(kind, StepError)(cause, remedy=remedy)
+    return Compiled(**found["compiled"]) if "compiled" in found else OutOfMemory(message=found["out_of_memory"])
+
+
+_KINDS: Mapping[str, type[PrepError]] = {name: getattr(errors, name) for name in errors.__all__ if name[-5:] == "Error"}
 
 
 def _run(words: list[str], *, seconds: float, result: Path) -> None:
@@ -124,25 +130,3 @@ def _run(words: list[str], *, seconds: float, result: Path) -> None:
 def _last_words(log: str) -> str:
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     return " | ".join(lines[-3:])[-600:] or "it said nothing"
-
-
-def _outcome(found: Mapping[str, Any], *, generation: Generation) -> Compiled | OutOfMemory:
-    if found["outcome"] == "out_of_memory":
-        return OutOfMemory(message=str(found["message"]))
-    if found["outcome"] == "refused":
-        short = " ".join(str(found["message"]).split())[:600]
-        raise StepError(
-            f"the TPU compiler refuses the step for {generation.name}: {short}",
-            remedy="look for the operation that it names in the model; operations keep their layer's name",
-        )
-    memory = found["memory"]
-    parts = ("arguments", "outputs", "temporary", "code")
-    return Compiled(
-        argument_bytes=memory["arguments"],
-        memory_bytes=sum(memory[part] for part in parts) - memory["aliased"],
-        flops=found["flops"],
-        traffic_bytes=found["bytes"],
-        seconds=found["seconds"],
-        device=found["device"],
-        versions=found["versions"],
-    )

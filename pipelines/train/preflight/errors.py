@@ -1,7 +1,7 @@
 """What a preflight can find wrong.
 
 PrepError (tfrecord_io.errors)
-├── StepError        the training step breaks a rule of XLA, or the TPU compiler refuses it
+├── StepError        the training step cannot be traced, or the TPU compiler refuses it
 ├── UnfitError       it compiles, but needs more memory than the TPU has
 └── CompilerError    the compiler itself failed: it crashed, or took longer than it may
 """

@@ -1,13 +1,13 @@
-"""A whole preflight: the trainer's step for one replica of a TPU slice, compiled, and what follows from it.
+"""A whole preflight: the trainer's step for all devices of a TPU slice, compiled, and what follows from it.
 
 How fast it could be at best is the roofline (Williams, Waterman, Patterson, CACM 52(4), 2009): no step is shorter than
 its arithmetic at the peak rate, nor than its traffic at the bandwidth of the memory,
 
     seconds >= max(flops / peak flops per s, bytes / bytes per s)
 
-with the compiler's own counts for the program that it made. The sum of gradients over replicas is not in it, nor is the
-input. A count is of a loop's body once: a model that loops over time (an RNN), and a step in parts (`--accumulate`), do
-more than is counted.
+with the compiler's own counts for one device's part of the program that it made. The time for exchanging values
+between devices is not in it, nor is the input. A count is of a loop's body once: a model that loops over time (an RNN)
+does more than is counted; of a step in parts (`--accumulate`) everything counts as often as there are parts.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from collections.abc import Callable
 
 from pipelines.train import datasets, tasks
 from pipelines.train.config import TrainConfig
-from pipelines.train.preflight import batch_search, compiler, input_speed, replica_program, tpu_slices
+from pipelines.train.preflight import batch_search, compiler, input_speed, tpu_slices
 from pipelines.train.preflight.compiler import Compiled, OutOfMemory
 from pipelines.train.preflight.errors import CompilerError, UnfitError
 from pipelines.train.preflight.tpu_slices import Slice
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.targets import Target
 
-__all__ = ["Preflight", "Speed", "require_fit", "run_preflight", "speed"]
+__all__ = ["Preflight", "Speed", "checked", "require_fit", "run_preflight", "speed"]
 
 _FEED_SECONDS = 2.5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Speed:
-    """At best, for all replicas together. `bound` is what the step waits for: arithmetic or memory."""
+    """At best, for all devices together. `bound` is what the step waits for: arithmetic or memory."""
 
     arithmetic_seconds: float
     memory_seconds: float
@@ -46,7 +46,7 @@ class Speed:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preflight:
-    """What was found. `largest` is None if it was not looked for; batches are of one replica."""
+    """What was found. `largest` is None if it was not looked for; batches are of one device."""
 
     slice: Slice
     config: TrainConfig
@@ -56,42 +56,78 @@ class Preflight:
     speed: Speed | None
     reader_examples_per_s: float
     largest: batch_search.LargestBatch | None
+    price_per_chip_hour: float | None = None
 
     @property
     def fits(self) -> bool:
         return isinstance(self.step, Compiled)
 
+    @property
+    def hours(self) -> float | None:
+        """Hours that all steps of the training take at best."""
+        return None if self.speed is None else self.config.total_steps / self.speed.steps_per_s / 3600
+
+    @property
+    def price(self) -> float | None:
+        """What these hours cost on all chips, in the currency of the price that was given."""
+        if self.hours is None or self.price_per_chip_hour is None:
+            return None
+        return self.hours * self.slice.chips * self.price_per_chip_hour
+
 
 def run_preflight(
-    config: TrainConfig, name: str, *, look_for_largest: bool, minutes: float, say: Callable[[str], None]
+    config: TrainConfig,
+    name: str,
+    *,
+    look_for_largest: bool,
+    minutes: float,
+    price_per_chip_hour: float | None,
+    say: Callable[[str], None],
 ) -> Preflight:
-    """Compiles the step of a training for slice `name`, such as v3-8. `say` takes lines of progress for people.
+    """Compile the step of a training for slice `name`, such as v5e-8. `say` takes lines of progress for people.
 
     Raises: ConfigError, ReaderError for options and data that do not fit; StepError if the step cannot be compiled;
         CompilerError if the compiler fails or takes longer than `minutes`.
     """
     wanted = tpu_slices.parse(name)
     compiler.require()
-    job = _job(config, wanted)
-    batches = _BatchCompiler(job, wanted=wanted, ends=time.monotonic() + 60 * minutes, say=say)
-    config = job.config
-    batch = config.batch_rows // wanted.replicas
+    job = checked(config, wanted)
+    batches = _BatchCompiler(job.config, wanted=wanted, ends=time.monotonic() + 60 * minutes, say=say)
+    batch = job.config.batch_rows // wanted.replicas
     step = batches.compile(batch)
     reading = input_speed.examples_per_s(job, replicas=wanted.replicas, seconds=_FEED_SECONDS)
     return Preflight(
         slice=wanted,
-        config=config,
+        config=job.config,
         row_length=job.data.manifest.row_length,
         batch=batch,
         step=step,
         speed=speed(step, wanted, batch=batch) if isinstance(step, Compiled) else None,
         reader_examples_per_s=reading,
         largest=batches.largest(batch, step) if look_for_largest else None,
+        price_per_chip_hour=price_per_chip_hour,
+    )
+
+
+def checked(config: TrainConfig, wanted: Slice) -> TrainingSetup:
+    """The training, as the trainer checks it, without a TPU and without a model folder. Raises: as the trainer."""
+    config.require_equal_parts(wanted.replicas, place=wanted.name)
+    data = datasets.open_data(config)
+    datasets.require_train_split(config, data)
+    config = config.sized(rows=data.num_examples(config.train_split), replicas=wanted.replicas)
+    *_, data = datasets.by_length(data).values()  # of several lengths the longest, which needs the most memory
+    return TrainingSetup(
+        config=config,
+        target=Target(kind="host", chosen_by="--preflight"),
+        data=data,
+        eval_split=None,
+        task=tasks.bind(config, data.manifest),
+        warnings=(),
     )
 
 
 def speed(step: Compiled, wanted: Slice, *, batch: int) -> Speed:
-    """The roofline of one replica's step."""
+    """The roofline of one device's part of the step."""
     arithmetic = step.flops / wanted.generation.replica_flops_per_s
     memory = step.traffic_bytes / wanted.generation.replica_bytes_per_s
     steps_per_s = 1.0 / max(arithmetic, memory, 1e-12)
@@ -110,44 +146,43 @@ def require_fit(result: Preflight) -> None:
     replicas, found = result.slice.replicas, result.largest
     raise UnfitError(
         f"--global-batch-size {result.config.batch_rows} on {result.slice.name}, {result.batch} rows for each "
-        f"of {replicas} replicas: the step does not fit: {result.step.words}",
+        f"of {replicas} replicas: the step does not fit: {result.step.message}",
         remedy=f"--global-batch-size {found.fits * replicas} fits"
         if found is not None and found.fits
-        else "choose a smaller --global-batch-size or model, --precision bfloat16, or shorter rows",
+        else "choose a smaller --global-batch-size or model, --shard-model, --precision bfloat16, or shorter rows",
     )
 
 
 class _BatchCompiler:
     """Compiles one batch after the other while there is time."""
 
-    def __init__(self, job: TrainingSetup, *, wanted: Slice, ends: float, say: Callable[[str], None]) -> None:
-        self._job = job
-        self._generation = wanted.generation
+    def __init__(self, config: TrainConfig, *, wanted: Slice, ends: float, say: Callable[[str], None]) -> None:
+        self._config = config
+        self._wanted = wanted
         self._ends = ends
         self._say = say
         self._longest = 0.0
 
     def compile(self, batch: int) -> Compiled | OutOfMemory:
         began = time.monotonic()
-        text = replica_program.stablehlo(self._job, batch=batch)
-        self._say(f"batch {batch} a replica: traced, {len(text) / 1e6:.1f} MB of StableHLO; compiling")
-        left = self._ends - time.monotonic()
-        found = compiler.compile_for(self._generation, stablehlo=text, seconds=max(1.0, left))
+        self._say(f"batch {batch} a replica: compiling")
+        config = dataclasses.replace(self._config, global_batch_size=batch * self._wanted.replicas, replicas=None)
+        found = compiler.compile_for(self._wanted, config, seconds=max(1.0, self._ends - began))
         self._longest = max(self._longest, time.monotonic() - began)
         used = (
-            f"{found.memory_bytes / 2**30:.2f} GiB" if isinstance(found, Compiled) else f"does not fit: {found.words}"
+            f"{found.memory_bytes / 2**30:.2f} GiB" if isinstance(found, Compiled) else f"does not fit: {found.message}"
         )
         self._say(f"batch {batch} a replica: {used} ({time.monotonic() - began:.0f} s)")
         return found
 
     def largest(self, batch: int, first: Compiled | OutOfMemory) -> batch_search.LargestBatch:
         fixed = first.argument_bytes if isinstance(first, Compiled) else 0
-        parts = self._job.config.accumulate  # a batch is cut into so many, so only its multiples can be tried
+        parts = self._config.accumulate  # a batch is cut into so many, so only its multiples can be tried
         found = batch_search.largest(
             lambda rows: self._memory_of(rows * parts),
             known={batch // parts: first.memory_bytes if isinstance(first, Compiled) else None},
             fixed_bytes=fixed,
-            limit_bytes=self._generation.replica_bytes,
+            limit_bytes=self._wanted.generation.replica_bytes,
             may_go_on=lambda: time.monotonic() + self._longest < self._ends,
         )
         too_large = None if found.too_large is None else found.too_large * parts
@@ -160,20 +195,3 @@ class _BatchCompiler:
             self._say(f"batch {batch} a replica: {error.cause}")
             raise batch_search.GaveUp from error
         return found.memory_bytes if isinstance(found, Compiled) else None
-
-
-def _job(config: TrainConfig, wanted: Slice) -> TrainingSetup:
-    """The training, as the trainer checks it, without a TPU and without a model folder."""
-    config.require_equal_parts(wanted.replicas, place=wanted.name)
-    data = datasets.open_data(config)
-    datasets.require_train_split(config, data)
-    config = config.sized(rows=data.num_examples(config.train_split), replicas=wanted.replicas)
-    *_, data = datasets.by_length(data).values()  # of several lengths the longest, which needs the most memory
-    return TrainingSetup(
-        config=config,
-        target=Target(kind="host", chosen_by="--preflight"),
-        data=data,
-        eval_split=None,
-        task=tasks.bind(config, data.manifest),
-        warnings=(),
-    )

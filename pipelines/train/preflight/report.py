@@ -36,13 +36,16 @@ def as_json(result: Preflight) -> dict[str, Any]:
         "fits": result.fits,
         "hbm_bytes": compiled and compiled.memory_bytes,
         "hbm_bytes_there": result.slice.generation.replica_bytes,
-        "out_of_memory": step.words if isinstance(step, OutOfMemory) else None,
+        "out_of_memory": step.message if isinstance(step, OutOfMemory) else None,
         "flops_per_step": compiled and compiled.flops,
         "bytes_per_step": compiled and compiled.traffic_bytes,
+        "collectives": compiled and {name: list(each) for name, each in compiled.collectives.items()},
         "least_step_seconds": speed and 1.0 / speed.steps_per_s,
         "bound": speed and speed.bound,
         "most_steps_per_s": speed and speed.steps_per_s,
         "most_examples_per_s": speed and speed.examples_per_s,
+        "least_hours": result.hours,
+        "least_price": result.price,
         "reader_examples_per_s": result.reader_examples_per_s,
         "largest_batch_per_replica": found and found.fits,
         "smallest_batch_too_large": found and found.too_large,
@@ -72,14 +75,16 @@ def _rows(result: Preflight) -> list[tuple[str, str]]:
             ("work a step", f"{step.flops / 1e9:,.1f} GFLOP, {step.traffic_bytes / 1e9:,.2f} GB of memory traffic"),
             ("step at best", f"{1e3 / speed.steps_per_s:,.2f} ms, bound by {speed.bound}{_both(result)}"),
             ("rate at best", f"{speed.steps_per_s:,.1f} steps/s, {speed.examples_per_s:,.0f} examples/s"),
-            ("compiler", f"{step.device} by {versions}, in {step.seconds:.0f} s"),
+            ("exchanged a step", _exchanged(step)),
+            ("run at best", _run(result)),
+            ("compiler", f"{versions}, in {step.seconds:.0f} s"),
         ]
     else:
         rows.append(("memory a replica", f"more than {there}: does not fit"))
     rows.insert(-1, ("reader here", _reader(result)))
     if result.largest is not None:
         rows.append(("largest batch", _largest(result.largest, result=result)))
-    rows.append(("not counted", "the sum of gradients over replicas, and the input"))
+    rows.append(("not counted", "the time of what is exchanged, and the input"))
     return rows
 
 
@@ -87,6 +92,18 @@ def _both(result: Preflight) -> str:
     speed = result.speed
     assert speed is not None, "asked only where there is one"
     return f" (arithmetic {1e3 * speed.arithmetic_seconds:,.2f} ms, memory {1e3 * speed.memory_seconds:,.2f} ms)"
+
+
+def _exchanged(step: Compiled) -> str:
+    kinds = [f"{count} {name}, {size / 1e6:,.1f} MB" for name, (count, size) in sorted(step.collectives.items())]
+    return "; ".join(kinds) or "nothing"
+
+
+def _run(result: Preflight) -> str:
+    text = f"{result.config.total_steps:,} steps in {result.hours:,.2f} h"
+    if result.price is None:
+        return text
+    return f"{text}, {result.price:,.2f} for {result.slice.chips} chips at {result.price_per_chip_hour:g} an hour"
 
 
 def _reader(result: Preflight) -> str:

@@ -1,7 +1,7 @@
 """TPU slices by name, and what one replica of each has.
 
 Peak rates are per chip, of matrix products in bfloat16 (which a TPU also uses for float32 values, unless told
-otherwise), as the pages "TPU v2" to "TPU v6e" of Google Cloud's documentation (docs/system-architecture-tpu-vm) give
+otherwise), as the pages "TPU v2" to "TPU7x" of Google Cloud's documentation (docs/system-architecture-tpu-vm) give
 them; v2 and v3 also in "A Domain-Specific Supercomputer for Training Deep Neural Networks" (CACM 63(7), 2020, table 3),
 v4 also in "TPU v4" (ISCA 2023, arXiv:2304.01433, table 4).
 
@@ -12,37 +12,38 @@ v4 also in "TPU v4" (ISCA 2023, arXiv:2304.01433, table 4).
     v5e              197    819    16   1 a chip     chips:  v5e-8, or v5litepod-8
     v5p              459   2765    95   1 a chip     cores:  v5p-8 is 4 chips, 4 replicas
     v6e              918   1640    32   1 a chip     chips:  v6e-8
+    tpu7x           2307   7380   192   2 a chip     cores:  tpu7x-8 is 4 chips, 8 replicas
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
+from typing import Any
 
 from tfrecord_io.errors import ConfigError
 
 __all__ = ["GENERATIONS", "Generation", "Slice", "parse", "peak_flops_per_s"]
 
 _GIB = 2**30
-_NAME = re.compile(r"(v\d\w*?)-(\d+)\Z")
+_NAME = re.compile(r"((?:v|tpu)\d\w*?)-(\d+)\Z")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Generation:
-    """What one chip has. `topology` is the smallest that the compiler knows; a replica's program is the same on all.
-
-    `chip_config` is libtpu's name for both cores of a v4 chip working as one, which is not what it assumes.
+    """What one chip has, as in the table above. `dimensions`: of the grid in which chips are connected; `sizes`: the
+    numbers that names have, of which `named_per_replica` are one replica.
     """
 
     name: str
-    topology: str
+    dimensions: int
     teraflops: float
     gigabytes_per_s: float
     gibibytes: int
     replicas_per_chip: int
     named_per_replica: int
     sizes: str
-    chip_config: str | None = None
 
     @property
     def replica_flops_per_s(self) -> float:
@@ -58,44 +59,25 @@ class Generation:
         return self.gibibytes * _GIB // self.replicas_per_chip
 
 
-def _generation(
-    name: str, topology: str, *, rates: tuple[float, float], gibibytes: int, counted: tuple[int, int], sizes: str
-) -> Generation:
-    return Generation(
-        name=name,
-        topology=topology,
-        teraflops=rates[0],
-        gigabytes_per_s=rates[1],
-        gibibytes=gibibytes,
-        replicas_per_chip=counted[0],
-        named_per_replica=counted[1],
-        sizes=sizes,
-        chip_config="megacore" if name == "v4" else None,
-    )
-
-
+_CUBES = "8 16 32 64 128 256 512 1024 2048"
+_SQUARES = "1 4 8 16 32 64 128 256"
 GENERATIONS = {
     each.name: each
     for each in (
-        _generation("v2", "v2:2x2", rates=(45, 700), gibibytes=16, counted=(2, 1), sizes="8 32 128 256 512"),
-        _generation(
-            "v3", "v3:2x2", rates=(123, 900), gibibytes=32, counted=(2, 1), sizes="8 32 64 128 256 512 1024 2048"
-        ),
-        _generation(
-            "v4", "v4:2x2x1", rates=(275, 1200), gibibytes=32, counted=(1, 2), sizes="8 16 32 64 128 256 512 1024 2048"
-        ),
-        _generation("v5e", "v5e:2x2", rates=(197, 819), gibibytes=16, counted=(1, 1), sizes="1 4 8 16 32 64 128 256"),
-        _generation(
-            "v5p", "v5p:2x2x1", rates=(459, 2765), gibibytes=95, counted=(1, 2), sizes="8 16 32 64 128 256 512 1024"
-        ),
-        _generation("v6e", "v6e:2x2", rates=(918, 1640), gibibytes=32, counted=(1, 1), sizes="1 4 8 16 32 64 128 256"),
+        Generation("v2", 2, 45, 700, 16, 2, 1, "8 32 128 256 512"),
+        Generation("v3", 2, 123, 900, 32, 2, 1, "8 32 64 128 256 512 1024 2048"),
+        Generation("v4", 3, 275, 1200, 32, 1, 2, _CUBES),
+        Generation("v5e", 2, 197, 819, 16, 1, 1, _SQUARES),
+        Generation("v5p", 3, 459, 2765, 95, 1, 2, _CUBES),
+        Generation("v6e", 2, 918, 1640, 32, 1, 1, _SQUARES),
+        Generation("tpu7x", 3, 2307, 7380, 192, 2, 1, _CUBES),
     )
 }
 
 
 def peak_flops_per_s(device_kind: str) -> float:
     """Peak rate of a device by the name that JAX has for it, 0 for one that is not in the table."""
-    kinds = {"v5lite": "v5e", "v5": "v5p", "v6lite": "v6e"}
+    kinds = {"v5lite": "v5e", "v5": "v5p", "v6lite": "v6e", "7x": "tpu7x"}
     name = device_kind.removeprefix("TPU").strip().replace(" ", "")
     generation = GENERATIONS.get(kinds.get(name, name))
     return generation.replica_flops_per_s if generation is not None else 0.0
@@ -111,7 +93,23 @@ class Slice:
 
     @property
     def chips(self) -> int:
-        return self.replicas // self.generation.replicas_per_chip or 1
+        return self.replicas // self.generation.replicas_per_chip
+
+    @property
+    def topology(self) -> str:
+        """libtpu's name for the grid of chips, which is the one most like a square or a cube: v5e:2x4, v4:2x2x1."""
+        sides = [1] * self.generation.dimensions
+        while math.prod(sides) < self.chips:
+            sides[sides.index(min(sides))] *= 2
+        return f"{self.generation.name}:{'x'.join(map(str, sorted(sides, key=lambda side: (side == 1, side))))}"
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """What libtpu must be told beside the topology: that both cores of a v4 chip work as one, and that a single
+        chip is not one of the four of a host.
+        """
+        single = {"chips_per_host_bounds": [1, 1, 1]} if self.chips == 1 else {}
+        return {"chip_config_name": "megacore", **single} if self.generation.name == "v4" else single
 
 
 def parse(name: str) -> Slice:

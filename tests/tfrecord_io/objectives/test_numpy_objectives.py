@@ -6,6 +6,7 @@ import pickle
 from collections import Counter
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -160,10 +161,11 @@ def test_masked_lm_hides_as_many_as_the_graph() -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_the_attention_mask_of_segments_is_the_graphs(causal: bool) -> None:
+@pytest.mark.parametrize("library", [tf.constant, jnp.asarray], ids=["tensorflow", "jax"])
+def test_the_attention_mask_of_segments_is_the_same_in_every_library(library: Any, causal: bool) -> None:
     segments = np.array([[1, 1, 2, 0], [1, 2, 2, 3], [0, 0, 0, 0]])
-    expected = objectives.segment_attention_mask(tf.constant(segments), causal=causal)
-    np.testing.assert_array_equal(numpy_objectives.segment_attention_mask(segments, causal=causal), expected)
+    found = numpy_objectives.segment_attention_mask(segments, causal=causal)
+    np.testing.assert_array_equal(found, objectives.segment_attention_mask(library(segments), causal=causal))
 
 
 BOUND = [

@@ -1,0 +1,177 @@
+"""The other process: makes the trainer's step of JAX, compiles it for all devices of a slice, and writes what it found.
+
+    python -m pipelines.train.preflight.compile_step REQUEST.json RESULT.json
+
+    REQUEST.json   {"config": {...TrainConfig}, "slice": "v5e-8", "folder": where the user's model is imported from}
+    RESULT.json    {"compiled": {...Compiled}} | {"out_of_memory": text} | {"refused": [kind of error, cause, remedy]}
+
+libtpu's compiler knows every generation and needs no chip (ahead-of-time compilation, jax.experimental.topologies).
+Batch and state are shapes; only the model's first weights are made, in this machine's memory.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+import os
+import re
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+import tensorflow as tf
+from jax.experimental import topologies
+from jax.sharding import Mesh
+
+from pipelines.train.config import TrainConfig
+from pipelines.train.engines import built, optimizer
+from pipelines.train.on_jax.global_step import AXIS, GlobalStep
+from pipelines.train.preflight import tpu_slices
+from pipelines.train.preflight.errors import StepError
+from pipelines.train.preflight.preflight import checked
+from pipelines.train.preflight.tpu_slices import Slice
+from pipelines.train.setup import TrainingSetup
+from pipelines.train.steps import feeds
+from tfrecord_io.errors import PrepError
+
+__all__ = ["collectives"]
+
+_LIBRARIES = tuple(str(Path(module.__file__ or "").parent) for module in (jax, keras, np, tf))
+_OWN = str(Path(__file__).parents[1])
+# What JAX says where a program would need a value or a shape that only the data have.
+_OF_DATA = (
+    *(jax.errors.ConcretizationTypeError, jax.errors.NonConcreteBooleanIndexError),
+    jax.errors.TracerIntegerConversionError,
+)
+_COLLECTIVE = re.compile(
+    r"= (\S+|\(.*?\)) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\("
+)
+_ARRAY = re.compile(r"\b[a-z]+(\d+)\w*\[([\d,]*)\]")
+
+
+def main() -> None:
+    request, result = map(Path, sys.argv[1:])
+    asked = json.loads(request.read_text())
+    os.chdir(asked["folder"])
+    found: dict[str, Any]
+    try:
+        found = _compile(TrainConfig(**asked["config"]), tpu_slices.parse(asked["slice"]))
+    except PrepError as error:
+        found = {"refused": [type(error).__name__, error.cause, error.remedy]}
+    result.write_text(json.dumps(found))
+
+
+def _compile(config: TrainConfig, wanted: Slice) -> dict[str, Any]:
+    job = checked(config, wanted)
+    try:
+        step, batch = _program(job, wanted)
+        began = time.monotonic()
+        program, flops = step.program(batch)
+    except jax.errors.JaxRuntimeError as error:  # the compiler's; told apart by its words
+        message = " ".join(str(error).partition("See http")[0].split())[:600]
+        if "RESOURCE_EXHAUSTED" in message or "Ran out of memory" in message:
+            return {"out_of_memory": message}
+        raise StepError(
+            f"the TPU compiler refuses the step for {wanted.name}: {message}",
+            remedy="look for the operation that it names in the model; operations keep their layer's name",
+        ) from error
+    except Exception as error:  # of JAX, Keras or the model's code
+        raise _explained(error) from error
+    stats, costs = program.memory_analysis(), program.cost_analysis()
+    parts = ("argument", "output", "temp", "generated_code")
+    sizes = {part: int(getattr(stats, f"{part}_size_in_bytes")) for part in parts}
+    return {
+        "compiled": {
+            "argument_bytes": sizes["argument"],
+            "memory_bytes": sum(sizes.values()) - int(stats.alias_size_in_bytes),
+            "flops": flops,
+            "traffic_bytes": float(costs["bytes accessed"]) * config.accumulate,  # XLA counts a loop's body once
+            "collectives": collectives(program.as_text()),
+            "seconds": time.monotonic() - began,
+            "versions": {name: importlib.metadata.version(name) for name in ("jax", "libtpu")},
+        }
+    }
+
+
+def _program(job: TrainingSetup, wanted: Slice) -> tuple[GlobalStep, Any]:
+    """The step on the slice's devices, and the shapes of a global batch on them."""
+    devices = topologies.get_topology_desc(wanted.topology, platform="tpu", **wanted.layout).devices
+    config, count = job.config, len(devices)
+    step = GlobalStep(
+        built(job),
+        task=job.task,
+        optimizer=optimizer(config),
+        seed=config.seed,
+        mesh=Mesh(np.array(devices), (AXIS,)),
+        accumulate=config.accumulate,
+        shard=config.shard_model,
+        abstract=True,
+    )
+    [specs] = feeds.element_specs(job.data, config, job.task, replicas=count)
+
+    def whole(spec: tf.TensorSpec) -> jax.ShapeDtypeStruct:
+        rows, *rest = spec.shape
+        dtype = jax.dtypes.canonicalize_dtype(spec.dtype.as_numpy_dtype)
+        return jax.ShapeDtypeStruct((rows * count, *rest), dtype, sharding=step.by_row)
+
+    return step, jax.tree.map(whole, specs)
+
+
+def collectives(program: str) -> dict[str, tuple[int, int]]:
+    """How often the devices exchange values in a compiled program, and how many bytes each then has, by kind."""
+    found: dict[str, tuple[int, int]] = {}
+    for result, kind in _COLLECTIVE.findall(program):
+        arrays = [
+            int(bits) // 8 * math.prod(int(size) for size in sizes.split(",") if size)
+            for bits, sizes in _ARRAY.findall(result)
+        ]
+        count, total = found.get(kind, (0, 0))
+        found[kind] = count + 1, total + sum(arrays)
+    return found
+
+
+def _explained(error: Exception) -> PrepError:
+    """What it means that the step cannot be traced, with the place in the model's own code."""
+    chain = list(_chain(error))
+    of_data = next((each for each in chain if isinstance(each, _OF_DATA)), None)
+    if isinstance(error, PrepError) and of_data is None:
+        return error
+    cause = of_data or chain[-1]
+    words = " ".join(str(cause).split())[:240]
+    if of_data is None:
+        return StepError(
+            f"{_place(cause)}: the step cannot be traced by JAX ({type(cause).__name__}: {words})",
+            remedy="write the model in keras.ops, which both backends know: no operations of TensorFlow's own, no text",
+        )
+    return StepError(
+        f"{_place(cause)}: a decision or a shape depends on the data, which are not known while the step is compiled "
+        f"({type(cause).__name__}: {words})",
+        remedy="let the program decide and keep every row: keras.ops.where(mask, values, 0), or weights of 0",
+    )
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and what it came from, the first cause last."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _place(error: BaseException) -> str:
+    """FILE:LINE of the model's own code; of what called it, where it has none."""
+    known = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    outside = [each for each in known if not each[0].startswith((*_LIBRARIES, "<"))]
+    users = [each for each in outside if not each[0].startswith(_OWN)]
+    chosen = users or outside or known
+    return f"{chosen[-1][0]}:{chosen[-1][1]}" if chosen else "a place that was not kept"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Compare the losses of both backends step by step, on one device or several:
+
+    HF_HOME=$(mktemp -d) python -m tests.train.compare_backends --steps 100 --learning-rate 1e-3 --replicas 8 chat clm
+
+All trainings begin with the same weights and have no dropout. The last column is TensorFlow compared with itself, where
+the first weights differ by one rounding: how far float32 alone drives two such trainings apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from tests import building
+from tests.train import backend_runs, training
+
+__all__ = ["KINDS", "options_of"]
+
+
+def _built(example: str, **changes: Any) -> dict[str, Any]:
+    return {"data": building.built(building.REPOSITORY / "examples" / example, **changes)}
+
+
+def _packed() -> dict[str, Any]:
+    return {"task": "clm", "model": "gpt2-tiny", **_built("reviews", layout="pack", max_length=64)}
+
+
+def _chat() -> dict[str, Any]:
+    chats = _built("chats", layout="chat", tokenizer=building.tokenizer("chats"), max_length=128)
+    return {"task": "clm", "model": "gpt2-tiny", **chats}
+
+
+def _tokens() -> dict[str, Any]:
+    return {"task": "tokens", "model": "bert-tiny", **_built("tags", layout="tokens", max_length=32)}
+
+
+def _buckets() -> dict[str, Any]:
+    return {"model": "bert-tiny", **_built("reviews", label_column="label", max_length=16, bucket_lengths="8,16")}
+
+
+_SMALL = "tests.train.small"
+_KINDS: dict[str, Callable[[], dict[str, Any]]] = {
+    "accumulate": lambda: {"model": "bert-tiny", "accumulate": 2},
+    "bart": lambda: {"task": "seq2seq", "model": "bart-tiny", "data": training.translations()},
+    "buckets": _buckets,
+    "chat": _chat,
+    "classify": lambda: {"model": "bert-tiny"},
+    "clm": _packed,
+    "everywhere": lambda: {"task": "mlm", "model": f"{_SMALL}:everywhere"},
+    "mixture": lambda: {"model": "bert-tiny", "data": (training.data(),) * 2, "weights": "2,1"},
+    "mlm": lambda: {"task": "mlm", "model": "bert-tiny"},
+    "span": lambda: {"task": "span", "model": f"{_SMALL}:spans", "data": training.questions(), "eval_split": "train"},
+    "t5": lambda: {"task": "seq2seq", "model": "t5-tiny", "data": training.translations()},
+    "tokens": _tokens,
+}
+KINDS = tuple(_KINDS)
+
+
+def options_of(kind: str) -> dict[str, Any]:
+    """Options of a training of a kind, without dropout."""
+    return {"dropout": 0.0, "learning_rate": 1e-3, "warmup": 1, **_KINDS[kind]()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--replicas", type=int, default=1)
+    parser.add_argument("kinds", nargs="*", default=KINDS)
+    asked = parser.parse_args()
+    folder, sizes = building.new_folder(), {"steps": asked.steps, "replicas": asked.replicas}
+    sizes |= {"learning_rate": asked.learning_rate}
+
+    def losses(backend: str, *, nudged: bool = False) -> list[list[float]]:
+        name = f"{backend}-nudged" if nudged else backend
+        commands = [
+            training.options(folder / name / kind, **{**options_of(kind), **sizes}, backend=backend)
+            for kind in asked.kinds
+        ]
+        outcomes = backend_runs.run(backend, commands, nudged=nudged)
+        assert not any(each.status for each in outcomes), [each.err for each in outcomes]
+        return [list(training.losses(each.out).values()) for each in outcomes]
+
+    found = losses("jax"), losses("tensorflow"), losses("tensorflow", nudged=True)
+    print(f"{'':12} JAX - TensorFlow   TensorFlow - itself   ({sizes})")
+    for kind, jax, tensorflow, nudged in zip(asked.kinds, *found, strict=True):
+        far = [max(abs(one - other) for one, other in zip(each, tensorflow, strict=True)) for each in (jax, nudged)]
+        print(f"{kind:12} {far[0]:16.1e} {far[1]:21.1e}")
+
+
+if __name__ == "__main__":
+    main()
