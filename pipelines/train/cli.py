@@ -7,12 +7,10 @@ TensorFlow is imported only when the options are in order. Exit status: 0 done, 
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import sys
-from collections.abc import Callable
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 import click
 import cloup
@@ -21,6 +19,7 @@ import tfrecord_io
 from pipelines.terminal.console import TwoLineErrors, errors
 from pipelines.train import config as configs
 from pipelines.train import targets, tensorflow_ready
+from pipelines.train.click_options import options_of
 from pipelines.train.errors import usual_remedies
 from pipelines.train.export.command import export
 from pipelines.train.predict.command import predict
@@ -29,115 +28,6 @@ from tfrecord_io.errors import PrepError
 __all__ = ["main"]
 
 _INTERRUPTED = ("interrupted", "run the same command again; it goes on from the last checkpoint in --model-dir")
-
-_METAVARS = {
-    "data": "OUT",
-    "weights": "W,W",
-    "temperature": "T",
-    "model": "MODEL",
-    "model_dir": "DIR",
-    "tpu": "WHERE",
-    "replicas": "N",
-    "num_labels": "N",
-    "steps": "N",
-    "epochs": "N",
-    "global_batch_size": "N",
-    "replica_batch_size": "N",
-    "accumulate": "N",
-    "warmup_ratio": "SHARE",
-    "early_stopping": "N",
-    "best_metric": "NAME",
-    "profile_steps": "A:B",
-}
-# Every field of TrainConfig by group, in the order of --help. Kinds and defaults are the fields'.
-_HELP = {
-    "Data": {
-        "data": "Folder that prep-tfrecords built, local or gs://. Repeat it to mix several.",
-        "weights": "Shares of several --data, in their order, such as 0.7,0.3. Default: by size.",
-        "temperature": "Mix several --data at rates of size ** (1 / temperature).",
-        "train_split": "Split to train on.",
-        "eval_split": "Split to evaluate on. Default: validation or test, if there is one.",
-    },
-    "Task and model": {
-        "task": "What to learn: labels, labels of tokens, answers, hidden or next tokens, or targets.",
-        "model": "bert-, gpt2-, t5- or bart-SIZE from scratch (tiny to large), package.module:build, a KerasHub "
-        "preset, hf://OWNER/NAME, or a folder.",
-        "from_scratch": "Take only a preset's architecture, with random weights and the data's vocabulary.",
-        "freeze_backbone": "Train only the head.",
-        "dropout": "Share of values to drop, in models from scratch.",
-        "pooling": "What stands for a row, for classify.",
-        "num_labels": "Number of labels, for classify and tokens. Default: what the data show.",
-        "mask_probability": "Share of tokens to predict, for mlm.",
-        "decoder_start": "What targets begin with, for seq2seq. auto: eos for BART, else pad.",
-        "label_smoothing": "Share of the target that is spread over all classes.",
-    },
-    "Length and rate": {
-        "global_batch_size": "Rows in one step, on all replicas together. Default: 32.",
-        "replica_batch_size": "Rows in one step on each replica, instead of --global-batch-size.",
-        "accumulate": "Parts into which each replica cuts its rows of a step, to need less memory.",
-        "steps": "Steps in all, earlier runs included. Default: 1000.",
-        "epochs": "How often to read every row, such as 3 or 0.5, instead of --steps.",
-        "learning_rate": "Highest learning rate, which is reached after the warm-up.",
-        "warmup": "Steps in which the rate rises.",
-        "warmup_ratio": "Share of all steps in which the rate rises, instead of --warmup.",
-        "schedule": "How the rate goes on after that: fall to 0 as a cosine or a line, or stay.",
-        "weight_decay": "Weight decay of AdamW; biases and norms have none.",
-        "clip_norm": "Highest norm of all gradients together.",
-        "seed": "Seed of weights, order, masks and dropout.",
-        "order": "global: each batch follows from seed and step, on any devices, and can be traced to its rows.",
-    },
-    "Evaluate and keep": {
-        "model_dir": "Folder for checkpoints, logs and the final model; local or gs://. Not needed with --preflight.",
-        "eval_every": "Steps between evaluations; there is one more at the end. 0: only that.",
-        "save_every": "Steps between checkpoints; there is one more at the end. 0: only that.",
-        "keep_checkpoints": "Number of checkpoints to keep.",
-        "early_stopping": "End after so many evaluations in a row without a better one.",
-        "keep_best": "Keep a checkpoint of the best evaluation; the final model is that one.",
-        "best_metric": "Metric by which an evaluation is better. Default: loss.",
-        "log_every": "Steps between progress lines.",
-        "profile_steps": "Steps to profile for TensorBoard, such as 11:20.",
-    },
-    "Where and how": {
-        "tpu": "auto, local, none, a TPU's name, or grpc://IP:8470.",
-        "zone": "Zone of the TPU that --tpu names.",
-        "project": "Project of the TPU that --tpu names.",
-        "backend": "What drives the devices. auto: JAX on a TPU VM (unless tensorflow-tpu is there), else TensorFlow.",
-        "shard_model": "Divide weights and optimizer state among the devices, for a model beyond one chip; JAX.",
-        "replicas": "GPUs to use, or parts to split the CPU into.",
-        "precision": "Number format of the computation.",
-        "steps_per_call": "Steps that run on the devices before Python gets control again.",
-        "jit_compile": "Compile with XLA on CPU or GPU, as a TPU and JAX always do; each replica compiles anew.",
-        "deterministic": "Use slower operations that give the same bits every time, on GPUs too.",
-    },
-}
-
-
-def _config_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give the command an option for each field of TrainConfig: `steps: int = 1000` becomes --steps."""
-    for title, texts in reversed(_HELP.items()):
-        command = cloup.option_group(title, *(_config_option(name, text) for name, text in texts.items()))(command)
-    return command
-
-
-def _config_option(name: str, text: str) -> Callable[[Any], Any]:
-    kind = get_type_hints(configs.TrainConfig)[name]
-    default = {field.name: field.default for field in dataclasses.fields(configs.TrainConfig)}[name]
-    given: dict[str, Any] = {"help": text, "metavar": _METAVARS.get(name)}
-    if kind is bool:
-        given["is_flag"] = True
-    else:
-        given["type"] = _click_type(kind)
-        given.update({"required": True} if default is dataclasses.MISSING else {"default": default})
-        given["show_default"] = default != ""
-        given["multiple"] = name == "data"
-    return click.option("--" + name.replace("_", "-"), name, **given)
-
-
-def _click_type(kind: Any) -> Any:
-    if get_origin(kind) is Literal:
-        return click.Choice(list(get_args(kind)))
-    return next((each for each in get_args(kind) if each is not type(None)), kind)  # of `int | None`, int
-
 
 # Shown below the options; \b keeps its lines as they are.
 _EXAMPLES = """\b
@@ -169,7 +59,7 @@ class _Program(TwoLineErrors, cloup.Group):
     epilog=_EXAMPLES,
 )
 @click.version_option(tfrecord_io.__version__, prog_name="train-tpu")
-@_config_options
+@options_of(configs.TrainConfig, configs.GROUPS)
 @cloup.option_group(
     "Preflight",
     click.option(

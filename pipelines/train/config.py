@@ -13,8 +13,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
+from pipelines.train import option_fields
+from pipelines.train.option_fields import flag, option
 from tfrecord_io.errors import ConfigError
 
 __all__ = ["Backend", "DecoderStart", "Order", "Pooling", "Precision", "Schedule", "Task", "TrainConfig"]
@@ -30,6 +32,16 @@ DecoderStart = Literal["auto", "pad", "bos", "eos", "cls", "sep"]
 _STEPS, _BATCH_ROWS = 1000, 32
 
 
+# Titles of groups of options in --help, by the first field of each.
+GROUPS = {
+    "data": "Data",
+    "task": "Task and model",
+    "global_batch_size": "Length and rate",
+    "model_dir": "Evaluate and keep",
+    "tpu": "Where and how",
+}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """All options of a training. Raises: ConfigError if one is wrong or two contradict each other.
@@ -39,57 +51,88 @@ class TrainConfig:
     and `global_batch_size` are None.
     """
 
-    data: str | tuple[str, ...]
-    task: Task
-    model: str
-    model_dir: str = ""
-    global_batch_size: int | None = None
-    replica_batch_size: int | None = None
-    accumulate: int = 1
-    steps: int | None = None
-    epochs: float | None = None
-    weights: str | None = None
-    temperature: float | None = None
-    train_split: str = "train"
-    eval_split: str | None = None
-    tpu: str = "auto"
-    zone: str | None = None
-    project: str | None = None
-    backend: Backend = "auto"
-    shard_model: bool = False
-    replicas: int | None = None
-    learning_rate: float = 1e-4
-    warmup: int = 0
-    warmup_ratio: float | None = None
-    schedule: Schedule = "cosine"
-    weight_decay: float = 0.01
-    clip_norm: float = 1.0
-    label_smoothing: float = 0.0
-    dropout: float = 0.1
-    mask_probability: float = 0.15
-    pooling: Pooling = "auto"
-    decoder_start: DecoderStart = "auto"
-    from_scratch: bool = False
-    freeze_backbone: bool = False
-    num_labels: int | None = None
-    seed: int = 0
-    order: Order = "hosts"
-    precision: Precision = "float32"
-    jit_compile: bool = False
-    deterministic: bool = False
-    steps_per_call: int = 1
-    log_every: int = 10
-    eval_every: int = 0
-    save_every: int = 0
-    keep_checkpoints: int = 3
-    early_stopping: int | None = None
-    keep_best: bool = False
-    best_metric: str | None = None
-    profile_steps: str | None = None
+    data: str | tuple[str, ...] = option(
+        "Folder that prep-tfrecords built, local or gs://. Repeat it to mix several.", metavar="OUT"
+    )
+    weights: str | None = option(
+        "Shares of several --data, in their order, such as 0.7,0.3. Default: by size.", None, metavar="W,W"
+    )
+    temperature: float | None = option(
+        "Mix several --data at rates of size ** (1 / temperature).", None, metavar="T", above=0
+    )
+    train_split: str = option("Split to train on.", "train")
+    eval_split: str | None = option("Split to evaluate on. Default: validation or test, if there is one.", None)
+    task: Task = option("What to learn: labels, labels of tokens, answers, hidden or next tokens, or targets.")
+    model: str = option(
+        "bert-, gpt2-, t5- or bart-SIZE from scratch (tiny to xl), package.module:build, a KerasHub preset, "
+        "hf://OWNER/NAME, or a folder.",
+        metavar="MODEL",
+    )
+    from_scratch: bool = option(
+        "Take only a preset's architecture, with random weights and the data's vocabulary.", False
+    )
+    freeze_backbone: bool = option("Train only the head.", False)
+    dropout: float = option("Share of values to drop, in models from scratch.", 0.1, least=0, below=1)
+    pooling: Pooling = option("What stands for a row, for classify.", "auto")
+    num_labels: int | None = option(
+        "Number of labels, for classify and tokens. Default: what the data show.", None, least=1
+    )
+    mask_probability: float = option("Share of tokens to predict, for mlm.", 0.15, above=0, below=1)
+    decoder_start: DecoderStart = option("What targets begin with, for seq2seq. auto: eos for BART, else pad.", "auto")
+    label_smoothing: float = option("Share of the target that is spread over all classes.", 0.0, least=0, below=1)
+    global_batch_size: int | None = option("Rows in one step, on all replicas together. Default: 32.", None, least=1)
+    replica_batch_size: int | None = option(
+        "Rows in one step on each replica, instead of --global-batch-size.", None, least=1
+    )
+    accumulate: int = option("Parts into which each replica cuts its rows of a step, to need less memory.", 1, least=1)
+    steps: int | None = option("Steps in all, earlier runs included. Default: 1000.", None, least=1)
+    epochs: float | None = option(
+        "How often to read every row, such as 3 or 0.5, instead of --steps.", None, metavar="N", above=0
+    )
+    learning_rate: float = option("Highest learning rate, which is reached after the warm-up.", 1e-4, above=0)
+    warmup: int = option("Steps in which the rate rises.", 0, least=0)
+    warmup_ratio: float | None = option(
+        "Share of all steps in which the rate rises, instead of --warmup.", None, metavar="SHARE", least=0, below=1
+    )
+    schedule: Schedule = option("How the rate goes on after that: fall to 0 as a cosine or a line, or stay.", "cosine")
+    weight_decay: float = option("Weight decay of AdamW; biases and norms have none.", 0.01, least=0)
+    clip_norm: float = option("Highest norm of all gradients together.", 1.0, above=0)
+    seed: int = option("Seed of weights, order, masks and dropout.", 0, least=0)
+    order: Order = option(
+        "global: each batch follows from seed and step, on any devices, and can be traced to its rows.", "hosts"
+    )
+    model_dir: str = option(
+        "Folder for checkpoints, logs and the final model; local or gs://. Not needed with --preflight.",
+        "",
+        metavar="DIR",
+    )
+    eval_every: int = option("Steps between evaluations; there is one more at the end. 0: only that.", 0, least=0)
+    save_every: int = option("Steps between checkpoints; there is one more at the end. 0: only that.", 0, least=0)
+    keep_checkpoints: int = option("Number of checkpoints to keep.", 3, least=1)
+    early_stopping: int | None = option("End after so many evaluations in a row without a better one.", None, least=1)
+    keep_best: bool = option("Keep a checkpoint of the best evaluation; the final model is that one.", False)
+    best_metric: str | None = option("Metric by which an evaluation is better. Default: loss.", None, metavar="NAME")
+    log_every: int = option("Steps between progress lines.", 10, least=1)
+    profile_steps: str | None = option("Steps to profile for TensorBoard, such as 11:20.", None, metavar="A:B")
+    tpu: str = option("auto, local, none, a TPU's name, or grpc://IP:8470.", "auto", metavar="WHERE")
+    zone: str | None = option("Zone of the TPU that --tpu names.", None)
+    project: str | None = option("Project of the TPU that --tpu names.", None)
+    backend: Backend = option(
+        "What drives the devices. auto: JAX on a TPU VM (unless tensorflow-tpu is there), else TensorFlow.", "auto"
+    )
+    shard_model: bool = option(
+        "Divide weights and optimizer state among the devices, for a model beyond one chip; JAX.", False
+    )
+    replicas: int | None = option("GPUs to use, or parts to split the CPU into.", None, least=1)
+    precision: Precision = option("Number format of the computation.", "float32")
+    steps_per_call: int = option("Steps that run on the devices before Python gets control again.", 1, least=1)
+    jit_compile: bool = option(
+        "Compile with XLA on CPU or GPU, as a TPU and JAX always do; each replica compiles anew.", False
+    )
+    deterministic: bool = option("Use slower operations that give the same bits every time, on GPUs too.", False)
 
     def __post_init__(self) -> None:
-        self._check_kinds()
-        self._check_numbers()
+        option_fields.check(self)
         self._check_alternatives()
         if self.steps is None and self.epochs is None:
             object.__setattr__(self, "steps", _STEPS)
@@ -100,42 +143,6 @@ class TrainConfig:
         self._check_best()
         self._check_mixture()
 
-    def _check_kinds(self) -> None:
-        kinds = {
-            "task": Task,
-            "backend": Backend,
-            "order": Order,
-            "precision": Precision,
-            "pooling": Pooling,
-            "schedule": Schedule,
-            "decoder_start": DecoderStart,
-        }
-        for name, allowed in kinds.items():
-            if getattr(self, name) not in get_args(allowed):
-                raise ConfigError(f"{_flag(name)} {getattr(self, name)!r}, expected one of {get_args(allowed)}")
-
-    def _check_numbers(self) -> None:
-        for name in ("accumulate", "steps_per_call", "log_every", "keep_checkpoints"):
-            _check_whole(name, getattr(self, name), least=1)
-        for name in ("warmup", "eval_every", "save_every", "seed"):
-            _check_whole(name, getattr(self, name), least=0)
-        for name in (
-            *("steps", "global_batch_size", "replica_batch_size"),
-            *("replicas", "num_labels", "early_stopping"),
-        ):
-            if getattr(self, name) is not None:
-                _check_whole(name, getattr(self, name), least=1)
-        if self.epochs is not None:
-            _check_range("epochs", self.epochs, above=0.0, below=math.inf)
-        if self.warmup_ratio is not None:
-            _check_range("warmup_ratio", self.warmup_ratio, least=0.0, below=1.0)
-        _check_range("learning_rate", self.learning_rate, above=0.0)
-        _check_range("clip_norm", self.clip_norm, above=0.0)
-        _check_range("weight_decay", self.weight_decay, least=0.0)
-        _check_range("label_smoothing", self.label_smoothing, least=0.0, below=1.0)
-        _check_range("dropout", self.dropout, least=0.0, below=1.0)
-        _check_range("mask_probability", self.mask_probability, above=0.0, below=1.0)
-
     def _check_alternatives(self) -> None:
         for one, other in (
             ("steps", "epochs"),
@@ -144,15 +151,15 @@ class TrainConfig:
         ):
             # No warm-up at all is the default of one, and agrees with any share.
             if getattr(self, one) not in (None, 0) and getattr(self, other) is not None:
-                raise ConfigError(f"{_flag(one)} and {_flag(other)} together, expected one of them")
+                raise ConfigError(f"{flag(one)} and {flag(other)} together, expected one of them")
 
     def _check_counts(self) -> None:
         for name in ("steps", "log_every", "eval_every", "save_every"):
             if (getattr(self, name) or 0) % self.steps_per_call:
                 raise ConfigError(
-                    f"{_flag(name)} {getattr(self, name)} with --steps-per-call {self.steps_per_call}, "
+                    f"{flag(name)} {getattr(self, name)} with --steps-per-call {self.steps_per_call}, "
                     "expected a multiple: nothing can be done in the middle of a call",
-                    remedy=f"choose {_flag(name)} as a multiple of {self.steps_per_call}, or fewer steps a call",
+                    remedy=f"choose {flag(name)} as a multiple of {self.steps_per_call}, or fewer steps a call",
                 )
         if (span := self.profiled) is not None and (
             (span[0] - 1) % self.steps_per_call or span[1] % self.steps_per_call
@@ -178,7 +185,7 @@ class TrainConfig:
         wanted = [name for name in ("early_stopping", "keep_best") if getattr(self, name)]
         if wanted and not self.eval_every:
             raise ConfigError(
-                f"{_flag(wanted[0])} without --eval-every, expected evaluations to choose from",
+                f"{flag(wanted[0])} without --eval-every, expected evaluations to choose from",
                 remedy="give --eval-every STEPS",
             )
         if self.best_metric is not None and not wanted:
@@ -205,8 +212,6 @@ class TrainConfig:
             )
         if weights is not None and self.temperature is not None:
             raise ConfigError("--weights and --temperature, expected one of them")
-        if self.temperature is not None:
-            _check_range("temperature", self.temperature, above=0.0)
 
     @property
     def data_folders(self) -> tuple[str, ...]:
@@ -286,8 +291,8 @@ class TrainConfig:
             lower, upper = size - rest, size - rest + parts
             cut = f" with --accumulate {self.accumulate}" if self.accumulate > 1 else ""
             raise ConfigError(
-                f"{_flag(name)} {size}{where}{cut}, expected a multiple of {parts}: {why}",
-                remedy=f"give {_flag(name)} {f'{lower} or ' if lower else ''}{upper}",
+                f"{flag(name)} {size}{where}{cut}, expected a multiple of {parts}: {why}",
+                remedy=f"give {flag(name)} {f'{lower} or ' if lower else ''}{upper}",
             )
 
     def require_model_dir(self) -> None:
@@ -305,21 +310,3 @@ class TrainConfig:
         younger = {"decoder_start": "auto", "from_scratch": False, "freeze_backbone": False, "order": "hosts"}
         used = [name for name, default in younger.items() if getattr(self, name) != default]
         return {name: getattr(self, name) for name in (*names, *used)}
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
-def _check_whole(name: str, value: Any, *, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ConfigError(f"{_flag(name)} {value!r}, expected a whole number of at least {least}")
-
-
-def _check_range(
-    name: str, value: float, *, above: float = -math.inf, least: float = -math.inf, below: float = math.inf
-) -> None:
-    if not (above < value < below and value >= least):
-        low = f"more than {above}" if above > -math.inf else f"at least {least}"
-        high = f" and less than {below}" if below < math.inf else ""
-        raise ConfigError(f"{_flag(name)} {value!r}, expected {low}{high}")

@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from typing import Any, get_args
+from typing import Any
 
 import click
+import cloup
 
 from pipelines.terminal.console import errors, say
 from pipelines.train import targets, tensorflow_ready
-from pipelines.train.config import Backend
+from pipelines.train.click_options import options_of
 from pipelines.train.errors import usual_remedies
-from pipelines.train.predict.config import PredictConfig
+from pipelines.train.predict.config import GROUPS, PredictConfig
 from tfrecord_io.errors import ConfigError, PrepError
 
 __all__ = ["predict"]
@@ -21,35 +22,10 @@ __all__ = ["predict"]
 _INTERRUPTED = ("interrupted; nothing was written", "run the same command again")
 
 
-@click.command(context_settings={"show_default": True})
-@click.option("--model", "model_dir", required=True, metavar="MODEL_DIR", help="The --model-dir of a training.")
-@click.option(
-    "--data", default="", show_default=False, metavar="OUT", help="Folder that prep-tfrecords built, local or gs://."
-)
-@click.option("--split", default="test", help="Split to predict.")
-@click.option(
-    "--output", default="", show_default=False, metavar="FILE", help="FILE.parquet or FILE.jsonl, local or gs://."
-)
-@click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
-@click.option("--tpu", default="auto", metavar="WHERE", help="auto, local, none, a TPU's name, or grpc://IP:8470.")
-@click.option(
-    "--backend", type=click.Choice(get_args(Backend)), default="auto", help="What drives the devices, as in a training."
-)
-@click.option("--zone", help="Of the TPU, with its name.")
-@click.option("--project", help="Of the TPU, with its name.")
-@click.option("--replicas", type=int, metavar="N", help="GPUs to use, or parts to split the CPU into.")
-@click.option("--batch-size", type=int, default=32, metavar="N", help="Rows at a time, on all replicas together.")
-@click.option("--generate", type=int, default=0, metavar="N", help="For clm: tokens to generate after each row.")
-@click.option(
-    "--beams", type=int, default=1, metavar="N", help="For seq2seq and --generate: 1 for greedy, more for beam search."
-)
+@cloup.command(context_settings={"show_default": True})
+@options_of(PredictConfig, GROUPS)
 @click.option("--fill-mask", "text", metavar="TEXT", help="For mlm: what belongs at each mask token in TEXT.")
 @click.option("--top", type=click.IntRange(min=1), default=5, metavar="N", help="With --fill-mask: candidates.")
-@click.option(
-    "--build",
-    metavar="PACKAGE.MODULE:FUNCTION",
-    help="The function that made the model, if it is yours and its file alone cannot be loaded.",
-)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 @click.option("--verbose", is_flag=True, help="Show TensorFlow's logs, and a traceback on errors.")
 def predict(text: str | None, top: int, as_json: bool, verbose: bool, **options: Any) -> None:

@@ -4,38 +4,45 @@ from __future__ import annotations
 
 import dataclasses
 
+from pipelines.train import option_fields
 from pipelines.train.config import Backend
+from pipelines.train.option_fields import option
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["PredictConfig"]
+__all__ = ["GROUPS", "PredictConfig"]
 
 _SUFFIXES = (".parquet", ".jsonl")
 
 
+# Titles of groups of options in --help, by the first field of each.
+GROUPS = {"model_dir": "What to predict", "tpu": "Where and how"}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictConfig:
-    """All options of a prediction on a split. Raises: ConfigError if one is wrong or two contradict each other.
+    """All options of a prediction on a split. Raises: ConfigError if one is wrong or two contradict each other."""
 
-    `generate`: tokens to generate after each row, 0 for none. `beams`: 1 for greedy search. `build`: the function
-    `package.module:build` that made the model, where its file alone cannot be loaded.
-    """
-
-    model_dir: str
-    data: str
-    output: str
-    split: str = "test"
-    tpu: str = "auto"
-    backend: Backend = "auto"
-    zone: str | None = None
-    project: str | None = None
-    replicas: int | None = None
-    batch_size: int = 32
-    generate: int = 0
-    beams: int = 1
-    build: str | None = None
-    overwrite: bool = False
+    model_dir: str = option("The --model-dir of a training.", name="model", metavar="MODEL_DIR")
+    data: str = option("Folder that prep-tfrecords built, local or gs://.", "", metavar="OUT")
+    split: str = option("Split to predict.", "test")
+    output: str = option("FILE.parquet or FILE.jsonl, local or gs://.", "", metavar="FILE")
+    overwrite: bool = option("Replace FILE if it is there.", False)
+    generate: int = option("For clm: tokens to generate after each row.", 0, least=0)
+    beams: int = option("For seq2seq and --generate: 1 for greedy, more for beam search.", 1, least=1)
+    build: str | None = option(
+        "The function that made the model, if it is yours and its file alone cannot be loaded.",
+        None,
+        metavar="PACKAGE.MODULE:FUNCTION",
+    )
+    tpu: str = option("auto, local, none, a TPU's name, or grpc://IP:8470.", "auto", metavar="WHERE")
+    backend: Backend = option("What drives the devices, as in a training.", "auto")
+    zone: str | None = option("Of the TPU, with its name.", None)
+    project: str | None = option("Of the TPU, with its name.", None)
+    replicas: int | None = option("GPUs to use, or parts to split the CPU into.", None, least=1)
+    batch_size: int = option("Rows at a time, on all replicas together.", 32, least=1)
 
     def __post_init__(self) -> None:
+        option_fields.check(self)
         if not self.data or not self.output:
             raise ConfigError(
                 f"no {'--output' if self.data else '--data'}, expected a dataset's folder and a file to write",
@@ -43,10 +50,6 @@ class PredictConfig:
             )
         if not self.output.endswith(_SUFFIXES):
             raise ConfigError(f"--output {self.output}, expected a name that ends in {' or '.join(_SUFFIXES)}")
-        for name, least in (("batch_size", 1), ("generate", 0), ("beams", 1), ("replicas", 1)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ConfigError(f"--{name.replace('_', '-')} {value}, expected at least {least}")
 
     def require_equal_parts(self, replicas: int) -> None:
         """Raises: ConfigError if so many replicas cannot share a batch."""

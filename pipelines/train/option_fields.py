@@ -1,0 +1,62 @@
+"""Fields of a dataclass that are options of a command too: one declaration for the name, help, default and bounds."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from tfrecord_io.errors import ConfigError
+
+__all__ = ["check", "check_range", "flag", "kinds", "option"]
+
+
+def option(
+    text: str,
+    default: Any = dataclasses.MISSING,
+    *,
+    metavar: str | None = None,
+    name: str | None = None,
+    least: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """Declare a field. `text`: its line in --help; `name`: that of the option, if it is another; the rest are bounds of
+    a number.
+    """
+    bounds = {"least": least, "above": above, "below": below}
+    return dataclasses.field(default=default, metadata={"text": text, "metavar": metavar, "name": name, **bounds})
+
+
+def flag(field: str, name: str | None = None) -> str:
+    """How a field is written on the command line."""
+    return "--" + (name or field).replace("_", "-")
+
+
+def kinds(config: type) -> dict[str, Any]:
+    """The type of each field; of `int | None` it is int, of `str | tuple[str, ...]` str."""
+    hints = get_type_hints(config)
+    return {
+        name: kind if isinstance(kind, type) or get_origin(kind) is Literal else get_args(kind)[0]
+        for name, kind in hints.items()
+    }
+
+
+def check(config: Any) -> None:
+    """Raises: ConfigError if a value is none of a field's words, no whole number, or beyond its bounds."""
+    for field in dataclasses.fields(config):
+        value, kind, rule = getattr(config, field.name), kinds(type(config))[field.name], field.metadata
+        if get_origin(kind) is Literal and value not in get_args(kind):
+            raise ConfigError(f"{flag(field.name)} {value!r}, expected one of {get_args(kind)}")
+        if value is None or kind not in (int, float):
+            continue
+        if kind is int and (not isinstance(value, int) or isinstance(value, bool) or value < rule["least"]):
+            raise ConfigError(f"{flag(field.name)} {value!r}, expected a whole number of at least {rule['least']}")
+        check_range(field.name, value, least=rule["least"], above=rule["above"], below=rule["below"])
+
+
+def check_range(name: str, value: float, *, least: float | None, above: float | None, below: float | None) -> None:
+    """Raises: ConfigError if a number is beyond its bounds, or none."""
+    inside = (least is None or value >= least) and (above is None or value > above)
+    if not inside or not (value < (float("inf") if below is None else below)):
+        low = f"more than {above}" if above is not None else f"at least {least}"
+        raise ConfigError(f"{flag(name)} {value!r}, expected {low}{'' if below is None else f' and less than {below}'}")
