@@ -6,6 +6,7 @@ Keras has one backend in a process, so what JAX does is done once, in a process 
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import socket
 from collections.abc import Callable
@@ -16,11 +17,14 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from safetensors.numpy import load_file
 
 from pipelines.train import models
 from tests import building
 from tests.building import Outcome
 from tests.train import backend_runs, compare_backends, finished, training
+from tests.train.export import numpy_models
+from tfrecord_io import reader
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -57,10 +61,13 @@ def on_jax(folder: Path) -> dict[str, Outcome]:
         "half": training.options(folder / "parts", **{**masked, "replicas": 8, "steps": 2}),
         "rest": training.options(folder / "parts", **{**masked, "replicas": 4}),
     }
-    model, data = str(folder / "eight"), str(training.data())
-    output = str(folder / "predicted.parquet")
-    commands["predict"] = ["predict", "--model", model, "--data", data, "--split", "validation", "--output", output]
-    commands["predict"] += ["--backend", "jax", "--replicas", "8"]
+    for count in (1, 2):  # nothing is left to train
+        commands[f"evaluated on {count}"] = training.options(folder / "eight", **{**eight, "replicas": count})
+    commands["bert"] = training.options(folder / "bert", **{**one, "model": "bert-tiny", "pooling": "first"})
+    for name, count in (("eight", 8), ("bert", 1)):
+        words = ["--model", folder / name, "--data", training.data(), "--output", folder / f"{name}.parquet"]
+        words += ["--split", "validation", "--backend", "jax", "--replicas", count]
+        commands[f"predict {name}"] = ["predict", *map(str, words)]
     variables = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
     return dict(zip(commands, backend_runs.run("jax", list(commands.values()), variables=variables), strict=True))
 
@@ -132,13 +139,14 @@ def test_a_signal_to_one_host_stops_all_at_the_same_step(tmp_path: Path) -> None
 
 
 def test_evaluation_is_the_mean_over_rows(folder: Path, on_jax: dict[str, Outcome]) -> None:
-    # 80 rows in batches of 32 on 8 devices: the last one has 16 that only fill it up.
-    assert on_jax["predict"].status == 0, on_jax["predict"].err
-    predicted = pq.read_table(folder / "predicted.parquet").to_pydict()
+    # 80 rows in batches of 32: the last one has 16 that only fill it up.
+    assert on_jax["predict eight"].status == 0, on_jax["predict eight"].err
+    predicted = pq.read_table(folder / "eight.parquet").to_pydict()
     assert len(predicted["label_id"]) == 80
     chances = [of[label] for of, label in zip(predicted["probabilities"], predicted["label_id"], strict=True)]
-    loss = training.metrics(on_jax["eight"].out)["loss"]
-    assert loss == pytest.approx(-np.log(chances).mean(), abs=1e-6)
+    for name in ("eight", "evaluated on 1", "evaluated on 2"):
+        loss = training.metrics(on_jax[name].out)["loss"]
+        assert loss == pytest.approx(-np.log(chances).mean(), abs=1e-6), name
 
 
 def test_tensorflow_reads_the_model(folder: Path, tmp_path: Path, on_jax: dict[str, Outcome]) -> None:
@@ -146,8 +154,22 @@ def test_tensorflow_reads_the_model(folder: Path, tmp_path: Path, on_jax: dict[s
     words = {"model": folder / "eight", "data": training.data(), "split": "validation", "output": output}
     outcome = finished.command("predict", **words, tpu="none")
     assert outcome.status == 0, outcome.err
-    ours, theirs = (pq.read_table(each)["probabilities"].to_pylist() for each in (folder / output.name, output))
+    ours, theirs = (pq.read_table(each)["probabilities"].to_pylist() for each in (folder / "eight.parquet", output))
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_an_exported_model_predicts_the_same_by_numpy(folder: Path, tmp_path: Path, on_jax: dict[str, Outcome]) -> None:
+    assert on_jax["predict bert"].status == 0, on_jax["bert"].err + on_jax["predict bert"].err
+    outcome = finished.command("export", model=folder / "bert", format="transformers", output=tmp_path / "exported")
+    assert outcome.status == 0, outcome.err
+    weights = load_file(tmp_path / "exported" / "model.safetensors")
+    config = json.loads((tmp_path / "exported" / "config.json").read_text(encoding="utf-8"))
+    batches = reader.open(training.data()).dataset("validation", global_batch_size=80, training=False)
+    inputs = next(batches.as_numpy_iterator())
+    logits = numpy_models.bert_logits(weights, config, inputs)
+    expected = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    predicted = pq.read_table(folder / "bert.parquet").sort_by([("shard", "ascending"), ("record", "ascending")])
+    np.testing.assert_allclose(np.log(predicted["probabilities"].to_pylist()), expected, atol=1e-5)
 
 
 def test_tensorflow_does_not_go_on_with_the_training(folder: Path, on_jax: dict[str, Outcome]) -> None:

@@ -25,18 +25,6 @@ def test_an_input_that_is_fit_for_a_tpu_is_passed(tmp_path: Path) -> None:
     assert not (tmp_path / "model").exists()
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"data": "no-such-folder"}, "there is no such folder"),
-        ({"eval_split": "holdout"}, "--eval-split holdout"),
-        ({"num_labels": 5}, "--num-labels 5"),
-    ],
-)
-def test_data_that_does_not_fit_the_options_is_named(tmp_path: Path, changes: dict[str, object], words: str) -> None:
-    assert words in training.command(tmp_path, tpu="local", **changes).error[0]
-
-
 def test_the_folder_of_another_training_is_named(tmp_path: Path) -> None:
     assert training.command(tmp_path, steps=1).status == 0
     assert "seed 0, now 1" in training.command(tmp_path, tpu="local", seed=1).error[0]
