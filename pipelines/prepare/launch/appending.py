@@ -1,6 +1,6 @@
 """Appending to a finished dataset: new rows of the same source, while nothing else differs.
 
-opening the request      require_same_request   same options, old files first, something new to add
+opening the request      require_same_request   same options, old files first
 locating its rows        known_rows             the rows of files that nobody reads again
 completing its job       new_rows               the rows behind the old ones, which keep their numbers
                          items, continued       the fingerprint and the job of a further generation
@@ -23,10 +23,8 @@ from pipelines.prepare.options import bucket_lengths
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.resolve.data_files import SourceListing
-from pipelines.prepare.sources.rows import selection
 from pipelines.prepare.sources.rows.reading import Source, SplitSource
-from tfrecord_io.errors import FingerprintMismatchError, FormatError, ManifestError, OutputError, SourceError
-from tfrecord_io.format.json_fields import WRONG, count, mapping
+from tfrecord_io.errors import FingerprintMismatchError, ManifestError, OutputError, SourceError
 from tfrecord_io.format.manifest_checks import REMAKE
 from tfrecord_io.manifest import Manifest
 
@@ -71,13 +69,11 @@ class Append:
 
         `items` are what the fingerprint covers, the rows to hold out aside.
 
-        Raises: FingerprintMismatchError; NothingNewError; SourceError if an earlier revision cannot be listed any more.
+        Raises: FingerprintMismatchError; SourceError if an earlier revision cannot be listed any more.
         """
         # The name of a dataset comes from its source: new files alone would be said to differ by that.
         grown_source.require_grown(self.former, listing, config.source, root=self.root)
         self._require_same_options(items, aside=("hold_out",))
-        if source_record.identity_of(self.former) == listing.identity:
-            self._require_more_rows(config, listing)
 
     def known_rows(self, config: PrepareConfig) -> dict[str, np.ndarray]:
         """Return the rows of each stored file, int64 [F], of those splits of the source that are in the dataset as a
@@ -106,7 +102,10 @@ class Append:
             if ranges := rows_after(self.former, name, split.source_split, split.ranges, root=self.root):
                 found[name] = dataclasses.replace(split, ranges=ranges)
         if not found:
-            raise self._nothing_new()
+            raise NothingNewError(
+                f"{self.root}: the source has no rows that are not in this dataset; nothing was changed",
+                remedy="add files to the source first",
+            )
         return dataclasses.replace(
             source, splits=found, all_splits={split.source_split: split for split in found.values()}
         )
@@ -158,31 +157,6 @@ class Append:
                 f"{self.root}: --append adds rows made in the same way, but this differs ({listed})",
                 remedy=f"give the same options, tokenizer and versions as before{share}, {ANEW}",
             )
-
-    def _require_more_rows(self, config: PrepareConfig, listing: SourceListing) -> None:
-        """Check, if the numbers of rows of the unchanged source are known, that more are asked for than before.
-
-        Raises: NothingNewError.
-        """
-        try:
-            rows = source_record.read(self.root, self.former.fingerprint)["rows"]
-            lengths = {name: count(number) for name, number in mapping(rows).items()}
-        except (FormatError, *WRONG):
-            return
-        needed = selection.needed_source_splits(config.source, list(listing.splits))
-        if not set(needed) <= set(lengths):
-            return
-        chosen = selection.select_ranges(config.source, {name: lengths[name] for name in needed}).values()
-        if not any(
-            rows_after(self.former, each.name, each.source_split, each.ranges, root=self.root) for each in chosen
-        ):
-            raise self._nothing_new()
-
-    def _nothing_new(self) -> NothingNewError:
-        return NothingNewError(
-            f"{self.root}: the source has no rows that are not in this dataset; nothing was changed",
-            remedy="add files to the source first",
-        )
 
     def _require_same_classes(self, in_rows: ColumnPlan) -> None:
         known = self.former.label_names or ()

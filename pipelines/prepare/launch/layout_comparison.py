@@ -64,10 +64,13 @@ def compare(
     """
     if not len(row_tokens) or not row_tokens.any():
         return ()
-    sampled = _RowLengths(row_tokens, scale=rows / len(row_tokens), token_bytes=token_bytes, shard_bytes=shard_bytes)
+    scale = rows / len(row_tokens)
+    sampled = _RowLengths(tokens=row_tokens, scale=scale, token_bytes=token_bytes, shard_bytes=shard_bytes)
     usual = {each for each in _LENGTHS if each <= max(longest, _LENGTHS[0])}
-    padded = (sampled.pad(each, types=types) for each in sorted({*usual, length}))
-    return (*padded, sampled.buckets(length, types=types), sampled.concat(length), sampled.pack(length))
+    padded = (sampled.padded("pad", (each,), types=types) for each in sorted({*usual, length}))
+    lengths = choose(row_tokens, count=_BUCKETS, longest=length, fixed=False)
+    buckets = sampled.padded(f"pad to {','.join(map(str, lengths))}", lengths, types=types)
+    return (*padded, buckets, sampled.concat(length), sampled.pack(length))
 
 
 def least(costs: tuple[Cost, ...]) -> Cost:
@@ -76,79 +79,61 @@ def least(costs: tuple[Cost, ...]) -> Cost:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _LaidOut:
-    """Rows as a layout stores them: records, positions, and tokens `kept`; `extra` bytes a position besides the id."""
-
-    records: int
-    positions: int
-    kept: int
-    features: int
-    extra: float
-    rows_cut: float = 0.0
-
-
 class _RowLengths:
-    """Lengths of sampled rows, each of which stands for `scale` rows."""
+    """Lengths of sampled rows, int64 [N], each of which stands for `scale` rows."""
 
-    def __init__(self, row_tokens: np.ndarray, *, scale: float, token_bytes: float, shard_bytes: int) -> None:
-        self._tokens = row_tokens
-        self._total = int(row_tokens.sum())
-        self._scale = scale
-        self._token_bytes = token_bytes
-        self._shard_bytes = shard_bytes
+    tokens: np.ndarray
+    scale: float
+    token_bytes: float
+    shard_bytes: int
 
-    def pad(self, length: int, *, types: bool) -> Cost:
-        """Return the cost of one record a row, cut at `length`."""
-        return self._padded("pad", (length,), types=types)
-
-    def buckets(self, length: int, *, types: bool) -> Cost:
-        """Return the cost of one record a row, padded to one of a few lengths chosen for the least waste."""
-        lengths = choose(self._tokens, count=_BUCKETS, longest=length, fixed=False)
-        return self._padded(f"pad to {','.join(map(str, lengths))}", lengths, types=types)
-
-    def _padded(self, name: str, lengths: tuple[int, ...], *, types: bool) -> Cost:
-        longest = lengths[-1]
-        beside = 2 if types else 1
-        laid = _LaidOut(
-            records=len(self._tokens),
-            positions=int(np.array(lengths)[bucket_of(lengths, self._tokens)].sum()),
-            kept=int(np.minimum(self._tokens, longest).sum()),
-            features=1 + beside,
-            extra=beside,
-            rows_cut=float((self._tokens > longest).mean()),
+    def padded(self, name: str, lengths: tuple[int, ...], *, types: bool) -> Cost:
+        """Return the cost of one record a row, padded to the smallest of `lengths` that holds it, else cut."""
+        cost = self._cost(
+            name,
+            lengths[-1],
+            records=len(self.tokens),
+            positions=int(np.array(lengths)[bucket_of(lengths, self.tokens)].sum()),
+            kept=int(np.minimum(self.tokens, lengths[-1]).sum()),
+            extra_bytes=(1, 1) if types else (1,),
         )
-        cost = self._cost(name, longest, laid)
-        return dataclasses.replace(cost, lengths=lengths) if len(lengths) > 1 else cost
+        rows_cut = float((self.tokens > lengths[-1]).mean())
+        return dataclasses.replace(cost, rows_cut=rows_cut, lengths=lengths if len(lengths) > 1 else ())
 
     def concat(self, length: int) -> Cost:
-        """Return the cost of joining all rows."""
-        # Only the last record of a shard is padded, which a sample cannot show.
-        records = -(-self._total // length)
-        laid = _LaidOut(records=records, positions=self._total, kept=self._total, features=2, extra=0.0)
-        return self._cost("concat", length, laid)
+        """Return the cost of joining all rows. Only the last record is padded, which a sample cannot show."""
+        total = int(self.tokens.sum())
+        return self._cost("concat", length, records=-(-total // length), positions=total, kept=total, extra_bytes=(0,))
 
     def pack(self, length: int) -> Cost:
         """Return the cost of whole rows side by side."""
-        records = len(pack(self._tokens, length=length))
-        position_bytes = 2.0 if length > _VARINT_EDGE else 1.0  # within a document; segment ids take one byte
-        laid = _LaidOut(
-            records=records, positions=records * length, kept=self._total, features=3, extra=1.0 + position_bytes
+        records = len(pack(self.tokens, length=length))
+        position_bytes = 2 if length > _VARINT_EDGE else 1  # within a document; segment ids take one byte
+        return self._cost(
+            "pack",
+            length,
+            records=records,
+            positions=records * length,
+            kept=int(self.tokens.sum()),
+            extra_bytes=(1, position_bytes),
         )
-        return self._cost("pack", length, laid)
 
-    def _cost(self, layout: str, length: int, laid: _LaidOut) -> Cost:
+    def _cost(
+        self, layout: str, length: int, *, records: int, positions: int, kept: int, extra_bytes: tuple[int, ...]
+    ) -> Cost:
+        """Return a cost; `extra_bytes`: of each feature besides the ids, for a position."""
         num_bytes = (
-            laid.records * (_RECORD_BYTES + laid.features * _FEATURE_BYTES)
-            + laid.kept * self._token_bytes
-            + (laid.positions - laid.kept)
-            + laid.positions * laid.extra
+            records * (_RECORD_BYTES + (1 + len(extra_bytes)) * _FEATURE_BYTES)
+            + kept * self.token_bytes
+            + (positions - kept)
+            + positions * sum(extra_bytes)
         )
         return Cost(
             layout=layout,
             length=length,
-            records=max(1, round(laid.records * self._scale)),
-            shards=max(1, round(num_bytes * self._scale / self._shard_bytes)),
-            padding=1 - laid.kept / laid.positions,
-            tokens_cut=1 - laid.kept / self._total,
-            rows_cut=laid.rows_cut,
+            records=max(1, round(records * self.scale)),
+            shards=max(1, round(num_bytes * self.scale / self.shard_bytes)),
+            padding=1 - kept / positions,
+            tokens_cut=1 - kept / int(self.tokens.sum()),
+            rows_cut=0.0,
         )

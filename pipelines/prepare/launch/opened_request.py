@@ -110,7 +110,7 @@ def open_request(config: PrepareConfig) -> OpenedRequest:
     """Open the source and the tokenizer, and check everything that can be checked without reading rows.
 
     Raises: SourceError, TokenizerError, ColumnError or ConfigError, before anything is written; with `--append` also
-        FingerprintMismatchError, and NothingNewError if there is nothing to append.
+        FingerprintMismatchError.
     """
     append = Append.to(config.output.root) if config.append else None
     if append is not None:
