@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines.prepare import storage
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.options.source_config import SOURCE_OPTIONS
+from pipelines.prepare.sources.rows.opening import OpenedSource
+from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tfrecord_io.errors import FormatError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import WRONG, items, mapping, optional, text
 from tfrecord_io.manifest import Manifest
+from tfrecord_io.shown import without_access
 
-__all__ = ["identity_of", "origin_of", "read", "source_path"]
+__all__ = ["identity_of", "location_of", "origin_of", "read", "source_path"]
 
 _FILE = "source.json"
 
@@ -58,3 +64,29 @@ def _load(content: bytes, *, path: str) -> Any:
         return json_fields.load(content)
     except ValueError as error:
         raise FormatError(f"{path}: not JSON ({error})", remedy="start over with --overwrite") from error
+
+
+def location_of(config: SourceConfig, found: OpenedSource, functions: Sequence[UserFunction] = ()) -> dict[str, Any]:
+    """Return what is needed to open the source again, as source.json holds it: an absolute path, an address without
+    credentials or a pinned hub id, and the text of the user functions.
+    """
+    identity = found.listing.identity
+    place = {
+        "dataset": _address(config.dataset, identity),
+        "config": config.config,
+        "revision": identity.get("revision"),
+        **{
+            name: list(each) if isinstance(each, tuple) else each
+            for name in (*SOURCE_OPTIONS, "object_splits")
+            if (each := getattr(config, name))
+        },
+    }
+    if config.more_paths:
+        place["more"] = [_address(path, identity) for path in config.more_paths]
+    return {**place, "steps": [step.to_json() for step in functions]} if functions else place
+
+
+def _address(dataset: str, identity: Mapping[str, Any]) -> str:
+    if "://" in dataset or identity["kind"] == "hub":
+        return without_access(dataset)
+    return os.path.abspath(os.path.expanduser(dataset))

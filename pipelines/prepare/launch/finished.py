@@ -7,7 +7,6 @@ from typing import Any
 
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import fingerprint, own_files, source_record, tfds
-from pipelines.prepare.launch import request_identity
 from pipelines.prepare.launch.opened_request import OpenedRequest
 from pipelines.prepare.options.config import EngineName
 from pipelines.prepare.sources.rows import selection
@@ -73,7 +72,7 @@ def _rows(request: OpenedRequest, manifest: Manifest) -> dict[str, int] | None:
     None if they are unknown, or if the source has moved since: then the new location must be written down for `verify
     --repair` and `trace`.
     """
-    here = request_identity.source_location(request.config.source, request.found, request.functions)
+    here = source_record.location_of(request.config.source, request.found, request.functions)
     try:
         place = dict(source_record.read(request.config.output.root, manifest.fingerprint))
         rows = {name: count(rows) for name, rows in mapping(place.pop("rows")).items()}

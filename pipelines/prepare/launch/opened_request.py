@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import zlib
 from collections.abc import Collection, Sequence
+from importlib import metadata
 from typing import Any
 
 from pipelines.prepare import layouts
-from pipelines.prepare.launch import request_identity
+from pipelines.prepare.dataset import fingerprint
 from pipelines.prepare.launch.appending import Append
 from pipelines.prepare.options import bucket_lengths
 from pipelines.prepare.options.config import PrepareConfig
@@ -27,6 +29,7 @@ from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from pipelines.prepare.tokenize import document_frames, engines, tokenization
 from pipelines.prepare.tokenize.ragged import id_dtype
+from tfrecord_io import manifest
 from tfrecord_io.manifest import Manifest, TokenizerFacts
 
 __all__ = ["OpenedRequest", "columns_read", "open_request"]
@@ -69,14 +72,23 @@ class OpenedRequest:
 
     def fingerprint_items(self, held: Sequence[HoldOut] = ()) -> dict[str, Any]:
         """Return what the fingerprint covers; `held` are the rows to hold out."""
-        return request_identity.fingerprint_items(
-            self.config,
-            self.functions,
-            source=self.found.listing.identity,
-            tokenizer_sha256=self.facts.content_sha256,
-            length=self.length,
-            held=held,
-        )
+        config = self.config
+        versions = {
+            "format": manifest.FORMAT_VERSION,
+            "algorithm": fingerprint.ALGORITHM,
+            **{name: metadata.version(name) for name in ("tokenizers", "transformers")},
+            # What zlib makes of the same bytes differs between its releases, and even more in zlib-ng.
+            **({"zlib": zlib.ZLIB_RUNTIME_VERSION} if config.output.compression == "gzip" else {}),
+        }
+        return {
+            **config.fingerprint_options(),
+            **({"steps": [step.identity() for step in self.functions]} if self.functions else {}),
+            **({"hold_out": [each.to_json() for each in held]} if held else {}),
+            "max_length": self.length,
+            "tokenizer": self.facts.content_sha256,
+            "source": dict(self.found.listing.identity),
+            "versions": versions,
+        }
 
     def early_items(self) -> dict[str, Any] | None:
         """Return what the fingerprint covers; None while some of it depends on rows."""

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.prepare import layouts
-from pipelines.prepare.dataset import fingerprint, reservation
+from pipelines.prepare.dataset import fingerprint, reservation, source_record
 from pipelines.prepare.dataset.job import Job, JobSplit
-from pipelines.prepare.launch import request_identity
 from pipelines.prepare.launch.opened_request import OpenedRequest
 from pipelines.prepare.options import bucket_lengths
 from pipelines.prepare.plan import sampling
@@ -50,7 +49,7 @@ class Resolved(OpenedRequest):
             self.job,
             items=self.items,
             source={
-                **request_identity.source_location(self.config.source, self.found, self.functions),
+                **source_record.location_of(self.config.source, self.found, self.functions),
                 "rows": dict(self.source_rows),
             },
             tokenizer_files=self.tokenizer_files,

@@ -17,7 +17,7 @@ import pytest
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import fingerprint, own_files, reservation
 from pipelines.prepare.dataset.job import tokenizer_files
-from pipelines.prepare.launch.request_identity import source_location
+from pipelines.prepare.dataset.source_record import location_of
 from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.options.config import OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan.planning import ShardTask
@@ -271,7 +271,7 @@ def test_a_build_that_fails_leaves_nothing_but_the_rows_that_it_has_ingested(tmp
 
 def test_where_the_source_was_is_written_down_without_credentials(tmp_path: Path) -> None:
     config = SourceConfig(dataset="s3://key:secret@host/data/*.parquet?token=secret#x", config="c")
-    place = source_location(config, found_with({"kind": "parquet"}))
+    place = location_of(config, found_with({"kind": "parquet"}))
     assert place == {"dataset": "s3://host/data/*.parquet", "config": "c", "revision": None}
 
 
@@ -283,10 +283,10 @@ def found_with(identity: dict[str, Any]) -> OpenedSource:
 
 def test_where_the_source_was_is_an_absolute_path_or_a_pinned_hub_id(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/")
-    place = source_location(SourceConfig(dataset="a/*.jsonl"), found_with({"kind": "json"}))
+    place = location_of(SourceConfig(dataset="a/*.jsonl"), found_with({"kind": "json"}))
     assert place["dataset"] == "/a/*.jsonl"
     hub = found_with({"kind": "hub", "revision": "abc"})
-    assert source_location(SourceConfig(dataset="user/name", revision="main"), hub) == {
+    assert location_of(SourceConfig(dataset="user/name", revision="main"), hub) == {
         "dataset": "user/name",
         "config": None,
         "revision": "abc",
