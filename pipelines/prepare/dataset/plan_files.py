@@ -50,7 +50,7 @@ _GROUP_SHARDS = 64
 _GROUP_PIECES = 1 << 18
 _PLANS_HELD = 4
 # Bounds within which no sum over a row group overflows int64, and memory stays small.
-_MOST_COUNT, _MOST_START, _MOST_PIECES = 1 << 40, 1 << 62, 1 << 24
+_MOST_COUNT, _MOST_START, _MOST_PIECES = 1 << 40, 1 << 62, 1 << 22
 
 _FILE = "plan.parquet"
 _START_OVER = "start over with --overwrite"
@@ -217,7 +217,9 @@ class _PlanFile:
         """Return the pieces of a row group, and the offsets of each of its shards' pieces. Raises: FormatError."""
         first = at * self.group_shards
         try:
-            opened = _opened(self.content)
+            opened = pq.ParquetFile(
+                pa.BufferReader(self.content), read_dictionary=["path", "version"], page_checksum_verification=True
+            )
             if opened.metadata.row_group(at).num_rows > _MOST_PIECES:
                 raise ValueError(f"more than {_MOST_PIECES:,} pieces in a row group")
             table = opened.read_row_group(at, use_threads=False)
@@ -238,17 +240,13 @@ class _PlanFile:
 @functools.lru_cache(maxsize=_PLANS_HELD)
 def _content(path: str, size: int) -> bytes:
     # A job writes a plan once: a process that makes many of its shards reads it once.
-    return storage.read_bytes(path, most_bytes=size)
-
-
-def _opened(content: bytes) -> pq.ParquetFile:
-    return pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+    return storage.read_bytes(path)
 
 
 @functools.lru_cache(maxsize=_PLANS_HELD)
 def _parsed(content: bytes, path: str) -> _PlanFile:
     try:
-        opened = _opened(content)
+        opened = pq.ParquetFile(pa.BufferReader(content))
         if not opened.schema_arrow.equals(_SCHEMA):
             raise ValueError("other columns than those of a plan")
         fields = mapping(json_fields.load((opened.schema_arrow.metadata or {})[b"plan"], any_depth=True))
@@ -303,15 +301,14 @@ def _pieces(table: pa.Table) -> Pieces:
         raise ValueError("negative numbers, or pieces of no rows")
     if counts.max() > _MOST_COUNT or starts.max() > _MOST_START:
         raise ValueError("more rows than there can be")
-    path = table.column("path").combine_chunks().dictionary_encode()
-    path = path.chunk(0) if isinstance(path, pa.ChunkedArray) else path
-    file = np.asarray(path.indices)
-    _, first = np.unique(file, return_index=True)
+    path = table.column("path").unify_dictionaries().combine_chunks()
+    indices = np.asarray((path.chunk(0) if isinstance(path, pa.ChunkedArray) else path).indices)
+    _, first, file = np.unique(indices, return_index=True, return_inverse=True)
     stored = table.select(_of_files().names).take(first).to_pylist()
     files = tuple(StoredFile(**each) for each in stored)
     if any(each.size < 0 or (each.stamp or 0) < 0 for each in files):
         raise ValueError("files of a negative size")
-    return Pieces(files=files, starts=starts, counts=counts, skips=skips, file=file, at=at)
+    return Pieces(files=files, starts=starts, counts=counts, skips=skips, file=file.astype(np.int32), at=at)
 
 
 def _offsets(table: pa.Table, *, first: int, rows: Sequence[int]) -> np.ndarray:
