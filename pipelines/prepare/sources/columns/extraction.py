@@ -43,12 +43,14 @@ from pipelines.prepare.sources.columns.labels import (
     decode_texts,
     is_text,
     label_values,
+    list_lengths,
     null_mask,
     outside_range,
     overflows_float32,
     reject_labels,
     reject_tags,
 )
+from pipelines.prepare.sources.parquet.casting import is_list
 from pipelines.prepare.sources.rows import left_out
 from tfrecord_io.errors import SourceError
 from tfrecord_io.schema import MOST_VALUE_BYTES, Feature
@@ -227,8 +229,8 @@ def _text_bytes(column: pa.Array) -> np.ndarray:
     if pa.types.is_struct(column.type):
         parts = [_text_bytes(column.field(index)) for index in range(column.type.num_fields)]
         return np.sum([np.zeros(len(column), np.int64), *parts], axis=0) * ~null_mask(column)
-    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+    if is_list(column.type):
+        lengths = list_lengths(column)
         ends = np.cumsum(lengths)
         along = np.concatenate([[0], np.cumsum(_text_bytes(column.flatten()))])
         return np.asarray(along[ends] - along[ends - lengths])
@@ -257,7 +259,7 @@ def _reject_kept(reasons: np.ndarray, column: pa.Array, feature: Feature) -> Non
         sizes = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
         reasons[sizes > MOST_VALUE_BYTES] = "column_too_long"
     if feature.shape:
-        lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+        lengths = list_lengths(column)
         reasons[lengths != feature.shape[0]] = "column_length"
         values = column.flatten()
         owners = np.repeat(np.arange(len(column)), np.where(null_mask(column), 0, lengths))

@@ -16,6 +16,7 @@ from typing import Any
 from pipelines.prepare import storage
 from pipelines.prepare.sources.resolve import listing
 from tfrecord_io.errors import SourceError
+from tfrecord_io.format import json_fields
 from tfrecord_io.shown import is_web, without_access
 
 __all__ = ["is_saved", "own_name", "read"]
@@ -82,16 +83,12 @@ def _content(folder: str, name: str) -> bytes | None:
 
 
 def _read_json(folder: str, name: str) -> dict[str, Any]:
-    content = _content(folder, name)
-    if content is None:
+    if (content := _content(folder, name)) is None:
         raise _damaged(folder, name, "it is missing")
     try:
-        document = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise _damaged(folder, name, str(error)) from error
-    if not isinstance(document, dict):
-        raise _damaged(folder, name, "expected a JSON object")
-    return document
+        return json_fields.mapping(json.loads(content))
+    except (*json_fields.WRONG, RecursionError) as error:
+        raise _damaged(folder, name, str(error) or "expected a JSON object") from error
 
 
 def _damaged(folder: str, name: str, what: str) -> SourceError:

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from pipelines.prepare.sources.parquet.casting import is_list
 from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT
 
 __all__ = ["HASHES", "HashFilter", "row_hashes"]
@@ -88,7 +89,7 @@ def _hashes(column: pa.Array, seed: int) -> np.ndarray:
         return _hashes(column.cast(kind.value_type), seed)
     if pa.types.is_struct(kind):
         hashes = _of_structs(column, seed)
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    elif is_list(kind):
         hashes = _of_lists(column, seed)
     elif pa.types.is_null(kind):
         hashes = np.full(len(column), _NULL)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import http.server
 import json
 import re
@@ -200,14 +199,3 @@ def test_what_the_hub_refuses_is_said(server: _Server, status: int, said: str) -
 def test_a_hub_that_may_not_be_asked_is_said(server: _Server) -> None:
     assert "cannot be read while HF_HUB_OFFLINE is set" in on_hub(server, "a.parquet", HF_HUB_OFFLINE="1")
     assert not server.asked
-
-
-def test_files_far_away_have_no_stamp(server: _Server) -> None:
-    [at] = in_place(on_web(server, "stamp.parquet")).files
-    assert dataclasses.asdict(at) == {
-        "path": f"http://127.0.0.1:{server.server_port}/stamp.parquet",
-        "size": len(server.content),
-        "ingested": False,
-        "version": '"first"',
-        "stamp": None,
-    }

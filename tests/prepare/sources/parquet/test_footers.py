@@ -130,15 +130,6 @@ def test_a_long_footer_takes_a_second_read_of_what_is_missing(requests: list[tup
     assert requests[1][1] == requests[0][0], "no byte is asked for twice"
 
 
-def test_footers_are_the_same_far_away(tmp_path: Path) -> None:
-    near = [parquet(tmp_path / f"{index}.parquet", TABLE, rows=index + 5) for index in range(40)]
-    far = [parquet(f"memory://footers/{index}.parquet", TABLE, rows=index + 5) for index in range(40)]
-    for one, other in zip(footers.read_footers(near, ["text"]), footers.read_footers(far, ["text"]), strict=True):
-        assert one.num_rows.tolist() == other.num_rows.tolist()
-        assert one.schema.equals(other.schema, check_metadata=True)
-        assert one.num_bytes.tolist() == other.num_bytes.tolist()
-
-
 def _without_end(content: bytes) -> bytes:
     return content[:-3]
 
@@ -179,42 +170,12 @@ def test_a_file_that_changed_since_it_was_listed_is_refused(size: int, tmp_path:
         footer(dataclasses.replace(file, size=file.size + size))
 
 
-def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
-    file = parquet(tmp_path / "a.parquet", TABLE)
-    (tmp_path / "a.parquet").unlink()
-    with pytest.raises(SourceError, match=r"a.parquet: is gone"):
-        footer(file)
-
-
 def test_groups_have_no_credentials() -> None:
     file = parquet("memory://footers/secret.parquet", TABLE)
     known = dataclasses.replace(file, path="https://me:hush@host/secret.parquet?sig=hush")
     [found] = footers.read_footers([file], ["text"])
     [at] = footers.groups_of(known, found).files
     assert at.path == "https://host/secret.parquet"
-
-
-def test_files_with_other_columns_are_found_from_their_footers(tmp_path: Path) -> None:
-    tables = {
-        "a": pa.table({"text": ["x"], "number": [1]}),
-        "more": pa.table({"number": pa.array([1], pa.int8()), "text": ["x"], "more": [1]}),
-        "missing": pa.table({"number": [1]}),
-        "twice": pa.Table.from_arrays([pa.array(["x"]), pa.array(["y"])], names=["text", "text"]),
-        "other": pa.table({"text": [[3]], "number": [1]}),
-    }
-    files = {name: parquet(tmp_path / f"{name}.parquet", table) for name, table in tables.items()}
-
-    def require(*names: str) -> None:
-        named = [files[name] for name in names]
-        footers.require_columns(named, footers.read_footers(named, ["text"]), tables["a"].schema)
-
-    require("a", "a", "more")
-    with pytest.raises(SourceError, match=r"missing.parquet: no column 'text'"):
-        require("a", "more", "missing")
-    with pytest.raises(SourceError, match=r"other.parquet: column 'text' holds list<element: int64>, expected string"):
-        require("a", "other", "a")
-    with pytest.raises(SourceError, match=r"twice.parquet: several columns 'text'"):
-        require("twice")
 
 
 def test_files_with_the_same_columns_share_their_schema(tmp_path: Path) -> None:

@@ -228,15 +228,6 @@ def test_a_file_of_the_same_size_and_time_that_took_its_place_is_refused(tmp_pat
     assert "was changed since the job was planned; run the same command again" in refused(groups)
 
 
-def test_a_file_that_changes_between_two_groups_is_refused(tmp_path: Path) -> None:
-    groups, path = written(tmp_path)
-    reading = stored_rows.read(groups.pieces([(0, 10), (30, 40)]), ["text"], types=TYPES, addresses={})
-    next(reading)
-    os.truncate(path, 40)
-    with pytest.raises(SourceError, match="was changed since the job was planned"):
-        next(reading)
-
-
 def test_a_file_that_shrinks_while_it_is_decoded_was_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     groups, path = written(tmp_path)
     read_row_group = pq.ParquetFile.read_row_group
@@ -263,15 +254,6 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(pa, "OSFile", denied)
     assert refused(groups).startswith(f"{path}: cannot be read: Permission denied; read it as a user who may")
-
-
-def test_far_away_a_file_of_another_version_is_refused() -> None:
-    file = parquet("memory://rows/version.parquet", TABLE)
-    groups = in_place(file)
-    parquet("memory://rows/version.parquet", TABLE.slice(1))
-    [before] = groups.files
-    after = dataclasses.replace(groups, files=(dataclasses.replace(before, version="unseen"),))
-    assert "memory://rows/version.parquet: was changed since the job was planned" in refused(after)
 
 
 def test_a_group_that_cannot_be_decoded_is_named_with_its_row(tmp_path: Path) -> None:

@@ -50,12 +50,6 @@ def memory() -> Iterator[MemoryFileSystem]:
     fs.pseudo_dirs[:] = [""]
 
 
-def test_files_are_in_the_order_of_their_names(tmp_path: Path) -> None:
-    _write(tmp_path, "train-00001-of-00002.jsonl", "train-00000-of-00002.jsonl")
-    expected = {"train": ["train-00000-of-00002.jsonl", "train-00001-of-00002.jsonl"]}
-    assert _paths(_resolve(tmp_path / "*.jsonl"), tmp_path) == expected
-
-
 @pytest.mark.parametrize("other", ["./a.jsonl", "../here/a.jsonl", "{}/a.jsonl", "*.jsonl", ".", "file://{}/a.jsonl"])
 def test_a_file_that_is_named_in_two_ways_is_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
@@ -106,18 +100,6 @@ def test_signs_of_a_glob_in_existing_names_mean_themselves(tmp_path: Path) -> No
     _write(tmp_path, "v[1]/train-[2]*.jsonl", "v[1]/train-2.jsonl", "v1/train.jsonl")
     assert _paths(_resolve(tmp_path / "v[1]/train-[2]*.jsonl"), tmp_path) == {"train": ["v[1]/train-[2]*.jsonl"]}
     assert _paths(_resolve(tmp_path / "v[1]"), tmp_path) == {"train": ["v[1]/train-2.jsonl", "v[1]/train-[2]*.jsonl"]}
-
-
-def test_a_file_address_is_the_local_file(tmp_path: Path) -> None:
-    _write(tmp_path, "train.jsonl")
-    assert _paths(_resolve(f"file://{tmp_path}/train.jsonl")) == _paths(_resolve(tmp_path / "train.jsonl"))
-
-
-@pytest.mark.parametrize(
-    ("name", "split"), [("dev.jsonl", "validation"), ("en.valid.jsonl", "validation"), ("device.jsonl", "train")]
-)
-def test_a_file_name_says_its_split_as_a_word(tmp_path: Path, name: str, split: str) -> None:
-    assert list(_resolve(_write(tmp_path, name) / name).splits) == [split]
 
 
 @pytest.mark.parametrize("name", ["missing.jsonl", "missing/*.csv", "missing/folder/of/data", "./missing"])
@@ -230,13 +212,6 @@ def test_a_remote_folder_is_read_like_a_local_one(tmp_path: Path, memory: Memory
         memory.pipe("/bucket/data/README.md", card)
         _write(tmp_path, "README.md", content=card)
     assert list(there.splits) == ["a", "b"]
-
-
-def test_a_remote_glob_is_resolved_in_order(memory: MemoryFileSystem) -> None:
-    for name in ("b.jsonl", "a.jsonl", "c.txt"):
-        memory.pipe(f"/bucket/data/{name}", ROW)
-    found = {"train": ["memory:///bucket/data/a.jsonl", "memory:///bucket/data/b.jsonl"]}
-    assert _paths(_resolve("memory://bucket/data/*.jsonl")) == found
 
 
 @pytest.mark.parametrize("where", ["local", "remote"])

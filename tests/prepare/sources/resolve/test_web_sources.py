@@ -152,13 +152,6 @@ def test_a_server_that_is_overloaded_is_waited_for(server: str, monkeypatch: pyt
     assert not refusals
 
 
-def test_nobody_waits_for_ever(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(persistence, "_FIRST_SECONDS", 0.01)
-    monkeypatch.setattr(persistence, "_PATIENCE_SECONDS", 0.1)
-    monkeypatch.setattr(_Signed, "do_GET", lambda self: self.send_error(503))
-    assert "answers with status 503" in refused(f"{server}/train.jsonl?{SIGNATURE}").cause
-
-
 def test_the_doctor_says_the_same_of_a_source(server: str, tmp_path: Path) -> None:
     def check(address: str) -> Any:
         return doctor.diagnose(str(tmp_path), dataset=address)[-1]

@@ -88,13 +88,6 @@ class TestReading:
         (batch,) = rows_of(split, ["text"])
         assert validate(batch, ColumnPlan(texts=("text",))).tolist() == ["", "filtered", "text_null"]
 
-    def test_without_a_row_left_out_there_is_no_column_of_codes(self, folder: Path) -> None:
-        write(UPPER)
-        split, _ = opened(folder, [{"text": "a"}] * 3, find(("map", "clean:upper")))
-        (batch,) = rows_of(split, ["text"])
-        assert batch.schema.names == ["text"]
-        assert reasons_of(batch) is None
-
     def test_columns_of_any_type_can_be_left_out(self, folder: Path) -> None:
         write("def some(t): return t['keep']\n")
         content = {"v": [1.5, 2], "s": {"a": "x", "b": [1]}, "w": ["a"], "m": [{"role": "user"}]}
@@ -141,12 +134,6 @@ class TestReading:
         with refused(SourceError, "no column 'text' for row 950 of split 'train'"):
             rows_of(split, ["text"], [(950, 951)])
 
-    def test_functions_see_every_column_and_give_those_asked_for(self, folder: Path) -> None:
-        write(f"{HEAD}def f(t): return t.append_column('sum', pc.add(t['n'], t['m']))\n")
-        split, _ = opened(folder, [{"n": 1, "m": 2, "text": "a"}] * 5, find(("map", "clean:f")))
-        (batch,) = rows_of(split, ["sum"])
-        assert (batch.schema.names, batch.to_pylist()[4]) == (["sum"], {"sum": 3})
-
 
 def classes(folder: Path) -> Stored:
     """Rows with class labels, as `datasets` writes them, and a split without."""
@@ -177,10 +164,6 @@ class TestClasses:
     ) -> None:
         found = changed(classes(folder), [one("map", body)])
         assert found.columns["train"]["label"].names == (names and tuple(names))
-
-    def test_a_filter_leaves_them(self, folder: Path) -> None:
-        found = changed(classes(folder), [one("filter", "return pc.equal(t['label'], 1)")])
-        assert found.columns["train"]["label"].names == ("no", "yes")
 
     def test_a_split_that_nobody_asks_for_need_not_suit(self, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
         stored, found = classes(folder), [one("filter", "return pc.equal(t['label'], 1)")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import pickle
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -78,21 +77,6 @@ class TestSides:
         assert 150 < len(validation) < 250
         assert list(found) == ["train", "validation"]
 
-    def test_each_ledger_accounts_for_all_rows(self, folder: Path) -> None:
-        found = {name: counted(split) for name, split in divided(folder, "validation=10%").items()}
-        held = found["validation"]["used"]
-        assert found == {
-            "train": {"held_out": held, "used": 2000 - held},
-            "validation": {"not_held_out": 2000 - held, "used": held},
-        }
-
-    def test_several_splits_share_no_row(self, folder: Path) -> None:
-        found = divided(folder, "validation=10%", "test=20%")
-        parts = [numbers(found[name]) for name in ("train", "validation", "test")]
-        assert sorted(parts[0] + parts[1] + parts[2]) == list(range(2000))
-        assert 150 < len(parts[1]) < 250
-        assert 340 < len(parts[2]) < 460
-
     def test_what_is_held_out_does_not_change_when_more_is(self, folder: Path) -> None:
         one = divided(folder, "validation=10%")
         two = divided(folder, "validation=10%", "test=20%")
@@ -154,10 +138,6 @@ class TestSides:
         found = divided(folder, "validation=10%", "test=15%")
         shares = {name: split.reader.share for name, split in found.items()}
         assert shares == pytest.approx({"train": 0.75, "validation": 0.1, "test": 0.15})
-
-    def test_the_reader_travels(self, folder: Path) -> None:
-        split = divided(folder, "validation=10%")["validation"]
-        assert pickle.loads(pickle.dumps(split.reader)) == split.reader
 
     @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(
@@ -265,9 +245,6 @@ class TestOptions:
     ) -> None:
         with refused(kind, message):
             divided(folder, *wanted, splits=splits)
-
-    def test_the_only_split_need_not_be_named(self, folder: Path) -> None:
-        assert list(divided(folder, "v=1%", splits=("a=train[:900]",))) == ["a", "v"]
 
     def test_the_manifest_says_which_hashes(self, folder: Path) -> None:
         config = SourceConfig(dataset="data", hold_out=("v=25%", "t=50%"))

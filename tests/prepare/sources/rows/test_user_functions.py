@@ -86,10 +86,6 @@ class TestFinding:
         write(UPPER, "mine.inner")
         assert run(find(("map", "mine:upper"))[0])["text"][1].as_py() == "BBB"
 
-    def test_a_module_that_is_installed(self) -> None:
-        (function,) = find(("map", "tests.building:tokenizer"))
-        assert function.source == Path(building.__file__).read_text(encoding="utf-8")
-
     def test_a_file_here_is_meant_before_an_installed_module_of_its_name(self) -> None:
         write(UPPER, "colorsys")
         assert find(("map", "colorsys:upper"))[0].source == UPPER
@@ -251,11 +247,6 @@ class TestCalling:
     def test_something_else_is_refused(self, kind: FunctionKind, body: str, said: str) -> None:
         with refused(SourceError, f"--{kind} clean:f", said):
             run(one(kind, body))
-
-    def test_a_table_with_other_rows_is_referred_to_filters(self) -> None:
-        with pytest.raises(SourceError) as caught:
-            run(one("map", "return t.filter(pc.greater(t['n'], 2))"))
-        assert "--filter" in caught.value.remedy
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_what_a_function_raises_is_said_with_the_rows_and_the_line(self, kind: FunctionKind) -> None:
