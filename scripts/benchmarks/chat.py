@@ -99,8 +99,8 @@ def report(settings: preparing.Settings) -> tuple[str, list[Figure]]:
         rows.append([name, contenders[name].engine, *_cells(measured, contenders[name].tokens, wall, cpu)])
         if name != "concat":
             found += [
-                Figure(name=f"{name} over concat, wall", measured=wall, at_most=_WALL_BAR, unit="x"),
-                Figure(name=f"{name} over concat, CPU", measured=cpu, at_most=_CPU_BAR, unit="x"),
+                Figure(name=f"{name}, wall / concat", measured=wall, at_most=_WALL_BAR, unit="x"),
+                Figure(name=f"{name}, CPU / concat", measured=cpu, at_most=_CPU_BAR, unit="x"),
             ]
     headers = ["layout", "engine", "wall, s", "CPU, s", "M tokens/s", "wall / concat", "CPU / concat"]
     return figures.table(headers, rows), found
