@@ -1,15 +1,12 @@
-"""Proof that rows are read where they lie, by counting: what the launcher receives and writes, and equal digests.
+"""Proof that rows are read where they lie, by counting: what the launcher receives and writes.
 
-    python scripts/prove_sources.py [--launcher-share] [--relayed] [--small-disk] [--same-digests] [options]
+    python scripts/prove_sources.py [--launcher-share] [--relayed] [options]
 
     --launcher-share   200 files of 2 MB in a bucket, built by worker processes: what the launcher receives of them
     --relayed          a dataset of a hub that workers have no token for: nothing of it on the launcher's disk either
-    --small-disk       2 GB from a bucket and from a hub, with cache, temporary and home folders in 200 MB
-    --same-digests     one dataset on threads, on worker processes and on Flink: the same shards
 
-Without any of these all are shown. The bucket is an emulator and the hub a server of this process, both on loopback. It
-makes its own corpus and tokenizer, and needs Linux; --small-disk needs root or a user namespace, Flink needs
-scripts/get_flink_job_server.py.
+Without any of these both are shown. The bucket is an emulator and the hub a server of this process, on loopback. It
+makes its own corpus and tokenizer, and needs Linux; Flink needs scripts/get_flink_job_server.py.
 Exit status: 0 if every claim held, 1 if one did not, 2 usage.
 """
 
@@ -24,15 +21,13 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from scripts import arguments
-from scripts.proving import figures, launcher_share, places, relayed, same_digests, small_disk
+from scripts.proving import figures, launcher_share, places, relayed
 from scripts.proving.corpora import FORMS, Shape
 from scripts.proving.figures import Figure
 
-SECTIONS = ("launcher_share", "relayed", "small_disk", "same_digests")
+SECTIONS = ("launcher_share", "relayed")
 _FILES = 200
 _FILE_BYTES = 2_000_000
-_LARGE_FILE_BYTES = 20_000_000
-_DIGESTS_BYTES = 40_000_000
 _DESCRIPTION = (__doc__ or "").partition("\n")[0]
 
 
@@ -78,32 +73,9 @@ def _relayed(options: argparse.Namespace, workdir: pathlib.Path) -> tuple[str, l
     return relayed.relays_table(relays), [figure for relay in relays for figure in relayed.figures(relay)]
 
 
-def _small_disk(options: argparse.Namespace, workdir: pathlib.Path) -> tuple[str, list[Figure]]:
-    found = []
-    for form in options.forms or ("parquet", "jsonl"):
-        for place in small_disk.PLACES:
-            count = max(1, round(options.gb * 1e9 / _LARGE_FILE_BYTES))
-            shape = Shape(form=form, num_files=count, file_bytes=min(_LARGE_FILE_BYTES, round(options.gb * 1e9)))
-            found.append(small_disk.measure_disk(workdir, shape, place))
-    return small_disk.small_table(found), [figure for small in found for figure in small_disk.figures(small)]
-
-
-def _same_digests(options: argparse.Namespace, workdir: pathlib.Path) -> tuple[str, list[Figure]]:
-    made, found = [], []
-    for form in options.forms or same_digests.FORMS:
-        shape = Shape(form=form, num_files=12, file_bytes=0, text_bytes=round(_DIGESTS_BYTES * options.scale / 12))
-        engines = tuple(options.engines)
-        ways = same_digests.make(workdir, shape, engines=engines, shard_size=options.shard_size)
-        made += ways
-        found += same_digests.figures(ways)
-    return same_digests.digests_table(made), found
-
-
 _SECTIONS = {
     "launcher_share": _launcher_share,
     "relayed": _relayed,
-    "small_disk": _small_disk,
-    "same_digests": _same_digests,
 }
 
 
@@ -117,12 +89,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=_DESCRIPTION)
     for name in SECTIONS:
         parser.add_argument(f"--{name.replace('_', '-')}", action="store_true")
-    parser.add_argument(
-        "--scale", type=float, default=1.0, metavar="F", help="share of the source, but for --small-disk"
-    )
-    parser.add_argument(
-        "--gb", type=float, default=2.0, metavar="N", help="source of --small-disk; default %(default)s"
-    )
+    parser.add_argument("--scale", type=float, default=1.0, metavar="F", help="share of the source")
     parser.add_argument("--forms", nargs="+", choices=FORMS, metavar="FORM", help=f"of the source: {', '.join(FORMS)}")
     parser.add_argument(
         "--engines", nargs="*", choices=places.ENGINES, default=["portable"], metavar="NAME", help="portable, flink"

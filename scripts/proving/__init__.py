@@ -7,6 +7,5 @@
 corpora                                       source files of a size, made once
 counting, places                              bytes by client; buckets and clusters of workers on this machine
 building                                      a build as a process with a home of its own, and what it left
-launcher_share, relayed                       the sections with workers elsewhere
-small_disk, same_digests                      the other sections
+launcher_share, relayed                       the sections
 """

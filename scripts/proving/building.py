@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,16 +61,12 @@ class BuildResult:
     home_bytes: int
 
 
-def build(
-    job: Job, output: object, *, home: Path, env: Mapping[str, str] | None = None, before: Sequence[str] = ()
-) -> BuildResult:
-    """Runs a job with its caches, temporary files and home in the new folder `home`. `before` are words that start the
-    words of the job.
-    """
+def build(job: Job, output: object, *, home: Path, env: Mapping[str, str] | None = None) -> BuildResult:
+    """Run a job with its caches, temporary files and home in the new folder `home`."""
     environment = {**home_environment(home), **(env or {})}
     with _watched(home) as most:
         try:
-            run, failure = measure.run([*before, *job.words(output)], env=environment), ""
+            run, failure = measure.run(job.words(output), env=environment), ""
         except measure.CommandFailedError as error:
             run, failure = None, "\n".join(str(error).splitlines()[-_SHOWN_LINES:])
     return BuildResult(run=run, failure=failure, home_bytes=most[0])

@@ -18,7 +18,7 @@ __all__ = ["FORMS", "Shape", "made", "stored_bytes"]
 
 ROWS_PER_GROUP = 1_000
 # Bytes of text in a byte of a file.
-_TEXT_PER_BYTE = {"parquet": 1.33, "parquet-large-groups": 1.33, "jsonl": 0.98, "jsonl.gz": 2.05}
+_TEXT_PER_BYTE = {"parquet": 1.33, "jsonl": 0.98, "jsonl.gz": 2.05}
 _LARGE_TEXT_BYTES = 1_000_000
 FORMS = tuple(_TEXT_PER_BYTE)
 
@@ -85,10 +85,6 @@ def _write_parquet(table: pa.Table, path: Path) -> None:
     pq.write_table(table, path, row_group_size=ROWS_PER_GROUP)
 
 
-def _write_large_groups(table: pa.Table, path: Path) -> None:
-    pq.write_table(table, path, row_group_size=max(1, len(table)))
-
-
 def _lines(table: pa.Table) -> bytes:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in table.to_pylist()).encode()
 
@@ -103,7 +99,6 @@ def _write_gzip(table: pa.Table, path: Path) -> None:
 
 _WRITERS: dict[str, Callable[[pa.Table, Path], None]] = {
     "parquet": _write_parquet,
-    "parquet-large-groups": _write_large_groups,
     "jsonl": _write_jsonl,
     "jsonl.gz": _write_gzip,
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import json
 import subprocess
 import sys
@@ -12,17 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from scripts.benchmarks import measure
-from scripts.proving import building, corpora, counting, launcher_share, same_digests, small_disk
+from scripts.proving import building, counting, launcher_share
 from scripts.proving.building import BuildResult
 from scripts.proving.corpora import Shape
 from scripts.proving.counting import SERVICE, Tally
 from scripts.proving.launcher_share import Share
-from scripts.proving.same_digests import Made
 from tests import building as test_building
 from tests.cloud import emulator
 from tests.cloud.emulator import Gcs
@@ -76,47 +72,12 @@ def test_an_error_is_no_content(gcs: Gcs) -> None:
     assert tallies["launcher"].received["data"] == 0
 
 
-@pytest.mark.slow
-def test_files_of_all_forms_have_the_same_rows(tmp_path: Path) -> None:
-    rows: dict[str, list[Any]] = {}
-    for form in corpora.FORMS:
-        shape = Shape(form=form, num_files=3, file_bytes=0, text_bytes=100_000)
-        files = sorted(corpora.made(tmp_path, shape).iterdir())
-        assert len(files) == 3
-        rows[form] = [_rows(path) for path in files]
-    assert all(each == rows["parquet"] for each in rows.values())
-
-
-def _rows(path: Path) -> list[dict[str, Any]]:
-    if path.suffix == ".parquet":
-        table: pa.Table = pq.read_table(path)
-        return table.to_pylist()
-    content = path.read_bytes()
-    text = gzip.decompress(content) if path.suffix == ".gz" else content
-    return [json.loads(line) for line in text.splitlines()]
-
-
 def test_what_a_command_and_its_children_write_is_counted(tmp_path: Path) -> None:
     write = f"open({str(tmp_path / 'file')!r}, 'wb').write(bytes(3_000_000)); print('{{}}')"
     inner = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {write!r}], check=True)"
     run = measure.run([sys.executable, "-c", inner])
     assert 3_000_000 <= run.written_bytes < 3_100_000
     assert run.cpu_seconds > 0
-
-
-@pytest.mark.slow
-def test_a_home_that_is_too_small_is_too_small(tmp_path: Path) -> None:
-    prefix, log = small_disk.limiting(tmp_path)
-    assert prefix, "neither root nor user namespaces here"
-    fits, too_much = small_disk.LIMIT_BYTES // 4 >> 20, (small_disk.LIMIT_BYTES >> 20) + 20
-    for mebibytes, is_well in ((fits, True), (too_much, False)):
-        words = ["dd", "if=/dev/zero", f"of={tmp_path / 'home' / 'tmp' / 'file'}", "bs=1M", f"count={mebibytes}"]
-        # dd is over before anything looks at what lies there.
-        command = ["bash", "-c", '"$@"; status=$?; sleep 0.5; exit $status', "dd", *words]
-        ended = subprocess.run([*prefix, *command], capture_output=True)
-        assert (ended.returncode == 0) is is_well, ended.stderr
-        assert small_disk.most_bytes(log) > small_disk.LIMIT_BYTES // 5
-    assert not (tmp_path / "home" / "tmp" / "file").exists()
 
 
 def share(**changes: Any) -> Share:
@@ -152,15 +113,6 @@ def test_a_launcher_that_takes_too_much_is_seen(changes: dict[str, Any], claim: 
     assert claim in failed
 
 
-def test_another_digest_and_a_failed_build_are_seen() -> None:
-    ways = [Made(form="jsonl", engine="threads", workers=count, digest="1") for count in (1, 2)]
-    for bad in (dataclasses.replace(ways[0], digest="2"), dataclasses.replace(ways[0], digest="", failure="status 1")):
-        assert [len(figure.failures) for figure in same_digests.figures([*ways, bad])] == [1]
-    untried = dataclasses.replace(ways[0], engine="flink", digest="", untried="java is not on PATH")
-    (figure,) = same_digests.figures([*ways, untried])
-    assert (figure.tried, figure.failures, figure.note) == (2, [], "flink: java is not on PATH")
-
-
 def test_a_dataset_is_compared_by_all_but_its_source() -> None:
     manifest = building.local_manifest(test_building.reviews())
     moved = {
@@ -190,13 +142,10 @@ def test_workers_elsewhere_read_the_rows_and_make_a_local_builds_dataset(tmp_pat
 
 @pytest.mark.slow
 def test_the_script_tells_what_held(tmp_path: Path) -> None:
-    words = ["--same-digests", "--small-disk", "--scale=0.01", "--gb=0.002", "--forms=parquet", "--shard-size=50kB"]
-    command = [sys.executable, str(SCRIPT), *words, "--engines", "--workdir", str(tmp_path), "--json"]
+    words = ["--relayed", "--scale=0.01", "--forms=jsonl.gz", "--shard-size=200kB"]
+    command = [sys.executable, str(SCRIPT), *words, "--workdir", str(tmp_path), "--json"]
     ended = subprocess.run(command, env=test_building.environment(), capture_output=True, text=True, timeout=280)
     assert ended.returncode == 0, ended.stderr
     figures = json.loads(ended.stdout)
-    assert [(figure["section"], figure["tried"], figure["failed"]) for figure in figures] == [
-        ("disk", 1, 0),
-        ("disk", 1, 0),
-        ("digests", 3, 0),
-    ]
+    assert figures
+    assert all(figure["tried"] and not figure["failed"] for figure in figures)
