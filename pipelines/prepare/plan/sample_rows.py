@@ -146,8 +146,9 @@ def _collect(spec: ShardSpec, split: SplitSource, choice: SampleChoice) -> _Coll
         fits = _fits(run, text_bytes[inside], first_run=runs, limit=int(stops[0] - starts[0]) * _ROW_BYTES)
         chosen.append((runs + run, row_indices[inside], numbers[inside], text_bytes[inside]))
         fitting.append(fits)
-        # Copies, which do not keep the batch in memory.
-        tables.append(pa.Table.from_batches([batch.take(pa.array(inside[fits]))]))
+        # Copies, which do not keep the batch in memory, and without the column of what is left out, if it is there.
+        rows = pa.Table.from_batches([batch.take(pa.array(inside[fits]))])
+        tables.append(rows.select(spec.columns.names))
         runs += int(run.max(initial=-1)) + 1
     numbers, sizes, why = (np.concatenate(each) for each in zip(*read, strict=True))
     every = (np.concatenate(each) for each in zip(*chosen, strict=True))

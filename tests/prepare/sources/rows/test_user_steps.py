@@ -257,6 +257,13 @@ class TestLedger:
         assert all(shard.ledger.balanced for shard in read_manifest(stepped).splits["train"].shards)
         assert not (stepped / "rejected").exists()
 
+    def test_a_filter_may_leave_out_rows_of_some_row_groups_only(self, folder: Path) -> None:
+        pq.write_table(
+            pa.Table.from_pylist([*LEFT[:100], *ROWS[100:]]).select(["text", "n"]), "x.parquet", row_group_size=100
+        )
+        root = done(folder / "x.parquet", folder / "out", filter="clean:some")
+        assert read_manifest(root).splits["train"].ledger.rows_filtered == 75
+
     @pytest.mark.slow
     def test_they_do_not_count_as_errors_and_errors_are_a_share_of_what_is_left(self, with_an_error: Path) -> None:
         ledger = read_manifest(with_an_error).splits["train"].ledger
