@@ -20,10 +20,9 @@ from pipelines.terminal.console import TwoLineErrors, errors
 from pipelines.train import config as configs
 from pipelines.train import targets, tensorflow_ready
 from pipelines.train.click_options import options_of
-from pipelines.train.errors import usual_remedies
+from pipelines.train.errors import graph_error, usual_remedies
 from pipelines.train.export.command import export
 from pipelines.train.predict.command import predict
-from tfrecord_io.errors import PrepError
 
 __all__ = ["main"]
 
@@ -131,25 +130,9 @@ def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool, result:
             return command.run_preflight(config, as_json=as_json, **result)
         return run.train(config, as_json=as_json)
     except tf.errors.OpError as error:  # what the graph meets while it reads, such as a damaged record
-        raise _explained(error, config) from error
-
-
-def _explained(error: Any, config: configs.TrainConfig) -> PrepError:
-    """What an error of TensorFlow's graph means for the user."""
-    import tensorflow as tf
-
-    said = f"{type(error).__name__}: {str(error.message).partition(chr(10))[0][:300]}"
-    # A full disk is of this kind too.
-    if isinstance(error, tf.errors.ResourceExhaustedError) and "No space left" not in said:
-        return PrepError(
-            f"{_batch_option(config)} with --model {config.model}: out of memory ({said})",
-            remedy="give --accumulate, lower the batch size, choose a smaller model, or --precision bfloat16",
-        )
-    folders = config.data_folders
-    return PrepError(
-        f"{' + '.join(folders)}: {said}",
-        remedy=f"run `prep-tfrecords verify {folders[0]}`, which finds damaged data; --verbose shows more",
-    )
+        asked = f"{_batch_option(config)} with --model {config.model}"
+        remedy = "give --accumulate, lower the batch size, choose a smaller model, or --precision bfloat16"
+        raise graph_error(error, data=config.data_folders, asked=asked, remedy=remedy) from error
 
 
 def _batch_option(config: configs.TrainConfig) -> str:

@@ -9,11 +9,12 @@ PrepError (tfrecord_io.errors)
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from tfrecord_io.errors import ConfigError, PrepError
 
-__all__ = ["DeviceError", "StoppedError", "TrainingError", "usual_remedies"]
+__all__ = ["DeviceError", "StoppedError", "TrainingError", "graph_error", "usual_remedies"]
 
 
 @contextlib.contextmanager
@@ -29,6 +30,18 @@ def usual_remedies(command: str) -> Iterator[None]:
         )
         error.remedy = error.remedy or usual
         raise
+
+
+def graph_error(error: Any, *, data: Sequence[str], asked: str, remedy: str) -> PrepError:
+    """Return what an error of TensorFlow's graph means: too little memory for what was `asked`, or damaged data."""
+    said = f"{type(error).__name__}: {str(error.message).partition(chr(10))[0][:300]}"
+    # A full disk is of this kind too.
+    if type(error).__name__ == "ResourceExhaustedError" and "No space left" not in said:
+        return PrepError(f"{asked}: out of memory ({said})", remedy=remedy)
+    return PrepError(
+        f"{' + '.join(data)}: {said}",
+        remedy=f"run `prep-tfrecords verify {data[0]}`, which finds damaged data; --verbose shows more",
+    )
 
 
 class DeviceError(PrepError):

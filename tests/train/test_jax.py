@@ -125,12 +125,14 @@ def test_two_hosts_train_as_one(folder: Path, on_jax: dict[str, Outcome]) -> Non
 def test_a_signal_to_one_host_stops_all_at_the_same_step(tmp_path: Path) -> None:
     options = {**EXACT, "steps": 10**6, "model": "tests.train.small:bag", "replicas": 2, "backend": "jax"}
     first, second = (training.program(tmp_path, variables=each, **options) for each in hosts())
-    assert first.stdout is not None
-    for line in first.stdout:
-        if '"step"' in line:
-            break
-    second.terminate()
-    said = [process.communicate(timeout=600)[1] for process in (first, second)]
+    try:
+        assert first.stdout is not None
+        next(line for line in first.stdout if '"step"' in line)
+        second.terminate()
+        said = [process.communicate(timeout=600)[1] for process in (first, second)]
+    finally:
+        first.kill()
+        second.kill()
     assert [process.returncode for process in (first, second)] == [143, 143], said
     one, other = (re.search(r"error: (stopped by a signal after step \S+)", each) for each in said)
     assert one is not None

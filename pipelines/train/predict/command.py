@@ -13,9 +13,9 @@ import cloup
 from pipelines.terminal.console import errors, say
 from pipelines.train import targets, tensorflow_ready
 from pipelines.train.click_options import options_of
-from pipelines.train.errors import usual_remedies
+from pipelines.train.errors import graph_error, usual_remedies
 from pipelines.train.predict.config import GROUPS, PredictConfig
-from tfrecord_io.errors import ConfigError, PrepError
+from tfrecord_io.errors import ConfigError
 
 __all__ = ["predict"]
 
@@ -47,22 +47,11 @@ def _predict(config: PredictConfig, *, as_json: bool, verbose: bool) -> None:
     try:
         written = predicting.predict(config)
     except tf.errors.OpError as error:
-        raise _explained(error, config) from error
+        asked = f"--batch-size {config.batch_size}"
+        raise graph_error(error, data=[config.data], asked=asked, remedy="lower --batch-size") from error
     say(f"wrote {written.path}: {written.rows:,} rows of split {config.split}")
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(written)))
-
-
-def _explained(error: Any, config: PredictConfig) -> PrepError:
-    import tensorflow as tf
-
-    said = f"{type(error).__name__}: {str(error.message).partition(chr(10))[0][:300]}"
-    if isinstance(error, tf.errors.ResourceExhaustedError):
-        return PrepError(f"--batch-size {config.batch_size}: out of memory ({said})", remedy="lower --batch-size")
-    return PrepError(
-        f"{config.data}: {said}",
-        remedy=f"run `prep-tfrecords verify {config.data}`, which finds damaged data; --verbose shows more",
-    )
 
 
 def _fill_mask(options: dict[str, Any], *, text: str, top: int, as_json: bool, verbose: bool) -> None:

@@ -50,21 +50,16 @@ def largest(
         may_go_on: asked before each compilation.
     """
     known = dict(known)
-    while may_go_on():
-        found = _found(known)
+    while True:
+        fits = max((batch for batch, memory in known.items() if memory is not None), default=0)
+        found = LargestBatch(fits=fits, too_large=min((each for each in known if known[each] is None), default=None))
         next_batch = _next(found, known=known, fixed_bytes=fixed_bytes, limit_bytes=limit_bytes)
-        if next_batch is None:
-            break
+        if next_batch is None or not may_go_on():
+            return found
         try:
             known[next_batch] = memory_of(next_batch)
         except GaveUp:
-            break
-    return _found(known)
-
-
-def _found(known: dict[int, int | None]) -> LargestBatch:
-    fits = max((batch for batch, memory in known.items() if memory is not None), default=0)
-    return LargestBatch(fits=fits, too_large=min((batch for batch in known if known[batch] is None), default=None))
+            return found
 
 
 def _next(found: LargestBatch, *, known: dict[int, int | None], fixed_bytes: int, limit_bytes: int) -> int | None:
