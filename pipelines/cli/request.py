@@ -108,6 +108,23 @@ _HELD_OUT = [
         help="Keep rows with the same value of this column, such as a user or a document, in one split.",
     ),
 ]
+_COMPARED = [
+    click.option(
+        "--dedup",
+        type=click.Choice(["exact", "verbatim"]),
+        help="Of rows with the same text in a split keep the first. exact: in NFKC, whatever case and white space.",
+    ),
+    click.option("--dedup-across-splits", is_flag=True, help="Rows of other splits leave train, too."),
+    click.option(
+        "--decontaminate",
+        multiple=True,
+        metavar="DATASET[:COLUMN]",
+        help="Leave out rows that share a run of words with this evaluation set. Repeatable.",
+    ),
+    click.option(
+        "--decontaminate-words", type=int, default=13, show_default=True, metavar="N", help="Length of such a run."
+    ),
+]
 _OTHER_COLUMNS = [
     click.option(
         "--label-column",
@@ -316,7 +333,7 @@ def _takes_request(command: Command, *, tokenizer_required: bool) -> Command:
         "--tokenizer", required=tokenizer_required, metavar="NAME_OR_DIR", help="Hub id or folder of the tokenizer."
     )
     groups = {
-        "Source": [*_SPLITS, *_HELD_OUT, *_TEXTS, *_OTHER_COLUMNS, *_ROWS],
+        "Source": [*_SPLITS, *_HELD_OUT, *_COMPARED, *_TEXTS, *_OTHER_COLUMNS, *_ROWS],
         "Tokenizer": [tokenizer, *_TOKENIZER],
         "Layout": _LAYOUT,
         **_OF_LAYOUTS,
@@ -380,6 +397,9 @@ def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, o
             keep_columns=request["keep_columns"],
             hold_out=request["hold_out"],
             hold_out_by=request["hold_out_by"],
+            **{
+                name: request[name] for name in ("dedup", "dedup_across_splits", "decontaminate", "decontaminate_words")
+            },
             **{name: request[name] for name in LAYOUT_COLUMNS},
         ),
         tokenizer=config.TokenizerConfig(

@@ -30,6 +30,16 @@ __all__ = ["trace_record"]
     click.option("--find", metavar="COLUMN=VALUE", help="Show which records have it; the source isn't needed."),
 )
 @cloup.option_group(
+    "Or which row that --dedup or --decontaminate left out",
+    click.option(
+        "--duplicate-of",
+        "duplicate",
+        type=click.IntRange(min=0),
+        metavar="ROW",
+        help="Say which row stayed instead of this row of the source's split, from 0.",
+    ),
+)
+@cloup.option_group(
     "Or which step of a training",
     click.option("--step", type=click.IntRange(min=1), metavar="N", help="Number of the step, as the log counts."),
     click.option("--around", type=click.IntRange(min=0), default=0, metavar="K", help="Show the K steps before, too."),
@@ -48,6 +58,7 @@ def trace_record(
     shard: int | None,
     record: int | None,
     find: str | None,
+    duplicate: int | None,
     step: int | None,
     source: str | None,
     functions: Any,
@@ -59,8 +70,13 @@ def trace_record(
     """Show the source rows from which a record of a finished DATASET folder was made.
 
     The record is named by --split, --shard and --record; or --step shows all rows of a training's batch. --find says
-    in which records a kept column, such as an id, has a value.
+    in which records a kept column, such as an id, has a value; --duplicate-of why a row was left out before the plan.
     """
+    if duplicate is not None:
+        if split is None:
+            raise click.UsageError("--duplicate-of without --split.")
+        _show_decision(dataset, split, duplicate, as_json=as_json, verbose=verbose)
+        return
     if find is not None:
         if (shard, record, step) != (None, None, None):
             raise click.UsageError("--find together with --shard, --record or --step, expected one or the other.")
@@ -90,6 +106,15 @@ def trace_record(
             content = dataclasses.asdict(found)
         if as_json:
             click.echo(json.dumps(content))
+
+
+def _show_decision(dataset: str, split: str, row: int, *, as_json: bool, verbose: bool) -> None:
+    with errors(verbose=verbose):
+        from pipelines.prepare.audit.decisions import decision_on
+
+        found = decision_on(dataset, open_manifest(dataset), split=split, row=row)
+        stays = f" of row {found['of_row']} of {found['of_split']}" if found["of_split"] else ""
+        click.echo(json.dumps(found) if as_json else f"row {row} of {split}: {found['reason']}{stays}")
 
 
 def _find(dataset: str, wanted: str, *, split: str | None, as_json: bool, verbose: bool) -> None:

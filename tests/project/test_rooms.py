@@ -15,7 +15,7 @@ import pytest
 from tests import building
 
 PREPARE_ROOMS = [
-    *("options", "process", "storage", "sources", "tokenize", "tokenizer_training", "layouts", "crosscheck"),
+    *("options", "process", "storage", "sources", "dedup", "tokenize", "tokenizer_training", "layouts", "crosscheck"),
     *("plan", "dataset", "shards", "beam", "launch", "audit", "report", "export", "doctor"),
 ]
 SOURCES_ROOMS = ["resolve", "parquet", "ingest", "rows", "columns"]

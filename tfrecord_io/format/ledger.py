@@ -6,6 +6,8 @@ Nothing is dropped silently: a row is in some record, or counted here with its r
 are no errors, and are counted, but not listed one by one:
 
     filtered        one of the user's own filters left it out; filtered:NAME, a filter of `pipelines.filters`
+    duplicate       a row before it has the same text, and stays
+    contaminated:SET    it has a run of words that a text of that evaluation set has
     held_out        it is held out, and in another split of this dataset
     not_held_out    of a split that is held out: it is none of the rows held out for this one
 """
@@ -24,7 +26,7 @@ FILTERED = "filtered"
 HELD_OUT = "held_out"
 NOT_HELD_OUT = "not_held_out"
 # The reasons of rows that are left out on purpose; NAME of what left them out may follow, behind a colon.
-_LEFT_OUT = (FILTERED, HELD_OUT, NOT_HELD_OUT)
+_LEFT_OUT = (FILTERED, HELD_OUT, NOT_HELD_OUT, "duplicate", "contaminated")
 
 
 def is_left_out(reason: str) -> bool:

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from pipelines.prepare.audit.consent import NONE, Consent, source_to_open, steps_to_run
 from pipelines.prepare.dataset import fingerprint, generations, plan_files, source_record
-from pipelines.prepare.dataset.job import Job, JobSplit
+from pipelines.prepare.dataset.job import Job, JobSplit, decided_path
 from pipelines.prepare.layouts import BatchEncoder, layout_of
 from pipelines.prepare.options.config import EngineName, LayoutConfig, SourceConfig
 from pipelines.prepare.options.layout_traits import LAYOUT_COLUMNS, LAYOUT_OPTIONS
@@ -35,6 +35,7 @@ from pipelines.prepare.sources.parquet.groups import Groups, Pieces
 from pipelines.prepare.sources.resolve import saved_datasets
 from pipelines.prepare.sources.resolve.features import Columns
 from pipelines.prepare.sources.rows import hold_out, opening, selection, user_functions
+from pipelines.prepare.sources.rows.decided_rows import DecidedRows
 from pipelines.prepare.sources.rows.function_check import examine_functions
 from pipelines.prepare.sources.rows.hold_out import HoldOut
 from pipelines.prepare.sources.rows.on_demand import RowsOnDemand
@@ -300,7 +301,7 @@ def _job(
         root=root,
         name=manifest.name,
         fingerprint=manifest.fingerprint,
-        splits=_splits(options, readers, plan),
+        splits=_with_decided(root, manifest, _splits(options, readers, plan)),
         engine=_engine(manifest),
         spec=ShardSpec(
             columns=plan,
@@ -325,6 +326,17 @@ def _splits(options: _BuildOptions, readers: Mapping[str, RowReader], plan: Colu
         sources, options.hold_out, columns=plan.content, optional=plan.optional, seed=options.seed
     )
     return {name: JobSplit.of(split) for name, split in divided.items()}
+
+
+def _with_decided(root: str, manifest: Manifest, splits: dict[str, JobSplit]) -> dict[str, JobSplit]:
+    """Return the splits without the rows that were decided to leave before the plan."""
+    if not {"dedup", "decontaminate"} & manifest.options.keys():
+        return splits
+    return {
+        name: dataclasses.replace(split, reader=dataclasses.replace(split.reader, decided=DecidedRows(path=path)))
+        for name, split in splits.items()
+        for path in [decided_path(root, manifest.fingerprint, name)]
+    }
 
 
 def _selected(manifest: Manifest, name: str) -> SelectedSplit:

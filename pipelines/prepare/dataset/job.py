@@ -22,7 +22,7 @@ from pipelines.prepare.tokenize.folder_digest import bytes_digest
 from tfrecord_io import manifest
 from tfrecord_io.errors import FormatError
 
-__all__ = ["Job", "JobSplit", "rejected_path", "tokenizer_files"]
+__all__ = ["Job", "JobSplit", "decided_path", "rejected_path", "tokenizer_files"]
 
 _NOT_IN_NAMES = frozenset("\\\0")
 
@@ -110,6 +110,11 @@ class Job:
             engine=self.engine,
         )
         return layouts.layout_of(self.spec.layout).open_encoder(context)
+
+
+def decided_path(root: str, fingerprint: str, split: str) -> str:
+    """Return the path of the rows of a split that were decided to leave before the plan."""
+    return storage.join(root, WORK_FOLDER, fingerprint, "decided", f"{split}.parquet")
 
 
 def rejected_path(split: str, index: int) -> str:

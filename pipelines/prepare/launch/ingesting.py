@@ -71,7 +71,8 @@ def resolve(request: OpenedRequest, *, progress: Progress | None = None) -> Reso
             progress=progress or Progress(),
         )
 
-    found = _finish(request, folder=folder, inside=inside, run=run)
+    scratch = storage.join(root, WORK_FOLDER, f"{reservation.INGESTED}compared")
+    found = _finish(request, folder=folder, inside=inside, run=run, scratch=scratch)
     return dataclasses.replace(found, job=dataclasses.replace(found.job, ingested=None if keep else folder))
 
 
@@ -95,6 +96,8 @@ def resolve_for_estimate(request: OpenedRequest) -> Iterator[Resolved]:
                 beam_args=(),
                 progress=Progress(),
             ),
+            scratch=os.path.join(home, "compared"),
+            builds=False,
         )
 
 
@@ -116,7 +119,15 @@ def _kept_at(config: PrepareConfig) -> str | None:
     return folder
 
 
-def _finish(request: OpenedRequest, *, folder: str, inside: str | None, run: opening.Ingest) -> Resolved:
+def _finish(
+    request: OpenedRequest,
+    *,
+    folder: str,
+    inside: str | None,
+    run: opening.Ingest,
+    scratch: str,
+    builds: bool = True,
+) -> Resolved:
     with _naming_keep_ingested(request.config):
         groups = opening.locate_rows(
             request.found,
@@ -127,7 +138,7 @@ def _finish(request: OpenedRequest, *, folder: str, inside: str | None, run: ope
             run=run,
             known=request.append.known_rows(request.config) if request.append else None,
         )
-    return resolved_job.resolve(request, groups)
+    return resolved_job.resolve(request, groups, scratch=scratch, inside=request.config.output.root if builds else None)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,8 @@ from typing import Any
 
 from pipelines.prepare import layouts
 from pipelines.prepare.dataset import fingerprint
+from pipelines.prepare.dedup.overlap import EvaluationRuns
+from pipelines.prepare.launch import deciding
 from pipelines.prepare.launch.appending import Append
 from pipelines.prepare.options import bucket_lengths
 from pipelines.prepare.options.config import PrepareConfig
@@ -55,6 +57,7 @@ class OpenedRequest:
     columns: ColumnPlan | None = None
     encoder: layouts.BatchEncoder | None = None
     append: Append | None = None
+    runs: EvaluationRuns | None = None
 
     @property
     def former(self) -> Manifest | None:
@@ -83,6 +86,7 @@ class OpenedRequest:
         return {
             **config.fingerprint_options(),
             **({"steps": [step.identity() for step in self.functions]} if self.functions else {}),
+            **({"decontaminate": self.runs.to_json()} if self.runs is not None else {}),
             **({"hold_out": [each.to_json() for each in held]} if held else {}),
             "max_length": self.length,
             "tokenizer": self.facts.content_sha256,
@@ -147,6 +151,7 @@ def open_request(config: PrepareConfig) -> OpenedRequest:
         length=tokenization.resolve_length(tokenizer, config.layout),
         columns=columns,
         append=append,
+        runs=deciding.evaluation_runs(config.source),
     )
     if append is not None:
         append.require_same_request(config, found.listing, request.fingerprint_items())

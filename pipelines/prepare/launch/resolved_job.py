@@ -11,9 +11,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.prepare import layouts
+from pipelines.prepare import layouts, storage
 from pipelines.prepare.dataset import fingerprint, reservation, source_record
 from pipelines.prepare.dataset.job import Job, JobSplit
+from pipelines.prepare.launch import deciding
 from pipelines.prepare.launch.opened_request import OpenedRequest
 from pipelines.prepare.options import bucket_lengths
 from pipelines.prepare.plan import sampling
@@ -22,6 +23,7 @@ from pipelines.prepare.sources.columns.column_planning import complete_from_mani
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.rows import hold_out, selection
+from pipelines.prepare.sources.rows.decided_rows import encode
 from pipelines.prepare.sources.rows.hold_out import HoldOut
 from pipelines.prepare.sources.rows.reading import Source
 from tfrecord_io.schema import Schema
@@ -43,6 +45,16 @@ class Resolved(OpenedRequest):
     items: Mapping[str, Any]
     source_rows: Mapping[str, int]
 
+    @property
+    def _decided(self) -> dict[str, bytes]:
+        """The rows that were decided to leave, by the path of their file."""
+        readers = (split.reader for split in self.source.splits.values())
+        return {
+            each.path: encode(each.content)
+            for reader in readers
+            if (each := reader.decided) and each.content is not None
+        }
+
     def reserve(self, *, overwrite: bool) -> None:
         """Write the job's own files to the output. Raises: as `reservation.check`."""
         reservation.reserve(
@@ -56,10 +68,14 @@ class Resolved(OpenedRequest):
             overwrite=overwrite,
             former=self.former,
         )
+        for path, content in self._decided.items():
+            storage.write_bytes(path, content, inside=self.job.root)
 
 
-def resolve(request: OpenedRequest, groups: Mapping[str, Groups]) -> Resolved:
-    """Complete the job, now that rows can be read.
+def resolve(
+    request: OpenedRequest, groups: Mapping[str, Groups], *, scratch: str, inside: str | None = None
+) -> Resolved:
+    """Complete the job, now that rows can be read. `scratch` is a folder for temporary files, `inside` the output.
 
     Raises: as `open_request`; SplitNotFoundError; RowsRejectedError if `--bucket-lengths auto` has no row to go by.
     """
@@ -75,10 +91,22 @@ def resolve(request: OpenedRequest, groups: Mapping[str, Groups]) -> Resolved:
     if append is not None:
         items = append.items(items, source.splits)
     config = request.config
+    identity = fingerprint.fingerprint_of(items)
+    if config.source.dedup or request.runs is not None:
+        splits = deciding.decide(
+            config,
+            source.splits,
+            columns,
+            runs=request.runs,
+            fingerprint=identity,
+            scratch=scratch,
+            inside=inside,
+        )
+        source = dataclasses.replace(source, splits=splits)
     job = Job(
         root=config.output.root,
         name=config.output.name,
-        fingerprint=fingerprint.fingerprint_of(items),
+        fingerprint=identity,
         splits={name: JobSplit.of(split) for name, split in source.splits.items()},
         engine=config.engine,
         strict=config.max_error_rate == 0,

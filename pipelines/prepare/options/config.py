@@ -116,6 +116,11 @@ class PrepareConfig:
             require_layout(self.layout.name, "chat_template", LAYOUT_OPTIONS["chat_template"])
         if self.layout.stride is not None and self.layout.name == "pad":
             self._check_windows()
+        if self.append and (self.source.dedup or self.source.decontaminate):
+            raise ConfigError(
+                "--append with --dedup or --decontaminate: rows of before are not compared again",
+                remedy="build the dataset anew with --overwrite",
+            )
         if self.layout.name == "tokens" and self.source.label_column:
             raise ConfigError(
                 "--layout tokens with --label-column: its labels are the words' tags, and a dataset has one list of "
@@ -178,6 +183,8 @@ class PrepareConfig:
             "shuffle": self.shuffle,
             **({"label_classes": True} if self.source.label_classes else {}),
             **({"index": ["dali"]} if self.output.dali_index else {}),
+            **({"dedup": self.source.dedup} if self.source.dedup else {}),
+            **({"dedup_across_splits": True} if self.source.dedup_across_splits else {}),
             **self.layout.non_default_options(),
             **{name: value for name in LAYOUT_COLUMNS if (value := getattr(self.source, name)) is not None},
         }

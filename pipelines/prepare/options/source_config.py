@@ -98,7 +98,8 @@ class SourceConfig:
     empty for all of them. `label_classes`: each distinct number of the label column is a class.
     `hold_out` defines new splits with rows of another, such as `validation=1%` (see `split_options`); no row is in two
     of them, nor is a value of column `hold_out_by`. A column that only some layouts take is None for the layout's own
-    default. `functions` are applied in this order.
+    default. `functions` are applied in this order. `dedup`: of rows with the same text the first stays; `decontaminate`
+    are evaluation sets, DATASET[:COLUMN], whose runs of `decontaminate_words` words no row may have.
     """
 
     dataset: str
@@ -118,6 +119,10 @@ class SourceConfig:
     limit: int | None = None
     hold_out: str | tuple[str, ...] = ()
     hold_out_by: str | None = None
+    dedup: str | None = None
+    dedup_across_splits: bool = False
+    decontaminate: tuple[str, ...] = ()
+    decontaminate_words: int = 13
     functions: tuple[FunctionOption, ...] = ()
     target_column: str | None = None
     messages_column: str | None = None
@@ -139,6 +144,14 @@ class SourceConfig:
         if self.label_classes and self.label_column is None:
             raise ConfigError("--label-classes without --label-column", remedy="name the column with --label-column")
         self._check_splits()
+        if self.dedup not in (None, "exact", "verbatim"):
+            raise ConfigError(f"--dedup {self.dedup!r}, expected exact or verbatim", remedy="choose one of them")
+        if self.dedup_across_splits and self.dedup is None:
+            raise ConfigError("--dedup-across-splits without --dedup", remedy="add --dedup exact")
+        if self.decontaminate_words < 1:
+            raise ConfigError(
+                f"--decontaminate-words {self.decontaminate_words}, expected at least 1", remedy="leave it out for 13"
+            )
         for text in self.source_options:
             if not re.match(r"[^\W\d]\w*=", text):
                 raise ConfigError(

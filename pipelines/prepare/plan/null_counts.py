@@ -25,7 +25,7 @@ def reasons_of(columns: ColumnPlan) -> dict[str, str]:
 
 def count_says(split: SplitSource) -> bool:
     """Whether nulls in the source tell which rows are rejected: user functions may fill them in or drop the rows."""
-    return split.reader.changes is None and split.reader.hold_out is None
+    return split.reader.is_plain
 
 
 def by_column(groups: Groups, columns: ColumnPlan) -> dict[str, np.ndarray]:

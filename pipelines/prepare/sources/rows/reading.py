@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from pipelines.prepare.sources.parquet import nested, stored_rows
 from pipelines.prepare.sources.parquet.groups import Groups, Pieces
 from pipelines.prepare.sources.resolve.features import Columns
 from pipelines.prepare.sources.rows import function_calls
+from pipelines.prepare.sources.rows.decided_rows import DecidedRows
 from pipelines.prepare.sources.rows.hash_filter import HashFilter
 from pipelines.prepare.sources.rows.left_out import with_reasons
 from pipelines.prepare.sources.rows.user_functions import UserFunction
@@ -106,7 +108,8 @@ def _one_chunk(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 class RowReader:
     """Reads rows of one split. `split` is its name in messages, `types` the stored columns.
 
-    Rows go through the user's `changes`, and those that `hold_out` leaves to other splits are marked (see `left_out`).
+    Rows go through the user's `changes`, and those that `hold_out` leaves to other splits, or that are `decided` to be
+    duplicates or contaminated, are marked (see `left_out`).
     `addresses` maps a file's address without credentials to the one with them; it is filled only in the launcher's own
     process, and never leaves it.
     """
@@ -115,6 +118,7 @@ class RowReader:
     types: pa.Schema
     changes: RowChanges | None = None
     hold_out: HashFilter | None = None
+    decided: DecidedRows | None = None
     addresses: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
@@ -123,9 +127,15 @@ class RowReader:
         return self.types if self.changes is None else self.changes.schema
 
     @property
+    def is_plain(self) -> bool:
+        """Whether rows are read as they are stored."""
+        return self.changes is None and self.hold_out is None and self.decided is None
+
+    @property
     def share(self) -> float:
         """About the share of rows that are not left out on purpose, above 0, up to 1."""
-        return (self.changes.share if self.changes else 1.0) * (self.hold_out.share if self.hold_out else 1.0)
+        shares = (each.share for each in (self.changes, self.hold_out, self.decided) if each is not None)
+        return math.prod(shares)
 
     def read(self, pieces: Pieces, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield (number of the first row, record batch with `columns`) for each piece, in order.
@@ -144,7 +154,7 @@ class RowReader:
     def _marked(
         self, first: int, batch: pa.RecordBatch, columns: Sequence[str], wanted: Sequence[str]
     ) -> pa.RecordBatch:
-        if self.changes is None and self.hold_out is None:
+        if self.is_plain:
             return batch
         reasons = np.full(batch.num_rows, "", object)
         if self.changes is not None:
@@ -153,6 +163,8 @@ class RowReader:
         if self.hold_out is not None:
             # Filtered rows, whose values are null here, are those of the split that rows are held out of.
             reasons = np.where((reasons == "") | self.hold_out.held_out, self.hold_out.reasons(batch), reasons)
+        if self.decided is not None:
+            reasons = np.where(reasons == "", self.decided.reasons(first, batch.num_rows), reasons)
         return with_reasons(batch.select(list(columns)), reasons)
 
 

@@ -1,0 +1,217 @@
+"""Deciding about rows in two rounds of tasks, which meet in files, so that nothing grows with the launcher.
+
+    1  a task a part of the rows    keys ──► a file for each range of keys, 24 bytes a row; contaminated rows
+    2  a task a range of keys       the parts of that range, sorted ──► duplicates, and the row that stays
+
+A range has about 4 million keys, 100 MB, of however many rows. Of equal rows the first in the order of splits and rows
+stays; across splits, rows of `train` yield to those of any other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.prepare import storage
+from pipelines.prepare.dedup import keys
+from pipelines.prepare.dedup.overlap import EvaluationRuns
+from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.process.workers import Done
+from pipelines.prepare.sources.columns import extraction
+from pipelines.prepare.sources.columns.extraction import ColumnPlan
+from pipelines.prepare.sources.parquet.groups import Pieces, cover
+from pipelines.prepare.sources.rows import decided_rows
+from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
+
+__all__ = ["DuplicatesTask", "KeysTask", "Rules", "find_duplicates", "keys_tasks", "ranges_of", "tables", "write_keys"]
+
+_KEY = np.dtype([("high", "<u8"), ("low", "<u8"), ("at", "<u8")])
+_FOUND = np.dtype([("at", "<u8"), ("of", "<u8")])
+# A row's place: the number of its split, then its number in the split of the source.
+_ROW_BITS = np.uint64(48)
+_ROW_MASK = np.uint64((1 << 48) - 1)
+
+_RUNS = "runs"
+_RANGE_ROWS = 4_000_000
+_TASK_BYTES, _TASK_ROWS = 256 << 20, 1_000_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What is decided: duplicates unless `dedup` is None, also `across` splits; and overlap with evaluation sets."""
+
+    dedup: str | None = None
+    across: bool = False
+    runs: EvaluationRuns | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KeysTask:
+    """Part `index` of all rows: `pieces` of split number `split`, whose content is compared.
+
+    `dedup` as in `Rules`; `has_runs`: those of evaluation sets are in the file `runs` of the folder.
+    """
+
+    index: int
+    split: int
+    reader: RowReader
+    pieces: Pieces
+    columns: ColumnPlan
+    dedup: str | None
+    has_runs: bool
+    num_ranges: int
+    folder: str
+    inside: str | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DuplicatesTask:
+    """Range `index` of keys, in the files of `num_parts` parts. `train`: that split's number if it yields to others."""
+
+    index: int
+    num_parts: int
+    train: int | None
+    folder: str
+    inside: str | None
+
+
+def ranges_of(num_rows: int) -> int:
+    """Return how many ranges of keys there are for so many rows."""
+    return -(-max(num_rows, 1) // _RANGE_ROWS)
+
+
+def keys_tasks(
+    splits: Mapping[str, SplitSource], *, columns: ColumnPlan, rules: Rules, folder: str, inside: str | None
+) -> list[KeysTask]:
+    """Cut the rows of all splits into parts of about 256 MB, or a million rows, and write the runs for them."""
+    if rules.runs is not None:
+        storage.write_bytes(storage.join(folder, _RUNS), rules.runs.dump(), inside=inside)
+    tasks: list[KeysTask] = []
+    num_ranges = ranges_of(sum(each.num_rows for each in splits.values()))
+    for number, split in enumerate(splits.values()):
+        found = cover(split.groups.ends, split.ranges)
+        share = found.counts / np.maximum(split.groups.num_rows[found.groups], 1)
+        weight = np.cumsum(split.groups.num_bytes[found.groups] * share / _TASK_BYTES + found.counts / _TASK_ROWS)
+        spans = np.stack([found.starts, found.starts + found.counts], axis=1)
+        for part in np.split(spans, np.flatnonzero(np.diff(weight.astype(np.int64))) + 1):
+            tasks.append(
+                KeysTask(
+                    index=len(tasks),
+                    split=number,
+                    reader=split.reader,
+                    pieces=split.groups.pieces(part),
+                    columns=columns,
+                    dedup=rules.dedup,
+                    has_runs=rules.runs is not None,
+                    num_ranges=num_ranges,
+                    folder=folder,
+                    inside=inside,
+                )
+            )
+    return tasks
+
+
+def write_keys(task: KeysTask, progress: Progress) -> Done:
+    """Write the keys of the rows that can be used, by range of keys, and the contaminated ones."""
+    parts = [np.zeros(0, _KEY)]
+    contaminated = [np.zeros(0, _FOUND)]
+    runs = EvaluationRuns.load(storage.read_bytes(storage.join(task.folder, _RUNS))) if task.has_runs else None
+    for places, columns in _batches(task):
+        if task.dedup is not None:
+            found = np.empty(len(places), _KEY)
+            found["at"] = places
+            found["high"], found["low"] = keys.row_keys(columns, verbatim=task.dedup == "verbatim").T
+            parts.append(found)
+        if runs is not None:
+            of = np.max([runs.find(each) for each in columns], axis=0)
+            hits = np.empty(int((of >= 0).sum()), _FOUND)
+            hits["at"], hits["of"] = places[of >= 0], of[of >= 0]
+            contaminated.append(hits)
+    every = np.concatenate(parts)
+    ranges = every["high"] % np.uint64(task.num_ranges)
+    for number in range(task.num_ranges):
+        _write(task, f"keys-{task.index}-{number}", every[ranges == number])
+    _write(task, f"contaminated-{task.index}", np.concatenate(contaminated))
+    progress.add(rows=task.pieces.num_rows)
+    return Done(counts={"rows": task.pieces.num_rows})
+
+
+def find_duplicates(task: DuplicatesTask, progress: Progress) -> Done:
+    """Write which of the rows in a range of keys are duplicates, and of which rows."""
+    every = _read(task.folder, [f"keys-{part}-{task.index}" for part in range(task.num_parts)], _KEY)
+    high = np.sort(every["high"])
+    # Few rows are left where most are there once.
+    rows = every[np.isin(every["high"], high[1:][high[1:] == high[:-1]])]
+    _write(task, f"found-{task.index}", _duplicates(rows, train=task.train))
+    return Done(counts={"rows": len(every)})
+
+
+def _duplicates(rows: np.ndarray, *, train: int | None) -> np.ndarray:
+    """Return which of the keys are of duplicates; `train`, the last split, yields to all others."""
+    rows = rows[np.lexsort((rows["at"], rows["low"], rows["high"]))]
+    split = rows["at"] >> _ROW_BITS
+    is_new = np.ones(len(rows), bool)
+    is_new[1:] = (rows["high"][1:] != rows["high"][:-1]) | (rows["low"][1:] != rows["low"][:-1])
+    is_new_here = is_new.copy()
+    is_new_here[1:] |= split[1:] != split[:-1]
+    first_here = rows["at"][np.maximum.accumulate(np.where(is_new_here, np.arange(len(rows)), 0))]
+    if train is not None:
+        first = rows["at"][np.maximum.accumulate(np.where(is_new, np.arange(len(rows)), 0))]
+        first_here = np.where(split == train, first, first_here)
+    again = first_here != rows["at"]  # a row may be asked for twice
+    found = np.empty(int(again.sum()), _FOUND)
+    found["at"], found["of"] = rows["at"][again], first_here[again]
+    return found
+
+
+def tables(splits: Sequence[str], rules: Rules, *, folder: str, num_parts: int, num_ranges: int) -> dict[str, pa.Table]:
+    """Return the decided rows of each split, in the order of `splits` in which their tasks were numbered."""
+    same = _read(folder, [f"found-{number}" for number in range(num_ranges)], _FOUND)
+    test = _read(folder, [f"contaminated-{part}" for part in range(num_parts)], _FOUND)
+    same = np.unique(same[~np.isin(same["at"], test["at"])])
+    at = np.concatenate([same["at"], test["at"]])
+    sets = pa.array(rules.runs.names if rules.runs else [], pa.string())
+    table = pa.Table.from_arrays(
+        [
+            pa.array((at & _ROW_MASK).astype(np.int64)),
+            pa.chunked_array([_repeated("duplicate", len(same)), _named(sets, test["of"])]),
+            pa.chunked_array(
+                [pa.array(splits).take(pa.array(same["of"] >> _ROW_BITS)), pa.nulls(len(test), pa.string())]
+            ),
+            pa.chunked_array([pa.array((same["of"] & _ROW_MASK).astype(np.int64)), pa.nulls(len(test), pa.int64())]),
+        ],
+        schema=decided_rows.TYPES,
+    )
+    of = at >> _ROW_BITS
+    return {name: table.filter(pa.array(of == number)).sort_by("row") for number, name in enumerate(splits)}
+
+
+def _repeated(text: str, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(text), count)
+
+
+def _named(sets: pa.Array, numbers: np.ndarray) -> pa.Array:
+    names = pa.array([f"contaminated:{name}" for name in sets.to_pylist()], pa.string())
+    return names.take(pa.array(numbers.astype(np.int64)))
+
+
+def _batches(task: KeysTask) -> Iterator[tuple[np.ndarray, list[pa.Array]]]:
+    """Yield the places and the content of rows that can be used."""
+    base = np.uint64(task.split) << _ROW_BITS
+    for first, batch in task.reader.read(task.pieces, task.columns.names):
+        stays = extraction.validate(batch, task.columns) == ""
+        rows = batch.filter(pa.array(stays))
+        places = base + np.arange(first, first + batch.num_rows, dtype=np.uint64)[stays]
+        yield places, [rows.column(name) for name in task.columns.content]
+
+
+def _write(task: KeysTask | DuplicatesTask, name: str, records: np.ndarray) -> None:
+    storage.write_bytes(storage.join(task.folder, name), records.tobytes(), inside=task.inside)
+
+
+def _read(folder: str, names: Sequence[str], kind: np.dtype) -> np.ndarray:
+    found = storage.read_many([storage.join(folder, name) for name in names])
+    return np.concatenate([np.zeros(0, kind), *(np.frombuffer(each, kind) for each in found if each is not None)])

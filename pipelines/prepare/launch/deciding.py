@@ -1,0 +1,158 @@
+"""Duplicates and contaminated rows found before the plan, by tasks on the same workers or runner as a build.
+
+What is decided is stored in OUT/.prep/FINGERPRINT/decided/SPLIT.parquet. A run of the same build reads it again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.prepare import storage
+from pipelines.prepare.dataset.job import decided_path
+from pipelines.prepare.dedup import deciding, overlap
+from pipelines.prepare.dedup.deciding import DuplicatesTask, Rules
+from pipelines.prepare.dedup.overlap import EvaluationRuns
+from pipelines.prepare.launch import task_runs
+from pipelines.prepare.options.config import PrepareConfig, SourceConfig
+from pipelines.prepare.process import workers as processes
+from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.sources.columns.extraction import ColumnPlan
+from pipelines.prepare.sources.ingest import ingest
+from pipelines.prepare.sources.ingest.tasks import IngestSource, IngestTask
+from pipelines.prepare.sources.rows import decided_rows, opening, selection
+from pipelines.prepare.sources.rows.decided_rows import DecidedRows
+from pipelines.prepare.sources.rows.reading import SplitSource
+from pipelines.terminal import stages
+from tfrecord_io.errors import ConfigError
+
+__all__ = ["decide", "evaluation_runs"]
+
+# Of a task in memory, about: its texts one batch at a time, and a million keys.
+_TASK_BYTES = 64 << 20
+
+
+def evaluation_runs(config: SourceConfig) -> EvaluationRuns | None:
+    """Read the evaluation sets of `--decontaminate`, and hash their runs; None without any. Raises: SourceError."""
+    if not config.decontaminate:
+        return None
+    sets = {}
+    for each in config.decontaminate:
+        dataset, column = _dataset_and_column(each)
+        with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
+            opened = SourceConfig(dataset=dataset, text_columns=(column,))
+            found = opening.open_source(opened, columns=(column,))
+            groups = opening.locate_rows(
+                found,
+                list(found.listing.splits),
+                folder=folder,
+                inside=None,
+                columns=(column,),
+                run=_ingest_here,
+            )
+            splits = selection.select(opened, found, groups, ()).splits.values()
+            if missing := [split.name for split in splits if column not in split.reader.schema.names]:
+                raise ConfigError(
+                    f"--decontaminate {each}: split {missing[0]!r} has no column {column!r}",
+                    remedy=f"name it, as in --decontaminate {dataset}:question",
+                )
+            sets[each] = [
+                overlap.run_hashes(batch.column(column), config.decontaminate_words)[0]
+                for split in splits
+                for _, batch in split.read(split.ranges, [column])
+            ]
+    return EvaluationRuns.joined(sets, num_words=config.decontaminate_words)
+
+
+def _ingest_here(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
+    for task in tasks:
+        ingest.run(source, task)
+
+
+def _dataset_and_column(text: str) -> tuple[str, str]:
+    found = re.fullmatch(r"(.+):([^\W\d][\w.]*)", text)
+    return (found[1], found[2]) if found else (text, "text")
+
+
+def decide(
+    config: PrepareConfig,
+    splits: Mapping[str, SplitSource],
+    columns: ColumnPlan,
+    *,
+    runs: EvaluationRuns | None,
+    fingerprint: str,
+    scratch: str,
+    inside: str | None,
+) -> dict[str, SplitSource]:
+    """Return the splits without the rows that are decided to leave. `scratch` is a folder for files between tasks.
+
+    Raises: ConfigError if the options do not fit the dataset; as `task_runs.run`.
+    """
+    rules = Rules(dedup=config.source.dedup, across=config.source.dedup_across_splits, runs=runs)
+    if runs is not None and columns.nested:
+        raise ConfigError(
+            "--decontaminate takes columns of texts, and this layout reads lists or structs", remedy="leave it out"
+        )
+    if rules.across and "train" not in splits:
+        raise ConfigError(
+            f"--dedup-across-splits: there is no split train, only {', '.join(splits)}",
+            remedy="name one train, as in --split train=SPLIT, or leave it out",
+        )
+    paths = {name: decided_path(config.output.root, fingerprint, name) for name in splits}
+    if not config.overwrite and inside is not None and all(map(storage.exists, paths.values())):
+        found = {name: decided_rows.decode(path) for name, path in paths.items()}
+    else:
+        stages.begin(f"comparing {sum(split.num_rows for split in splits.values()):,} rows")
+        found = _run(config, splits, columns, rules, scratch=scratch, inside=inside)
+    kept = {}
+    for name, split in splits.items():
+        share = max(1 - len(found[name]) / split.num_rows, 1e-6)
+        decided = DecidedRows(path=paths[name], share=share, content=found[name])
+        kept[name] = dataclasses.replace(split, reader=dataclasses.replace(split.reader, decided=decided))
+    return kept
+
+
+def _run(
+    config: PrepareConfig,
+    splits: Mapping[str, SplitSource],
+    columns: ColumnPlan,
+    rules: Rules,
+    *,
+    scratch: str,
+    inside: str | None,
+) -> dict[str, pa.Table]:
+    # Rows of train yield to the others, so they come last.
+    names = sorted(splits, key=lambda name: name == "train") if rules.across else list(splits)
+    ordered = {name: splits[name] for name in names}
+    tasks = deciding.keys_tasks(ordered, columns=columns, rules=rules, folder=scratch, inside=inside)
+    num_ranges = deciding.ranges_of(sum(split.num_rows for split in splits.values()))
+    rounds: list[tuple[Any, Sequence[Any]]] = [(deciding.write_keys, tasks)]
+    if rules.dedup is not None:
+        train = names.index("train") if rules.across else None
+        ranges = [
+            DuplicatesTask(index=index, num_parts=len(tasks), train=train, folder=scratch, inside=inside)
+            for index in range(num_ranges)
+        ]
+        rounds.append((deciding.find_duplicates, ranges))
+    # Addresses with credentials never leave this process.
+    sees_secrets = any(split.reader.addresses for split in splits.values())
+    for function, some in rounds:
+        task_runs.run(
+            function,
+            some,
+            processes=0 if sees_secrets else processes.number(len(some), task_bytes=_TASK_BYTES, wanted=config.workers),
+            folder=scratch,
+            root=config.output.root,
+            name=config.output.name,
+            workers=config.workers,
+            beam_args=config.beam_args if inside is not None else (),
+            progress=Progress(),
+        )
+    found = deciding.tables(names, rules, folder=scratch, num_parts=len(tasks), num_ranges=num_ranges)
+    storage.delete(scratch, inside=inside)
+    return found

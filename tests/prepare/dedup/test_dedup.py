@@ -1,0 +1,214 @@
+"""Duplicates and overlap: planted ones are found, and no other; digests do not depend on workers; repair and resume."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.prepare.dedup import deciding, keys, overlap
+from tests import building
+from tests.building import Outcome
+
+WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"]
+FILES = {"train-a": slice(0, 300), "train-b": slice(300, 600), "test": slice(600, 700)}
+
+
+def sentences(count: int, *, seed: int = 1) -> list[str]:
+    draw = random.Random(seed)
+    return [" ".join(draw.choice(WORDS) for _ in range(16)) for _ in range(count)]
+
+
+TEXTS = sentences(700)
+# Copies of the first ten rows: as they are, and differing in case, white space and compatibility characters.
+COPIES = [
+    *TEXTS[:4],
+    *(text.upper() for text in TEXTS[4:6]),
+    *(f"  {text}\n".replace(" ", " \t") for text in TEXTS[6:8]),
+    *(text.replace("a", "ａ") for text in TEXTS[8:10]),
+]
+
+
+def write(folder: Path, **more: list[str]) -> Path:
+    """The texts in two files of train and one of test, with `more` at the ends of files."""
+    folder.mkdir()
+    for name, rows in FILES.items():
+        table = pa.table({"text": [*TEXTS[rows], *more.get(name.replace("-", "_"), [])]})
+        pq.write_table(table, folder / f"{name}.parquet", row_group_size=50)
+    return folder
+
+
+def build(dataset: Path, output: Path, **options: object) -> Outcome:
+    outcome = building.command("build", dataset, *building.options(output, **{"shard_size": "8kB", **options}))
+    assert outcome.status == 0, outcome.err
+    return outcome
+
+
+def left_out(root: Path, split: str = "train") -> dict[str, int]:
+    return building.read_manifest(root).splits[split].ledger.left_out
+
+
+def decided(root: Path, split: str = "train") -> list[dict[str, object]]:
+    (path,) = root.glob(f".prep/*/decided/{split}.parquet")
+    return pq.read_table(path).to_pylist()
+
+
+def test_all_copies_leave_and_no_other_row(tmp_path: Path) -> None:
+    dataset = write(tmp_path / "in", train_b=COPIES, test=[TEXTS[20], TEXTS[600]])
+    build(dataset, tmp_path / "out", dedup="exact")
+    assert left_out(tmp_path / "out") == {"duplicate": 10}
+    assert left_out(tmp_path / "out", "test") == {"duplicate": 1}
+    expected = [(600 + at, "train", at) for at in range(10)]
+    assert [(row["row"], row["of_split"], row["of_row"]) for row in decided(tmp_path / "out")] == expected
+
+
+def test_verbatim_takes_only_the_same_bytes(tmp_path: Path) -> None:
+    build(write(tmp_path / "in", train_b=COPIES), tmp_path / "out", dedup="verbatim")
+    assert left_out(tmp_path / "out") == {"duplicate": 4}
+
+
+def test_rows_of_other_splits_leave_train_and_stay_themselves(tmp_path: Path) -> None:
+    dataset = write(tmp_path / "in", train_b=[TEXTS[650], TEXTS[3]], test=[TEXTS[7].upper()])
+    build(dataset, tmp_path / "out", dedup="exact", dedup_across_splits=True)
+    assert left_out(tmp_path / "out", "test") == {}
+    found = [(row["row"], row["of_split"], row["of_row"]) for row in decided(tmp_path / "out")]
+    assert found == [(7, "test", 100), (600, "test", 50), (601, "train", 3)]
+
+
+def test_both_columns_of_a_pair_count_together(tmp_path: Path) -> None:
+    rows = {"a": ["x y", "x y", "x", "X  Y"], "b": ["z", "w", "y z", "z"]}
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table(rows), tmp_path / "in" / "train.parquet")
+    build(tmp_path / "in", tmp_path / "out", dedup="exact", text_column=("a", "b"))
+    assert [row["row"] for row in decided(tmp_path / "out")] == [3]
+
+
+def test_the_first_usable_row_stays(tmp_path: Path) -> None:
+    """A row that a filter left out, or that cannot be used, takes no other with it."""
+    rows = {"text": ["same words here", "same words here", None, None], "label": [None, 1, 1, 1]}
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table(rows), tmp_path / "in" / "train.parquet")
+    build(tmp_path / "in", tmp_path / "out", dedup="exact", label_column="label", max_error_rate=1)
+    assert decided(tmp_path / "out") == []
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A source with copies and contaminated rows, and a build of it on one worker."""
+    home = tmp_path_factory.mktemp("compared")
+    write(home / "in", train_b=COPIES)
+    write_evaluation(home / "exam.jsonl")
+    build(home / "in", home / "out", **options_of(home))
+    return home / "in", home / "out"
+
+
+def options_of(home: Path) -> dict[str, object]:
+    return {"dedup": "exact", "decontaminate": f"{home / 'exam.jsonl'}:question", "decontaminate_words": 8}
+
+
+def write_evaluation(path: Path) -> None:
+    questions = [f"Which? {' '.join(TEXTS[at].split()[2:11]).upper()}!" for at in (40, 41)]
+    path.write_text("".join(json.dumps({"question": each}) + "\n" for each in [*questions, "too short"]))
+
+
+def test_rows_with_words_of_an_evaluation_set_leave_by_its_name(compared: tuple[Path, Path]) -> None:
+    reasons = left_out(compared[1])
+    assert {reason.partition(":")[0]: rows for reason, rows in reasons.items()} == {"contaminated": 2, "duplicate": 10}
+    shown = building.command("inspect", compared[1]).out
+    assert "exam.jsonl:question 2 (0.3%)" in shown
+
+
+def test_workers_change_no_byte_and_a_second_run_makes_nothing(compared: tuple[Path, Path], tmp_path: Path) -> None:
+    dataset, root = compared
+    build(dataset, tmp_path / "out", **options_of(root.parent), workers=2)
+    assert building.files(tmp_path / "out") == building.files(root)
+    again = json.loads(build(dataset, tmp_path / "out", **options_of(root.parent), json=True).out)
+    assert again["shards_made"] == 0
+
+
+def test_a_build_that_was_stopped_goes_on_with_what_was_decided(
+    compared: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, root = compared
+    shutil.copytree(root, tmp_path / "out")
+    (tmp_path / "out" / "manifest.json").unlink()
+    next((tmp_path / "out").glob("*train*.tfrecord")).unlink()
+    monkeypatch.setattr(deciding, "keys_tasks", None)
+    build(dataset, tmp_path / "out", **options_of(root.parent))
+    assert building.files(tmp_path / "out") == building.files(root)
+
+
+def test_a_damaged_shard_is_repaired_without_the_rows_that_left(compared: tuple[Path, Path], tmp_path: Path) -> None:
+    shutil.copytree(compared[1], tmp_path / "out")
+    shard = next((tmp_path / "out").glob("*train*.tfrecord"))
+    before = shard.read_bytes()
+    shard.write_bytes(before[:100] + b"\0" + before[101:])
+    outcome = building.command("verify", tmp_path / "out", "--repair")
+    assert outcome.status == 0, outcome.err
+    assert shard.read_bytes() == before
+
+
+def test_trace_says_which_row_stayed(compared: tuple[Path, Path]) -> None:
+    outcome = building.command("trace", compared[1], "--split", "train", "--duplicate-of", 603)
+    assert outcome.out.strip() == "row 603 of train: duplicate of row 3 of train"
+    refused = building.command("trace", compared[1], "--split", "train", "--duplicate-of", 5)
+    assert "row 5 of train was not left out" in refused.error[0]
+
+
+def test_what_is_decided_elsewhere_is_refused(tmp_path: Path) -> None:
+    arguments = building.options(tmp_path / "out", dedup="exact", dedup_across_splits=True, split="test")
+    outcome = building.command("build", write(tmp_path / "in"), *arguments)
+    assert "there is no split train" in outcome.error[0]
+
+
+def plain(text: str) -> str:
+    """What `keys` calls the same, in plain Python."""
+    return " ".join(unicodedata.normalize("NFKC", text).lower().split())
+
+
+def test_keys_are_equal_where_a_plain_form_is() -> None:
+    draw = random.Random(5)
+    texts = ["".join(draw.choices("aA ａ\t\n b\u00a0\u3000", k=draw.randint(0, 5))) for _ in range(3_000)]
+    found = keys.row_keys([pa.array(texts)], verbatim=False)
+    groups: dict[bytes, set[str]] = {}
+    for key, text in zip(found, texts, strict=True):
+        groups.setdefault(key.tobytes(), set()).add(plain(text))
+    assert all(len(group) == 1 for group in groups.values())
+    assert len(groups) == len({plain(text) for text in texts})
+
+
+def test_runs_of_words_are_those_of_a_plain_form() -> None:
+    def runs(text: str, n: int) -> set[tuple[str, ...]]:
+        stripped = ["".join(c for c in word if unicodedata.category(c)[0] not in "PS") for word in text.lower().split()]
+        words = [word for word in stripped if word]
+        return {tuple(words[at : at + n]) for at in range(len(words) - n + 1)}
+
+    draw = random.Random(6)
+    marks = ["", ",", "!", " -", " \u00a9"]
+    texts = [
+        " ".join(draw.choice("abcdef") + draw.choice(marks) for _ in range(draw.randint(0, 40))) for _ in range(20_000)
+    ]
+    evaluation = ["A b c d, e", "f e d c b a - a!", "a b"]
+    hashes, _ = overlap.run_hashes(pa.array(evaluation), 5)
+    every = overlap.EvaluationRuns.joined({"e": [hashes]}, num_words=5)
+    wanted = set.union(*(runs(text, 5) for text in evaluation))
+    expected = [bool(runs(text, 5) & wanted) for text in texts]
+    assert 10 < sum(expected) < len(texts)
+    assert (every.find(pa.array(texts)) >= 0).tolist() == expected
+    assert np.array_equal(overlap.EvaluationRuns.load(every.dump()).hashes, every.hashes)
+
+
+def test_ranges_of_keys_do_not_change_what_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = write(tmp_path / "in", train_b=COPIES)
+    build(dataset, tmp_path / "one", dedup="exact")
+    monkeypatch.setattr(deciding, "_RANGE_ROWS", 100)
+    monkeypatch.setattr(deciding, "_TASK_ROWS", 90)
+    build(dataset, tmp_path / "many", dedup="exact")
+    assert decided(tmp_path / "one") == decided(tmp_path / "many")
