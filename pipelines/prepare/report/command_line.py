@@ -37,6 +37,8 @@ def of_manifest(manifest: Manifest, *, source: Mapping[str, Any] | None, output:
     words += _options(config=named.get("config"), revision=named.get("revision") or manifest.source.get("revision"))
     words += _splits(manifest, named.get("rows", {}))
     words += _of_bytes(options, default=default_name(str(dataset)))
+    if compared := options.get("decontaminate"):
+        words += _repeated("decontaminate", compared["sets"]) + _options(decontaminate_words=compared["words"])
     for step in options.get("steps", ()):
         words += [word for kind in ("map", "filter") if kind in step for word in (f"--{kind}", str(step[kind]))]
     words += _max_error_rate(manifest)
@@ -52,6 +54,9 @@ def of_config(config: PrepareConfig) -> str:
     words += _options(hold_out_by=source.hold_out_by, limit=source.limit)
     items = {**config.fingerprint_options(), "max_length": config.layout.max_length}
     words += _of_bytes(items, default=default_name(source.dataset, *source.more_paths))
+    if source.decontaminate:
+        words += _repeated("decontaminate", source.decontaminate)
+        words += _options(decontaminate_words=source.decontaminate_words)
     for step in source.functions:
         words += [f"--{step.kind}", step.spec]
     if config.max_error_rate:
@@ -68,6 +73,8 @@ def _of_bytes(options: Mapping[str, Any], *, default: str) -> list[str]:
     words += _options(label_column=options.get("label_column"))
     words += ["--label-classes"] if options.get("label_classes") else []
     words += _repeated("keep_column", options.get("keep_columns") or ())
+    words += _options(dedup=options.get("dedup"))
+    words += ["--dedup-across-splits"] if options.get("dedup_across_splits") else []
     words += _options(**{name: options.get(name) for name in LAYOUT_COLUMNS})
     words += _options(layout=options.get("layout"), max_length=options.get("max_length"))
     for name in LAYOUT_OPTIONS:
