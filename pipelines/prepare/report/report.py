@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pipelines.prepare import storage
+from pipelines.prepare.audit import decisions
 from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.dataset import own_files, rejected_rows, source_record
 from pipelines.prepare.dataset.job import rejected_path
@@ -96,6 +97,7 @@ def of_dataset(root: str) -> bytes:
                 parts=records.of_dataset(root, manifest, name, share=share),
                 finished=manifest.splits[name],
                 rejected=tuple(_rejected(root, name, manifest.splits[name])),
+                copied=decisions.most_copied(root, manifest, split=name),
             )
             for name in shown
         ),

@@ -19,14 +19,16 @@ __all__ = ["SplitSubject", "Subject", "count", "share", "size", "some"]
 class SplitSubject:
     """One split: its sampled records, one part for each row length, and what is known of it as a whole.
 
-    Of a finished dataset `finished` is what the manifest says of it, and `rejected` are examples of rejected rows. Of a
-    source `estimate` is what `plan` says, and `row_tokens` int64 [N] are the full lengths of sampled rows.
+    Of a finished dataset `finished` is what the manifest says of it, `rejected` are examples of rejected rows, and
+    `copied` the rows with the most duplicates: split, row, number of duplicates. Of a source `estimate` is what `plan`
+    says, and `row_tokens` int64 [N] are the full lengths of sampled rows.
     """
 
     name: str
     parts: tuple[SampledRecords, ...]
     finished: Split | None = None
     rejected: tuple[RejectedContent, ...] = ()
+    copied: tuple[tuple[str, int, int], ...] = ()
     estimate: Estimate | None = None
     row_tokens: np.ndarray | None = None
 

@@ -257,6 +257,10 @@ def rows_group(split: SplitSubject, subject: Subject) -> Group:
     rows = [(name, count(number), share(number, total)) for name, number in figures.items()]
     rows.append(("in all", count(total), share(1)))
     tables = [Table(caption=caption, head=("rows", "number", "share"), rows=tuple(rows), numbers=2)]
+    if split.copied:
+        copied = tuple((name, count(row), count(copies)) for name, row, copies in split.copied)
+        head = ("split of the row that stays", "row", "duplicates left out")
+        tables.append(Table(caption="Rows with the most duplicates", head=head, rows=copied, numbers=2))
     if split.rejected:
         examples = tuple(
             (row.reason + (f": {row.detail}" if row.detail else ""), count(row.row), row.content)
