@@ -156,8 +156,8 @@ class TestSteps:
 
 class TestSource:
     @pytest.fixture(autouse=True)
-    def opened(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        """What is opened as a source."""
+    def opened(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """What is opened as a source, once the dataset is made."""
         found: list[str] = []
 
         def spy(config: SourceConfig, **_: Any) -> Any:
