@@ -102,7 +102,7 @@ def keys_tasks(
                     index=len(tasks),
                     split=number,
                     reader=split.reader,
-                    pieces=split.groups.pieces(part),
+                    pieces=_with_own_files(split.groups.pieces(part)),
                     columns=columns,
                     dedup=rules.dedup,
                     has_runs=rules.runs is not None,
@@ -112,6 +112,13 @@ def keys_tasks(
                 )
             )
     return tasks
+
+
+def _with_own_files(pieces: Pieces) -> Pieces:
+    """Return the pieces with the files that they are in, and no others of the split."""
+    used, file = np.unique(pieces.file, return_inverse=True)
+    files = tuple(pieces.files[each] for each in used.tolist())
+    return dataclasses.replace(pieces, files=files, file=file.astype(np.int32))
 
 
 def write_keys(task: KeysTask, progress: Progress) -> Done:
