@@ -328,8 +328,8 @@ def _layouts_table(each: Estimate) -> Table:
 
 
 def _print_left_out(out: Console, split: str, left_out: Mapping[str, int], *, of: int) -> None:
-    """Print what each filter has left out by name, if there are names."""
-    if any(":" in reason for reason in left_out):
+    """Print what was left out by reason, unless it is all the user's own filters."""
+    if left_out.keys() - {"filtered"}:
         shown = ", ".join(f"{reason} {count(rows)} ({rows / of:.1%})" for reason, rows in left_out.items())
         out.print(f"{split}: left out {shown}", soft_wrap=True, markup=False)
 

@@ -63,7 +63,8 @@ def decided(root: Path, split: str = "train") -> list[dict[str, object]]:
 
 def test_all_copies_leave_and_no_other_row(tmp_path: Path) -> None:
     dataset = write(tmp_path / "in", train_b=COPIES, test=[TEXTS[20], TEXTS[600]])
-    build(dataset, tmp_path / "out", dedup="exact")
+    shown = build(dataset, tmp_path / "out", dedup="exact").err
+    assert "train: left out duplicate 10 (1.6%)" in shown
     assert left_out(tmp_path / "out") == {"duplicate": 10}
     assert left_out(tmp_path / "out", "test") == {"duplicate": 1}
     expected = [(600 + at, "train", at) for at in range(10)]
