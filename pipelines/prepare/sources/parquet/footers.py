@@ -148,7 +148,7 @@ def parse_footer(file: FileVersion, footer: bytes, *, ingested: bool = False) ->
 def _as_source_error(file: FileVersion, *, ingested: bool) -> Iterator[None]:
     try:
         yield
-    except (OSError, pa.ArrowException, ValueError) as error:
+    except (OSError, pa.ArrowException, ValueError, TypeError) as error:
         remedy = "copy it again from where it was made, or leave it out"
         if ingested:
             remedy = INGEST_AGAIN
@@ -230,7 +230,7 @@ def _prefixes(path: str) -> Iterator[str]:
 
 
 def _shard_rows(metadata: pq.FileMetaData) -> np.ndarray:
-    rows = np.array(json.loads(metadata.metadata.get(SHARD_ROWS, b"[]")), np.int64)
+    rows = np.array(json.loads((metadata.metadata or {}).get(SHARD_ROWS, b"[]")), np.int64)
     if rows.sum() != metadata.num_rows:
         raise ValueError("it has not the rows that were written")
     return rows
