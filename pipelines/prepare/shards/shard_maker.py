@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
 
 from pipelines.prepare.dataset import plan_files
 from pipelines.prepare.dataset.job import Job
@@ -80,6 +84,8 @@ class ShardMaker(Shared):
     def _open(self) -> BatchEncoder:
         with self._opening:
             if self._encoder is None:
+                if multiprocessing.parent_process() is not None:
+                    _share_machine(threads=self._threads)
                 self._encoder = self._job.open_encoder()
                 if not self._encoder.concurrent:
                     self._slots = threading.BoundedSemaphore(1)
@@ -88,6 +94,12 @@ class ShardMaker(Shared):
     def _failed(self, key: TaskKey, how: str, instead: str) -> PrepError:
         name = self._job.shard_name(plan_files.task_of(self._job, key))
         return PrepError(f"{name}: {how}", remedy=_REMEDY.format(instead))
+
+
+def _share_machine(*, threads: int) -> None:
+    """Let libraries have no more threads than this worker process: by default they have one for each core."""
+    os.environ.setdefault("RAYON_NUM_THREADS", str(threads))  # read when the first thread of `tokenizers` starts
+    pa.set_cpu_count(threads)
 
 
 def _counts(receipt: Receipt) -> dict[str, int]:
