@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tfrecord_io.errors import ConfigError
@@ -32,6 +33,7 @@ def flag(field: str, name: str | None = None) -> str:
     return "--" + (name or field).replace("_", "-")
 
 
+@functools.cache
 def kinds(config: type) -> dict[str, Any]:
     """The type of each field; of `int | None` it is int, of `str | tuple[str, ...]` str."""
     hints = get_type_hints(config)
