@@ -78,7 +78,9 @@ def main() -> None:
             training.options(folder / name / kind, **{**options_of(kind), **sizes}, backend=backend)
             for kind in asked.kinds
         ]
-        outcomes = backend_runs.run(backend, commands, nudged=nudged)
+        # Replicas of TensorFlow on one CPU: a second training in a process meets the collectives of the first.
+        processes = [[each] for each in commands] if asked.replicas > 1 else [commands]
+        outcomes = [each for some in processes for each in backend_runs.run(backend, some, nudged=nudged)]
         assert not any(each.status for each in outcomes), [each.err for each in outcomes]
         return [list(training.losses(each.out).values()) for each in outcomes]
 
