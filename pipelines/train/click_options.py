@@ -19,10 +19,11 @@ def options_of(config: type, groups: Mapping[str, str]) -> Callable[[Any], Any]:
     by the first field below each.
     """
     titled: dict[str, list[Any]] = {}
+    of_fields = option_fields.kinds(config)
     for field in dataclasses.fields(config):
         if field.name in groups:
             title = groups[field.name]
-        titled.setdefault(title, []).append(_option(config, field))
+        titled.setdefault(title, []).append(_option(field, of_fields[field.name]))
 
     def decorate(command: Any) -> Any:
         for title, options in reversed(titled.items()):
@@ -32,8 +33,8 @@ def options_of(config: type, groups: Mapping[str, str]) -> Callable[[Any], Any]:
     return decorate
 
 
-def _option(config: type, field: dataclasses.Field[Any]) -> Any:
-    kind, rule = option_fields.kinds(config)[field.name], field.metadata
+def _option(field: dataclasses.Field[Any], kind: Any) -> Any:
+    rule = field.metadata
     given: dict[str, Any] = {"help": rule["text"], "metavar": rule["metavar"] or ("N" if kind is int else None)}
     if kind is bool:
         given["is_flag"] = True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tfrecord_io.errors import ConfigError
@@ -33,7 +32,6 @@ def flag(field: str, name: str | None = None) -> str:
     return "--" + (name or field).replace("_", "-")
 
 
-@functools.cache
 def kinds(config: type) -> dict[str, Any]:
     """The type of each field; of `int | None` it is int, of `str | tuple[str, ...]` str."""
     hints = get_type_hints(config)
@@ -45,8 +43,9 @@ def kinds(config: type) -> dict[str, Any]:
 
 def check(config: Any) -> None:
     """Raises: ConfigError if a value is none of a field's words, no whole number, or beyond its bounds."""
+    of_fields = kinds(type(config))
     for field in dataclasses.fields(config):
-        value, kind, rule = getattr(config, field.name), kinds(type(config))[field.name], field.metadata
+        value, kind, rule = getattr(config, field.name), of_fields[field.name], field.metadata
         if get_origin(kind) is Literal and value not in get_args(kind):
             raise ConfigError(f"{flag(field.name)} {value!r}, expected one of {get_args(kind)}")
         if value is None or kind not in (int, float):
