@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
-from pipelines.prepare.dataset import plan_files
+from pipelines.prepare.dataset import plan_files, reservation
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.plan_files import TaskKey
 from pipelines.prepare.dataset.receipts import Receipt
@@ -72,6 +72,8 @@ class ShardMaker(Shared):
             for key, done in workers.run(self, keys, processes=processes, progress=progress, is_stopped=is_stopped):
                 del missing[key]
                 yield done
+            if processes:  # one that was replaced may have left a file half written
+                reservation.sweep(self._job.root, ingested=self._job.ingested)
         except workers.WorkerDiedError as died:
             if died.exit_code == -signal.SIGPROF:
                 del missing[died.task]
