@@ -14,10 +14,12 @@ from apache_beam.runners.portability.job_server import ExternalJobServer
 
 from pipelines.prepare.beam import dataflow
 from pipelines.prepare.process import stderr
+from pipelines.prepare.process.cores import cores
 from tfrecord_io.errors import ConfigError, PrepError
 
 __all__ = ["PORTABLE", "check", "is_embedded", "open_pipeline", "parse", "runner_name", "take_workers"]
 
+_WORKERS = "--direct_num_workers"
 _EMBEDDED = (None, "DirectRunner", "FnApiRunner")
 PORTABLE = "PortableRunner"
 _CONNECT_SECONDS = 20
@@ -78,7 +80,8 @@ def runner_name(options: PipelineOptions) -> str | None:
 def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOptions:
     """Parse the options for Beam. Raises: ConfigError for unknown options, or values that Beam does not take."""
     given = {arg.partition("=")[0] for arg in beam_args}
-    defaults = {"--direct_num_workers": str(workers or 0)}  # 0 is Beam's word for every core
+    # Beam's word for every core is 0, of which its job service of Python makes no worker.
+    defaults = {_WORKERS: str(workers or cores())}
     if given & {"--runner", "--job_endpoint"} and "--job-server-timeout" not in given:
         defaults["--job_server_timeout"] = str(_JOB_SECONDS)
     added = [f"{name}={value}" for name, value in defaults.items() if name not in given]
@@ -114,12 +117,13 @@ def _require_no_port(options: PipelineOptions) -> None:
         )
 
 
-def take_workers(options: PipelineOptions) -> int | None:
+def take_workers(options: PipelineOptions, beam_args: Sequence[str], *, workers: int | None) -> int | None:
     """Return how many workers the user wants here, None for the default, and set Beam itself to one."""
     direct = options.view_as(DirectOptions)
     wanted = int(direct.direct_num_workers)
     direct.direct_num_workers = 1
-    return wanted or None
+    is_given = workers is not None or _WORKERS in (arg.partition("=")[0] for arg in beam_args)
+    return wanted or None if is_given else None
 
 
 def _unknown(options: PipelineOptions, beam_args: Sequence[str]) -> list[str]:

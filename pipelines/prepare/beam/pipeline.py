@@ -63,7 +63,7 @@ def run(
     run = Run(progress=progress)
     keys = [plan_files.key_of(task) for task in tasks]
     work = _Work(root=job.root, folder=job.work_path(), name=job.name, completes=True)
-    wanted = take_workers(options) if is_embedded(options) else None
+    wanted = take_workers(options, beam_args, workers=workers) if is_embedded(options) else None
 
     def make_here(pipeline: beam.Pipeline) -> Any:
         # A core whose shard is being uploaded makes another one meanwhile.

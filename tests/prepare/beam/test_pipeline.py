@@ -175,7 +175,7 @@ def test_there_are_as_many_workers_as_is_asked_for(
 ) -> None:
     """What is said to Beam wins, and Beam itself always has one worker, which starts ours."""
     options = beam_options.parse(beam_args, workers=workers)
-    assert beam_options.take_workers(options) == wanted
+    assert beam_options.take_workers(options, beam_args, workers=workers) == wanted
     assert options.view_as(DirectOptions).direct_num_workers == 1
 
 
