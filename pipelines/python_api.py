@@ -188,6 +188,7 @@ def export(
     rename: Mapping[str, str] | None = None,
     drop: Sequence[str] = (),
     add: Sequence[str] = (),
+    documents: bool = False,
     workers: int | None = None,
     beam_args: Sequence[str] = (),
 ) -> Exported:
@@ -203,7 +204,13 @@ def export(
     from pipelines.prepare.export import exporting
     from pipelines.prepare.export.export_settings import ExportSettings
 
-    settings = ExportSettings(to=to, renamed=tuple((rename or {}).items()), dropped=tuple(drop), extra=tuple(add))
+    settings = ExportSettings(
+        to=to,
+        renamed=tuple((rename or {}).items()),
+        dropped=tuple(drop),
+        extra=tuple(add),
+        documents=documents,
+    )
     made = exporting.export(
         os.fspath(dataset),
         settings,

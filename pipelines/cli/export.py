@@ -33,6 +33,7 @@ _INTERRUPTED = ("interrupted before the export was complete", "run the same comm
     type=click.Choice(["attention_mask", "labels"]),
     help="Column to write even where it says nothing new, for axolotl. Parquet only; repeatable.",
 )
+@click.option("--documents", is_flag=True, help="A row for each document of concat and pack, not padded. Parquet only.")
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Worker processes; never changes a byte.")
 @common
 def export_dataset(
@@ -71,8 +72,8 @@ def export_dataset(
         )
         if not is_quiet():
             say(
-                f"{wanted.to} of {rows:,} rows with {tokens:,} tokens in {output}: {made.shards_made} shards exported, "
-                f"{made.shards_kept} kept, in {made.seconds:.1f} s"
+                f"{wanted.to} of {rows:,} records with {tokens:,} tokens in {output}: {made.shards_made} shards "
+                f"exported, {made.shards_kept} kept, in {made.seconds:.1f} s"
             )
         if as_json:
             counts = {"shards_made": made.shards_made, "shards_kept": made.shards_kept}

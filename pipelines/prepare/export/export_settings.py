@@ -21,13 +21,14 @@ class ExportSettings:
     """Everything of a request that decides the bytes.
 
     renamed   pairs of a column's name and its new one      extra   of EXTRA_COLUMNS, written in any case (parquet)
-    dropped   names of columns to leave out
+    dropped   names of columns to leave out                 documents   a row for each document of joined rows (parquet)
     """
 
     to: ExportFormat
     renamed: tuple[tuple[str, str], ...] = ()
     dropped: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
+    documents: bool = False
 
     def __post_init__(self) -> None:
         if self.to not in FORMATS:
@@ -35,6 +36,11 @@ class ExportSettings:
         if self.extra and self.to != "parquet":
             raise ConfigError(
                 f"--add {self.extra[0]} with --to {self.to}, expected --to parquet", remedy="leave it out"
+            )
+        if self.documents and self.to != "parquet":
+            raise ConfigError(
+                f"--documents with --to {self.to}, expected --to parquet",
+                remedy="leave it out; megatron has documents in any case",
             )
         if unknown := sorted(set(self.extra) - set(EXTRA_COLUMNS)):
             raise ConfigError(f"--add {unknown[0]}, expected one of {', '.join(EXTRA_COLUMNS)}")
@@ -72,4 +78,5 @@ class ExportSettings:
             "rename": dict(self.renamed),
             "drop": sorted(self.dropped),
             "add": sorted(self.extra),
+            **({"documents": True} if self.documents else {}),
         }

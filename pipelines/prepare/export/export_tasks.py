@@ -16,12 +16,13 @@ import numpy as np
 from pipelines.prepare import storage
 from pipelines.prepare.audit import verify
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
-from pipelines.prepare.export import example_files, export_record, megatron, parquet
+from pipelines.prepare.export import example_files, export_record, megatron, parquet, token_columns
 from pipelines.prepare.export.export_record import ExportedFile, ExportedShard
 from pipelines.prepare.export.export_settings import ExportSettings
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.workers import Done
 from tfrecord_io import examples
+from tfrecord_io.errors import ConfigError
 from tfrecord_io.examples import Payloads
 from tfrecord_io.manifest import Manifest, Shard
 
@@ -55,6 +56,11 @@ def check(manifest: Manifest, settings: ExportSettings) -> None:
     """Raise ConfigError if a dataset cannot be exported like this."""
     if settings.to == "megatron":
         megatron.check(manifest, settings)
+    elif settings.documents and not token_columns.joins_documents(manifest):
+        raise ConfigError(
+            f"--documents with layout {manifest.layout['name']}: no row holds several documents",
+            remedy="leave it out: its rows are documents without padding already",
+        )
     elif settings.to == "parquet":
         settings.chosen(parquet.names(manifest, settings))
     else:

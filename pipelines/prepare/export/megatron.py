@@ -5,8 +5,7 @@
                int32 [S] tokens of each sequence, int64 [S] byte where it begins, int64 [S + 1] `ends`: 0, 1, 2, …, S
 
 Little endian. Source: NVIDIA/Megatron-LM, `megatron/core/datasets/indexed_dataset.py` (`_IndexWriter`, `DType`), which
-takes uint16 for vocabularies of fewer than 65,500 tokens. A document is a sequence of its own: a row of `pad`, a
-segment of `pack`, and in `concat`, whose records are one stream, what ends with EOS.
+takes uint16 for vocabularies of fewer than 65,500 tokens. A document is a sequence of its own (`token_columns`).
 """
 
 from __future__ import annotations
@@ -52,34 +51,13 @@ def files(
     """Return the contents of the two files by suffix."""
     del settings
     dtype = np.dtype(np.uint16 if manifest.tokenizer.vocab_size < _SMALL_VOCABULARY else np.int32)
-    parts, counts = [np.zeros(0, dtype)], [np.zeros(0, np.int64)]
-    for columns in batches:
-        tokens = token_columns.is_token(columns, manifest)
-        ids = token_columns.dense_or_ragged(columns[_ids_name(manifest)], tokens, dtype.type)
-        segments = manifest.schema.values(columns, "segment_ids")
-        documents = ids if segments is None else token_columns.segment_lengths(segments)
-        assert documents.counts is not None
-        parts.append(ids.values)
-        counts.append(documents.counts if segments is None else documents.values)
-    flat, lengths_S = np.concatenate(parts), np.concatenate(counts)
-    if manifest.schema.with_role("num_tokens") is not None:
-        lengths_S = _ended(flat, manifest)
-    return {".bin": flat.tobytes(), ".idx": _index(lengths_S, dtype)}
-
-
-def _ids_name(manifest: Manifest) -> str:
-    feature = manifest.schema.with_role("token_ids")
-    assert feature is not None, "a manifest has them"
-    return feature.name
-
-
-def _ended(flat: np.ndarray, manifest: Manifest) -> np.ndarray:
-    """Return the lengths of documents in a stream of tokens: each ends with EOS, the last where the stream does."""
-    facts = manifest.tokenizer
-    end = facts.sep_id if facts.eos_id is None else facts.eos_id
-    ends = np.flatnonzero(flat == (-1 if end is None else end)) + 1
-    edges = np.unique(np.concatenate([[0], ends, [len(flat)]]))
-    return np.diff(edges)
+    parts, lengths = [np.zeros(0, dtype)], [np.zeros(0, np.int64)]
+    for columns in token_columns.documents(batches, manifest):
+        ids = columns["input_ids"]
+        assert ids.counts is not None, "rows of tokens are ragged"
+        parts.append(ids.values.astype(dtype))
+        lengths.append(ids.counts)
+    return {".bin": np.concatenate(parts).tobytes(), ".idx": _index(np.concatenate(lengths), dtype)}
 
 
 def _index(lengths_S: np.ndarray, dtype: np.dtype) -> bytes:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ def files(
     group_rows = max(1, _GROUP_TOKENS // manifest.row_length)
     with contextlib.ExitStack() as closing:
         writer, rest = None, None
-        for columns in batches:
+        for columns in _rows(batches, manifest, settings):
             table = _table(columns, manifest, settings)
             writer = writer or closing.enter_context(_writer(sink, table.schema))
             rest = table if rest is None else pa.concat_tables([rest, table])
@@ -73,7 +73,16 @@ def _writer(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
 def names(manifest: Manifest, settings: ExportSettings) -> list[str]:
     """Return the names of the columns before any is renamed or dropped."""
     nothing = {each.name: np.zeros((0, *each.shape), each.array_dtype) for each in manifest.schema.features}
-    return list(token_columns.unpadded(nothing, manifest, extra=settings.extra))
+    return list(next(iter(_rows([nothing], manifest, settings))))
+
+
+def _rows(
+    batches: Iterable[Mapping[str, np.ndarray]], manifest: Manifest, settings: ExportSettings
+) -> Iterator[dict[str, Column]]:
+    """Yield columns without padding, with a row for each record, or for each document."""
+    if settings.documents:
+        return token_columns.documents(batches, manifest, extra=settings.extra)
+    return (token_columns.unpadded(columns, manifest, extra=settings.extra) for columns in batches)
 
 
 def card(manifest: Manifest, splits: Mapping[str, Sequence[str]]) -> bytes:
@@ -86,8 +95,7 @@ def card(manifest: Manifest, splits: Mapping[str, Sequence[str]]) -> bytes:
     return "\n".join([*lines, "---", "", f"# {manifest.name}", "", f"{text} `{manifest.name}`.", ""]).encode()
 
 
-def _table(columns: Mapping[str, np.ndarray], manifest: Manifest, settings: ExportSettings) -> pa.Table:
-    found = token_columns.unpadded(columns, manifest, extra=settings.extra)
+def _table(found: Mapping[str, Column], manifest: Manifest, settings: ExportSettings) -> pa.Table:
     chosen = settings.chosen(found)
     table = pa.table({new: _array(found[old]) for old, new in chosen.items()})
     if classes := _classes(manifest, found, chosen):

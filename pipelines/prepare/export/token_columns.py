@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -18,12 +18,15 @@ from pipelines.prepare.audit import verify
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import OF_TOKENS, Schema
 
-__all__ = ["IGNORED", "Column", "dense_or_ragged", "is_token", "segment_lengths", "unpadded"]
+__all__ = ["IGNORED", "Column", "documents", "joins_documents", "unpadded"]
 
 IGNORED = -100
 
 # In other columns already, or true of every token once padding is gone.
 _IMPLIED = ("attention_mask", "num_tokens", "segment_ids", "loss_mask", "target_mask", "token_label_mask")
+
+# What a document of a packed row has.
+_OF_DOCUMENTS = ("input_ids", "attention_mask", "labels")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -34,19 +37,19 @@ class Column:
     counts: np.ndarray | None = None
 
 
-def is_token(columns: Mapping[str, np.ndarray], manifest: Manifest) -> np.ndarray:
+def _is_token(columns: Mapping[str, np.ndarray], manifest: Manifest) -> np.ndarray:
     """Return which positions hold a token and no padding, bool [N, L]."""
     left = manifest.tokenizer.padding_side == "left"
     return ~verify.padding(dict(columns), manifest.schema, length=manifest.row_length, left=left)
 
 
-def dense_or_ragged(values: np.ndarray, chosen: np.ndarray, dtype: type[np.integer] = np.int32) -> Column:
+def _dense_or_ragged(values: np.ndarray, chosen: np.ndarray, dtype: type[np.integer] = np.int32) -> Column:
     """Return the `chosen` values, bool [N, L], of each row. Without padding anywhere nothing is searched for."""
     flat = values.reshape(-1) if chosen.all() else values[chosen]
     return Column(flat.astype(dtype), np.count_nonzero(chosen, axis=1))
 
 
-def segment_lengths(segment_ids: np.ndarray) -> Column:
+def _segment_lengths(segment_ids: np.ndarray) -> Column:
     """Return the tokens of each document of a packed row."""
     tokens = segment_ids > 0
     begins = tokens.copy()
@@ -62,10 +65,10 @@ def unpadded(columns: Mapping[str, np.ndarray], manifest: Manifest, *, extra: tu
     of packed rows (as TRL has them); everything else under its own name. Constant features are left out.
     """
     schema = manifest.schema
-    tokens = is_token(columns, manifest)
+    tokens = _is_token(columns, manifest)
     ids = schema.values(columns, "token_ids")
     assert ids is not None, "a manifest has them"
-    found = {"input_ids": dense_or_ragged(ids, tokens)}
+    found = {"input_ids": _dense_or_ragged(ids, tokens)}
     if "attention_mask" in extra:
         found["attention_mask"] = Column(np.ones(len(found["input_ids"].values), np.int8), found["input_ids"].counts)
     if (labels := _labels(columns, schema, ids, tokens)) is not None:
@@ -73,7 +76,7 @@ def unpadded(columns: Mapping[str, np.ndarray], manifest: Manifest, *, extra: tu
     elif "labels" in extra:
         found["labels"] = found["input_ids"]
     if (segments := schema.values(columns, "segment_ids")) is not None:
-        found["seq_lengths"] = segment_lengths(segments)
+        found["seq_lengths"] = _segment_lengths(segments)
     for feature in schema.features:
         if feature.role in (*_IMPLIED, "token_ids", "target_ids", "token_labels") or feature.constant is not None:
             continue
@@ -83,18 +86,55 @@ def unpadded(columns: Mapping[str, np.ndarray], manifest: Manifest, *, extra: tu
         name = "position_ids" if feature.role == "positions" else feature.name
         if name in found:
             name = f"{name}_"
-        found[name] = dense_or_ragged(values, tokens) if feature.role in OF_TOKENS else Column(values)
+        found[name] = _dense_or_ragged(values, tokens) if feature.role in OF_TOKENS else Column(values)
     return found
+
+
+def joins_documents(manifest: Manifest) -> bool:
+    """Return whether a record may hold several documents, or parts of them."""
+    return any(manifest.schema.with_role(role) is not None for role in ("segment_ids", "num_tokens"))
+
+
+def documents(
+    batches: Iterable[Mapping[str, np.ndarray]], manifest: Manifest, *, extra: tuple[str, ...] = ()
+) -> Iterator[dict[str, Column]]:
+    """Yield the columns of records as `unpadded` does, with a row for each document.
+
+    A document is a row of `pad`, a segment of `pack`, and in `concat`, whose records are one stream, what ends with
+    EOS; the last one of a shard ends where the stream does.
+    """
+    found = (unpadded(columns, manifest, extra=extra) for columns in batches)
+    if manifest.schema.with_role("num_tokens") is not None:
+        parts = list(found)
+        stream = {name: np.concatenate([part[name].values for part in parts]) for name in (parts[0] if parts else ())}
+        if stream:
+            lengths = _ended(stream["input_ids"], manifest)
+            yield {name: Column(values, lengths) for name, values in stream.items()}
+        return
+    for columns in found:
+        if "seq_lengths" in columns:
+            lengths = columns["seq_lengths"].values
+            yield {name: Column(columns[name].values, lengths) for name in _OF_DOCUMENTS if name in columns}
+        else:
+            yield columns
+
+
+def _ended(flat: np.ndarray, manifest: Manifest) -> np.ndarray:
+    """Return the lengths of the documents in a stream of tokens."""
+    facts = manifest.tokenizer
+    end = facts.sep_id if facts.eos_id is None else facts.eos_id
+    ends = np.flatnonzero(flat == (-1 if end is None else end)) + 1
+    return np.diff(np.unique(np.concatenate([[0], ends, [len(flat)]])))
 
 
 def _labels(columns: Mapping[str, np.ndarray], schema: Schema, ids: np.ndarray, tokens: np.ndarray) -> Column | None:
     targets, target_mask = schema.values(columns, "target_ids"), schema.values(columns, "target_mask")
     if targets is not None and target_mask is not None:
-        return dense_or_ragged(targets, target_mask == 1)
+        return _dense_or_ragged(targets, target_mask == 1)
     learned, values = schema.values(columns, "loss_mask"), ids
     if learned is None:
         tags, learned = schema.values(columns, "token_labels"), schema.values(columns, "token_label_mask")
         if tags is None or learned is None:
             return None
         values = tags
-    return dense_or_ragged(np.where(learned == 1, values, IGNORED), tokens, np.int64)
+    return _dense_or_ragged(np.where(learned == 1, values, IGNORED), tokens, np.int64)

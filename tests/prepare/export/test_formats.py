@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import struct
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.export import example_files, parquet
 from pipelines.prepare.export.export_settings import ExportSettings
 from tests import building
@@ -47,6 +49,23 @@ class TestParquet:
         data = load(exported(root, "parquet", tmp_path / "out"), tmp_path / "cache")
         for split in read_manifest(root).splits:
             assert list(data[split]["input_ids"]) == documents(root, split)
+
+    @pytest.mark.parametrize("layout", ["concat", "pack"])
+    def test_documents_are_rows_where_asked_for(self, tmp_path: Path, layout: str) -> None:
+        root = built(REVIEWS, layout=layout, max_length=256, split="train")
+        out = exported(root, "parquet", tmp_path / "out", "--documents", "--add", "labels")
+        data = load(out, tmp_path / "cache")["train"]
+        tokenizer = load_tokenizer(str(root))
+        texts = [
+            json.loads(line)["text"] for line in (REVIEWS / "train.jsonl").read_text(encoding="utf-8").splitlines()
+        ]
+        expected = [[*ids, tokenizer.sep_token_id] for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
+        assert sorted(data["input_ids"]) == sorted(expected)
+        assert data.column_names == ["input_ids", "labels"]
+
+    def test_rows_that_are_documents_already_are_not_split(self, tmp_path: Path) -> None:
+        outcome = building.command("export", reviews(), "--to", "parquet", "--documents", "--output", tmp_path / "o")
+        assert "no row holds several documents" in outcome.error[0]
 
     def test_packed_rows_are_those_of_trl(self, tmp_path: Path) -> None:
         root = built(REVIEWS, layout="pack")
