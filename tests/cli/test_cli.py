@@ -40,6 +40,10 @@ REQUEST = [
     "--compression",
     "--config",
     "--data-files",
+    "--decontaminate",
+    "--decontaminate-words",
+    "--dedup",
+    "--dedup-across-splits",
     "--dry-run",
     "--engine",
     "--filter",
@@ -101,7 +105,7 @@ OPTIONS = {
     "doctor": [
         *("--global-batch-size", "--hosts", "--output", "--region", "--replicas", "--source", "--tpu", "-o"),
     ],
-    "export": ["--add", "--drop", "--output", "--rename", "--split", "--to", "--workers", "-o"],
+    "export": ["--add", "--documents", "--drop", "--output", "--rename", "--split", "--to", "--workers", "-o"],
     "inspect": ["--rows", "--split"],
     "plan": REQUEST,
     "report": sorted(
@@ -129,7 +133,16 @@ OPTIONS = {
     ),
     "trace": sorted(
         [
-            *("--around", "--find", "--global-batch-size", "--num-replicas", "--order", "--record", "--replica"),
+            *(
+                "--around",
+                "--duplicate-of",
+                "--find",
+                "--global-batch-size",
+                "--num-replicas",
+                "--order",
+                "--record",
+                "--replica",
+            ),
             *("--run", "--seed", "--shard", "--split", "--step", *CONSENT),
         ]
     ),
@@ -279,6 +292,8 @@ class TestOptions:
     def test_defaults_are_these(self) -> None:
         found = commands.main.commands["build"].make_context("build", ["x", "--tokenizer=t", "--output=o"]).params
         assert {name: value for name, value in found.items() if value not in (None, (), ("x",), "t", "o")} == {
+            "decontaminate_words": 13,
+            "dedup_across_splits": False,
             "input_prefix": "",
             "label_all_tokens": False,
             "label_classes": False,

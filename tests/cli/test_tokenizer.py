@@ -59,7 +59,7 @@ def test_a_warning_is_one_line(tmp_path: Path) -> None:
     [
         (["--style", "bert"], 2, "--style bert with --kind byte-bpe"),
         (["--text-column", "nothing"], 1, "has no column 'nothing'"),
-        (["--split", "nothing"], 1, "unknown split 'nothing'"),
+        (["--split", "nothing"], 1, "--split 'nothing': Unknown split"),
         (["--chat-template", "nothing.jinja"], 2, "--chat-template nothing.jinja: cannot be read"),
         (["--sample", "many"], 2, "size 'many', expected a positive number"),
         (["--sample", "0"], 2, "--sample 0, expected at least 1"),

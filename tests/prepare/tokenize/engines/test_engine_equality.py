@@ -113,7 +113,9 @@ def test_no_engine_is_used_beside_a_reference_that_it_was_not_compared_with(
 
 
 def test_a_package_that_is_not_installed_serves_nothing() -> None:
-    with pytest.raises(NotQualified, match=r"no-such-package-as-this is not installed; pip install .*\[fast\]"):
+    with pytest.raises(
+        NotQualified, match="no-such-package-as-this is not installed; pip install no-such-package-as-this"
+    ):
         qualified.require_release("no-such-package-as-this", tried=((0,), (9,)), any_version=True)
 
 
