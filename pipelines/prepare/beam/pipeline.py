@@ -67,8 +67,11 @@ def run(
 
     def make_here(pipeline: beam.Pipeline) -> Any:
         # A core whose shard is being uploaded makes another one meanwhile.
-        default = cores() if storage.local_path(job.root) is not None else 2 * cores()
+        is_local = storage.local_path(job.root) is not None
+        default = cores() if is_local else 2 * cores()
         count = processes.number(len(keys), task_bytes=task_bytes, wanted=wanted, default=default)
+        if count and wanted is None and is_local and encoder.concurrent:
+            count *= processes.gains(len(keys), task_bytes=task_bytes, processes=count)
         maker = ShardMaker(job, max(1, cores() // max(1, count)), encoder=encoder)
         elements = pipeline | "Tasks" >> beam.Create([keys], reshuffle=False)
         return elements | "WriteShards" >> beam.ParDo(WriteShards(maker, run=run, processes=count))

@@ -17,6 +17,7 @@ import dataclasses
 import functools
 import gc
 import logging
+import math
 import multiprocessing
 import os
 import pickle
@@ -34,7 +35,7 @@ from pipelines.prepare.process.cores import cores, memory_bytes
 from pipelines.prepare.process.progress import Counts, Progress
 from pipelines.prepare.process.threads import POLL_SECONDS
 
-__all__ = ["Done", "WorkerDiedError", "call", "number", "run"]
+__all__ = ["Done", "WorkerDiedError", "call", "gains", "number", "run"]
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -53,6 +54,11 @@ _SMALL_BYTES = 400_000_000
 # What a child with a tokenizer takes before its first shard, for which it takes as many bytes as the shard, thrice.
 _CHILD_BYTES = 350_000_000
 _SHARE_OF_MEMORY = 0.8
+# On two cores (byte-level BPE, concat) 1 GB of text takes 13.2 s in two children and 12.2 s in one process with
+# threads, 4 GB 32.8 and 38.8 s; one process is 1.47 times as fast there as on one core.
+_BEHIND_SECONDS = 3.3
+_CORE_BYTES_PER_SECOND = 35_000_000
+_SHARE_ALONE = 0.36
 
 _log = logging.getLogger(__name__)
 _idle: list[_Child] = []
@@ -162,6 +168,13 @@ def number(tasks: int, *, task_bytes: int, wanted: int | None, default: int | No
         )
         children = room
     return children if children > 1 else 0
+
+
+def gains(tasks: int, *, task_bytes: int, processes: int) -> bool:
+    """Return whether child processes would make shards sooner than this process does with a thread for each core."""
+    task_seconds = task_bytes / _CORE_BYTES_PER_SECOND
+    here = tasks * task_seconds * (_SHARE_ALONE + (1 - _SHARE_ALONE) / cores())
+    return _BEHIND_SECONDS + math.ceil(tasks / processes) * task_seconds < here
 
 
 def call(function: Callable[..., Result], *arguments: Any) -> Result:

@@ -184,3 +184,13 @@ def test_there_are_as_many_processes_as_cores_tasks_and_memory_allow(
     monkeypatch.setattr(workers, "memory_bytes", lambda: memory)
     assert workers.number(tasks, task_bytes=100_000_000, wanted=wanted) == expected
     assert ("fit into 80 % of" in caplog.text) == (wanted is None and memory < 64 * GB)
+
+
+@pytest.mark.parametrize(
+    ("cores", "tasks", "expected"), [(2, 5, False), (2, 20, True), (8, 3, False), (8, 8, True), (64, 40, True)]
+)
+def test_children_make_shards_where_they_are_done_sooner(
+    cores: int, tasks: int, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "cores", lambda: cores)
+    assert workers.gains(tasks, task_bytes=100_000_000, processes=min(tasks, cores)) == expected
