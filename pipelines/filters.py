@@ -175,7 +175,7 @@ def _column(table: pa.Table, name: str) -> pa.Array:
     """Return the texts of a column as large_string."""
     if name not in table.column_names:
         raise ValueError(f"there is no column {name!r}, expected one of {table.column_names}; name it with column=")
-    return pa.concat_arrays([chunk.cast(pa.large_string()) for chunk in table.column(name).chunks])
+    return table.column(name).cast(pa.large_string()).combine_chunks()
 
 
 def _texts(table: pa.Table, name: str) -> pa.Array:
@@ -241,7 +241,8 @@ class _Pieces(NamedTuple):
         """Return the characters of the n pieces from each on, without what stands between, [P]; 0 at the end."""
         ends = np.cumsum(self.lengths)
         found = np.zeros(len(ends), np.int64)
-        found[: len(ends) - n + 1] = ends[n - 1 :] - (ends - self.lengths)[: len(ends) - n + 1]
+        last = max(len(ends) - n + 1, 0)
+        found[:last] = ends[n - 1 :] - (ends - self.lengths)[:last]
         return found
 
     def repeated(self, n: int) -> np.ndarray:

@@ -71,7 +71,7 @@ def run(
         default = cores() if is_local else 2 * cores()
         count = processes.number(len(keys), task_bytes=task_bytes, wanted=wanted, default=default)
         if count and wanted is None and is_local and encoder.concurrent:
-            count *= processes.gains(len(keys), task_bytes=task_bytes, processes=count)
+            count = count if processes.gains(len(keys), task_bytes=task_bytes, processes=count) else 0
         maker = ShardMaker(job, max(1, cores() // max(1, count)), encoder=encoder)
         elements = pipeline | "Tasks" >> beam.Create([keys], reshuffle=False)
         return elements | "WriteShards" >> beam.ParDo(WriteShards(maker, run=run, processes=count))
