@@ -29,7 +29,7 @@ from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.options.config import PrepareConfig, SourceConfig
 from pipelines.prepare.process import workers
 from pipelines.prepare.sources.ingest import ingest
-from pipelines.prepare.sources.ingest.tasks import IngestSource, IngestTask
+from pipelines.prepare.sources.ingest.ingest import IngestSource, IngestTask
 from pipelines.prepare.sources.rows import opening, selection
 from pipelines.prepare.sources.rows.reading import Source
 from tests.support.processes import REPOSITORY, environment

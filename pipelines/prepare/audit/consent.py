@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.config import FunctionOption
-from pipelines.prepare.sources.rows import function_calls, user_functions
+from pipelines.prepare.sources.rows import user_functions
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tfrecord_io.errors import ConfigError, SourceError
 
@@ -66,7 +66,7 @@ def steps_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str)
             )
     _require_same(found, stored, root=root)
     for step in found:
-        function_calls.load(step)
+        user_functions.load(step)
     return found
 
 

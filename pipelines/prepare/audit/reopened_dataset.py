@@ -34,12 +34,11 @@ from pipelines.prepare.sources.ingest import objects
 from pipelines.prepare.sources.parquet.groups import Groups, Pieces
 from pipelines.prepare.sources.resolve import saved_datasets
 from pipelines.prepare.sources.resolve.features import Columns
-from pipelines.prepare.sources.rows import hold_out, opening, selection, user_functions
+from pipelines.prepare.sources.rows import hold_out, opening, user_functions
 from pipelines.prepare.sources.rows.decided_rows import DecidedRows
 from pipelines.prepare.sources.rows.function_check import examine_functions
 from pipelines.prepare.sources.rows.hold_out import HoldOut
-from pipelines.prepare.sources.rows.on_demand import RowsOnDemand
-from pipelines.prepare.sources.rows.opening import OpenedSource
+from pipelines.prepare.sources.rows.opening import OpenedSource, RowsOnDemand
 from pipelines.prepare.sources.rows.reading import RowReader, describe_rows
 from pipelines.prepare.sources.rows.selection import SelectedSplit
 from pipelines.prepare.sources.rows.user_functions import UserFunction
@@ -320,8 +319,8 @@ def _job(
 def _splits(options: _BuildOptions, readers: Mapping[str, RowReader], plan: ColumnPlan) -> dict[str, JobSplit]:
     """Return the splits of the output. The location of their rows is not needed here."""
     held = {each.name for each in options.hold_out}
-    whole = [each for name, each in options.splits.items() if name not in held]
-    sources = selection.split_sources(whole, dict.fromkeys(readers, Groups.joined([])), readers)
+    groups = dict.fromkeys(readers, Groups.joined([]))
+    sources = {name: each.source(groups, readers) for name, each in options.splits.items() if name not in held}
     divided = hold_out.divide(
         sources, options.hold_out, columns=plan.content, optional=plan.optional, seed=options.seed
     )

@@ -24,7 +24,7 @@ from pipelines.prepare.process import workers as processes
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.ingest import ingest
-from pipelines.prepare.sources.ingest.tasks import IngestSource, IngestTask
+from pipelines.prepare.sources.ingest.ingest import IngestSource, IngestTask
 from pipelines.prepare.sources.rows import decided_rows, opening, selection
 from pipelines.prepare.sources.rows.decided_rows import DecidedRows
 from pipelines.prepare.sources.rows.reading import SplitSource

@@ -31,7 +31,7 @@ from pipelines.prepare.process import memory
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.sources.ingest import ingest
-from pipelines.prepare.sources.ingest.tasks import IngestSource, IngestTask
+from pipelines.prepare.sources.ingest.ingest import IngestSource, IngestTask
 from pipelines.prepare.sources.parquet import relay
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.rows import opening

@@ -25,7 +25,7 @@ from pipelines.prepare.process import threads
 from pipelines.prepare.sources.columns import chats
 from pipelines.prepare.sources.columns.column_planning import plan_types
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
-from pipelines.prepare.sources.rows import function_calls, opening, selection
+from pipelines.prepare.sources.rows import opening, selection, user_functions
 from pipelines.prepare.sources.rows.hold_out import HoldOut
 from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.sources.rows.user_functions import UserFunction
@@ -131,7 +131,7 @@ def open_request(config: PrepareConfig) -> OpenedRequest:
     append = Append.to(config.output.root) if config.append else None
     if append is not None:
         config = append.with_known_lengths(config)
-    functions = function_calls.find(config.source.functions)
+    functions = user_functions.find(config.source.functions)
     # `datasets` looks for transformers in sys.modules and would use a half-imported one: import it before the threads.
     tokenization.import_libraries(config.tokenizer)
     # Side by side: reading footers and digests mostly releases the interpreter, loading a tokenizer does not.

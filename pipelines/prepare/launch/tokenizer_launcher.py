@@ -17,7 +17,7 @@ from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.threads import in_background, wait_for
 from pipelines.prepare.sources.columns.column_planning import plan_columns, plan_types
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs
-from pipelines.prepare.sources.rows import function_calls, opening, selection
+from pipelines.prepare.sources.rows import opening, selection, user_functions
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.tokenize import tokenization
 from pipelines.prepare.tokenize.chat import rendering
@@ -153,7 +153,7 @@ def _locate(request: TokenizerRequest, folder: str) -> tuple[list[SplitSource], 
     Raises: SourceError, ColumnError; OutputError if the ingested copy cannot be written.
     """
     config = request.source
-    functions = function_calls.find(config.functions)
+    functions = user_functions.find(config.functions)
     inputs = Inputs(texts=config.text_columns)
     columns = None if functions else inputs.names
     found = opening.open_source(config, columns=columns)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.prepare.sources.ingest import ingest, tasks
-from pipelines.prepare.sources.ingest.tasks import IngestSource, IngestTask
+from pipelines.prepare.sources.ingest import ingest
+from pipelines.prepare.sources.ingest.ingest import IngestSource, IngestTask
 from pipelines.prepare.sources.resolve import data_files
 from tests import building
 from tests.building import read_manifest
@@ -147,7 +147,7 @@ def test_old_files_are_not_ingested_again(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(ingest, "run", note)
     monkeypatch.setattr(ingest, "children", lambda *_, **__: 0)  # in this process
-    monkeypatch.setattr(tasks, "_PART_BYTES", 100)
+    monkeypatch.setattr(ingest, "_PART_BYTES", 100)
     done(build(data, out, "--append", label_column="label"))
     assert read == ["train-b.jsonl"]
 

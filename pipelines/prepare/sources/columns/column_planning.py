@@ -13,17 +13,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.suggestions import suggestion
 from pipelines.prepare.sources.columns import chats
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Purpose, is_json
-from pipelines.prepare.sources.columns.labels import LabelPlan, is_text, plan_label, type_name, with_names
+from pipelines.prepare.sources.columns.labels import LabelPlan, is_text, list_lengths, plan_label, type_name, with_names
+from pipelines.prepare.sources.parquet.casting import is_list
 from pipelines.prepare.sources.resolve.features import Columns
-from pipelines.prepare.sources.rows.left_out import kept_rows
 from pipelines.prepare.sources.rows.reading import Source, SplitSource
 from tfrecord_io.errors import ColumnError
 from tfrecord_io.manifest import Manifest
@@ -77,10 +75,6 @@ def plan_columns(config: SourceConfig, source: Source, *, inputs: Inputs | None 
     """
     columns = {name: source.columns_of(split) for name, split in source.splits.items()}
     plan = plan_types(config, columns, kind=source.kind, inputs=inputs)
-    if source.kind in _SEPARATED:
-        labels = () if config.label_classes else (config.label_column,)
-        for name in filter(None, (*labels, *config.keep_columns)):
-            _refuse_gaps(name, source=source)
     return dataclasses.replace(
         plan,
         label=plan.label and with_names(plan.label, source=source),
@@ -149,33 +143,6 @@ def _missing_remedy(missing: Sequence[str], *, schema: pa.Schema, kind: str) -> 
     return listed
 
 
-def _refuse_gaps(name: str, *, source: Source) -> None:
-    """Raise ColumnError for a CSV column of integers with empty cells, which `datasets` reads as floats.
-
-    Classes would become regression targets, and large numbers would be rounded.
-    """
-    for split, rows in source.splits.items():
-        is_float = pa.types.is_floating(source.columns_of(rows)[name].kind)
-        if is_float and _has_whole_numbers_and_gaps(name, split=source.all_splits[rows.source_split]):
-            raise ColumnError(
-                f"column {name!r} in split {split!r} holds whole numbers and empty cells, which `datasets` reads "
-                "as floats",
-                remedy="fill the empty cells, or convert the files to Parquet with the right type",
-            )
-
-
-def _has_whole_numbers_and_gaps(name: str, *, split: SplitSource) -> bool:
-    has_numbers = has_gaps = False
-    for _, batch in split.read(split.ranges, [name]):
-        column = kept_rows(batch).column(0)
-        values = column.drop_null().to_numpy(zero_copy_only=False)
-        if not np.all(np.isfinite(values) & (values == np.floor(values))):
-            return False
-        has_numbers |= bool(len(values))
-        has_gaps |= len(values) < len(column)
-    return has_numbers and has_gaps
-
-
 def _same(plans: Mapping[str, Plan], *, column: str, columns: Mapping[str, Columns]) -> Plan:
     """Return the plan that all splits share. Raises: ColumnError if they differ: a dataset has one schema."""
     (first, plan), *others = plans.items()
@@ -203,60 +170,52 @@ def _kept_type(name: str, schema: pa.Schema) -> Feature:
     """Return the feature of a kept column; if the type does not fix the length of its vectors, the shape is [1]."""
     kind = schema.field(name).type
     shape: tuple[int, ...] = ()
-    if is_text(kind) or _is_binary(kind):
-        dtype: DType = "string" if is_text(kind) else "bytes"
-        return Feature(name=name, dtype=dtype, shape=(), role="column", meaning="column of the source")
-    if pa.types.is_fixed_size_list(kind):
-        kind, shape = kind.value_type, (kind.list_size,)
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        kind, shape = kind.value_type, (1,)
-    if pa.types.is_floating(kind):
-        return Feature(name=name, dtype="float32", shape=shape, role="column", meaning="column of the source")
-    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        return Feature(name=name, dtype="int64", shape=shape, role="column", meaning="column of the source")
-    raise ColumnError(
-        f"column {name!r} holds {type_name(schema.field(name).type)}, expected numbers, strings, bytes, or "
-        "vectors of numbers of one length",
-        remedy=f"leave --keep-column {name} out, or keep one of: {_listing(schema, _can_be_kept)}",
-    )
+    if is_list(kind) and _dtype(kind.value_type) in ("int64", "float32"):
+        kind, shape = kind.value_type, (kind.list_size if pa.types.is_fixed_size_list(kind) else 1,)
+    if (dtype := _dtype(kind)) is None:
+        raise ColumnError(
+            f"column {name!r} holds {type_name(kind)}, expected numbers, strings, bytes, or vectors of numbers of one "
+            "length",
+            remedy=f"leave --keep-column {name} out, or keep one of: {_listing(schema, _dtype)}",
+        )
+    return Feature(name=name, dtype=dtype, shape=shape, role="column", meaning="column of the source")
 
 
 def _with_length(feature: Feature, *, source: Source) -> Feature:
     """Return the feature with the length of its vectors. Raises: ColumnError if that differs among splits."""
     kinds = [source.columns_of(split)[feature.name].kind for split in source.splits.values()]
-    if not any(pa.types.is_list(kind) or pa.types.is_large_list(kind) for kind in kinds):
+    if not any(map(is_list, kinds)) or pa.types.is_fixed_size_list(kinds[0]):
         return feature
     found = {name: _first_length(feature.name, split=split) for name, split in source.splits.items()}
-    (first, length), *others = found.items()
-    for split, other in others:
-        if other != length:
-            raise ColumnError(
-                f"column {feature.name!r} holds vectors of {length} values in split {first!r}, of {other} in split "
-                f"{split!r}, expected the same in both",
-                remedy="build them one at a time with --split and --output, or make all vectors equally long",
-            )
-    return dataclasses.replace(feature, shape=(length,))
+    if len(lengths := set(found.values())) > 1:
+        listed = ", ".join(f"of {length} values in split {name!r}" for name, length in found.items())
+        raise ColumnError(
+            f"column {feature.name!r} holds vectors {listed}, expected the same in all",
+            remedy="build them one at a time with --split and --output, or make all vectors equally long",
+        )
+    return dataclasses.replace(feature, shape=(lengths.pop(),))
 
 
 def _first_length(name: str, *, split: SplitSource) -> int:
     for _, batch in split.read(split.ranges, [name]):
-        for length in pc.list_value_length(batch.column(0)).drop_null().to_pylist():
-            if length > 0:
-                return int(length)
+        if len(filled := (lengths := list_lengths(batch.column(0)))[lengths > 0]):
+            return int(filled[0])
     raise ColumnError(f"column {name!r} has no vector of at least one value", remedy=f"leave --keep-column {name} out")
 
 
-def _can_be_kept(kind: pa.DataType) -> bool:
-    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-    return bool(is_number or is_text(kind) or _is_binary(kind))
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
+def _dtype(kind: pa.DataType) -> DType | None:
+    """Return the type as which a value is kept; None if it cannot be."""
+    if is_text(kind):
+        return "string"
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return "bytes"
+    if pa.types.is_floating(kind):
+        return "float32"
+    return "int64" if pa.types.is_integer(kind) or pa.types.is_boolean(kind) else None
 
 
 def _is_list_of(fits: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
-    return lambda kind: bool((pa.types.is_list(kind) or pa.types.is_large_list(kind)) and fits(kind.value_type))
+    return lambda kind: is_list(kind) and not pa.types.is_fixed_size_list(kind) and fits(kind.value_type)
 
 
 def _is_struct_with(**fields: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
@@ -292,5 +251,5 @@ _NESTED: dict[Purpose, tuple[Callable[[pa.DataType], bool], str]] = {
 }
 
 
-def _listing(schema: pa.Schema, accepts: Callable[[pa.DataType], bool]) -> str:
+def _listing(schema: pa.Schema, accepts: Callable[[pa.DataType], object]) -> str:
     return ", ".join(field.name for field in schema if accepts(field.type)) or "none of its columns fits"

@@ -2,15 +2,24 @@
 
     IngestTask ──► rows with the types of the source ──► FOLDER/SPLIT-00000-of-00012.parquet
 
-A task depends only on its part of the source, so that it can be run anywhere, and again. It is done if its part is
-there.
+A task is a group of consecutive shards of a stream:
+
+    shards of `datasets`    0.jsonl   1.jsonl   2.jsonl   3.jsonl ...      mostly one for each file
+    parts                   |  0, about 16 MB   |  1, about 16 MB  |
+
+It depends on the source alone, so that it can be run anywhere, and again, and that the same source has the same rows in
+the same row groups everywhere. It is done if its part is there.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import Any
+import dataclasses
+import hashlib
+import json
+import posixpath
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -19,16 +28,113 @@ from pipelines.prepare.process import workers
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.workers import Done
 from pipelines.prepare.sources.ingest import parts
-from pipelines.prepare.sources.ingest.tasks import IngestSource, IngestTask, SplitStream
-from pipelines.prepare.sources.parquet import access
+from pipelines.prepare.sources.parquet import access, footers
+from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve import library
+from pipelines.prepare.sources.resolve.data_files import DataFile, SourceListing
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
-__all__ = ["call", "children", "naming_files", "run"]
+__all__ = [
+    "IngestSource",
+    "IngestTask",
+    "SplitStream",
+    "call",
+    "children",
+    "find_parts",
+    "folder_of",
+    "naming_files",
+    "read_groups",
+    "run",
+]
 
 # A child process takes about a second of CPU to start, in which another ingests so much.
 _LEAST_BYTES = 32_000_000
+# The version of the ingested files; files of another version are ingested again.
+VERSION = 3
+
+_PART_BYTES = 16_000_000
+_MOST_PARTS = 2000
+_DIGEST_LETTERS = 16
+
+
+class IngestTask(NamedTuple):
+    """Shards of a stream to write as one part: group `part` of `parts`, as `IterableDataset.shard` cuts them."""
+
+    split: str
+    part: int
+    parts: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SplitStream:
+    """The rows of a split to ingest: an IterableDataset of `datasets`, whose rows have `types`.
+
+    `batch_rows` are read at a time. `files` are those of the split, `shard_files` the number of the file of each shard,
+    empty if they do not correspond.
+    """
+
+    dataset: Any
+    types: pa.Schema
+    batch_rows: int
+    files: tuple[DataFile, ...]
+    shard_files: tuple[int, ...] = ()
+
+    @property
+    def num_shards(self) -> int:
+        """Number of shards of the stream."""
+        return int(self.dataset.num_shards)
+
+    def tasks(self, split: str) -> list[IngestTask]:
+        """Return the tasks for all rows of the split."""
+        parts = -(-sum(file.size for file in self.files) // _PART_BYTES)
+        parts = max(1, min(parts, self.num_shards, _MOST_PARTS))
+        return [IngestTask(split, part, parts) for part in range(parts)]
+
+    def task_of(self, split: str, shard: int) -> IngestTask:
+        """Return the task for one shard alone."""
+        return IngestTask(split, shard, self.num_shards)
+
+    def shards_of(self, task: IngestTask) -> range:
+        """Return the numbers of the shards of a task: `IterableDataset.shard` gives the first groups one more."""
+        each, more = divmod(self.num_shards, task.parts)
+        first = each * task.part + min(task.part, more)
+        return range(first, first + each + (task.part < more))
+
+    def file_of(self, shard: int) -> DataFile | None:
+        """Return the file of a shard, if that is known."""
+        return self.files[self.shard_files[shard]] if self.shard_files else None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class IngestSource:
+    """What all tasks of a source share: the streams by split, and the folder of the parts.
+
+    `inside` is the folder that must exist when a part is written (see `storage.write_atomic`).
+    """
+
+    streams: Mapping[str, SplitStream]
+    folder: str
+    inside: str | None = None
+
+    def path(self, task: IngestTask) -> str:
+        """Return the path of a part."""
+        return storage.join(self.folder, f"{task.split}-{task.part:05}-of-{task.parts:05}.parquet")
+
+    def tasks(self) -> list[IngestTask]:
+        """Return the tasks of all splits."""
+        return [task for split, stream in self.streams.items() for task in stream.tasks(split)]
+
+
+def folder_of(root: str, listing: SourceListing, types: Mapping[str, pa.Schema]) -> str:
+    """Return the folder below `root` for the rows of a source, which no other rows can be in."""
+    splits = {
+        split: [[file.name, file.size, file.version] for file in files] for split, files in listing.splits.items()
+    }
+    total = hashlib.sha256(json.dumps([VERSION, listing.kind, listing.identity, splits], sort_keys=True).encode())
+    for each in types.values():
+        total.update(b"\0" + each.serialize().to_pybytes())
+    return storage.join(root, f"rows-{total.hexdigest()[:_DIGEST_LETTERS]}")
 
 
 def run(source: IngestSource, task: IngestTask) -> int:
@@ -73,6 +179,27 @@ def naming_files(source: IngestSource) -> Iterator[None]:
             remedy="the file is damaged, nested too deeply or needs too much memory: leave it out, or convert it to "
             "Parquet",
         ) from error
+
+
+def find_parts(source: IngestSource, tasks: Sequence[IngestTask]) -> dict[IngestTask, DataFile]:
+    """Return the parts of tasks that are there. Raises: OutputError."""
+    sizes = storage.sizes(source.folder) if tasks else {}
+    paths = {task: source.path(task) for task in tasks}
+    return {
+        task: DataFile(path=path, name="", size=sizes[name], version="")
+        for task, path in paths.items()
+        if (name := posixpath.basename(path)) in sizes
+    }
+
+
+def read_groups(parts: Mapping[IngestTask, DataFile], columns: Collection[str] | None) -> dict[IngestTask, Groups]:
+    """Return the row groups of each part, by its footer, with the bytes of `columns`. Raises: SourceError."""
+    files = list(parts.values())
+    read = footers.read_footers(files, columns, ingested=True)
+    return {
+        task: footers.groups_of(file, footer, ingested=True)
+        for task, file, footer in zip(parts, files, read, strict=True)
+    }
 
 
 def _files(source: IngestSource, task: IngestTask) -> str:

@@ -9,20 +9,15 @@ from __future__ import annotations
 
 import io
 import json
-import posixpath
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.prepare import storage
-from pipelines.prepare.sources.ingest.tasks import IngestSource, IngestTask
 from pipelines.prepare.sources.parquet import footers
-from pipelines.prepare.sources.parquet.groups import Groups
-from pipelines.prepare.sources.resolve.data_files import DataFile
 
-__all__ = ["even_tables", "find_parts", "part_chunks", "read_groups"]
+__all__ = ["even_tables", "part_chunks"]
 
 MOST_ROWS = 1000
 MOST_BYTES = 1 << 20
@@ -31,27 +26,6 @@ _TOLERATED_BYTES = MOST_BYTES + MOST_BYTES // 4
 # Smaller tables are joined before they are cut into groups.
 _GATHERED_ROWS = 10 * MOST_ROWS
 _GATHERED_BYTES = 10 * MOST_BYTES
-
-
-def find_parts(source: IngestSource, tasks: Sequence[IngestTask]) -> dict[IngestTask, DataFile]:
-    """Return the parts of tasks that are there. Raises: OutputError."""
-    sizes = storage.sizes(source.folder) if tasks else {}
-    paths = {task: source.path(task) for task in tasks}
-    return {
-        task: DataFile(path=path, name="", size=sizes[name], version="")
-        for task, path in paths.items()
-        if (name := posixpath.basename(path)) in sizes
-    }
-
-
-def read_groups(parts: Mapping[IngestTask, DataFile], columns: Collection[str] | None) -> dict[IngestTask, Groups]:
-    """Return the row groups of each part, by its footer, with the bytes of `columns`. Raises: SourceError."""
-    files = list(parts.values())
-    read = footers.read_footers(files, columns, ingested=True)
-    return {
-        task: footers.groups_of(file, footer, ingested=True)
-        for task, file, footer in zip(parts, files, read, strict=True)
-    }
 
 
 def part_chunks(types: pa.Schema, tables: Iterable[pa.Table], *, rows: Sequence[int] = ()) -> Iterator[bytes]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.prepare.process.threads import ordered_map
-from pipelines.prepare.sources.parquet import access, casting
+from pipelines.prepare.sources.parquet import access
 from pipelines.prepare.sources.parquet.access import FileVersion
 from pipelines.prepare.sources.parquet.groups import Groups, StoredFile
 from pipelines.prepare.sources.resolve.data_files import DataFile
@@ -31,12 +31,10 @@ __all__ = [
     "MOST_ROWS_IN_PLACE",
     "SHARD_ROWS",
     "Footer",
-    "fetch_footer",
     "groups_of",
     "is_in_place",
-    "parse_footer",
     "read_footers",
-    "require_columns",
+    "read_metadata",
 ]
 
 # Row groups up to these sizes are read in place, as blocks: the shuffle moves them, and workers decode them whole.
@@ -52,7 +50,6 @@ _LEAST_TAIL = 8 << 10
 _TAIL_SHARE = 1024
 _MOST_FOOTER_BYTES = 1 << 30
 _MAGIC = b"PAR1"
-_ENCRYPTED = b"PARE"
 _END_BYTES = 8
 
 
@@ -82,29 +79,24 @@ def read_footers(files: Sequence[DataFile], columns: Collection[str] | None, *, 
     Raises: SourceError if a file cannot be read, is damaged, or has changed.
     """
     remote = any(access.is_remote(file.path) for file in files)
-    leaves = _ColumnLeavesCache(columns)
+    # Shared by files with the same columns, which saves memory.
+    known: dict[bytes, tuple[pa.Schema, list[int], dict[str, int]]] = {}
 
     def read(file: DataFile) -> Footer:
-        with access.opened(file, {}) as handle:
-            content = fetch_footer(file, handle, ingested=ingested)
-        opened = parse_footer(file, content, ingested=ingested)
-        with _as_source_error(file, ingested=ingested):
-            return _footer(opened.metadata, leaves.of(opened), ingested=ingested)
+        with access.opened(file, {}) as handle, _as_source_error(file, ingested=ingested):
+            opened = _parsed(handle, file.size)
+            key = opened.schema_arrow.serialize().to_pybytes()
+            if key not in known:
+                known[key] = (opened.schema_arrow, *_leaves(opened.schema, columns))
+            return _footer(opened.metadata, *known[key], ingested=ingested)
 
     return list(ordered_map(read, files, threads=min(_THREADS, len(files)) if remote else 1))
 
 
-def require_columns(files: Sequence[DataFile], found: Sequence[Footer], types: pa.Schema) -> None:
-    """Check that every file has the columns of `types`, in types that can be cast without changing a value.
-
-    Raises: SourceError, which names the file.
-    """
-    # Files with the same columns share the schema.
-    last: pa.Schema | None = None
-    for file, footer in zip(files, found, strict=True):
-        if footer.schema is not last:
-            casting.require_castable(footer.schema, types, where=without_access(file.path))
-            last = footer.schema
+def read_metadata(file: StoredFile, handle: pa.NativeFile) -> pq.FileMetaData:
+    """Read the metadata of an open file. Raises: SourceError."""
+    with _as_source_error(file, ingested=file.ingested):
+        return _parsed(handle, file.size).metadata
 
 
 def is_in_place(footer: Footer) -> bool:
@@ -131,49 +123,31 @@ def groups_of(file: DataFile, footer: Footer, *, ingested: bool = False) -> Grou
     )
 
 
-def fetch_footer(file: FileVersion, handle: pa.NativeFile, *, ingested: bool = False) -> bytes:
-    """Read the footer of an open file, by one or two reads of its end. Raises: SourceError."""
-    with _as_source_error(file, ingested=ingested):
-        return _footer_bytes(handle, file.size)
-
-
-def parse_footer(file: FileVersion, footer: bytes, *, ingested: bool = False) -> pq.ParquetFile:
-    """Parse a footer; the result serves for metadata only. Raises: SourceError."""
-    with _as_source_error(file, ingested=ingested):
-        # pyarrow parses the footer of a file that consists of nothing else.
-        return pq.ParquetFile(pa.BufferReader(_MAGIC + footer))
-
-
 @contextlib.contextmanager
 def _as_source_error(file: FileVersion, *, ingested: bool) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException, ValueError, TypeError) as error:
-        remedy = "copy it again from where it was made, or leave it out"
-        if ingested:
-            remedy = INGEST_AGAIN
-        elif file.path.endswith(".zip"):
+        remedy = INGEST_AGAIN if ingested else "copy it again from where it was made, or leave it out"
+        if file.path.endswith(".zip"):
             remedy = "unpack it: Parquet is read in place"
         raise SourceError(
             f"{without_access(file.path)}: cannot be read as a Parquet file ({visible_line(str(error))})", remedy=remedy
         ) from error
 
 
-def _footer_bytes(handle: pa.NativeFile, size: int) -> bytes:
-    """Return the footer, the 4 bytes of its length, and the magic number."""
-    if size < len(_MAGIC) + _END_BYTES:
-        raise ValueError(f"it has {size} bytes")
+def _parsed(handle: pa.NativeFile, size: int) -> pq.ParquetFile:
+    """Parse the footer, which is read by one or two reads of the file's end; the result serves for metadata only."""
     tail = _read(handle, size - min(size, max(_LEAST_TAIL, size // _TAIL_SHARE)), size)
-    if tail[-len(_MAGIC) :] == _ENCRYPTED:
-        raise ValueError("its footer is encrypted")
-    if tail[-len(_MAGIC) :] != _MAGIC:
+    if size < len(_MAGIC) + _END_BYTES or tail[-len(_MAGIC) :] != _MAGIC:
         raise ValueError("it does not end like a Parquet file; it is truncated, or of another kind")
     length = int.from_bytes(tail[-_END_BYTES : -len(_MAGIC)], "little") + _END_BYTES
     if length + len(_MAGIC) > size or length > _MOST_FOOTER_BYTES:
         raise ValueError(f"its footer would have {length:,} bytes")
     if length > len(tail):
         tail = _read(handle, size - length, size - len(tail)) + tail
-    return tail[-length:]
+    # pyarrow parses the footer of a file that consists of nothing else.
+    return pq.ParquetFile(pa.BufferReader(_MAGIC + tail[-length:]))
 
 
 def _read(handle: pa.NativeFile, start: int, stop: int) -> bytes:
@@ -183,85 +157,50 @@ def _read(handle: pa.NativeFile, start: int, stop: int) -> bytes:
     return content
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _ColumnLeaves:
-    """The indices of the Parquet `leaves` of the requested columns; `flat` is the position in `leaves` of each column
-    or field of a struct outside of lists.
+def _leaves(schema: pq.ParquetSchema, columns: Collection[str] | None) -> tuple[list[int], dict[str, int]]:
+    """Return the indices of the Parquet leaves of the columns, and the position among them of each column or field of a
+    struct outside of lists.
     """
-
-    schema: pa.Schema
-    num_leaves: int
-    leaves: tuple[int, ...]
-    flat: Mapping[str, int]
-
-
-class _ColumnLeavesCache:
-    """The leaves of the last footer, which mostly serve for the next one: finding them takes long in wide tables."""
-
-    def __init__(self, columns: Collection[str] | None) -> None:
-        self._columns = columns
-        self._last: _ColumnLeaves | None = None
-
-    def of(self, opened: pq.ParquetFile) -> _ColumnLeaves:
-        """Return the leaves in a footer: the same object for files with the same columns, which saves memory."""
-        schema, last = opened.schema_arrow, self._last
-        num_leaves = opened.metadata.num_columns
-        if last is None or last.num_leaves != num_leaves or not last.schema.equals(schema, check_metadata=True):
-            leaves, flat = self._find(opened.schema)
-            self._last = last = _ColumnLeaves(schema=schema, num_leaves=num_leaves, leaves=leaves, flat=flat)
-        return last
-
-    def _find(self, schema: pq.ParquetSchema) -> tuple[tuple[int, ...], dict[str, int]]:
-        leaves: list[int] = []
-        flat: dict[str, int] = {}
-        for index, column in enumerate(schema):
-            if self._columns is None or any(prefix in self._columns for prefix in _prefixes(column.path)):
-                is_field = column.max_repetition_level == 0 and column.path not in flat
-                if is_field or column.path == column.name:  # a column's own name comes first
-                    flat[column.path] = len(leaves)
-                leaves.append(index)
-        return tuple(leaves), flat
+    leaves: list[int] = []
+    flat: dict[str, int] = {}
+    for index, column in enumerate(schema):
+        parts = column.path.split(".")
+        # The name of a column may itself have dots.
+        if columns is None or any(".".join(parts[:count]) in columns for count in range(1, len(parts) + 1)):
+            is_field = column.max_repetition_level == 0 and column.path not in flat
+            if is_field or column.path == column.name:  # a column's own name comes first
+                flat[column.path] = len(leaves)
+            leaves.append(index)
+    return leaves, flat
 
 
-def _prefixes(path: str) -> Iterator[str]:
-    """Yield `a`, `a.b` and `a.b.c` of `a.b.c`: the name of a column may itself have dots."""
-    parts = path.split(".")
-    return (".".join(parts[:count]) for count in range(1, len(parts) + 1))
-
-
-def _shard_rows(metadata: pq.FileMetaData) -> np.ndarray:
-    rows = np.array(json.loads((metadata.metadata or {}).get(SHARD_ROWS, b"[]")), np.int64)
-    if rows.sum() != metadata.num_rows:
-        raise ValueError("it has not the rows that were written")
-    return rows
-
-
-def _footer(metadata: pq.FileMetaData, columns: _ColumnLeaves, *, ingested: bool) -> Footer:
+def _footer(
+    metadata: pq.FileMetaData, schema: pa.Schema, leaves: list[int], flat: Mapping[str, int], *, ingested: bool
+) -> Footer:
     # Lists are faster to fill than arrays: ten million row groups take a few minutes.
-    rows: list[int] = []
-    uncompressed: list[int] = []
-    stored: list[int] = []
-    total: list[int] = []
-    nulls: dict[str, list[int]] = {name: [] for name in columns.flat}
+    sizes: list[tuple[int, int, int, int]] = []
+    nulls: dict[str, list[int]] = {name: [] for name in flat}
     for index in range(metadata.num_row_groups):
         group = metadata.row_group(index)
-        chunks = [group.column(leaf) for leaf in columns.leaves]
-        rows.append(group.num_rows)
-        uncompressed.append(sum([chunk.total_uncompressed_size for chunk in chunks]))
-        stored.append(sum([chunk.total_compressed_size for chunk in chunks]))
-        total.append(group.total_byte_size)
-        for name, position in columns.flat.items():
+        chunks = [group.column(leaf) for leaf in leaves]
+        num_bytes = sum([chunk.total_uncompressed_size for chunk in chunks])
+        stored_bytes = sum([chunk.total_compressed_size for chunk in chunks])
+        # Some writers leave out the total of all columns.
+        sizes.append((group.num_rows, num_bytes, stored_bytes, max(group.total_byte_size, num_bytes)))
+        for name, position in flat.items():
             statistics = chunks[position].statistics
             if statistics is not None and statistics.has_null_count:
                 nulls[name].append(statistics.null_count)
-    num_bytes = np.array(uncompressed, np.int64)
+    shard_rows = np.array(json.loads((metadata.metadata or {}).get(SHARD_ROWS, b"[]")), np.int64)
+    if ingested and shard_rows.sum() != metadata.num_rows:
+        raise ValueError("it has not the rows that were written")
+    num_rows, num_bytes_G, stored_bytes_G, all_bytes = np.array(sizes, np.int64).reshape(-1, 4).T
     return Footer(
-        schema=columns.schema,
-        num_rows=np.array(rows, np.int64),
-        num_bytes=num_bytes,
-        stored_bytes=np.array(stored, np.int64),
-        # Some writers leave out the total of all columns.
-        all_bytes=np.maximum(np.array(total, np.int64), num_bytes),
-        nulls={name: np.array(counted, np.int64) for name, counted in nulls.items() if len(counted) == len(rows)},
-        shard_rows=_shard_rows(metadata) if ingested else np.zeros(0, np.int64),
+        schema=schema,
+        num_rows=num_rows,
+        num_bytes=num_bytes_G,
+        stored_bytes=stored_bytes_G,
+        all_bytes=all_bytes,
+        nulls={name: np.array(counted, np.int64) for name, counted in nulls.items() if len(counted) == len(sizes)},
+        shard_rows=shard_rows,
     )

@@ -9,7 +9,6 @@ Remote files are fetched ahead by several threads. Footers, needed for each grou
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,16 +38,6 @@ _footers: dict[StoredFile, pq.FileMetaData] = {}
 _locks: dict[StoredFile, threading.Lock] = {}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Fetch:
-    """A row group of a file, and the range [first, last) of pieces in it."""
-
-    file: StoredFile
-    group: int
-    first: int
-    last: int
-
-
 def read(
     pieces: Pieces, columns: Sequence[str], *, types: pa.Schema, addresses: Mapping[str, str]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -58,49 +47,38 @@ def read(
     that cannot be cast to that of the split.
     """
     wanted = nested.schema_of(types, columns)
-
     remote = any(access.is_remote(addresses.get(file.path, file.path)) for file in pieces.files)
 
-    def load(fetch: _Fetch) -> list[tuple[int, pa.RecordBatch]]:
-        with access.opened(fetch.file, addresses) as handle:
-            return _load(fetch, pieces, handle, types=wanted, remote=remote)
+    def load(indices: Sequence[int]) -> list[tuple[int, pa.RecordBatch]]:
+        """Return the rows of pieces of one row group, which is decoded once."""
+        file, group = pieces.files[pieces.file[indices[0]]], int(pieces.at[indices[0]])
+        shown = without_access(file.path)
+        try:
+            with access.opened(file, addresses) as handle:
+                batch = cast(_read_group(file, group, handle, columns, remote=remote), wanted, where=shown)
+            return [_cut(batch, pieces, piece) for piece in indices]
+        except _UNREADABLE as error:
+            row = int(pieces.starts[indices[0]])
+            raise SourceError(
+                f"{shown}: row group {group}, row {row} of the split, cannot be decoded ({visible_line(str(error))})",
+                remedy=footers.INGEST_AGAIN if file.ingested else _COPY_AGAIN,
+            ) from error
 
-    for batches in ordered_map(load, _fetches(pieces), threads=_THREADS if remote else 1):
+    groups = list(zip(pieces.file.tolist(), pieces.at.tolist(), strict=True))
+    fetches = (list(same) for _, same in itertools.groupby(range(len(pieces)), key=groups.__getitem__))
+    for batches in ordered_map(load, fetches, threads=_THREADS if remote else 1):
         yield from batches
 
 
-def _fetches(pieces: Pieces) -> Iterator[_Fetch]:
-    """Yield fetches for the pieces, in order; consecutive pieces of one group are decoded once."""
-    groups = list(zip(pieces.file.tolist(), pieces.at.tolist(), strict=True))
-    first = 0
-    for (file, group), same in itertools.groupby(groups):
-        last = first + sum(1 for _ in same)
-        yield _Fetch(file=pieces.files[file], group=group, first=first, last=last)
-        first = last
-
-
-def _load(
-    fetch: _Fetch, pieces: Pieces, handle: pa.NativeFile, *, types: pa.Schema, remote: bool
-) -> list[tuple[int, pa.RecordBatch]]:
-    shown = without_access(fetch.file.path)
-    try:
-        batch = _read_group(fetch, handle, types.names, remote=remote)
-        return _cut(cast(batch, types, where=shown), pieces, fetch.first, fetch.last)
-    except _UNREADABLE as error:
-        row = int(pieces.starts[fetch.first])
-        raise SourceError(
-            f"{shown}: row group {fetch.group}, row {row} of the split, cannot be decoded ({visible_line(str(error))})",
-            remedy=footers.INGEST_AGAIN if fetch.file.ingested else _COPY_AGAIN,
-        ) from error
-
-
-def _read_group(fetch: _Fetch, handle: pa.NativeFile, names: Sequence[str], *, remote: bool) -> pa.RecordBatch:
+def _read_group(
+    file: StoredFile, group: int, handle: pa.NativeFile, names: Sequence[str], *, remote: bool
+) -> pa.RecordBatch:
     """Read columns of a row group, and of a struct only its fields among them, in their stored types."""
-    metadata = _footer(fetch.file, handle)
-    if fetch.group >= metadata.num_row_groups:
+    metadata = _metadata(file, handle)
+    if group >= metadata.num_row_groups:
         raise ValueError(f"the file has {metadata.num_row_groups} row groups")
     reader = pq.ParquetFile(handle, metadata=metadata, pre_buffer=remote, page_checksum_verification=True)
-    table = nested.select(reader.read_row_group(fetch.group, columns=list(names), use_threads=False), names)
+    table = nested.select(reader.read_row_group(group, columns=list(names), use_threads=False), names)
     if table.num_rows == 0:
         return pa.RecordBatch.from_pylist([], schema=table.schema)
     batches = table.combine_chunks().to_batches()
@@ -109,23 +87,20 @@ def _read_group(fetch: _Fetch, handle: pa.NativeFile, names: Sequence[str], *, r
     return batches[0]
 
 
-def _footer(file: StoredFile, handle: pa.NativeFile) -> pq.FileMetaData:
+def _metadata(file: StoredFile, handle: pa.NativeFile) -> pq.FileMetaData:
     """Return the parsed footer; the threads that need it wait for the one that fetches it."""
     with _locks.setdefault(file, threading.Lock()):
         if (found := _footers.get(file)) is None:
-            found = footers.parse_footer(file, footers.fetch_footer(file, handle)).metadata
+            found = footers.read_metadata(file, handle)
             while sum(each.serialized_size for each in list(_footers.values())) > _MOST_FOOTER_BYTES:
                 _footers.pop(next(iter(list(_footers))), None)
             _footers[file] = found
         return found
 
 
-def _cut(batch: pa.RecordBatch, pieces: Pieces, first: int, last: int) -> list[tuple[int, pa.RecordBatch]]:
-    """Cut pieces [first, last) out of a group's rows. Raises: ValueError if the group is too short."""
-    batches = []
-    for piece in range(first, last):
-        skip, count = int(pieces.skips[piece]), int(pieces.counts[piece])
-        if skip + count > batch.num_rows:
-            raise ValueError(f"it has {batch.num_rows} rows, expected at least {skip + count}")
-        batches.append((int(pieces.starts[piece]), batch.slice(skip, count)))
-    return batches
+def _cut(batch: pa.RecordBatch, pieces: Pieces, piece: int) -> tuple[int, pa.RecordBatch]:
+    """Cut a piece out of its group's rows. Raises: ValueError if the group is too short."""
+    skip, count = int(pieces.skips[piece]), int(pieces.counts[piece])
+    if skip + count > batch.num_rows:
+        raise ValueError(f"it has {batch.num_rows} rows, expected at least {skip + count}")
+    return int(pieces.starts[piece]), batch.slice(skip, count)

@@ -8,7 +8,7 @@ import errno
 import functools
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from pipelines.prepare.options import paths
@@ -21,8 +21,6 @@ from tfrecord_io.shown import first_line
 __all__ = [
     "Repository",
     "as_source_error",
-    "cache_folders",
-    "data_files",
     "is_repository",
     "pin",
     "read_range",
@@ -31,6 +29,7 @@ __all__ = [
 
 _DATASETS = "hf://datasets/"
 _SECONDS = 60
+_NO_SUCH = "no such dataset, file or folder"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,60 +105,24 @@ def pin(address: str, *, revision: str | None) -> tuple[str, Repository]:
     return f"{found.folder or found.root}/{inner}", found
 
 
-def data_files(repository: Repository, patterns: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return the addresses of patterns in a repository; of all its files without any pattern."""
-    return {
-        split: [f"{repository.root}/{pattern}" for pattern in some]
-        for split, some in (patterns or {"train": ["**"]}).items()
-    }
-
-
-def cache_folders() -> list[str]:
-    """Return the folders of the hub's own cache, where links of a snapshot lead."""
-    from huggingface_hub import constants
-
-    return [os.path.realpath(constants.HF_HUB_CACHE)]
-
-
 def _cached(name: str, *, revision: str | None) -> Repository:
-    """Find a dataset in the hub's cache, all of its files."""
+    """Find a dataset in the hub's cache, with all of its files. Raises: SourceError."""
     import huggingface_hub
     from huggingface_hub import errors
 
     wanted = f" --revision {revision}" if revision else ""
-    remedy = f"unset HF_HUB_OFFLINE, or run once with a connection: hf download {name} --repo-type dataset{wanted}"
     try:
         folder = huggingface_hub.snapshot_download(name, repo_type="dataset", revision=revision, local_files_only=True)
-    except errors.HFValidationError as error:
-        raise SourceError(f"{name}: no such dataset, file or folder", remedy="check the spelling") from error
-    except (errors.LocalEntryNotFoundError, FileNotFoundError) as error:
-        what = f"--revision {revision} is not in the hub's cache" if revision else "it is not in the hub's cache"
+        # Without the listing of the commit, any file may be missing.
+        huggingface_hub.get_cached_repo_tree(name, repo_type="dataset", revision=os.path.basename(folder))
+    except (errors.HFValidationError, errors.CachedRepoTreeNotFoundError, FileNotFoundError) as error:
         raise SourceError(
-            f"{name}: no such local file or folder, and the hub cannot be reached offline; {what}", remedy=remedy
+            f"{name}{wanted}: no such local file or folder, and while HF_HUB_OFFLINE is set a dataset must be in the "
+            "hub's cache with all of its files",
+            remedy="unset HF_HUB_OFFLINE, or run once with a connection: "
+            f"hf download {name} --repo-type dataset{wanted}",
         ) from error
-    except errors.IncompleteSnapshotError as error:
-        raise SourceError(f"{name}: not all of its files are in the hub's cache", remedy=remedy) from error
-    commit = os.path.basename(folder)
-    if not _is_whole(name, commit):
-        raise SourceError(
-            f"{name}: cannot tell whether all of its files are in the hub's cache",
-            remedy=f"{remedy}; or name the folder {folder} to read the files in it",
-        )
-    return Repository(name=name, commit=commit, folder=folder)
-
-
-def _is_whole(name: str, commit: str) -> bool:
-    """Whether the cache holds the listing of a commit; without it, any file may be missing."""
-    import huggingface_hub
-    from huggingface_hub import errors
-
-    cached_tree: Any = getattr(huggingface_hub, "get_cached_repo_tree", None)
-    if cached_tree is None:
-        return False
-    try:
-        return bool(cached_tree(name, repo_type="dataset", revision=commit))
-    except errors.CachedRepoTreeNotFoundError:
-        return False
+    return Repository(name=name, commit=os.path.basename(folder), folder=folder)
 
 
 def _is_transient(error: BaseException) -> bool:
@@ -173,36 +136,29 @@ def as_source_error(dataset: str) -> Iterator[None]:
     """Turn errors of the hub's client into a SourceError with a remedy; others pass."""
     from huggingface_hub import errors
 
+    remedies = {
+        errors.GatedRepoError: (
+            "this dataset is gated, and you have no access",
+            "ask for access on its page, then set HF_TOKEN",
+        ),
+        errors.RevisionNotFoundError: ("no such revision", "give a branch, tag or commit of the dataset as --revision"),
+        errors.RepositoryNotFoundError: (_NO_SUCH, "check the spelling; for a private dataset set HF_TOKEN"),
+        errors.HFValidationError: (_NO_SUCH, "check the spelling"),
+        errors.HfHubHTTPError: ("the hub answered with an error", "run the same command again later; it goes on"),
+    }
     try:
         yield
     except PrepError:
         raise
-    except errors.GatedRepoError as error:
-        raise SourceError(
-            f"{dataset}: this dataset is gated, and the credentials in use have no access",
-            remedy="ask for access on its page, then set HF_TOKEN",
-        ) from error
-    except errors.RevisionNotFoundError as error:
-        raise SourceError(
-            f"{dataset}: no such revision", remedy="give a branch, tag or commit of the dataset as --revision"
-        ) from error
-    except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
-        raise SourceError(
-            f"{dataset}: no such dataset, file or folder ({first_line(error)})",
-            remedy="check the spelling; for a private dataset set HF_TOKEN",
-        ) from error
-    except errors.HfHubHTTPError as error:
-        raise SourceError(
-            f"{dataset}: the hub answered with an error ({first_line(error)})",
-            remedy="run the same command again later; it goes on where it stopped",
-        ) from error
     except Exception as error:
-        if not _is_network(error):
+        known = next((each for kind, each in remedies.items() if isinstance(error, kind)), None)
+        if known is None and not _is_network(error):
             raise
-        raise SourceError(
-            f"{dataset}: no such local file or folder, and the hub cannot be reached ({first_line(error)})",
-            remedy="check the spelling of a local path; for a hub dataset check the network and HF_HUB_OFFLINE",
-        ) from error
+        cause, remedy = known or (
+            "no such local file or folder, and the hub cannot be reached",
+            "check the spelling of a local path; for a hub dataset check the network and HF_HUB_OFFLINE",
+        )
+        raise SourceError(f"{dataset}: {cause} ({first_line(error)})", remedy=remedy) from error
 
 
 def _is_network(error: Exception) -> bool:

@@ -1,7 +1,11 @@
 """Listing files before they are read: what a path, an address or a glob names, and what is below a folder.
 
 Hidden files, files in hidden or special folders (`.git`, `__pycache__`) and the outputs of builds below a folder are
-left out. The query of a signed address is used, and never shown.
+left out. The query of a signed address is used, and never shown. Files are known by
+
+    local       XXH3-128 of the whole file, computed as fast as the disk reads
+    remote      the service's digest or etag, from the listing or a request for the file; without either, XXH3-128
+    hub         the commit in the address
 """
 
 from __future__ import annotations
@@ -14,15 +18,20 @@ import posixpath
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import xxhash
+
 from pipelines.prepare import storage
-from pipelines.prepare.sources.resolve.data_files import DataFile, stamp_of, version_of
+from pipelines.prepare.process.threads import ordered_map
+from pipelines.prepare.sources.resolve.data_files import DIGEST, DataFile, stamp_of, version_of
 from pipelines.prepare.storage import storage_errors
 from pipelines.prepare.storage.persistence import retry_transient
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import is_web, without_access
 
-__all__ = ["describe", "has_outputs", "is_folder", "list_files", "list_folder"]
+__all__ = ["describe", "has_outputs", "identify", "is_folder", "list_files", "list_folder"]
 
+_CHUNK_BYTES = 4 << 20
+_THREADS = 16
 # A build has this folder in its output from the beginning.
 _WORK_FOLDER = ".prep"
 # Keys by which storage services identify content. Digests come first: they depend on the content alone.
@@ -91,6 +100,11 @@ def describe(path: str, *, name: str) -> DataFile:
             return _remote_file(path, storage.describe(path), name=name)
         status = os.stat(local)
     return DataFile(path=local, name=name, size=status.st_size, stamp=stamp_of(status))
+
+
+def identify(files: Sequence[DataFile]) -> list[DataFile]:
+    """Return each file with its tag. Raises: SourceError if a file is gone, cannot be read, or changes meanwhile."""
+    return list(ordered_map(_identified, files, threads=min(_THREADS, len(files))))
 
 
 def _below(folder: str) -> tuple[dict[str, Mapping[str, Any]], str]:
@@ -186,3 +200,30 @@ def _is_transient(error: BaseException) -> bool:
 def _is_glob(address: str) -> bool:
     path = without_access(address)
     return "*" in path or "?" in path
+
+
+def _identified(file: DataFile) -> DataFile:
+    if file.tag or file.is_pinned:
+        return file
+    try:
+        with storage.as_source_error(file.path):
+            found = file if file.stamp is not None else describe(file.path, name=file.name)
+            return found if found.tag else _digested(found)
+    except FileNotFoundError as error:
+        raise SourceError(
+            f"{without_access(file.path)}: was listed, but is gone",
+            remedy="run the same command again; something deletes files",
+        ) from error
+
+
+def _digested(file: DataFile) -> DataFile:
+    total = xxhash.xxh3_128()
+    fs, inner = storage.file_system(file.path)
+    with fs.open(inner, "rb") if file.stamp is None else open(file.path, "rb", buffering=0) as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            total.update(chunk)
+        status = None if file.stamp is None else os.fstat(stream.fileno())
+    if status is not None and (status.st_size, stamp_of(status)) != (file.size, file.stamp):
+        raise SourceError(f"{file.path}: was changed while it was read", remedy="run the same command again")
+    digest = f"{DIGEST}{total.hexdigest()}"
+    return dataclasses.replace(file, tag=digest, version=digest)

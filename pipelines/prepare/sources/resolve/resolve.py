@@ -27,7 +27,7 @@ from pipelines.prepare import storage
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.split_options import SPLIT_NAME
-from pipelines.prepare.sources.resolve import hub, identity, library, listing, reader_options, saved_datasets, trust
+from pipelines.prepare.sources.resolve import hub, library, listing, reader_options, saved_datasets, trust
 from pipelines.prepare.sources.resolve.data_files import DataFile, SourceListing
 from pipelines.prepare.sources.resolve.library import Stream
 from pipelines.prepare.sources.resolve.reader_options import as_source_error
@@ -199,7 +199,10 @@ def _of_hub(config: SourceConfig) -> SourceListing:
         if repository.folder is not None:
             builder = library.open_builder(repository.folder, name=config.config, **options)
         elif config.format:
-            options["data_files"] = hub.data_files(repository, reader_options.data_files(config))
+            patterns = reader_options.data_files(config) or {"train": ["**"]}
+            options["data_files"] = {
+                split: [f"{repository.root}/{each}" for each in some] for split, some in patterns.items()
+            }
             builder = library.open_builder(config.format, **options)
         else:
             builder = library.open_builder(repository.name, name=config.config, revision=repository.commit, **options)
@@ -238,8 +241,7 @@ def _listing(
             f"{where}: Markdown files, which `datasets` reads as text only where it is told to",
             remedy="add --format text --sample-by document for a row of each file, --format text for one of each line",
         )
-    _tell_unused(files, used, where=where)
-    _tell_capitals(splits, where=where)
+    _tell_oddities(files, used, splits, where=where)
     described = {path: files.get(path) or listing.describe(path, name=_below(path, folder)) for path in used}
     named = {path: dataclasses.replace(each, name=posixpath.basename(each.name)) for path, each in described.items()}
     with as_source_error(config):
@@ -261,7 +263,7 @@ def _source(
             f"{where}: split {odd!r}, expected letters, digits, '_' or '.', as in a file name",
             remedy="rename the split in the source",
         )
-    by_path = dict(zip(files, identity.identify(list(files.values())), strict=True))
+    by_path = dict(zip(files, listing.identify(list(files.values())), strict=True))
     return SourceListing(
         kind=kind,
         splits={split: [by_path[path.rpartition("::")[2]] for path in some] for split, some in splits.items()},
@@ -274,18 +276,16 @@ def _splits_of(builder: Any) -> dict[str, list[str]]:
     return {str(split): list(some) for split, some in (builder.config.data_files or {}).items()}
 
 
-def _tell_unused(files: Mapping[str, DataFile], used: set[str], *, where: str) -> None:
-    unused = sorted(each.name for path, each in files.items() if path not in used and _could_be_data(each.name))
+def _tell_oddities(
+    files: Mapping[str, DataFile], used: set[str], splits: Mapping[str, Sequence[str]], *, where: str
+) -> None:
+    """Warn of files that are not used, and of names in capitals that `datasets` takes for training rows."""
+    beside = (".py", ".ipynb", ".sh")
+    left = [each.name for path, each in files.items() if path not in used and each.name not in _BESIDE]
+    unused = sorted(name for name in left if not name.endswith(beside))
     if unused:
         more = f" and {len(unused) - _NAMED:,} more" if len(unused) > _NAMED else ""
         _log.warning("%s: not used: %s%s", where, ", ".join(unused[:_NAMED]), more)
-
-
-def _could_be_data(name: str) -> bool:
-    return name not in _BESIDE and not name.endswith((".py", ".ipynb", ".sh"))
-
-
-def _tell_capitals(splits: Mapping[str, Sequence[str]], *, where: str) -> None:
     names = [posixpath.basename(without_access(path)) for path in splits.get("train", ())]
     if odd := [name for name in names if _EVALUATED.search(name)]:
         _log.warning("%s: %s is in split train, since `datasets` knows split names in lower case only", where, odd[0])

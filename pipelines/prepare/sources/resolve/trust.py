@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipelines.prepare import storage
-from pipelines.prepare.sources.resolve import hub, listing
+from pipelines.prepare.sources.resolve import listing
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
@@ -31,16 +31,20 @@ def require_modest_cards(folder: str, *, where: str) -> None:
 
     Raises: SourceError; yaml.YAMLError if a card is no YAML.
     """
+    from huggingface_hub.repocard import REGEX_YAML_BLOCK
+
     for name in CARDS:
         text = _read(storage.join(folder, name), where=f"{where}, {name}")
-        _require_modest(text if name.endswith(".yaml") else _metadata(text), where=f"{where}, {name}")
+        if not name.endswith(".yaml"):
+            text = str(found[2]) if (found := REGEX_YAML_BLOCK.search(text)) else ""
+        _require_modest(text, where=f"{where}, {name}")
 
 
 def _read(path: str, *, where: str) -> str:
     """Read a card, or a link to one; empty if there is none."""
     try:
         with storage.as_source_error(path):
-            if listing.describe(path, name="").size > MOST_CARD_BYTES or not _is_regular(path):
+            if listing.describe(path, name="").size > MOST_CARD_BYTES or not ("://" in path or os.path.isfile(path)):
                 raise SourceError(
                     f"{where}: more than {MOST_CARD_BYTES:,} bytes, or no regular file",
                     remedy="name the data files by a glob, so that the card is not read",
@@ -50,17 +54,6 @@ def _read(path: str, *, where: str) -> str:
     except FileNotFoundError:
         return ""
     return content.decode(errors="replace")
-
-
-def _is_regular(path: str) -> bool:
-    return "://" in path or os.path.isfile(path)
-
-
-def _metadata(text: str) -> str:
-    from huggingface_hub.repocard import REGEX_YAML_BLOCK
-
-    found = REGEX_YAML_BLOCK.search(text)
-    return str(found[2]) if found else ""
 
 
 def _require_modest(text: str, *, where: str) -> None:
@@ -109,20 +102,21 @@ def _require_small(text: str, *, where: str) -> None:
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    elif isinstance(value, Mapping | list | tuple):
-        for each in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts(each)
+    for each in value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ():
+        yield from _texts(each)
 
 
 def require_inside(splits: Mapping[str, Sequence[str]], *, root: str, where: str) -> None:
     """Check that every resolved file lies in the folder or repository that the user named. Raises: SourceError."""
-    allowed = [root] if "://" in root else [os.path.realpath(root), *hub.cache_folders()]
+    from huggingface_hub import constants
+
+    # Links of a snapshot lead to the hub's own cache.
+    allowed = [os.path.realpath(each) for each in (root, constants.HF_HUB_CACHE)]
     for path in (path for some in splits.values() for path in some):
+        file = path.rpartition("::")[2]  # `zip://a.csv::FILE` is a file in an archive
         if "://" in root:
             inside = path.startswith(f"{root}/") and ".." not in path.split("/")
         else:
-            # `zip://a.csv::FILE` is a file in an archive.
-            file = path.rpartition("::")[2]
             real = os.path.realpath(file)
             inside = "://" not in file and any(os.path.commonpath([real, each]) == each for each in allowed)
         if not inside:

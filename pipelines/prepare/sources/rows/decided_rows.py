@@ -39,21 +39,22 @@ class DecidedRows:
 
         Raises: FormatError if the file is gone or damaged.
         """
-        rows, reasons = _arrays(self.content) if self.content is not None else _stored(self.path)
+        table = self.content if self.content is not None else _stored(self.path)
+        rows = table["row"].to_numpy()
         inside = slice(*np.searchsorted(rows, [first, first + count]))
         found = np.full(count, "", object)
-        found[rows[inside] - first] = reasons.slice(inside.start, inside.stop - inside.start).to_pylist()
+        found[rows[inside] - first] = table["reason"].slice(inside.start, inside.stop - inside.start).to_pylist()
         return found
 
     def __getstate__(self) -> dict[str, object]:
-        return {"path": self.path, "share": self.share, "content": None}  # workers read the file
+        return {**vars(self), "content": None}  # workers read the file
 
 
 def encode(table: pa.Table) -> bytes:
     """Return the content of the file."""
-    sink = pa.BufferOutputStream()
+    sink = io.BytesIO()
     pq.write_table(table, sink, compression="zstd")
-    return bytes(sink.getvalue())
+    return sink.getvalue()
 
 
 def decode(path: str) -> pa.Table:
@@ -70,10 +71,4 @@ def decode(path: str) -> pa.Table:
     return table
 
 
-@functools.lru_cache(maxsize=8)
-def _stored(path: str) -> tuple[np.ndarray, pa.Array]:
-    return _arrays(decode(path))
-
-
-def _arrays(table: pa.Table) -> tuple[np.ndarray, pa.ChunkedArray]:
-    return table["row"].to_numpy(), table["reason"]
+_stored = functools.lru_cache(maxsize=8)(decode)

@@ -14,6 +14,7 @@ import inspect
 import sys
 import textwrap
 import types
+from collections.abc import Mapping
 from typing import Any
 
 from pipelines.prepare.options.config import FunctionKind, FunctionOption
@@ -30,46 +31,38 @@ _REMEDY = (
 
 def option_of(kind: FunctionKind, function: Any) -> FunctionOption:
     """Return the option that names a function. Raises: ConfigError if it has no name, or no text of its own."""
-    if not isinstance(function, types.FunctionType):
+    if not isinstance(function, types.FunctionType) or not function.__name__.isidentifier():
         raise ConfigError(
-            f"{kind}={function!r:.100}, expected a function or its name",
+            f"{kind}={function!r:.100}, expected a function with a name, or its name",
             remedy=f"define it with def; or write {kind}='package.module:function'",
         )
     name, module = function.__name__, function.__module__
     if module != _MODULE and getattr(sys.modules.get(module), name, None) is function:
         return FunctionOption(kind=kind, spec=f"{module}:{name}")
-    return FunctionOption(kind=kind, spec=f"{_MODULE}:{_checked(function, kind)}", source=_text(function, kind))
-
-
-def _checked(function: types.FunctionType, kind: FunctionKind) -> str:
-    name = function.__name__
-    used = inspect.getclosurevars(function)
-    others = [key for key, value in used.globals.items() if not isinstance(value, types.ModuleType) and key != name]
-    if not name.isidentifier():
-        raise ConfigError(f"{kind}=: a lambda has no name, expected a function", remedy="define it with def")
-    if function.__closure__ or others:
-        uses = ", ".join(sorted({*function.__code__.co_freevars, *others}))
+    used = inspect.getclosurevars(function).globals
+    others = [key for key, value in used.items() if not isinstance(value, types.ModuleType) and key != name]
+    if uses := sorted({*function.__code__.co_freevars, *others}):
         raise ConfigError(
-            f"{kind}={name}: it uses {uses}, which is defined outside of it, and only its own text goes to workers",
+            f"{kind}={name}: it uses {', '.join(uses)}, which is defined outside of it, and only its own text goes to "
+            "workers",
             remedy=f"define or import that inside of the function; or {_REMEDY}",
         )
-    return name
+    return FunctionOption(kind=kind, spec=f"{_MODULE}:{name}", source=_text(function, used))
 
 
-def _text(function: types.FunctionType, kind: FunctionKind) -> str:
-    """Return the text of a module with the function and its imports."""
+def _text(function: types.FunctionType, used: Mapping[str, Any]) -> str:
+    """Return the text of a module with the function, and the modules that it uses. Raises: ConfigError."""
     try:
         text = textwrap.dedent(inspect.getsource(function))
         (node,) = ast.parse(text).body
     except (OSError, SyntaxError, ValueError) as error:
-        raise ConfigError(f"{kind}={function.__name__}: its text cannot be found", remedy=_REMEDY) from error
+        raise ConfigError(f"{function.__name__}: its text cannot be found", remedy=_REMEDY) from error
     if not isinstance(node, ast.FunctionDef) or node.decorator_list:
-        raise ConfigError(f"{kind}={function.__name__}: not a plain function without decorators", remedy=_REMEDY)
-    modules = inspect.getclosurevars(function).globals
+        raise ConfigError(f"{function.__name__}: not a plain function without decorators", remedy=_REMEDY)
     imports = [
-        f"import {value.__name__} as {name}\n"
-        for name, value in sorted(modules.items())
-        if isinstance(value, types.ModuleType)
+        f"import {each.__name__} as {name}\n"
+        for name, each in sorted(used.items())
+        if isinstance(each, types.ModuleType)
     ]
     # Types of arguments may name modules that the function does not use otherwise.
     return "".join(["from __future__ import annotations\n", *imports, "\n", text])

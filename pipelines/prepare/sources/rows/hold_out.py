@@ -111,27 +111,21 @@ def divide(
         )
         end = max(other.high for other in hold_outs if other.from_split == each.from_split)
         outside = dataclasses.replace(inside, low=0, high=end, held_out=False)
-        divided[each.from_split] = _filtered(whole, outside)
-        divided[each.name] = dataclasses.replace(_filtered(whole, inside), name=each.name)
+        for name, kept in ((each.from_split, outside), (each.name, inside)):
+            reader = dataclasses.replace(whole.reader, hold_out=kept)
+            divided[name] = dataclasses.replace(whole, name=name, reader=reader)
     return divided
-
-
-def _filtered(split: SplitSource, hash_filter: HashFilter) -> SplitSource:
-    return dataclasses.replace(split, reader=dataclasses.replace(split.reader, hold_out=hash_filter))
 
 
 def _from_split(option: HoldOutOption, splits: Mapping[str, SplitSource]) -> str:
     name = option.split or ("train" if "train" in splits or len(splits) != 1 else next(iter(splits)))
-    if name in splits:
-        return name
-    names = ", ".join(splits)
-    if option.split is None:
+    if name not in splits:
         raise SplitNotFoundError(
-            f"{option.text}: the splits are {names}, and none of them is train",
-            remedy=f"name the split, as in --hold-out {option.name}={next(iter(splits))}:{option.amount}",
+            f"{option.text}: no split {name!r} is made here, expected one of {', '.join(splits)}",
+            remedy=f"{suggestion(name, sorted(splits))}name it as in --hold-out {option.name}={next(iter(splits))}:"
+            f"{option.amount}",
         )
-    near = suggestion(name, sorted(splits))
-    raise SplitNotFoundError(f"{option.text}: no split {name!r} is made here", remedy=f"{near}choose among {names}")
+    return name
 
 
 def _share(option: HoldOutOption, split: SplitSource) -> Fraction:

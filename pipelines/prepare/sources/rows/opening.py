@@ -8,24 +8,29 @@ locate_rows    Parquet row groups of the source's own files; for other formats, 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import shutil
+import tempfile
+import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare.options.config import SourceConfig
-from pipelines.prepare.sources.ingest import parts
-from pipelines.prepare.sources.ingest.tasks import IngestSource, IngestTask, SplitStream, folder_of
-from pipelines.prepare.sources.parquet import footers, nested
+from pipelines.prepare.process import workers
+from pipelines.prepare.sources.ingest import ingest as ingesting
+from pipelines.prepare.sources.ingest.ingest import IngestSource, IngestTask, SplitStream
+from pipelines.prepare.sources.parquet import casting, footers, nested
 from pipelines.prepare.sources.parquet.footers import Footer
-from pipelines.prepare.sources.parquet.groups import Groups
+from pipelines.prepare.sources.parquet.groups import Groups, Pieces, cover
 from pipelines.prepare.sources.resolve import features, library, line_ranges, resolve
 from pipelines.prepare.sources.resolve.data_files import DataFile, SourceListing
 from pipelines.prepare.sources.resolve.features import Columns
-from tfrecord_io.errors import OutputError
+from tfrecord_io.errors import FingerprintMismatchError, OutputError
 from tfrecord_io.shown import without_access
 
-__all__ = ["Ingest", "OpenedSource", "locate_rows", "open_source"]
+__all__ = ["Ingest", "OpenedSource", "RowsOnDemand", "locate_rows", "open_source"]
 
 # Runs ingest tasks, or raises.
 Ingest = Callable[[IngestSource, Sequence[IngestTask]], None]
@@ -62,25 +67,21 @@ class OpenedSource:
 
     def copy_folder(self, home: str) -> str:
         """Return the folder in `home` for the ingested rows."""
-        return folder_of(home, self.listing, {name: self.types(name) for name in self.listing.splits})
+        return ingesting.folder_of(home, self.listing, {name: self.types(name) for name in self.listing.splits})
 
     def _stream(self, split: str) -> SplitStream:
-        files = tuple(self.listing.splits[split])
-        dataset = self.listing.stream.splits[split]
+        files, stream = tuple(self.listing.splits[split]), self.listing.stream
+        dataset = stream.splits[split]
         if self.footers:
             dataset = dataset.reshard()  # a shard for each row group
             counts = [len(self.footers[file.path].num_rows) for file in files]
+        elif (members := stream.members(split)) or stream.has_options:
+            counts = [len(members.get(file.path, [file.path])) for file in files]
         else:
-            stream, kind = self.listing.stream, self.listing.kind
-            members = stream.members(split)
-            opened = [members.get(file.path, [file.path]) for file in files]
-            ranges = (
-                opened if stream.has_options or members else [line_ranges.ranges_of(file, kind=kind) for file in files]
-            )
+            ranges = [line_ranges.ranges_of(file, kind=self.listing.kind) for file in files]
             counts = [len(each) for each in ranges]
-            if ranges != opened:
-                paths = [path for each in ranges for path in each]
-                dataset = stream.reopened(split, paths, dataset.features)
+            if sum(counts) > len(files):
+                dataset = stream.reopened(split, [path for each in ranges for path in each], dataset.features)
         shard_files = tuple(np.repeat(np.arange(len(files)), counts).tolist())
         if len(shard_files) != dataset.num_shards:
             shard_files = ()
@@ -113,10 +114,8 @@ def open_source(config: SourceConfig, *, columns: Collection[str] | None) -> Ope
         first = without_access(files[0].path if files else config.dataset)
         with library.reading(lambda: first):
             streams = listing.stream.splits
-        described = {
-            name: features.columns_of(streams[name].features.arrow_schema, streams[name].features)
-            for name in listing.splits
-        }
+        opened = {name: streams[name].features for name in listing.splits}
+        described = {name: features.columns_of(each.arrow_schema, each) for name, each in opened.items()}
     return OpenedSource(listing=listing, columns=described, footers=by_path, addresses=addresses)
 
 
@@ -143,23 +142,21 @@ def locate_rows(
     ingest = IngestSource(streams=source.streams(splits), folder=folder, inside=inside)
     unread = {task: rows for task in ingest.tasks() if (rows := _known(ingest, task, known or {})) is not None}
     wanted = [task for task in ingest.tasks() if task not in unread]
-    located = parts.read_groups(_parts(ingest, wanted, run=run), columns)
+    located = ingesting.read_groups(_parts(ingest, wanted, run=run), columns)
     found = {}
-    for name in (name for name in source.listing.splits if name in splits):
-        if name not in ingest.streams:
-            found[name] = Groups.joined(
+    for name, files in source.listing.splits.items():
+        if name in ingest.streams:
+            stream, names = ingest.streams[name], _there(source.types(name), columns)
+            joined = Groups.joined(
                 [
-                    footers.groups_of(source.copies.get(file.path, file), source.footers[file.path])
-                    for file in source.listing.splits[name]
+                    located[task] if task in located else Groups.unread(unread[task], columns=names)
+                    for task in stream.tasks(name)
                 ]
             )
-            continue
-        names = _there(source.types(name), columns)
-        tasks = ingest.streams[name].tasks(name)
-        joined = Groups.joined(
-            [located[task] if task in located else Groups.unread(unread[task], columns=names) for task in tasks]
-        )
-        found[name] = dataclasses.replace(joined, source_rows=_by_file(ingest.streams[name], joined.source_rows))
+            found[name] = dataclasses.replace(joined, source_rows=_by_file(stream, joined.source_rows))
+        elif name in splits:
+            copies = [(source.copies.get(file.path, file), source.footers[file.path]) for file in files]
+            found[name] = Groups.joined([footers.groups_of(file, footer) for file, footer in copies])
     return found
 
 
@@ -170,13 +167,11 @@ def _there(types: pa.Schema, columns: Collection[str] | None) -> list[str]:
 
 def _known(ingest: IngestSource, task: IngestTask, known: Mapping[str, np.ndarray]) -> np.ndarray | None:
     """Return the rows of the shards of a task if all of them are known and need not be read, int64 [S]."""
-    stream, rows = ingest.streams[task.split], known.get(task.split)
+    stream, rows = ingest.streams[task.split], known.get(task.split, np.zeros(0, np.int64))
     shards = stream.shards_of(task)
     # Where a file has several shards, its rows are known but not theirs.
     is_one_each = len(set(stream.shard_files)) in (0, stream.num_shards)
-    if rows is None or not is_one_each or shards.stop > len(rows):
-        return None
-    return rows[shards.start : shards.stop]
+    return rows[shards.start : shards.stop] if is_one_each and shards.stop <= len(rows) else None
 
 
 def _by_file(stream: SplitStream, rows: np.ndarray) -> np.ndarray:
@@ -187,19 +182,24 @@ def _by_file(stream: SplitStream, rows: np.ndarray) -> np.ndarray:
 
 
 def _require_columns(source: OpenedSource, splits: Collection[str], columns: Collection[str] | None) -> None:
-    """Check the columns in every footer on the launcher, before workers read rows. Raises: SourceError."""
+    """Check on the launcher that every file has the columns of its split, in types that can be cast.
+
+    Raises: SourceError, which names the file.
+    """
     for name in splits:
-        files = source.listing.splits[name]
-        types = source.types(name)
-        types = nested.schema_of(types, _there(types, columns))
-        footers.require_columns(files, [source.footers[file.path] for file in files], types)
+        types = nested.schema_of(source.types(name), _there(source.types(name), columns))
+        last: pa.Schema | None = None
+        for file in source.listing.splits[name]:
+            if (schema := source.footers[file.path].schema) is not last:  # files with the same columns share it
+                casting.require_castable(schema, types, where=without_access(file.path))
+            last = schema
 
 
 def _parts(source: IngestSource, wanted: Sequence[IngestTask], *, run: Ingest) -> dict[IngestTask, DataFile]:
-    found = parts.find_parts(source, wanted)
+    found = ingesting.find_parts(source, wanted)
     if missing := [task for task in wanted if task not in found]:
         run(source, missing)
-        found = parts.find_parts(source, wanted)
+        found = ingesting.find_parts(source, wanted)
     if gone := next((task for task in wanted if task not in found), None):
         raise OutputError(
             f"{source.path(gone)}: missing, though it was ingested",
@@ -207,3 +207,74 @@ def _parts(source: IngestSource, wanted: Sequence[IngestTask], *, run: Ingest) -
             "the same command again",
         )
     return found
+
+
+class RowsOnDemand:
+    """The rows of a split of a finished dataset's source; only the files that have the requested rows are opened, and
+    ingested again, each by itself, into a temporary folder.
+
+        files of the split     a.jsonl.gz          b.jsonl                       c.parquet
+        rows of each           1,000               2,110                         12,000        from the plan
+        row 2,000                                  row 1,000 of the file
+
+    `source_rows` int64 [S] is the planned number of rows of each file, or of each shard of its stream where files are
+    not known. `is_longer`: the source may have further files by now, which are left alone.
+
+    Raises: FingerprintMismatchError if the source has another number of files.
+    """
+
+    def __init__(
+        self, found: OpenedSource, source_split: str, source_rows: np.ndarray, *, is_longer: bool = False
+    ) -> None:
+        self._found, self._split = found, source_split
+        self._folder = tempfile.mkdtemp(prefix="prep-tfrecords-")
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._ingest = IngestSource(streams=found.streams([source_split]), folder=self._folder)
+        self._files: Sequence[DataFile | None] = found.listing.splits[source_split]
+        if (stream := self._ingest.streams.get(source_split)) and not stream.shard_files:
+            self._files = [None] * stream.num_shards
+        if is_longer:
+            self._files = self._files[: len(source_rows)]
+        if len(self._files) != len(source_rows):
+            raise FingerprintMismatchError(
+                f"split {source_split!r}: {len(self._files)} files, expected {len(source_rows)}",
+                remedy="install the version that made the dataset, or build it anew with --overwrite",
+            )
+        self._rows = source_rows
+        self._ends = np.cumsum(source_rows)
+        self._groups = [Groups.unread(source_rows[index : index + 1]) for index in range(len(source_rows))]
+        self._opened: set[int] = set()
+        self._joined = Groups.joined(self._groups)
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows in the split."""
+        return int(self._rows.sum())
+
+    def pieces(self, row_ranges: Sequence[tuple[int, int]]) -> Pieces:
+        """Return where the rows are stored now. Raises: SourceError if they cannot be read; OutputError."""
+        if new := set(cover(self._ends, row_ranges).groups.tolist()) - self._opened:
+            for index in sorted(new):
+                self._groups[index] = self._open(index)
+            self._opened |= new
+            self._joined = Groups.joined(self._groups)
+        return self._joined.pieces(row_ranges)
+
+    def locate(self, row: int) -> tuple[DataFile | None, int]:
+        """Return the file that has a row of the split, if that is known, and the row's number in it, from 0."""
+        index = int(np.searchsorted(self._ends, row, "right"))
+        file = self._files[index]
+        return file, row if file is None else row - int(self._ends[index] - self._rows[index])
+
+    def _open(self, index: int) -> Groups:
+        stream = self._ingest.streams.get(self._split)
+        if stream is None:
+            file = self._found.listing.splits[self._split][index]
+            return footers.groups_of(file, self._found.footers[file.path])
+        shards = [index] if not stream.shard_files else [s for s, of in enumerate(stream.shard_files) if of == index]
+        tasks = [stream.task_of(self._split, shard) for shard in shards]
+        children = ingesting.children(self._ingest, tasks, most=1)
+        with ingesting.naming_files(self._ingest):
+            list(workers.run(functools.partial(ingesting.call, self._ingest), tasks, processes=children, keep=True))
+        located = ingesting.read_groups(ingesting.find_parts(self._ingest, tasks), None)
+        return Groups.joined([located[task] for task in tasks])

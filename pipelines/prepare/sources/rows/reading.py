@@ -23,14 +23,14 @@ import pyarrow as pa
 from pipelines.prepare.sources.parquet import nested, stored_rows
 from pipelines.prepare.sources.parquet.groups import Groups, Pieces
 from pipelines.prepare.sources.resolve.features import Columns
-from pipelines.prepare.sources.rows import function_calls
+from pipelines.prepare.sources.rows import user_functions
 from pipelines.prepare.sources.rows.decided_rows import DecidedRows
 from pipelines.prepare.sources.rows.hash_filter import HashFilter
 from pipelines.prepare.sources.rows.left_out import with_reasons
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tfrecord_io.errors import SourceError
 
-__all__ = ["RowChanges", "RowReader", "Source", "SplitSource", "conform", "describe_rows"]
+__all__ = ["RowChanges", "RowReader", "Source", "SplitSource", "describe_rows"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,60 +48,41 @@ class RowChanges:
 
         Raises: SourceError if a function fails, or returns a column of another type than `schema` has.
         """
-        table, reasons = function_calls.run(self.functions, pa.Table.from_batches([batch]), where=where)
+        table, reasons = user_functions.run(self.functions, pa.Table.from_batches([batch]), where=where)
         wanted = nested.schema_of(self.schema, columns)
-        filtered = reasons != ""
-        if not filtered.any():
-            return conform(table, wanted, where=where), reasons
-        # A kept row of the batch is found among the rows left at the number of kept rows before it.
-        indices = pa.array(np.cumsum(~filtered) - 1, mask=filtered)
-        left = conform(table, wanted, where=where) if not filtered.all() else wanted.empty_table().combine_chunks()
-        arrays = [_one_chunk(left.column(name)).take(indices) for name in columns]
-        return pa.RecordBatch.from_arrays(arrays, schema=wanted), reasons
+        kept = reasons == ""
+        left = _conform(table, wanted, where=where) if kept.any() else pa.RecordBatch.from_pylist([], schema=wanted)
+        if not kept.all():
+            # A kept row of the batch is found among the rows left at the number of kept rows before it.
+            left = left.take(pa.array(np.cumsum(kept) - 1, mask=~kept))
+        return left, reasons
 
 
-def conform(table: pa.Table, schema: pa.Schema, *, where: str) -> pa.RecordBatch:
-    """Return the columns of `schema` as one batch.
-
-    A column with nulls only gets the type of `schema`, and a dictionary becomes its values.
+def _conform(table: pa.Table, schema: pa.Schema, *, where: str) -> pa.RecordBatch:
+    """Return the columns of `schema` as one batch; a column with nulls only gets its type, a dictionary its values.
 
     Raises: SourceError if a column is missing, or has another type.
     """
     arrays = []
     for field in schema:
         column = nested.column_of(table, field.name)
-        if column is None:
+        kind = column.type if column is not None else None
+        if column is not None and kind != field.type and ("null" in str(kind) or pa.types.is_dictionary(kind)):
+            with contextlib.suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                column = column.cast(field.type)
+        if column is None or column.type != field.type:
             raise SourceError(
-                f"the user's functions return no column {field.name!r} for {where}, but did for other rows",
-                remedy="return the same columns for all rows",
+                f"the user's functions return {'no' if column is None else kind} column {field.name!r} for {where}, "
+                f"and {field.type} for other rows",
+                remedy="return the same columns for all rows, with types: pyarrow.array(values, pyarrow.string())",
             )
-        if column.type != field.type:
-            column = _cast(column, field, where=where)
-        arrays.append(_one_chunk(column))
-    return pa.RecordBatch.from_arrays(arrays, names=schema.names)
+        arrays.append(column)
+    return pa.table(arrays, schema=schema).combine_chunks().to_batches()[0]
 
 
 def describe_rows(first: int, count: int, *, split: str) -> str:
     """Name `count` rows of a split from row `first` on, for messages."""
     return f"rows {first} to {first + count - 1} of split {split!r}" if count > 1 else f"row {first} of split {split!r}"
-
-
-def _cast(column: pa.ChunkedArray, field: pa.Field, *, where: str) -> pa.ChunkedArray:
-    if "null" in str(column.type) or pa.types.is_dictionary(column.type):  # null, list<item: null>
-        # A failed cast is refused below like any other type.
-        with contextlib.suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            return column.cast(field.type)
-    raise SourceError(
-        f"the user's functions return column {field.name!r} as {column.type} for {where}, and as {field.type} for "
-        "other rows",
-        remedy="give the array a type, as in pyarrow.array(values, pyarrow.string())",
-    )
-
-
-def _one_chunk(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    # Some versions of pyarrow return a chunked array for a single chunk.
-    return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,8 +115,7 @@ class RowReader:
     @property
     def share(self) -> float:
         """About the share of rows that are not left out on purpose, above 0, up to 1."""
-        shares = (each.share for each in (self.changes, self.hold_out, self.decided) if each is not None)
-        return math.prod(shares)
+        return math.prod(each.share for each in (self.changes, self.hold_out, self.decided) if each is not None)
 
     def read(self, pieces: Pieces, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield (number of the first row, record batch with `columns`) for each piece, in order.

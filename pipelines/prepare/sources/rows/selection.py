@@ -15,18 +15,21 @@ import itertools
 import logging
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.split_options import SplitOption
 from pipelines.prepare.options.suggestions import suggestion
 from pipelines.prepare.sources.parquet.groups import Groups
+from pipelines.prepare.sources.resolve.library import no_rows
 from pipelines.prepare.sources.rows.function_check import apply_functions
 from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.sources.rows.reading import RowReader, Source, SplitSource
 from pipelines.prepare.sources.rows.user_functions import UserFunction
-from tfrecord_io.errors import SourceError, SplitNotFoundError
+from tfrecord_io.errors import SplitNotFoundError
 from tfrecord_io.shown import first_line
 
-__all__ = ["SelectedSplit", "needed_source_splits", "select", "select_ranges", "select_splits", "split_sources"]
+__all__ = ["SelectedSplit", "needed_source_splits", "select", "select_ranges", "select_splits"]
 
 Range = tuple[int, int]
 
@@ -43,6 +46,11 @@ class SelectedSplit:
     name: str
     source_split: str
     ranges: tuple[Range, ...]
+
+    def source(self, groups: Mapping[str, Groups], readers: Mapping[str, RowReader]) -> SplitSource:
+        """Return the split with the groups and the reader of its rows."""
+        of = self.source_split
+        return SplitSource(name=self.name, source_split=of, groups=groups[of], ranges=self.ranges, reader=readers[of])
 
 
 def needed_source_splits(config: SourceConfig, names: Sequence[str]) -> tuple[str, ...]:
@@ -68,18 +76,16 @@ def select(
     asked = needed_source_splits(config, list(found.listing.splits))
     stored = {name: RowReader(split=name, types=found.types(name), addresses=found.addresses) for name in groups}
     described = {name: found.columns[name] for name in groups}
-    readers, columns = apply_functions(stored, groups, described, functions, requested=asked)
+    readers, columns = apply_functions(stored, groups, described, tuple(functions), requested=asked)
+    whole = [
+        SelectedSplit(name=name, source_split=name, ranges=_filled([(0, groups[name].total_rows)])) for name in readers
+    ]
     return Source(
         splits=select_splits(config, {name: groups[name] for name in asked}, readers),
-        all_splits={name: _whole(name, groups[name], reader) for name, reader in readers.items()},
+        all_splits={each.name: each.source(groups, readers) for each in whole},
         columns=columns,
         identity=found.listing.identity,
     )
-
-
-def _whole(name: str, groups: Groups, reader: RowReader) -> SplitSource:
-    ranges = ((0, groups.total_rows),) if groups.total_rows else ()
-    return SplitSource(name=name, source_split=name, groups=groups, ranges=ranges, reader=reader)
 
 
 def select_splits(
@@ -91,70 +97,60 @@ def select_splits(
         SourceError if there are no rows at all.
     """
     chosen = select_ranges(config, {name: each.total_rows for name, each in groups.items()})
-    _warn_of_overlaps(tuple(chosen.values()))
-    return split_sources(tuple(chosen.values()), groups, readers)
+    for one, other in itertools.combinations(chosen.values(), 2):
+        spans = itertools.product(one.ranges, other.ranges) if one.source_split == other.source_split else ()
+        if rows := sum(max(0, min(left[1], right[1]) - max(left[0], right[0])) for left, right in spans):
+            _log.warning(
+                "%s rows of split %r will be in %r and in %r, whose slices overlap",
+                f"{rows:,}",
+                one.source_split,
+                one.name,
+                other.name,
+            )
+    return {name: each.source(groups, readers) for name, each in chosen.items()}
 
 
 def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str, SelectedSplit]:
     """Return the row ranges of each split; `lengths` are the source splits' rows. Raises: as `select_splits`."""
-    options = [SplitOption.parse(text) for text in config.splits or _with_rows(lengths, dataset=config.dataset)]
+    if not config.splits and not any(lengths.values()):
+        raise no_rows(config.dataset)
     chosen: dict[str, SelectedSplit] = {}
-    for option in options:
-        selected = _selected(option, lengths)
-        if selected.name in chosen:
-            raise _given_twice(option, selected)
-        chosen[selected.name] = selected
-    if config.limit is not None:
-        chosen = {name: _first_rows(each, config.limit) for name, each in chosen.items()}
+    for text in config.splits or lengths:
+        option = SplitOption.parse(text)
+        source_split, ranges = _slices(option.spec, lengths)
+        name = option.name or source_split
+        if not ranges and config.splits:
+            raise SplitNotFoundError(
+                f"--split {option.spec!r} has no rows, expected at least one",
+                remedy="choose another split or another slice",
+            )
+        if name in chosen:
+            raise SplitNotFoundError(
+                f"--split {text!r}: there is a split {name!r} already, expected each name once",
+                remedy=f"give each a name of its own, as in --split 'first={source_split}[:10%]', or join the parts "
+                f"with a plus sign, as in --split '{source_split}[:10%]+{source_split}[90%:]'",
+            )
+        if ranges:
+            chosen[name] = SelectedSplit(name=name, source_split=source_split, ranges=_first(ranges, config.limit))
+        else:
+            _log.warning("%s: split %r has no rows and is left out", config.dataset, name)
     return chosen
-
-
-def split_sources(
-    chosen: Sequence[SelectedSplit], groups: Mapping[str, Groups], readers: Mapping[str, RowReader]
-) -> dict[str, SplitSource]:
-    """Return the selected splits with the groups and readers of their rows."""
-    return {
-        each.name: SplitSource(
-            name=each.name,
-            source_split=each.source_split,
-            groups=groups[each.source_split],
-            ranges=each.ranges,
-            reader=readers[each.source_split],
-        )
-        for each in chosen
-    }
-
-
-def _with_rows(lengths: Mapping[str, int], *, dataset: str) -> tuple[str, ...]:
-    filled = tuple(name for name, rows in lengths.items() if rows)
-    if not filled:
-        raise SourceError(f"{dataset}: no rows, expected at least one", remedy="check the files for their content")
-    for name in sorted(lengths.keys() - set(filled)):
-        _log.warning("%s: split %r has no rows and is left out", dataset, name)
-    return filled
-
-
-def _selected(option: SplitOption, lengths: Mapping[str, int]) -> SelectedSplit:
-    source_split, ranges = _slices(option.spec, lengths)
-    if not ranges:
-        raise SplitNotFoundError(
-            f"--split {option.spec!r} has no rows, expected at least one",
-            remedy="choose another split or another slice",
-        )
-    return SelectedSplit(name=option.name or source_split, source_split=source_split, ranges=ranges)
 
 
 def _slices(spec: str, lengths: Mapping[str, int]) -> tuple[str, tuple[Range, ...]]:
     """Return the split and the filled row ranges of a specification such as `train[:1%]`, as `datasets` reads it."""
     if spec in lengths:  # split names such as `my-split` do not fit the syntax of slices
-        return spec, ((0, lengths[spec]),) if lengths[spec] else ()
+        return spec, _filled([(0, lengths[spec])])
     import datasets
 
     try:
         parts = datasets.ReadInstruction.from_spec(spec).to_absolute(dict(lengths))
     except ValueError as error:
+        remedy = f"{suggestion(spec.partition('[')[0], sorted(lengths))}choose among {', '.join(sorted(lengths))}"
+        if set(spec.split(",")) <= set(lengths):
+            remedy = f"give each by itself: {' '.join(f'--split {name}' for name in spec.split(','))}"
         raise SplitNotFoundError(
-            f"--split {spec!r}: {first_line(error)}", remedy=_remedy(spec, tuple(lengths))
+            f"--split {spec!r}: {first_line(error)}", remedy=f"{remedy}, or a slice of one such as 'train[:1%]'"
         ) from error
     source_splits = sorted({part.splitname for part in parts})
     if len(source_splits) > 1:
@@ -162,54 +158,16 @@ def _slices(spec: str, lengths: Mapping[str, int]) -> tuple[str, tuple[Range, ..
             f"--split {spec!r} joins the splits {source_splits}, expected parts of one split",
             remedy="give --split once for each split",
         )
-    return source_splits[0], tuple((part.from_, part.to) for part in parts if part.from_ < part.to)
+    return source_splits[0], _filled([(part.from_, part.to) for part in parts])
 
 
-def _remedy(spec: str, names: Sequence[str]) -> str:
-    if "," in spec and set(spec.split(",")) <= set(names):
-        return f"give each by itself: {' '.join(f'--split {name}' for name in spec.split(','))}"
-    near = suggestion(spec.partition("[")[0], sorted(names))
-    return f"{near}choose among {', '.join(sorted(names))}, or a slice of one such as 'train[:1%]'"
+def _filled(ranges: Sequence[Range]) -> tuple[Range, ...]:
+    return tuple((start, stop) for start, stop in ranges if start < stop)
 
 
-def _given_twice(option: SplitOption, found: SelectedSplit) -> SplitNotFoundError:
-    join = f"join the parts with a plus sign, as in --split '{found.source_split}[:10%]+{found.source_split}[90%:]'"
-    if option.name is not None:
-        return SplitNotFoundError(
-            f"--split {f'{option.name}={option.spec}'!r}: there is a split {found.name!r} already, expected each name "
-            "once",
-            remedy=f"choose another name, or {join}",
-        )
-    return SplitNotFoundError(
-        f"--split {option.spec!r}: split {found.name!r} was already given, expected each split once",
-        remedy=f"{join}, or give each a name of its own, as in --split 'first={found.source_split}[:10%]'",
-    )
-
-
-def _warn_of_overlaps(chosen: Sequence[SelectedSplit]) -> None:
-    for one, other in itertools.combinations(chosen, 2):
-        rows = _in_both(one.ranges, other.ranges) if one.source_split == other.source_split else 0
-        if rows:
-            _log.warning(
-                "%s row%s of split %r will be in %r and in %r, whose slices overlap",
-                f"{rows:,}",
-                "" if rows == 1 else "s",
-                one.source_split,
-                one.name,
-                other.name,
-            )
-
-
-def _in_both(ones: Sequence[Range], others: Sequence[Range]) -> int:
-    """Count the rows that are in both."""
-    return sum(max(0, min(one[1], other[1]) - max(one[0], other[0])) for one in ones for other in others)
-
-
-def _first_rows(selected: SelectedSplit, limit: int) -> SelectedSplit:
-    kept: list[Range] = []
-    for start, stop in selected.ranges:
-        if limit <= 0:
-            break
-        kept.append((start, min(stop, start + limit)))
-        limit -= stop - start
-    return dataclasses.replace(selected, ranges=tuple(kept))
+def _first(ranges: Sequence[Range], limit: int | None) -> tuple[Range, ...]:
+    """Return the first `limit` rows of ranges."""
+    if limit is None:
+        return tuple(ranges)
+    left = limit - np.cumsum([0, *(stop - start for start, stop in ranges)])
+    return _filled([(start, min(stop, start + int(most))) for (start, stop), most in zip(ranges, left, strict=False)])

@@ -8,11 +8,11 @@
     --filter clean:is_long_enough   True                                a Table in, one bool for each row out
                                     False                               left out, and counted as filtered
 
-A function is called with one or more rows at a time (see `function_calls`). Its result for a row may depend on that row
+A function is called with one or more rows at a time. Its result for a row may depend on that row
 alone, since the machine and the plan decide which rows come together in a call.
 
 A function is pinned by the text of its module, which is part of the fingerprint, travels in the job, is stored beside
-the dataset, and is what is executed. Stored functions run only if the user consents (`consent`).
+the dataset, and is what is executed, under a name of its own. Stored functions run only with consent (`consent`).
 """
 
 from __future__ import annotations
@@ -22,18 +22,27 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+import sys
+import threading
+import traceback
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from pipelines.prepare.options.config import FunctionKind, FunctionOption
 from pipelines.prepare.options.source_config import CalledFunction
-from tfrecord_io.errors import ConfigError, FormatError, PrepError
+from tfrecord_io.errors import ConfigError, FormatError, PrepError, SourceError
 from tfrecord_io.format.json_fields import mapping, text
 from tfrecord_io.format.ledger import FILTERED
 
-__all__ = ["UserFunction", "describe_error", "locate", "restore"]
+__all__ = ["UserFunction", "call", "find", "load", "locate", "restore", "run"]
 
 _MOST_CHARACTERS = 400
+_lock = threading.RLock()
+_modules: dict[str, types.ModuleType] = {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,16 +71,12 @@ class UserFunction:
 
     def identity(self) -> dict[str, str]:
         """Return the function's entry in the fingerprint and the manifest."""
-        return {self.kind: self.spec, "module_sha256": hashlib.sha256(_encoded(self.source)).hexdigest()}
+        digest = hashlib.sha256(self.source.encode("utf-8", "surrogatepass")).hexdigest()
+        return {self.kind: self.spec, "module_sha256": digest}
 
     def to_json(self) -> dict[str, str]:
         """Return all fields, as they are stored beside a dataset."""
         return dataclasses.asdict(self)
-
-
-class _Module(NamedTuple):
-    source: str
-    path: str
 
 
 def locate(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
@@ -81,18 +86,11 @@ def locate(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
 
     Raises: ConfigError if there is no such module, or it has no source text.
     """
-    modules: dict[str, _Module] = {}
-    functions = []
-    for each in options:
-        name = CalledFunction.of(each.spec).module
-        if each.source is not None:
-            functions.append(UserFunction(kind=each.kind, spec=each.spec, source=each.source, path="<notebook>"))
-            continue
-        if name not in modules:
-            modules[name] = _find_module(name, option=f"--{each.kind} {each.spec}")
-        source, path = modules[name]
-        functions.append(UserFunction(kind=each.kind, spec=each.spec, source=source, path=path))
-    return tuple(functions)
+    return tuple(
+        UserFunction(kind=each.kind, spec=each.spec, source=source, path=path)
+        for each in options
+        for source, path in [(each.source, "<notebook>") if each.source is not None else _read_module(each)]
+    )
 
 
 def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], where: str) -> tuple[UserFunction, ...]:
@@ -103,29 +101,98 @@ def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], where: str) -
     except (TypeError, ValueError, PrepError):
         functions, identities = (), [{"damaged": ""}]
     if identities != [dict(each) for each in expected]:
+        named = ", ".join(f"--{kind} {each[kind]}" for each in expected for kind in ("map", "filter") if kind in each)
         raise FormatError(
-            f"{where}: lacks the functions that the manifest names ({', '.join(_option(each) for each in expected)})",
+            f"{where}: lacks the functions that the manifest names ({named})",
             remedy="copy .prep/ again from where the dataset was made, or build it anew with --overwrite",
         )
     return functions
 
 
-def _find_module(name: str, *, option: str) -> _Module:
+def find(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
+    """Locate the functions, and load each once to see that it can be run.
+
+    Raises: as `locate`; ConfigError if a module cannot be executed, or has no such function.
+    """
+    functions = locate(options)
+    for function in functions:
+        load(function)
+    return functions
+
+
+def run(functions: Sequence[UserFunction], table: pa.Table, *, where: str) -> tuple[pa.Table, np.ndarray]:
+    """Apply the functions to `table`; return the rows left, and why each row of `table` is left out, object [n], or ''.
+
+    `where` names the rows in messages. Once no row is left, further functions are not called, and the result lacks
+    their columns.
+
+    Raises: as `call`; ConfigError if a function cannot be loaded.
+    """
+    kept, reasons = np.arange(table.num_rows), np.full(table.num_rows, "", object)
+    for function in functions:
+        if not len(kept):
+            break
+        result = call(function, table, where=where)
+        if isinstance(result, pa.Table):
+            table = result
+        elif not result.all():
+            reasons[kept[~result]] = function.reason
+            table, kept = table.filter(pa.array(result)), kept[result]
+    return table, reasons
+
+
+def call(function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | np.ndarray:
+    """Call a function: return the table that a map makes of `table`, or the mask of a filter, bool [n], null as False.
+
+    Raises: SourceError if the function raises, or returns something of the wrong type or size.
+    """
+    callee = load(function)
     try:
-        spec = _below_current_directory(name) or importlib.util.find_spec(name)
-        source = spec.loader.get_source(name) if spec and spec.loader else None  # type: ignore[attr-defined]
+        result = callee(table)
+    except PrepError:
+        raise
+    except Exception as error:
+        raise SourceError(
+            f"{function.option} raised {_described(error)} for {where}{_line(error, function)}",
+            remedy="make the function take every row, or leave such rows out by a --filter before it",
+        ) from error
+    return _checked(result, function, table, where=where)
+
+
+def load(function: UserFunction) -> Callable[[pa.Table], Any]:
+    """Return the function itself, executing its module once per process. Raises: ConfigError if that fails."""
+    name, attribute, arguments, keywords = function.called
+    with _lock:
+        module = _module(function)
+    value = getattr(module, attribute, None)
+    if not callable(value):
+        functions = [key for key, each in vars(module).items() if isinstance(each, types.FunctionType)]
+        raise ConfigError(
+            f"{function.option}: {name} has no function {attribute!r} ({function.path})",
+            remedy=f"choose among {', '.join(sorted(functions)) or 'other modules: this one has no functions'}",
+        )
+    return lambda table: value(table, *arguments, **keywords)
+
+
+def _read_module(option: FunctionOption) -> tuple[str, str]:
+    """Return the text of a module and its path. Raises: ConfigError."""
+    name = CalledFunction.of(option.spec).module
+    try:
+        if (spec := _below_current_directory(name) or importlib.util.find_spec(name)) is None:
+            raise ModuleNotFoundError(f"No module named {name!r}")
+        source = spec.loader.get_source(name) if spec.loader else None  # type: ignore[attr-defined]
     except (Exception, SystemExit) as error:  # finding a.b executes a, which may raise anything
-        cause = "" if isinstance(error, ModuleNotFoundError) else f" ({describe_error(error)})"
-        raise _not_found(name, option=option, cause=cause) from error
-    if spec is None:
-        raise _not_found(name, option=option, cause="")
+        raise ConfigError(
+            f"--{option.kind} {option.spec}: there is no module {name} ({_described(error)}), neither below the "
+            f"current directory ({os.getcwd()}) nor on Python's search path",
+            remedy="write --map package.module:function for a file package/module.py below the current directory",
+        ) from error
     if source is None or not spec.has_location:
         raise ConfigError(
-            f"{option}: module {name} has no source text ({spec.origin or 'a folder without __init__.py'}), which "
-            "workers need to run the function",
+            f"--{option.kind} {option.spec}: module {name} has no source text, which workers need to run the function",
             remedy="write a function in a Python file that calls it, and name that function",
         )
-    return _Module(source, str(spec.origin))
+    return source, str(spec.origin)
 
 
 def _below_current_directory(name: str) -> importlib.machinery.ModuleSpec | None:
@@ -137,19 +204,7 @@ def _below_current_directory(name: str) -> importlib.machinery.ModuleSpec | None
     return None
 
 
-def _not_found(name: str, *, option: str, cause: str) -> ConfigError:
-    return ConfigError(
-        f"{option}: there is no module {name}{cause}, neither below the current directory ({os.getcwd()}) nor on "
-        "Python's search path",
-        remedy="write --map package.module:function for a file package/module.py below the current directory",
-    )
-
-
-def _encoded(source: str) -> bytes:
-    return source.encode("utf-8", "surrogatepass")
-
-
-def describe_error(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     """Return the type and text of an exception in one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:_MOST_CHARACTERS]}" if text else type(error).__name__
@@ -162,5 +217,67 @@ def _restored(entry: Any) -> UserFunction:
     return function
 
 
-def _option(identity: Mapping[str, str]) -> str:
-    return next((f"--{kind} {identity[kind]}" for kind in ("map", "filter") if kind in identity), "unknown")
+def _unique_name(function: UserFunction) -> str:
+    return f"{function.called.module}@{function.identity()['module_sha256'][:16]}"
+
+
+def _module(function: UserFunction) -> types.ModuleType:
+    name, unique = function.called.module, _unique_name(function)
+    if (module := _modules.get(unique)) is not None:
+        return module
+    module = types.ModuleType(unique)
+    is_package = os.path.basename(function.path) == "__init__.py"
+    module.__file__ = function.path
+    module.__package__ = name if is_package else name.rpartition(".")[0]
+    if (folder := os.getcwd()) not in sys.path:
+        sys.path.append(folder)  # at the end, so that a file there hides no library
+    sys.modules[unique] = module  # dataclasses and others look up the module of a class there
+    try:
+        exec(compile(function.source, function.path, "exec"), vars(module))
+    except (Exception, SystemExit) as error:
+        line = _line(error, function)
+        del sys.modules[unique]
+        raise ConfigError(
+            f"{function.option}: {function.path} cannot be executed: {_described(error)}{line}",
+            remedy="correct the module; on other machines it can import only what is installed there, so keep a "
+            "function in one module",
+        ) from error
+    _modules[unique] = module
+    return module
+
+
+def _checked(result: Any, function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | np.ndarray:
+    """Return a map's table or a filter's mask. Raises: SourceError if it is none, or not of the rows of `table`."""
+    if function.kind == "map":
+        is_right, expected = isinstance(result, pa.Table), "a pyarrow.Table; --filter is for masks"
+    else:
+        if isinstance(result, pa.Array | pa.ChunkedArray) and pa.types.is_boolean(result.type):
+            result = np.asarray(result.fill_null(False), dtype=bool)
+        is_right = isinstance(result, np.ndarray) and result.dtype == np.bool_ and result.ndim == 1
+        expected = "a bool for each row, as an Arrow or NumPy array; --map is for tables"
+    if not is_right:
+        held = getattr(result, "dtype", getattr(result, "type", None))
+        raise SourceError(
+            f"{function.option} returned a {type(result).__name__}{f' of {held}' if held else ''} for {where}, "
+            f"expected {expected}",
+            remedy="return for example table.set_column(i, name, values), or a mask such as "
+            "pyarrow.compute.greater(table['n'], 3)",
+        )
+    if len(result) != table.num_rows:
+        raise SourceError(
+            f"{function.option} returned {len(result)} rows for {where}, expected {table.num_rows}, as many as it got",
+            remedy="let a filter return False for rows to leave out; a function cannot add rows",
+        )
+    if isinstance(result, pa.Table) and len(set(result.column_names)) < result.num_columns:
+        raise SourceError(
+            f"{function.option} returned several columns of one name for {where}: {', '.join(result.column_names)}",
+            remedy="replace a column with table.set_column",
+        )
+    return result
+
+
+def _line(error: BaseException, function: UserFunction) -> str:
+    """Name the line of the module at which an error was raised, if it was raised in the module."""
+    path = sys.modules[_unique_name(function)].__file__  # that of the first function with the same text
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    return f" (line {lines[-1]} of {os.path.basename(function.path)})" if lines else ""

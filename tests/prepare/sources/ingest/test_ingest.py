@@ -19,9 +19,9 @@ import pytest
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.process import workers
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.sources.ingest import ingest, parts, tasks
+from pipelines.prepare.sources.ingest import ingest
+from pipelines.prepare.sources.ingest.ingest import IngestSource
 from pipelines.prepare.sources.ingest.parts import MOST_BYTES, MOST_ROWS, even_tables
-from pipelines.prepare.sources.ingest.tasks import IngestSource
 from pipelines.prepare.sources.parquet import stored_rows
 from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.rows import opening
@@ -49,7 +49,7 @@ def some(folder: Path, monkeypatch: pytest.MonkeyPatch | None = None) -> IngestS
     for name, rows in {"a": SHORT, "b": [*LONG, LARGE], "c": SHORT[:9]}.items():
         (data / f"{name}.jsonl").write_text(json_lines(*rows))
     if monkeypatch is not None:
-        monkeypatch.setattr(tasks, "_PART_BYTES", 4_000_000)
+        monkeypatch.setattr(ingest, "_PART_BYTES", 4_000_000)
     return IngestSource(streams=opened(data).streams(["train"]), folder=str(folder / "rows"))
 
 
@@ -59,7 +59,7 @@ def made(source: IngestSource) -> None:
 
 
 def located(source: IngestSource, columns: list[str]) -> Groups:
-    return Groups.joined(list(parts.read_groups(parts.find_parts(source, source.tasks()), columns).values()))
+    return Groups.joined(list(ingest.read_groups(ingest.find_parts(source, source.tasks()), columns).values()))
 
 
 def test_parts_have_the_rows_in_small_groups_with_checksums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def test_a_source_travels(tmp_path: Path) -> None:
     source = some(tmp_path)
     again = pickle.loads(pickle.dumps(source))
     ingest.run(again, again.tasks()[0])
-    assert list(parts.find_parts(source, source.tasks())) == source.tasks()
+    assert list(ingest.find_parts(source, source.tasks())) == source.tasks()
 
 
 def test_only_what_is_missing_is_ingested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ def test_only_what_is_missing_is_ingested(tmp_path: Path, monkeypatch: pytest.Mo
     first, second = source.tasks()
     made(source)
     os.unlink(source.path(second))
-    assert list(parts.find_parts(source, [first, second])) == [first]
+    assert list(ingest.find_parts(source, [first, second])) == [first]
 
 
 def test_damage_to_a_part_is_an_error_that_names_it_and_never_other_rows(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_process_that_dies_is_told_with_the_file(tmp_path: Path, monkeypatch: 
         list(workers.run(_crash, source.tasks(), processes=2))
 
 
-def _crash(task: tasks.IngestTask, _: Progress) -> None:
+def _crash(task: ingest.IngestTask, _: Progress) -> None:
     if task.part == 0:
         os.abort()
 

@@ -13,7 +13,7 @@ import pytest
 import xxhash
 from fsspec.implementations.memory import MemoryFileSystem
 
-from pipelines.prepare.sources.resolve import identity, listing
+from pipelines.prepare.sources.resolve import listing
 from pipelines.prepare.sources.resolve.data_files import DataFile, stamp_of
 from tfrecord_io.errors import SourceError
 
@@ -31,13 +31,13 @@ def remote() -> Iterator[MemoryFileSystem]:
 
 
 def known(files: Sequence[DataFile]) -> list[dict[str, Any]]:
-    return [file.entry for file in identity.identify(files)]
+    return [file.entry for file in listing.identify(files)]
 
 
 def test_a_local_file_is_known_by_all_of_its_bytes(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"x" * 5_000_000)
-    (data,) = identity.identify([listing.describe(str(path), name="a.txt")])
+    (data,) = listing.identify([listing.describe(str(path), name="a.txt")])
     digest = xxhash.xxh3_128(path.read_bytes()).hexdigest()
     assert data.entry == {"name": "a.txt", "bytes": 5_000_000, "xxh3": digest}
     assert (data.version, data.size) == (f"xxh3:{digest}", 5_000_000)

@@ -1,4 +1,4 @@
-"""What the user's functions make of a split, and the test that they may be called batch by batch."""
+"""What the user's functions make of a split."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.options.config import FunctionKind
-from pipelines.prepare.sources.columns.extraction import ColumnPlan, validate
 from pipelines.prepare.sources.resolve.features import Columns
 from pipelines.prepare.sources.rows import function_check
-from pipelines.prepare.sources.rows.function_check import ChangedSplits, apply_functions
+from pipelines.prepare.sources.rows.function_check import apply_functions
 from pipelines.prepare.sources.rows.left_out import kept_rows, reasons_of, without_reasons
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.user_functions import UserFunction
@@ -36,8 +34,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def changed(stored: Stored, found: Sequence[UserFunction], *, requested: Sequence[str] = ("train",)) -> ChangedSplits:
-    return apply_functions(stored.readers, stored.groups, stored.columns, found, requested=requested)
+def changed(stored: Stored, found: Sequence[UserFunction], *, requested: Sequence[str] = ("train",)) -> Stored:
+    readers, columns = apply_functions(stored.readers, stored.groups, stored.columns, tuple(found), requested=requested)
+    return Stored(groups=stored.groups, readers=readers, columns=columns)
 
 
 def opened(
@@ -45,9 +44,8 @@ def opened(
 ) -> tuple[SplitSource, Columns]:
     """The split `train` with these rows behind the functions, and its columns."""
     stored = store(folder, group_rows=group_rows, train=rows)
-    readers, columns = changed(stored, found)
-    whole = Stored(groups=stored.groups, readers=readers, columns=columns).whole("train")
-    return whole, columns["train"]
+    behind = changed(stored, found)
+    return behind.whole("train"), behind.columns["train"]
 
 
 def filtered(batch: pa.RecordBatch) -> list[bool]:
@@ -80,13 +78,6 @@ class TestReading:
         assert [text for batch in batches for text in kept_rows(batch).column("text").to_pylist()] == list(
             filter(None, texts)
         )
-
-    def test_the_reason_is_filtered_whatever_else_is_wrong_with_the_row(self, folder: Path) -> None:
-        write("def some(t): return t['n'].is_valid()\n")
-        rows = [{"text": "a", "n": 1}, {"text": None, "n": None}, {"text": None, "n": 1}]
-        split, _ = opened(folder, rows, find(("filter", "clean:some")))
-        (batch,) = rows_of(split, ["text"])
-        assert validate(batch, ColumnPlan(texts=("text",))).tolist() == ["", "filtered", "text_null"]
 
     def test_columns_of_any_type_can_be_left_out(self, folder: Path) -> None:
         write("def some(t): return t['keep']\n")
@@ -122,9 +113,7 @@ class TestReading:
         body = "def f(t):\n    kind = pa.int64() if t['n'][0].as_py() < 950 else pa.float64()\n"
         write(f"{HEAD}{body}    return pa.table({{'x': t['n'].cast(kind)}})\n")
         split, _ = opened(folder, [{"n": index} for index in range(1000)], find(("map", "clean:f")))
-        with refused(
-            SourceError, "column 'x' as double for rows 950 to 959 of split 'train', and as int64 for other rows"
-        ):
+        with refused(SourceError, "double column 'x' for rows 950 to 959 of split 'train', and int64 for other rows"):
             rows_of(split, ["x"], [(950, 960)])
 
     def test_a_column_that_is_missing_in_some_rows_is_refused(self, folder: Path) -> None:
@@ -174,54 +163,23 @@ class TestClasses:
 
 
 ROWS = [{"text": f"row {index % 70}", "n": index, "x": None if index % 5 else float("nan")} for index in range(200)]
-DEPENDENT: dict[str, tuple[FunctionKind, str]] = {
-    "a mean": ("map", "return t.set_column(1, 'n', pc.subtract(t['n'], pc.mean(t['n'])))"),
-    "a number in the batch": ("map", "return t.append_column('i', pa.array(np.arange(len(t))))"),
-    "random numbers": ("map", "return t.append_column('r', pa.array(np.random.default_rng().random(len(t))))"),
-    "what came before": ("map", "f.n = getattr(f, 'n', 0) + 1; return t.append_column('c', [[f.n] * len(t)])"),
-    "a type by the values": (
-        "map",
-        "k = pa.int64() if t['n'][0].as_py() else pa.int16(); return t.append_column('k', t['n'].cast(k))",
-    ),
-    "a column by the values": ("map", "return t if t['n'][0].as_py() else t.append_column('k', t['n'])"),
-    "a column in some": ("map", "return t.append_column('k', t['n']) if t['n'][0].as_py() else t"),
-    "duplicates": (
-        "filter",
-        "u, i = np.unique(t['text'].to_numpy(), return_index=True); return np.isin(np.arange(len(t)), i)",
-    ),
-    "every second row from the mean": ("filter", "return pc.greater(t['n'], pc.mean(t['n']))"),
-}
-
-
-class TestDependence:
-    """What a function says of a row depends on that row alone, or it is refused before any work."""
-
-    @pytest.mark.parametrize("name", DEPENDENT)
-    def test_a_function_that_depends_on_the_batch_is_refused(self, folder: Path, name: str) -> None:
-        step = one(*DEPENDENT[name])
-        with pytest.raises(SourceError, match=r"depends on the batch|for other rows"):
-            opened(folder, ROWS, [step])
-
-    def test_the_column_and_the_function_are_named(self, folder: Path) -> None:
-        write(f"{HEAD}def f(t): return t\ndef g(t): return t.append_column('i', pa.array(np.arange(len(t))))\n")
-        found = find(("map", "clean:f"), ("map", "clean:g"))
-        with refused(SourceError, "--map clean:g depends on the batch", "200 sampled rows of split 'train'", "in 'i'"):
-            opened(folder, ROWS, found)
-
-    @pytest.mark.parametrize(
-        "body",
-        [
-            "return t.append_column('y', pc.divide(t['x'], 0.0))",
-            "return t.append_column('y', pa.array(t['x'].to_pylist(), pa.float32()))",
-            "return pa.Table.from_pandas(t.to_pandas())",
-        ],
-    )
-    def test_nan_is_no_difference(self, folder: Path, body: str) -> None:
-        assert opened(folder, ROWS, [one("map", body)])[0].num_rows == 200
 
 
 class TestPlanning:
     """What the launcher learns from a sample."""
+
+    def test_of_large_groups_few_are_read_and_from_all_along_the_split(self, folder: Path) -> None:
+        rng = np.random.default_rng(0)
+        noise = pa.table({"x": pa.array([rng.bytes(20_000) for _ in range(1200)])})
+        groups = store(folder, group_rows=50, train=noise).groups["train"]
+        at = sorted(set(groups.pieces(function_check._clusters(groups)).at.tolist()))
+        assert 1 <= len(at) <= 3
+        assert at[0] == 0
+        assert groups.stored_bytes[at].sum() <= 3 << 20
+
+    def test_the_share_is_what_the_filters_leave_of_the_sample(self, folder: Path) -> None:
+        split, _ = opened(folder, ROWS, [one("filter", "return pc.less(t['n'], 50)")])
+        assert split.reader.share == pytest.approx(0.25, abs=0.05)
 
     def test_a_map_behind_a_filter_that_leaves_one_row_of_many(self, folder: Path) -> None:
         write(UPPER + "def rare(t): return pc.equal(t['n'], 4567)\n")
@@ -240,25 +198,6 @@ class TestPlanning:
         assert columns["text"].kind == pa.string()
         texts = [text for batch in rows_of(split, ["text"]) for text in batch.column(0).to_pylist()]
         assert texts == [row["text"] for row in ROWS]
-
-
-class TestSample:
-    """Little of a large split is looked at."""
-
-    def test_of_large_groups_few_are_read_and_from_all_along_the_split(self, folder: Path) -> None:
-        rng = np.random.default_rng(0)
-        noise = pa.table({"x": pa.array([rng.bytes(20_000) for _ in range(1200)])})
-        stored = store(folder, group_rows=50, train=noise)
-        groups = stored.groups["train"]
-        read = groups.pieces(function_check._clusters(groups))
-        at = sorted(set(read.at.tolist()))
-        assert 1 <= len(at) <= 3
-        assert at[0] == 0
-        assert groups.stored_bytes[at].sum() <= 3 << 20
-
-    def test_the_share_is_what_the_filters_leave_of_the_sample(self, folder: Path) -> None:
-        split, _ = opened(folder, ROWS, [one("filter", "return pc.less(t['n'], 50)")])
-        assert split.reader.share == pytest.approx(0.25, abs=0.05)
 
 
 def test_the_new_reader_travels_with_its_functions(folder: Path) -> None:

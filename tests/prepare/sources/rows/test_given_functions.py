@@ -66,8 +66,8 @@ def _with_global() -> Any:
     [
         (_with_closure(), "it uses limit"),
         (_with_global(), "it uses _LONGEST"),
-        (lambda table: table, "a lambda has no name"),
-        (len, "expected a function or its name"),
+        (lambda table: table, "expected a function with a name"),
+        (len, "expected a function with a name"),
     ],
     ids=["closure", "global", "lambda", "builtin"],
 )

@@ -24,7 +24,7 @@ from pipelines.prepare.sources.rows.hold_out import HoldOut
 from pipelines.prepare.sources.rows.left_out import kept_rows, reasons_of
 from pipelines.prepare.sources.rows.reading import SplitSource
 from tests import building
-from tests.prepare.sources.rows.test_function_check import folder
+from tests.prepare.sources.rows.test_function_check import changed, folder
 from tests.prepare.sources.rows.test_user_functions import find, refused, write
 from tests.prepare.sources.stored import rows_of, store
 from tfrecord_io.errors import ConfigError, PrepError, SplitNotFoundError
@@ -118,12 +118,6 @@ class TestSides:
         assert "text_null" not in found["validation"]
         assert found["validation"]["not_held_out"] + found["validation"]["used"] == 999
 
-    def test_what_is_mostly_left_out_has_no_texts_to_weigh(self, folder: Path) -> None:
-        batch = rows_of(divided(folder, "validation=10%")["validation"], ["text"])[0]
-        reasons = reasons_of(batch)
-        assert reasons is not None
-        assert [text is None for text in batch.column("text").to_pylist()] == (reasons != "").tolist()
-
     def test_slices_are_kept_and_names_are_those_of_the_output(self, folder: Path) -> None:
         found = divided(folder, "v=a:20%", splits=("a=train[:500]", "b=train[500:600]"))
         assert {name: (split.name, split.source_split, split.ranges) for name, split in found.items()} == {
@@ -183,12 +177,9 @@ class TestWithFunctions:
         assert found["validation"].reader.share == pytest.approx(0.15, abs=0.05)
 
     def _divided(self, folder: Path, function: Any) -> dict[str, SplitSource]:
-        from pipelines.prepare.sources.rows.function_check import apply_functions
-
-        stored = store(folder, train=ROWS)
-        changed = apply_functions(stored.readers, stored.groups, stored.columns, find(function), requested=("train",))
+        stored = changed(store(folder, train=ROWS), find(function))
         config = SourceConfig(dataset="data", hold_out="validation=30%")
-        chosen = selection.select_splits(config, stored.groups, changed.readers)
+        chosen = selection.select_splits(config, stored.groups, stored.readers)
         return hold_out.divide(chosen, hold_out.resolve(config.hold_outs, chosen), columns=("text",), seed=0)
 
 
@@ -221,10 +212,6 @@ class TestOptions:
         with refused(ConfigError, f"--hold-out {text!r}, expected"):
             SourceConfig(dataset="data", hold_out=text)
 
-    def test_one_name_twice(self) -> None:
-        with refused(ConfigError, "--hold-out names the new split 'v' twice"):
-            SourceConfig(dataset="data", hold_out=("v=1%", "v=extra:1%"))
-
     @pytest.mark.parametrize(
         ("wanted", "splits", "kind", "message"),
         [
@@ -236,7 +223,7 @@ class TestOptions:
                 ("v=1%",),
                 ("a=train[:9]", "b=train[9:]"),
                 SplitNotFoundError,
-                "the splits are a, b, and none of them is train",
+                "no split 'train' is made here, expected one of a, b",
             ),
         ],
     )
@@ -250,18 +237,12 @@ class TestOptions:
         config = SourceConfig(dataset="data", hold_out=("v=25%", "t=50%"))
         stored = store(folder, train=ROWS)
         chosen = selection.select_splits(config, stored.groups, stored.readers)
-        held = hold_out.resolve(config.hold_outs, chosen)
+        held = hold_out.resolve(config.hold_outs, chosen, by="user")
         assert [each.to_json() for each in held] == [
-            {"split": "v", "of": "train", "hashes": [0, HASHES // 4]},
-            {"split": "t", "of": "train", "hashes": [HASHES // 4, 3 * HASHES // 4]},
+            {"split": "v", "of": "train", "hashes": [0, HASHES // 4], "by": "user"},
+            {"split": "t", "of": "train", "hashes": [HASHES // 4, 3 * HASHES // 4], "by": "user"},
         ]
         assert tuple(HoldOut.from_json(each.to_json()) for each in held) == held
-
-    def test_a_column_to_group_by_stands_in_the_manifest(self, folder: Path) -> None:
-        chosen = divided(folder)
-        (held,) = hold_out.resolve([HoldOutOption.parse("v=.5")], chosen, by="user")
-        assert held.to_json() == {"split": "v", "of": "train", "hashes": [0, HASHES // 2], "by": "user"}
-        assert HoldOut.from_json(held.to_json()) == held
 
     def test_golden_hashes_stay_what_they_are(self, folder: Path) -> None:
         """A dataset that was built before must divide as it did."""

@@ -72,7 +72,6 @@ def test_the_seed_decides() -> None:
         ([[1, 2], [3, 4]], pa.list_(pa.int64(), 2)),
         ([b"\xff", None], pa.binary()),
         ([None, None], pa.null()),
-        ([{}, {}], pa.struct([])),
         ([True, False], pa.bool_()),
         ([[("a", 1)], []], pa.map_(pa.string(), pa.int64())),
         ([], pa.string()),

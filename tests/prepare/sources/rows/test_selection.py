@@ -54,9 +54,6 @@ class TestSlices:
         choose({"train": 30, "empty": 0})
         assert "data: split 'empty' has no rows and is left out" in caplog.text
 
-    def test_only_the_split_that_is_asked_for(self) -> None:
-        assert ranges(choose({"train": 30, "test": 10}, "test[:20%]")) == {"test": ("test", ((0, 2),))}
-
     def test_joined_slices_keep_their_order(self) -> None:
         assert choose({"train": 1000}, "train[90%:]+train[:10%]")["train"].ranges == ((900, 1000), (0, 100))
 
@@ -65,9 +62,6 @@ class TestSlices:
         assert ranges(found) == {"validation": ("train", ((0, 10),)), "train": ("train", ((10, 1000),))}
         assert found["validation"].name == "validation"
         assert found["validation"].reader.split == "train"
-
-    def test_a_whole_split_under_another_name(self) -> None:
-        assert ranges(choose({"my-split": 9}, "train=my-split")) == {"train": ("my-split", ((0, 9),))}
 
     def test_several_slices_of_one_split_side_by_side(self, caplog: pytest.LogCaptureFixture) -> None:
         found = choose({"train": 11}, "a=train[:50%]", "b=train[50%:]")
@@ -87,7 +81,6 @@ class TestOverlaps:
         [
             (("train", "validation=train[:10%]"), "3 rows of split 'train' will be in 'train' and in 'validation'"),
             (("a=train[:5]+train[7:9]", "b=train[4:8]"), "2 rows of split 'train' will be in 'a' and in 'b'"),
-            (("a=train[:5]", "b=train[4:]"), "1 row of split 'train' will be in 'a' and in 'b'"),
         ],
     )
     def test_rows_in_two_splits_are_counted(
@@ -111,13 +104,10 @@ class TestRefusals:
             ("tset", r"--split 'tset': Unknown split .tset..*did you mean 'test'\? choose among test, train"),
             ("train[", r"--split 'train\[': .*choose among"),
             ("train[5:5]", r"--split 'train\[5:5\]' has no rows, expected at least one"),
-            ("train[200:]", r"has no rows, expected at least one"),
             ("a=train[200:]", r"has no rows, expected at least one"),
-            ("tran[:3]", r"did you mean 'train'\? choose among test, train"),
             ("a=tran[:3]", r"did you mean 'train'\? choose among test, train"),
             ("train,test", r"give each by itself: --split train --split test"),
             ("train+test", r"joins the splits \['test', 'train'\].*--split once for each"),
-            ("all=train[:1]+test[:1]", r"joins the splits \['test', 'train'\].*--split once for each"),
             ("train[:500%]", r"Percent slice boundaries must be"),
         ],
     )
@@ -125,13 +115,11 @@ class TestRefusals:
         with pytest.raises(SplitNotFoundError, match=message):
             choose({"train": 30, "test": 30}, spec)
 
-    def test_two_slices_without_names_are_to_be_joined_or_named(self) -> None:
-        with pytest.raises(SplitNotFoundError, match=r"already given.*plus sign.*--split 'first=train\[:10%\]'"):
-            choose({"train": 30}, "train[:2]", "train[4:]")
-
-    @pytest.mark.parametrize("specs", [("a=train[:2]", "a=train[4:]"), ("train", "train=test")])
+    @pytest.mark.parametrize(
+        "specs", [("train[:2]", "train[4:]"), ("a=train[:2]", "a=train[4:]"), ("train", "train=test")]
+    )
     def test_a_name_that_is_given_twice(self, specs: Sequence[str]) -> None:
-        with pytest.raises(SplitNotFoundError, match=r"there is a split '\w+' already.*choose another name"):
+        with pytest.raises(SplitNotFoundError, match=r"a split '\w+' already.*name of its own.*plus sign"):
             choose({"train": 30, "test": 30}, *specs)
 
     @pytest.mark.parametrize("spec", ["=train", "a b=train", "a/b=train", "a=", ".a=train", "a= "])
@@ -158,7 +146,3 @@ class TestNeeded:
     def test_the_splits_that_rows_are_taken_from(self, specs: tuple[str, ...], expected: tuple[str, ...]) -> None:
         config = SourceConfig(dataset="data", splits=specs)
         assert selection.needed_source_splits(config, ("train", "test", "my-split")) == expected
-
-    def test_a_split_that_is_not_there(self) -> None:
-        with pytest.raises(SplitNotFoundError, match='Unknown split "dev"'):
-            selection.needed_source_splits(SourceConfig(dataset="data", splits=("dev",)), ("train",))
