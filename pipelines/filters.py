@@ -18,6 +18,7 @@ import functools
 import importlib
 import ipaddress
 import re
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,18 +98,18 @@ def gopher_repetition(table: pa.Table, *, column: str = "text") -> np.ndarray:
     size = pc.utf8_length(texts).to_numpy().clip(1)
     keep: np.ndarray = pc.binary_length(texts).to_numpy() > 0
     for pieces in (_pieces(texts, r"\n+"), _pieces(pc.utf8_trim_whitespace(texts), r"\n{2,}")):
-        repeated = pieces.repeated(1)
-        keep &= pieces.sums(repeated) / pieces.sums().clip(1) <= _REPEATED_LINES
-        keep &= pieces.sums(repeated * pieces.lengths) / size <= _REPEATED_LINE_CHARACTERS
+        ((_, _, again),) = pieces.grams(1)
+        keep &= pieces.sums(at=again) / pieces.sums().clip(1) <= _REPEATED_LINES
+        keep &= pieces.sums(pieces.lengths[again], at=again) / size <= _REPEATED_LINE_CHARACTERS
     words = _words(texts).of_rows(keep)
-    for n, most in _TOP_N_GRAMS.items():
-        keep &= words.most_frequent(n) / size <= most
-    for n, most in _REPEATED_N_GRAMS.items():
-        words = words.of_rows(keep)
-        starts = words.repeated(n)
-        # N-grams that overlap count several times here, but once in the rule: rows above are looked at word by word.
-        for row in np.flatnonzero(words.sums(starts * words.spans(n)) / size > most).tolist():
-            keep[row] &= words.repeated_apart(n, row) / size[row] <= most
+    for n, (first, counts, again) in enumerate(words.grams(max(_REPEATED_N_GRAMS)), 1):
+        if n in _TOP_N_GRAMS:
+            keep &= words.most_frequent(n, first, counts) / size <= _TOP_N_GRAMS[n]
+        elif n in _REPEATED_N_GRAMS:
+            # N-grams that overlap count several times here, but once in the rule: rows above are looked at by word.
+            over = words.sums(words.spans(n)[again], at=again) / size > _REPEATED_N_GRAMS[n]
+            for row in np.flatnonzero(keep & over).tolist():
+                keep[row] = words.repeated_apart(n, row) / size[row] <= _REPEATED_N_GRAMS[n]
     return keep
 
 
@@ -228,9 +229,9 @@ class _Pieces(NamedTuple):
         """Return values of kinds as values of pieces, [P]."""
         return np.asarray(of_kinds.to_numpy(zero_copy_only=False))[self.codes]
 
-    def sums(self, values: np.ndarray | None = None) -> np.ndarray:
-        """Return the sum of the pieces' values in each text, or their number."""
-        return np.bincount(self.of, weights=values, minlength=self.rows)
+    def sums(self, values: np.ndarray | None = None, *, at: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """Return the sum of `values`, or 1, of the pieces `at` in each text."""
+        return np.bincount(self.of[at], weights=values, minlength=self.rows)
 
     def of_rows(self, keep: np.ndarray) -> _Pieces:
         """Return the pieces of some of the texts."""
@@ -245,21 +246,24 @@ class _Pieces(NamedTuple):
         found[:last] = ends[n - 1 :] - (ends - self.lengths)[:last]
         return found
 
-    def repeated(self, n: int) -> np.ndarray:
-        """Return which n-grams, by their first piece, were in the same text before, bool [P]."""
-        starts, order, begins = self._groups(n)
-        found = np.zeros(len(self.of), bool)
-        found[starts[order[~begins]]] = True
-        return found
+    def grams(self, most: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yield for n from 1 to `most` where an n-gram begins first, how often it is in its text, and where again."""
+        keys = self.of.astype(np.uint64) * _ROW_FACTOR
+        for n in range(1, most + 1):
+            last = max(len(self.of) - n + 1, 0)
+            keys = (keys[:last] + self.codes[n - 1 :].astype(np.uint64)) * _FACTOR
+            keys ^= keys >> np.uint64(29)
+            starts = np.flatnonzero(self.of[:last] == self.of[n - 1 :])
+            kinds = pa.array(keys[starts]).dictionary_encode().indices.to_numpy()  # numbered as they first appear
+            is_first = np.diff(np.maximum.accumulate(kinds), prepend=-1) > 0
+            yield starts[is_first], np.bincount(kinds), starts[~is_first]
 
-    def most_frequent(self, n: int) -> np.ndarray:
+    def most_frequent(self, n: int, first: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Return the characters, with those between, in all places of the most frequent n-gram of each text, [N]."""
-        starts, order, begins = self._groups(n)
-        first, counts = starts[order[begins]], np.diff(np.append(np.flatnonzero(begins), len(order)))
-        best = np.lexsort((first, -counts, self.of[first]))  # of equally frequent ones the first
-        rows, at = np.unique(self.of[first[best]], return_index=True)
+        order = np.argsort(-counts, kind="stable")  # of equally frequent ones the first
+        rows, best = np.unique(self.of[first[order]], return_index=True)
         found = np.zeros(self.rows, np.int64)
-        found[rows] = ((self.spans(n)[first] + n - 1) * counts)[best[at]]
+        found[rows] = ((self.spans(n)[first] + n - 1) * counts)[order[best]]
         return found
 
     def repeated_apart(self, n: int, row: int) -> int:
@@ -275,19 +279,6 @@ class _Pieces(NamedTuple):
                 seen.add(gram)
                 at += 1
         return characters
-
-    def _groups(self, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return where n-grams within a text start, their order by text and content, and where in it others begin."""
-        last = max(len(self.of) - n + 1, 0)
-        starts = np.flatnonzero(self.of[:last] == self.of[n - 1 :])
-        keys = self.of[starts].astype(np.uint64) * _ROW_FACTOR
-        for at in range(n):
-            keys = (keys + self.codes[starts + at].astype(np.uint64)) * _FACTOR
-            keys ^= keys >> np.uint64(29)
-        order = np.argsort(keys, kind="stable")
-        begins = np.diff(keys[order], prepend=keys[order][:1]) != 0
-        begins[:1] = True
-        return starts, order, begins
 
 
 _FACTOR, _ROW_FACTOR = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)

@@ -1,6 +1,6 @@
 """Runs of words that rows share with texts of evaluation sets.
 
-A text is words between white space, in NFKC and lower case, without punctuation and symbols, as in the overlap analysis
+A text is words between white space, in NFKD and lower case, without punctuation and symbols, as in the overlap analysis
 of GPT-3 (Brown et al. 2020, appendix C, https://arxiv.org/abs/2005.14165), which takes runs of 13 words; so does Llama
 2's (appendix A.6) with tokens. An evaluation text of fewer words has no run, and is not looked for.
 
@@ -73,7 +73,7 @@ class EvaluationRuns:
 
 def run_hashes(texts: pa.Array, num_words: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the hash of each run of words, uint64 [M], and the text that it is of, int64 [M]."""
-    texts = pc.utf8_lower(pc.utf8_normalize(texts.cast(pa.large_string()).fill_null(""), form="NFKC"))
+    texts = pc.utf8_lower(pc.utf8_normalize(texts.cast(pa.large_string()).fill_null(""), form="NFKD"))
     lists = pc.utf8_split_whitespace(texts)
     words = lists.flatten().dictionary_encode()
     kinds = pc.replace_substring_regex(words.dictionary, r"[\pP\pS]+", "")
