@@ -24,10 +24,11 @@ import numpy as np
 
 from pipelines.cli import commands
 from pipelines.prepare import storage
-from pipelines.prepare.launch import ingesting, opened_request
-from pipelines.prepare.launch.resolved_job import Resolved
+from pipelines.prepare.launch.open_job import OpenJob, open_job
+from pipelines.prepare.launch.request import open_request
 from pipelines.prepare.options.config import PrepareConfig, SourceConfig
 from pipelines.prepare.process import workers
+from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest import IngestSource, IngestTask
 from pipelines.prepare.sources.rows import opening, selection
@@ -137,10 +138,10 @@ def reviews(**changes: object) -> Path:
     return built(REVIEWS, **{"label_column": "label", **changes})
 
 
-def resolved(config: PrepareConfig) -> Resolved:
+def resolved(config: PrepareConfig) -> OpenJob:
     """The job that a build of this request would do, with what has to be ingested in its output."""
     Path(config.output.root).mkdir(parents=True, exist_ok=True)
-    return ingesting.resolve(opened_request.open_request(config))
+    return open_job(open_request(config), progress=Progress())
 
 
 def opened(config: SourceConfig) -> Source:

@@ -769,7 +769,7 @@ BUILD_INTERRUPTED = (
 @pytest.mark.parametrize(
     ("where", "arguments", "said"),
     [
-        ("launch.opened_request.open_request", ["build", "D", "--tokenizer=t", "--output=o"], BUILD_INTERRUPTED),
+        ("launch.launcher.open_request", ["build", "D", "--tokenizer=t", "--output=o"], BUILD_INTERRUPTED),
         ("launch.estimate.estimate", ["plan", "D", "--tokenizer=t"], ("interrupted", "run the same command again")),
         *(
             ("dataset.own_files.require_manifest", arguments, ("interrupted", "run the same command again"))
@@ -797,7 +797,7 @@ def test_what_nobody_foresaw_is_two_lines_without_secrets_and_a_traceback_only_i
     """Of each command, where it begins."""
     wrong = RuntimeError(f"no\x1b[2J way to open {SECRET_PLACE}")
     for where in (
-        "launch.opened_request.open_request",
+        "launch.launcher.open_request",
         "launch.estimate.estimate",
         "dataset.own_files.require_manifest",
         "doctor.doctor.diagnose",
@@ -828,7 +828,7 @@ def test_what_nobody_foresaw_is_two_lines_without_secrets_and_a_traceback_only_i
 def test_a_warning_shows_no_secret_and_does_nothing_to_the_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipelines.prepare.launch import opened_request
+    from pipelines.prepare.launch import launcher
 
     def warn(*args: object, **kwargs: object) -> None:
         logging.getLogger("pipelines.prepare.launch.launcher").warning(
@@ -836,7 +836,7 @@ def test_a_warning_shows_no_secret_and_does_nothing_to_the_terminal(
         )
         raise OutputError("x", remedy="y")
 
-    monkeypatch.setattr(opened_request, "open_request", warn)
+    monkeypatch.setattr(launcher, "open_request", warn)
     outcome = build(tmp_path / "out")
     assert outcome.err.splitlines()[0] == (
         r"warning: https://...@host/file.parquet?...: column 'a\u202eb' is\x1b[2J gone"

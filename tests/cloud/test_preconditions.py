@@ -11,10 +11,12 @@ import pytest
 
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import commit, plan_files, receipts
-from pipelines.prepare.launch import ingesting, launcher, opened_request
-from pipelines.prepare.launch.resolved_job import Resolved
+from pipelines.prepare.launch import launcher
+from pipelines.prepare.launch.open_job import OpenJob, open_job
+from pipelines.prepare.launch.request import open_request
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan.planning import ShardTask, SplitPlan
+from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.shards import shard_files, shard_writer
 from pipelines.prepare.storage import object_storage
 from tests import building
@@ -111,12 +113,12 @@ def config(bucket: str) -> PrepareConfig:
 
 
 @pytest.fixture
-def job(gcs: Gcs, bucket: str, config: PrepareConfig) -> Resolved:
+def job(gcs: Gcs, bucket: str, config: PrepareConfig) -> OpenJob:
     """A job in a bucket that has made every shard, and has not committed."""
     for name, content in building.files(building.reviews()).items():
         if name != manifest.FILE_NAME:
             gcs.write(bucket, f"out/{name}", content)
-    return ingesting.resolve(opened_request.open_request(config))
+    return open_job(open_request(config), progress=Progress())
 
 
 def newer_manifest() -> bytes:
@@ -124,7 +126,7 @@ def newer_manifest() -> bytes:
     return manifest.dump(dataclasses.replace(building.read_manifest(building.reviews()), fingerprint="0" * 32))
 
 
-def committed(found: Resolved) -> manifest.Manifest:
+def committed(found: OpenJob) -> manifest.Manifest:
     return commit.commit(found.job, items=found.items, identity=found.source.identity, max_error_rate=0.0)
 
 
@@ -150,7 +152,7 @@ Delayed = Callable[[str, Callable[[], object]], None]
 
 class TestJobs:
     def test_a_delayed_commit_does_not_replace_the_manifest_of_a_newer_job(
-        self, gcs: Gcs, bucket: str, job: Resolved, delayed: Delayed
+        self, gcs: Gcs, bucket: str, job: OpenJob, delayed: Delayed
     ) -> None:
         newer = newer_manifest()
         delayed(manifest.FILE_NAME, lambda: gcs.write(bucket, "out/manifest.json", newer))
@@ -158,7 +160,7 @@ class TestJobs:
             committed(job)
         assert gcs.read(bucket, "out/manifest.json") == newer
 
-    def test_a_commit_does_not_take_the_splits_of_another_job(self, gcs: Gcs, bucket: str, job: Resolved) -> None:
+    def test_a_commit_does_not_take_the_splits_of_another_job(self, gcs: Gcs, bucket: str, job: OpenJob) -> None:
         newer = newer_manifest()
         gcs.write(bucket, "out/manifest.json", newer)
         with pytest.raises(OutputError, match=r"out/manifest\.json: is of another job"):
@@ -166,11 +168,11 @@ class TestJobs:
         assert gcs.read(bucket, "out/manifest.json") == newer
 
     def test_of_two_splits_that_are_committed_at_once_none_is_lost(
-        self, gcs: Gcs, bucket: str, job: Resolved, delayed: Delayed
+        self, gcs: Gcs, bucket: str, job: OpenJob, delayed: Delayed
     ) -> None:
         whole = building.read_manifest(building.reviews())
 
-        def one_split(name: str) -> Resolved:
+        def one_split(name: str) -> OpenJob:
             splits = {name: job.job.splits[name]}
             return dataclasses.replace(job, job=dataclasses.replace(job.job, splits=splits))
 
@@ -181,15 +183,13 @@ class TestJobs:
         committed(one_split("train"))
         assert building.read_manifest(f"gs://{bucket}/out") == whole
 
-    def test_two_that_commit_the_same_agree(self, gcs: Gcs, bucket: str, job: Resolved, delayed: Delayed) -> None:
+    def test_two_that_commit_the_same_agree(self, gcs: Gcs, bucket: str, job: OpenJob, delayed: Delayed) -> None:
         delayed(manifest.FILE_NAME, lambda: committed(job))
         committed(job)
         assert gcs.objects(bucket, "out/") == building.files(building.reviews())
 
-    def test_a_plan_for_other_rows_that_came_meanwhile_stays(
-        self, gcs: Gcs, bucket: str, job: Resolved, config: PrepareConfig
-    ) -> None:
-        plan = launcher.plan_one(job, "train", config).plan
+    def test_a_plan_for_other_rows_that_came_meanwhile_stays(self, gcs: Gcs, bucket: str, job: OpenJob) -> None:
+        plan = launcher.plan_one(job, "train").plan
         before = gcs.objects(bucket)
         write_plan(job, plan)
         assert gcs.objects(bucket) == before
@@ -199,7 +199,7 @@ class TestJobs:
 
     @pytest.mark.parametrize("part", ["shard", "index", "receipt"])
     def test_a_delayed_worker_does_not_replace_what_a_newer_job_has_made(
-        self, gcs: Gcs, bucket: str, job: Resolved, delayed: Delayed, part: str
+        self, gcs: Gcs, bucket: str, job: OpenJob, delayed: Delayed, part: str
     ) -> None:
         task = first_task(job)
         name = job.job.shard_name(task)
@@ -213,7 +213,7 @@ class TestJobs:
         assert gcs.read(bucket, name) == b"of a newer job"
 
     def test_a_delayed_worker_deletes_no_rejected_rows_of_a_newer_job(
-        self, gcs: Gcs, bucket: str, job: Resolved, delayed: Delayed
+        self, gcs: Gcs, bucket: str, job: OpenJob, delayed: Delayed
     ) -> None:
         task = first_task(job)
         name = f"out/rejected/{task.split}-{task.index:05d}.jsonl"
@@ -221,7 +221,7 @@ class TestJobs:
         shard_writer.write(task, job.job, job.encoder)
         assert gcs.read(bucket, name) == b"of a newer job"
 
-    def test_a_shard_that_was_not_there_at_the_start_is_not_deleted(self, gcs: Gcs, bucket: str, job: Resolved) -> None:
+    def test_a_shard_that_was_not_there_at_the_start_is_not_deleted(self, gcs: Gcs, bucket: str, job: OpenJob) -> None:
         shard, before = job.job.shard_name(first_task(job)), gcs.names(bucket)
         paths = shard_files.paths(job.job, shard)
         shard_files.delete(job.job, shard, generations=dict.fromkeys(paths, 0))
@@ -230,7 +230,7 @@ class TestJobs:
         assert len(gcs.names(bucket)) == len(before) - 2
 
     def test_a_delayed_worker_of_the_same_job_does_no_harm(
-        self, gcs: Gcs, bucket: str, job: Resolved, delayed: Delayed
+        self, gcs: Gcs, bucket: str, job: OpenJob, delayed: Delayed
     ) -> None:
         task = first_task(job)
         before = gcs.objects(bucket)
@@ -243,7 +243,7 @@ class TestJobs:
         assert receipts.parse(storage.read_bytes(job.job.receipt_path(task)), path="receipt") == receipt
 
 
-def write_plan(job: Resolved, plan: SplitPlan) -> None:
+def write_plan(job: OpenJob, plan: SplitPlan) -> None:
     plan_files.write(job.job, plan, job.source.splits["train"].groups)
 
 
@@ -252,5 +252,5 @@ def first_shards(plan: SplitPlan, count: int) -> SplitPlan:
     return dataclasses.replace(plan, rows=plan.rows[:count], spans=plan.spans_of(0, count))
 
 
-def first_task(job: Resolved) -> ShardTask:
+def first_task(job: OpenJob) -> ShardTask:
     return plan_files.task_of(job.job, plan_files.key_of(plan_files.require(job.job, "train").tasks()[0]))

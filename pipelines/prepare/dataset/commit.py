@@ -156,9 +156,9 @@ def check_error_rate(
         if not all(map(is_left_out, by_reason))
     )
     named = [f"{split}[{row.row}] {row.reason}" for split, (_, first) in sorted(rejected.items()) for row in first]
-    least = "" if exact else "at least "
+    least, some = "" if exact else "at least ", f", of which the first are {', '.join(named[:3])}" if named else ""
     raise RowsRejectedError(
-        f"{least}{bad} of {total} rows cannot be used ({reasons}), of which the first are {', '.join(named[:3])}; "
+        f"{least}{bad} of {total} rows cannot be used ({reasons}){some}; "
         f"--max-error-rate {limit:g} allows {int(limit * total)}",
         remedy="mend or filter these rows, or allow a share of them with --max-error-rate",
     )

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
+import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from pipelines.prepare.crosscheck.comparing import engine_of
-from pipelines.prepare.launch import ingesting, opened_request
 from pipelines.prepare.launch.launcher import PlannedSplit, plan_splits
 from pipelines.prepare.launch.layout_comparison import Cost, compare
-from pipelines.prepare.launch.resolved_job import Resolved
+from pipelines.prepare.launch.open_job import OpenJob, open_job
+from pipelines.prepare.launch.request import open_request
 from pipelines.prepare.layouts import layout_of
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.options.source_config import SAMPLES
 from pipelines.prepare.plan.length_histogram import LengthHistogram, count_lengths
 from pipelines.prepare.plan.sampling import Sample
+from pipelines.prepare.process.progress import Progress
 from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT, is_left_out
 
-__all__ = ["Estimate", "estimate", "of_split"]
+__all__ = ["Estimate", "estimate", "of_split", "opened"]
 
 _PERCENTILES = (5, 25, 50, 75, 95, 99, 100)
 _LONGEST = 8192
@@ -66,15 +70,21 @@ class Estimate:
 
 def estimate(config: PrepareConfig) -> list[Estimate]:
     """Estimate every split that `build` would make. Nothing is written."""
-    with ingesting.resolve_for_estimate(opened_request.open_request(config)) as resolved:
-        planned = plan_splits(resolved, resolved.job.splits, config)
-        return [of_split(each, resolved, config) for each in planned.values()]
+    with opened(config) as job:
+        return [of_split(each, job) for each in plan_splits(job, job.job.splits).values()]
 
 
-def of_split(planned: PlannedSplit, resolved: Resolved, config: PrepareConfig) -> Estimate:
+@contextlib.contextmanager
+def opened(config: PrepareConfig) -> Iterator[OpenJob]:
+    """Open the job of a request that nobody builds; what has to be ingested lasts as long as the context."""
+    with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as home:
+        yield open_job(open_request(config), progress=Progress(), home=home)
+
+
+def of_split(planned: PlannedSplit, job: OpenJob) -> Estimate:
     """Estimate a split that is planned."""
-    layout = resolved.job.spec.layout
-    sample, rows = planned.sample, resolved.job.splits[planned.plan.split].num_rows
+    config, spec = job.config, job.job.spec
+    sample, rows = planned.sample, job.job.splits[planned.plan.split].num_rows
     share = planned.text_bytes / max(sample.text_bytes, 1)
     sampled = collections.Counter(filter(is_left_out, sample.read.reasons.tolist()))
     left_out = {reason: round(rows * count / len(sample.read.reasons)) for reason, count in sorted(sampled.items())}
@@ -94,41 +104,41 @@ def of_split(planned: PlannedSplit, resolved: Resolved, config: PrepareConfig) -
         num_tokens=round(sample.num_tokens * planned.plan.predicted_bytes / max(sample.output_bytes, 1e-9)),
         seconds=sample.seconds * share,
         token_percentiles=dict(zip(_PERCENTILES, np.rint(values).astype(int).tolist(), strict=True)),
-        layouts=_compared(sample, resolved, shard_bytes=config.output.shard_bytes, rows=usable),
+        layouts=_compared(sample, job, rows=usable),
         steps=tuple(f"--{step.kind} {step.spec}" for step in config.source.functions),
-        chats=resolved.job.spec.columns.chats,
-        row=_row(resolved, config),
-        engine=engine_of(resolved.encoder),
+        chats=spec.columns.chats,
+        row=_row(job),
+        engine=engine_of(job.encoder),
         histogram=count_lengths(
             sample.row_tokens,
-            row_lengths=layout.buckets or (resolved.job.spec.length,),
+            row_lengths=spec.layout.buckets or (spec.length,),
             bins=_BINS,
-            cuts=not layout_of(layout).joins_rows and layout.stride is None,
+            cuts=not layout_of(spec.layout).joins_rows and spec.layout.stride is None,
         ),
     )
 
 
-def _row(resolved: Resolved, config: PrepareConfig) -> str:
-    if resolved.source.kind != "text":
+def _row(job: OpenJob) -> str:
+    if job.source.kind != "text":
         return ""
-    sample = config.source.sample_by or "line"
+    sample = job.config.source.sample_by or "line"
     others = " or ".join(each for each in SAMPLES if each != sample)
     return f"a {sample} of a file (--sample-by {others} for others)"
 
 
-def _compared(sample: Sample, resolved: Resolved, *, shard_bytes: int, rows: int) -> tuple[Cost, ...]:
+def _compared(sample: Sample, job: OpenJob, *, rows: int) -> tuple[Cost, ...]:
     """Compare other layouts for plain texts; for rows with more than one text that would mean little."""
-    job = resolved.job
-    if job.spec.layout.name not in ("pad", "concat", "pack"):
+    spec, tokenizer = job.job.spec, job.request.tokenizer
+    if spec.layout.name not in ("pad", "concat", "pack"):
         return ()
     # Lengths beyond the model's limit are useless; 512 is shown even for tokenizers with a lower limit.
-    limit = max(512, min(int(resolved.tokenizer.model_max_length), _LONGEST))
+    limit = max(512, min(int(tokenizer.model_max_length), _LONGEST))
     return compare(
         sample.row_tokens,
         rows=rows,
-        length=job.spec.length,
-        longest=max(limit, job.spec.length),
+        length=spec.length,
+        longest=max(limit, spec.length),
         token_bytes=sample.token_bytes,
-        types="token_type_ids" in resolved.tokenizer.model_input_names,
-        shard_bytes=shard_bytes,
+        types="token_type_ids" in tokenizer.model_input_names,
+        shard_bytes=job.config.output.shard_bytes,
     )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from pipelines.prepare import storage
-from pipelines.prepare.dataset import fingerprint, own_files, source_record, tfds
-from pipelines.prepare.launch.opened_request import OpenedRequest
-from pipelines.prepare.options.config import EngineName
+from pipelines.prepare.dataset import fingerprint, own_files, reservation, source_record, tfds
+from pipelines.prepare.launch.request import Request
 from pipelines.prepare.sources.rows import selection
 from pipelines.prepare.tokenize import engines
 from tfrecord_io.errors import FormatError
@@ -18,28 +16,34 @@ from tfrecord_io.manifest import Manifest, Split
 __all__ = ["find"]
 
 
-def find(request: OpenedRequest, items: Mapping[str, Any]) -> tuple[Manifest, list[str]] | None:
-    """Return the output's dataset and the names of the requested splits if nothing is left to do, else None.
+def find(request: Request) -> tuple[Manifest, int, int] | None:
+    """Return the output's dataset, 0 shards to make, and the number of requested ones; None if something is left to do.
 
-    `items` are what the fingerprint covers. Raises: ManifestError if the manifest is damaged.
+    Raises: ManifestError if the manifest is damaged.
     """
-    config = request.config
+    config, items = request.config, request.early_items()
     root = config.output.root
-    manifest = own_files.read_manifest(root)
-    if manifest is None or manifest.fingerprint != fingerprint.fingerprint_of(items):
+    manifest = None if items is None or config.overwrite else own_files.read_manifest(root)
+    if items is None or manifest is None or manifest.fingerprint != fingerprint.fingerprint_of(items):
         return None
     rows = _rows(request, manifest)
-    if rows is None or not set(
-        selection.needed_source_splits(config.source, list(request.found.listing.splits))
-    ) <= set(rows):
+    needed = selection.needed_source_splits(config.source, list(request.found.listing.splits))
+    if rows is None or not set(needed) <= set(rows):
         return None
     chosen = selection.select_ranges(config.source, rows)
-    if not all(name in manifest.splits and _is_same(manifest, each) for name, each in chosen.items()):
-        return None
+    for name, selected in chosen.items():
+        ranges = [list(span) for span in selected.ranges]
+        is_there = name in manifest.splits and manifest.source["splits"].get(name) == ranges
+        if not is_there or source_record.origin_of(manifest, name) != selected.source_split:
+            return None
     splits = [manifest.splits[name] for name in chosen]
-    allowed = _are_few(splits, limit=config.max_error_rate)
-    done = allowed and _is_wanted(manifest, engine=config.engine) and _is_whole(root, manifest, splits)
-    return (manifest, list(chosen)) if done else None
+    made_by = {name for names in manifest.engines.get("splits", {}).values() for name in names}
+    if config.engine == "hf" and not all(map(engines.is_reference, made_by)):
+        return None
+    if not _are_few(splits, limit=config.max_error_rate) or not _is_whole(root, manifest, splits):
+        return None
+    reservation.sweep(root)
+    return manifest, 0, sum(len(split.shards) for split in splits)
 
 
 def _are_few(splits: Sequence[Split], *, limit: float) -> bool:
@@ -47,12 +51,6 @@ def _are_few(splits: Sequence[Split], *, limit: float) -> bool:
     ledgers = [split.ledger for split in splits]
     bad = sum(sum(ledger.unusable.values()) for ledger in ledgers)
     return bad <= limit * sum(ledger.rows_in - ledger.rows_left_out for ledger in ledgers)
-
-
-def _is_wanted(manifest: Manifest, *, engine: EngineName) -> bool:
-    """Whether the engines that made it may have done so: with --engine hf only the reference."""
-    made_by = {name for names in manifest.engines.get("splits", {}).values() for name in names}
-    return engine != "hf" or all(map(engines.is_reference, made_by))
 
 
 def _is_whole(root: str, manifest: Manifest, splits: Sequence[Split]) -> bool:
@@ -66,7 +64,7 @@ def _is_whole(root: str, manifest: Manifest, splits: Sequence[Split]) -> bool:
     )
 
 
-def _rows(request: OpenedRequest, manifest: Manifest) -> dict[str, int] | None:
+def _rows(request: Request, manifest: Manifest) -> dict[str, int] | None:
     """Return the row counts of the source's splits as the job found them.
 
     None if they are unknown, or if the source has moved since: then the new location must be written down for `verify
@@ -79,10 +77,3 @@ def _rows(request: OpenedRequest, manifest: Manifest) -> dict[str, int] | None:
         return rows if place == {"more": [], **here} else None
     except (FormatError, *WRONG):
         return None
-
-
-def _is_same(manifest: Manifest, selected: selection.SelectedSplit) -> bool:
-    """Whether the dataset has exactly the requested rows under this name."""
-    ranges = [list(span) for span in selected.ranges]
-    is_from = source_record.origin_of(manifest, selected.name) == selected.source_split
-    return bool(is_from and manifest.source["splits"].get(selected.name) == ranges)

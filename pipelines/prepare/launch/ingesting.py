@@ -1,4 +1,4 @@
-"""From an opened request to a job whose rows are located: where the ingested copy goes, and who makes it.
+"""Locating the rows of a request: where the ingested copy goes, and who makes it.
 
     output            workers                  the copy goes to                       made by
     any               of this machine          OUT/.prep/rows-DIGEST                  child processes
@@ -16,15 +16,13 @@ import contextlib
 import dataclasses
 import functools
 import os
-import tempfile
 from collections.abc import Collection, Iterator, Sequence
 
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import reservation
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
-from pipelines.prepare.launch import opened_request, resolved_job, task_runs
-from pipelines.prepare.launch.opened_request import OpenedRequest
-from pipelines.prepare.launch.resolved_job import Resolved
+from pipelines.prepare.launch import task_runs
+from pipelines.prepare.launch.request import Request, columns_read
 from pipelines.prepare.launch.task_runs import works_here
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.process import memory
@@ -33,28 +31,31 @@ from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest import IngestSource, IngestTask
 from pipelines.prepare.sources.parquet import relay
+from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.rows import opening
 from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.terminal import stages
 from tfrecord_io.errors import ConfigError, OutputError
 
-__all__ = ["copies_for_workers", "ingest_files", "resolve", "resolve_for_estimate"]
+__all__ = ["copies_for_workers", "ingest_files", "locate_rows"]
 
 
-def resolve(request: OpenedRequest, *, progress: Progress | None = None) -> Resolved:
-    """Resolve a request for a build, with the copy of its source where workers can read it. `progress` takes notes.
+def locate_rows(
+    request: Request, *, progress: Progress, home: str | None = None
+) -> tuple[Request, dict[str, Groups], str | None]:
+    """Return the request with a source that workers can read, the groups of rows of its splits, and the folder of the
+    ingested copy that ends with the build. With `home`, everything is done here, and that is where the copy goes.
 
-    Raises: as `resolved_job.resolve`; SourceError if rows cannot be read; OutputError if the copy cannot be written.
+    Raises: SourceError if rows cannot be read; OutputError if the copy cannot be written.
     """
     config = request.config
-    root = config.output.root
+    root, beam_args = config.output.root, () if home else config.beam_args
     keep = _kept_at(config)
-    folder = request.found.copy_folder(keep or storage.join(root, WORK_FOLDER))
-    inside = None if keep else root
-    if not works_here(config.beam_args):
-        splits = request.needed_splits()
-        copied = copies_for_workers(request.found, splits, root=root, folder=folder, inside=inside)
+    folder = request.found.copy_folder(keep or home or storage.join(root, WORK_FOLDER))
+    inside = None if keep or home else root
+    if not works_here(beam_args):
+        copied = copies_for_workers(request.found, request.needed_splits(), root=root, folder=folder, inside=inside)
         request = dataclasses.replace(request, found=copied)
 
     def run(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
@@ -64,41 +65,24 @@ def resolve(request: OpenedRequest, *, progress: Progress | None = None) -> Reso
             source,
             tasks,
             request.found,
-            root=root,
+            root=home or root,
             name=config.output.name,
             workers=config.workers,
-            beam_args=config.beam_args,
-            progress=progress or Progress(),
+            beam_args=beam_args,
+            progress=progress,
         )
 
-    scratch = storage.join(root, WORK_FOLDER, f"{reservation.INGESTED}compared")
-    found = _finish(request, folder=folder, inside=inside, run=run, scratch=scratch)
-    return dataclasses.replace(found, job=dataclasses.replace(found.job, ingested=None if keep else folder))
-
-
-@contextlib.contextmanager
-def resolve_for_estimate(request: OpenedRequest) -> Iterator[Resolved]:
-    """Resolve a request without a build: an ingested copy is in a temporary folder while the context lasts."""
-    config = request.config
-    with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as home:
-        folder = request.found.copy_folder(_kept_at(request.config) or home)
-        yield _finish(
-            request,
+    with _naming_keep_ingested(config):
+        groups = opening.locate_rows(
+            request.found,
+            request.needed_splits(),
             folder=folder,
-            inside=None,
-            run=lambda source, tasks: ingest_files(
-                source,
-                tasks,
-                request.found,
-                root=home,
-                name=config.output.name,
-                workers=config.workers,
-                beam_args=(),
-                progress=Progress(),
-            ),
-            scratch=os.path.join(home, "compared"),
-            builds=False,
+            inside=inside,
+            columns=columns_read(config),
+            run=run,
+            known=request.append.known_rows(config) if request.append else None,
         )
+    return request, groups, folder if inside else None
 
 
 def _kept_at(config: PrepareConfig) -> str | None:
@@ -117,28 +101,6 @@ def _kept_at(config: PrepareConfig) -> str | None:
                 remedy="choose another folder: the copy would be read as part of the dataset",
             )
     return folder
-
-
-def _finish(
-    request: OpenedRequest,
-    *,
-    folder: str,
-    inside: str | None,
-    run: opening.Ingest,
-    scratch: str,
-    builds: bool = True,
-) -> Resolved:
-    with _naming_keep_ingested(request.config):
-        groups = opening.locate_rows(
-            request.found,
-            request.needed_splits(),
-            folder=folder,
-            inside=inside,
-            columns=opened_request.columns_read(request.config),
-            run=run,
-            known=request.append.known_rows(request.config) if request.append else None,
-        )
-    return resolved_job.resolve(request, groups, scratch=scratch, inside=request.config.output.root if builds else None)
 
 
 @contextlib.contextmanager
@@ -169,9 +131,8 @@ def copies_for_workers(
     ]
     if not files:
         return found
-    stages.begin(
-        f"copying {len(files):,} files to where workers can read them, {sum(f.size for f in files) / 1e6:,.1f} MB"
-    )
+    num_bytes = sum(file.size for file in files)
+    stages.begin(f"copying {len(files):,} files to where workers can read them, {num_bytes / 1e6:,.1f} MB")
     copies = relay.relay(files, folder=folder, addresses=found.addresses, inside=inside)
     return dataclasses.replace(found, copies=copies)
 
@@ -191,16 +152,16 @@ def ingest_files(
     root: str,
     name: str,
     workers: int | None,
-    beam_args: Sequence[str],
+    beam_args: Sequence[str] = (),
     progress: Progress,
 ) -> None:
     """Ingest a source: in `workers` processes of this machine, or as a Beam job `name` of the output `root`.
 
     Raises: SourceError if rows cannot be read; OutputError if the copy cannot be written.
     """
-    files = [file for stream in source.streams.values() for file in stream.files]
+    files = {file.path: file for stream in source.streams.values() for file in stream.files}.values()
     is_shared = files and not works_here(beam_args) and all(_is_readable(file, found, root=root) for file in files)
-    _report(source)
+    stages.begin(f"ingesting {len(files):,} files of {sum(file.size for file in files) / 1e6:,.1f} MB")
     with ingest.naming_files(source):
         task_runs.run(
             functools.partial(ingest.call, source),
@@ -215,8 +176,3 @@ def ingest_files(
         )
     # The readers' memory is no longer needed, and shards will need it.
     memory.release_freed()
-
-
-def _report(source: IngestSource) -> None:
-    sizes = {file.path: file.size for stream in source.streams.values() for file in stream.files}
-    stages.begin(f"ingesting {len(sizes):,} files of {sum(sizes.values()) / 1e6:,.1f} MB")

@@ -9,17 +9,18 @@ No row is read for this. Ten million groups take some seconds.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 
-from pipelines.prepare.plan import null_counts
 from pipelines.prepare.plan.planning import ROOM, Blocks, cut_rows
 from pipelines.prepare.plan.sampling import Sample
 from pipelines.prepare.plan.spec import ShardSpec
+from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.parquet.groups import Cover, cover
 from pipelines.prepare.sources.rows.reading import SplitSource
 
-__all__ = ["Forecast", "forecast"]
+__all__ = ["Forecast", "forecast", "nulls_by_reason"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,13 +56,28 @@ def _texts_of_groups(spec: ShardSpec, split: SplitSource, sample: Sample) -> tup
     """
     groups, read = split.groups, sample.read
     rows = np.maximum(groups.num_rows, 1)
-    nulls = null_counts.rows_with(groups, spec.columns) if null_counts.count_says(split) else np.zeros(len(rows))
-    filled = np.maximum(rows - nulls, 0)
+    # One row may have several nulls.
+    nulls = [counts for _, counts in nulls_by_reason(split, spec.columns)]
+    filled = np.maximum(rows - np.max([np.zeros_like(rows), *nulls], axis=0), 0)
     group_bytes = groups.num_bytes / np.maximum(filled, 1)
     owner = np.searchsorted(groups.ends, read.numbers, "right")
     usable = min(1.0, float(read.usable.sum() / max((filled / rows)[owner].sum(), 1.0)))
     ratio = read.text_bytes[read.usable].sum() / max(group_bytes[owner[read.usable]].sum(), 1.0)
     return group_bytes * ratio, usable * filled / rows
+
+
+def nulls_by_reason(split: SplitSource, columns: ColumnPlan) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the nulls of each group, int64 [N], of each column that must not be null, with the reason for which they
+    reject a row. None if user functions may fill them in or drop the rows.
+    """
+    required = {feature.name: "column_null" for feature in columns.kept}
+    if columns.label:
+        required[columns.label.column] = "label_null"
+    required |= {name: f"{purpose}_null" for purpose, name in columns.nested.items() if name not in columns.optional}
+    required |= dict.fromkeys(columns.texts, "text_null")
+    for name, reason in required.items():
+        if name in split.groups.nulls and split.reader.is_plain:
+            yield reason, split.groups.nulls[name]
 
 
 def _cut(found: Cover, predicted: np.ndarray, *, rows: int, row_bytes: float) -> Blocks:

@@ -17,8 +17,8 @@ from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.dataset import own_files, rejected_rows, source_record
 from pipelines.prepare.dataset.job import rejected_path
 from pipelines.prepare.dataset.rejected_rows import RejectedContent
-from pipelines.prepare.launch import estimate, ingesting, launcher, opened_request
-from pipelines.prepare.launch.resolved_job import Resolved
+from pipelines.prepare.launch import estimate, launcher
+from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.report import command_line, records
 from pipelines.prepare.report.charts import labels_section, lengths_group, shards_group
@@ -112,13 +112,13 @@ def of_source(config: PrepareConfig) -> bytes:
 
     Raises: as `estimate.estimate`.
     """
-    with ingesting.resolve_for_estimate(opened_request.open_request(config)) as resolved:
-        planned = launcher.plan_splits(resolved, resolved.job.splits, config)
-        manifest = _described(resolved)
-        subjects = [_planned(each, resolved, config, manifest) for each in list(planned.values())[:_SPLITS]]
+    with estimate.opened(config) as job:
+        planned = launcher.plan_splits(job, job.job.splits)
+        manifest = _described(job)
+        subjects = [_planned(each, job, manifest) for each in list(planned.values())[:_SPLITS]]
         subject = Subject(
             manifest=manifest,
-            tokenizer=resolved.tokenizer,
+            tokenizer=job.request.tokenizer,
             splits=tuple(subjects),
             command=command_line.of_config(config),
             more_splits=tuple(planned)[_SPLITS:],
@@ -154,22 +154,20 @@ def write(path: str, page: bytes) -> None:
     storage.write_bytes(path, page)
 
 
-def _planned(
-    planned: launcher.PlannedSplit, resolved: Resolved, config: PrepareConfig, manifest: Manifest
-) -> SplitSubject:
+def _planned(planned: launcher.PlannedSplit, job: OpenJob, manifest: Manifest) -> SplitSubject:
     name = planned.plan.split
     return SplitSubject(
         name=name,
-        parts=records.of_rows(manifest, resolved.encoder, planned.sample.encoded),
-        estimate=estimate.of_split(planned, resolved, config),
+        parts=records.of_rows(manifest, job.encoder, planned.sample.encoded),
+        estimate=estimate.of_split(planned, job),
         row_tokens=planned.sample.row_tokens,
         rejected=tuple(RejectedContent(row=row.row, reason=row.reason, content="") for row in planned.unusable.first),
     )
 
 
-def _described(resolved: Resolved) -> Manifest:
+def _described(opened: OpenJob) -> Manifest:
     """Return a manifest that describes records that a build would make, without any shard."""
-    job = resolved.job
+    job = opened.job
     return Manifest(
         name=job.name,
         fingerprint="",
@@ -179,8 +177,8 @@ def _described(resolved: Resolved) -> Manifest:
         splits={},
         label_names=job.spec.columns.label_names,
         compression=job.spec.compression,
-        source=resolved.source.identity,
-        options=resolved.items,
+        source=opened.source.identity,
+        options=opened.items,
     )
 
 

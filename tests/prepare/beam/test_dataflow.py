@@ -25,8 +25,8 @@ from apache_beam.runners.dataflow import dataflow_runner
 
 from pipelines.prepare.beam import dataflow, packaging, pipeline, transforms, waiting
 from pipelines.prepare.beam.failures import AGAIN, Reported
-from pipelines.prepare.launch import ingesting, launcher, opened_request
-from pipelines.prepare.launch.resolved_job import Resolved
+from pipelines.prepare.launch import estimate, launcher
+from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.process.progress import Counts, Progress
 from pipelines.prepare.shards.shard_maker import ShardMaker
@@ -337,21 +337,19 @@ def test_without_googles_libraries_the_error_says_what_to_install(
 
 
 @pytest.fixture(scope="module")
-def resolved() -> Iterator[Resolved]:
+def resolved() -> Iterator[OpenJob]:
     """The reviews: what travels does not depend on where the rows are."""
-    request = opened_request.open_request(
-        PrepareConfig(
-            source=SourceConfig(dataset=str(REVIEWS), label_column="label"),
-            tokenizer=TokenizerConfig(name=str(building.tokenizer())),
-            output=OutputConfig(root="gs://bucket/folder/out", name="reviews", shard_bytes=20_000),
-            layout=LayoutConfig(max_length=32),
-        )
+    request = PrepareConfig(
+        source=SourceConfig(dataset=str(REVIEWS), label_column="label"),
+        tokenizer=TokenizerConfig(name=str(building.tokenizer())),
+        output=OutputConfig(root="gs://bucket/folder/out", name="reviews", shard_bytes=20_000),
+        layout=LayoutConfig(max_length=32),
     )
-    with ingesting.resolve_for_estimate(request) as found:
+    with estimate.opened(request) as found:
         yield found
 
 
-def test_the_graph_of_ten_thousand_shards_is_small(resolved: Resolved) -> None:
+def test_the_graph_of_ten_thousand_shards_is_small(resolved: OpenJob) -> None:
     keys = [("train", index, 10_000) for index in range(10_000)]
     graph = beam.Pipeline(runner="DirectRunner")
     call = transforms.Call(ShardMaker(resolved.job), root=resolved.job.root, versions=packaging.versions())

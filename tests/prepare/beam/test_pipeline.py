@@ -34,7 +34,7 @@ from pipelines.prepare.beam.failures import Failures, Reported
 from pipelines.prepare.dataset import commit, plan_files
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.plan_files import TaskKey
-from pipelines.prepare.launch.resolved_job import Resolved
+from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.process import workers as processes
 from pipelines.prepare.shards import shard_writer
@@ -51,7 +51,7 @@ def build(output: object, *beam_args: str, **changes: object) -> Outcome:
     return building.command("build", REVIEWS, "--json", *options, "--", *beam_args)
 
 
-def resolved(output: Path) -> Resolved:
+def resolved(output: Path) -> OpenJob:
     return building.resolved(
         PrepareConfig(
             source=SourceConfig(dataset=str(REVIEWS), label_column="label"),
@@ -114,7 +114,7 @@ def planned(job: Job, split: str) -> list[TaskKey]:
 @pytest.mark.parametrize("travel", PICKLERS, ids=["pickle", "beam"])
 def test_the_functions_run_after_travelling(tmp_path: Path, travel: Callable[[Any], Any]) -> None:
     found = resolved(tmp_path / "out")
-    found.reserve(overwrite=False)
+    found.reserve()
     keys = [key for split in found.job.splits for key in planned(found.job, split)]
 
     write = travel(transforms.Call(ShardMaker(found.job), root=found.job.root))
@@ -132,7 +132,7 @@ def test_the_functions_run_after_travelling(tmp_path: Path, travel: Callable[[An
 def test_a_travelled_function_needs_nothing_of_the_process_that_sent_it(tmp_path: Path) -> None:
     """No main-session state: a fresh process unpickles the function and makes a shard, without importing TensorFlow."""
     found = resolved(tmp_path / "out")
-    found.reserve(overwrite=False)
+    found.reserve()
     keys = planned(found.job, "validation")
     function = transforms.Call(ShardMaker(found.job), root=found.job.root)
     (tmp_path / "sent").write_bytes(pickle.dumps((pickler.dumps(function), keys)))

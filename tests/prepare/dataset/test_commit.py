@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare.dataset import commit, made_shards, receipts, tfds
-from pipelines.prepare.launch.resolved_job import Resolved
+from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan import sample_choice
 from pipelines.prepare.sources.columns.rejected import NAMED_ROWS, RejectedRow
@@ -33,7 +33,7 @@ def with_nulls(tmp_path: Path) -> Path:
     return building.source(tmp_path / "data", train=rows)
 
 
-def resolved(output: Path) -> Resolved:
+def resolved(output: Path) -> OpenJob:
     """The request of `building.reviews()`, resolved."""
     return building.resolved(
         PrepareConfig(
@@ -45,7 +45,7 @@ def resolved(output: Path) -> Resolved:
     )
 
 
-def committed(found: Resolved) -> manifest.Manifest:
+def committed(found: OpenJob) -> manifest.Manifest:
     return commit.commit(found.job, items=found.items, identity=found.source.identity, max_error_rate=0.0)
 
 

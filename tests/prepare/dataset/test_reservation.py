@@ -18,7 +18,7 @@ from pipelines.prepare import storage
 from pipelines.prepare.dataset import fingerprint, own_files, reservation
 from pipelines.prepare.dataset.job import tokenizer_files
 from pipelines.prepare.dataset.source_record import location_of
-from pipelines.prepare.launch.resolved_job import Resolved
+from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.config import OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process import memory
@@ -308,10 +308,10 @@ def test_a_worker_whose_job_was_cleared_away_stops(finished: Path, monkeypatch: 
     assert building.shard_bytes(finished) == {}
 
 
-def reserved(output: Path, *, num_rows: int = 10) -> tuple[Resolved, ShardTask]:
+def reserved(output: Path, *, num_rows: int = 10) -> tuple[OpenJob, ShardTask]:
     """A job that may write to the output, and a task of its first ten rows, planned as `num_rows`."""
     resolved = building.resolved(request(output, seed=0))
-    resolved.reserve(overwrite=False)
+    resolved.reserve()
     pieces = resolved.source.splits["train"].groups.pieces([(0, 10)])
     return resolved, ShardTask(split="train", index=0, count=1, num_rows=num_rows, pieces=pieces)
 
@@ -366,7 +366,7 @@ MEDDLED: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("meddled", sorted(MEDDLED))
 def test_a_tokenizer_that_was_changed_in_the_work_folder_is_not_loaded(tmp_path: Path, meddled: str) -> None:
     resolved = building.resolved(request(tmp_path / "out", seed=0))
-    resolved.reserve(overwrite=False)
+    resolved.reserve()
     job, folder = resolved.job, tmp_path / "out" / ".prep" / resolved.job.fingerprint / "tokenizer"
     MEDDLED[meddled](folder)
     got = bytes_digest(building.files(folder))
@@ -379,8 +379,8 @@ def test_a_tokenizer_that_was_changed_in_the_work_folder_is_not_loaded(tmp_path:
         )
         assert "delete this folder and run the same build again" in caught.value.remedy
     shutil.rmtree(folder)
-    resolved.reserve(overwrite=False)
-    assert tokenizer_files(job) == resolved.tokenizer_files
+    resolved.reserve()
+    assert tokenizer_files(job) == resolved.request.tokenizer_files
 
 
 @pytest.mark.parametrize("name", ["..", "a\\b", "a\0b"])
@@ -398,9 +398,9 @@ def test_of_two_jobs_without_a_lock_one_sees_the_other(tmp_path: Path) -> None:
     first, second = (building.resolved(request(tmp_path / "out", seed=seed)) for seed in (0, 1))
     for each in (first, second):
         reservation.check(each.job.root, items=each.items, overwrite=False)
-    first.reserve(overwrite=False)
+    first.reserve()
     with pytest.raises(FingerprintMismatchError, match="seed: was 0, now 1"):
-        second.reserve(overwrite=False)
+        second.reserve()
     reservation.check(first.job.root, items=first.items, overwrite=False)
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -16,7 +14,6 @@ from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.columns.rejected import RejectedRow
-from pipelines.prepare.sources.rows.reading import SplitSource
 from tests.prepare import stored
 from tests.prepare.stored import Work
 from tests.support.tokenizers_zoo import Zoo
@@ -59,10 +56,9 @@ def test_of_a_split_that_is_read_whole_every_unusable_row_is_known(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("few")
-def test_nulls_of_groups_are_counted_and_the_first_rows_named(tmp_path: Path, zoo: Zoo) -> None:
+def test_nulls_of_groups_are_counted_without_reading_them(tmp_path: Path, zoo: Zoo) -> None:
     unusable = found(made(tmp_path, zoo, texts=range(1407, ROWS, 50)))
     assert unusable.by_reason == {"text_null": 12}
-    assert [row.row for row in unusable.first] == [1407, 1457, 1507]
     assert not unusable.exact
 
 
@@ -78,28 +74,6 @@ def test_nulls_in_rows_that_are_not_asked_for_do_not_count(tmp_path: Path, zoo: 
     texts = [*range(998), *range(1004, 1016)]
     unusable = found(made(tmp_path, zoo, texts=texts, ranges=[(1010, ROWS)]))
     assert unusable.by_reason.get("text_null", 0) in (2, 6)  # 6 if the sample has read them
-
-
-@pytest.mark.usefixtures("few")
-def test_where_nothing_is_null_nothing_more_is_read(tmp_path: Path, zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
-    work = made(tmp_path, zoo)
-    sample = work.measure()
-    assert sample is not None
-    monkeypatch.setattr(SplitSource, "read", lambda *_: pytest.fail("read"))
-    unusable = unusable_rows.find(work.job.spec.columns, work.splits["train"], sample.read)
-    assert (unusable.by_reason, unusable.first) == ({}, ())
-
-
-@pytest.mark.usefixtures("few")
-def test_three_groups_are_read_at_most_to_name_rows(tmp_path: Path, zoo: Zoo) -> None:
-    work = made(tmp_path, zoo, texts=range(0, ROWS, 20))
-    sample = work.measure()
-    assert sample is not None
-    with mock.patch.object(SplitSource, "read", autospec=True, side_effect=SplitSource.read) as reads:
-        unusable = unusable_rows.find(work.job.spec.columns, work.splits["train"], sample.read)
-    assert unusable.by_reason == {"text_null": 100}
-    assert len(unusable.first) == 3
-    assert reads.call_count <= 3
 
 
 @pytest.mark.parametrize(("exact", "said"), [(True, "^3 of 10 rows"), (False, "^at least 3 of 10 rows")])
@@ -118,8 +92,3 @@ def test_a_task_names_file_and_row_of_what_it_cannot_use(tmp_path: Path, zoo: Zo
     error = shard_writer.unusable_row(RejectedRow(row=105, reason="label_null"), task)
     assert str(error).startswith(f"train[105] in {tmp_path}/train-0.parquet cannot be used (label_null)")
     assert "--max-error-rate" in (error.remedy or "")
-
-
-def test_rows_are_counted_once_in_the_cover_of_their_groups() -> None:
-    reasons = np.array(["", "text_null", "filtered"], dtype=object)
-    assert unusable_rows._first(np.array([5, 6, 7]), reasons) == [RejectedRow(row=6, reason="text_null")]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.prepare.launch import ingesting
+from pipelines.prepare.launch import launcher
 from tests import building
 from tests.building import REVIEWS, Outcome, read_manifest, reviews
 
@@ -25,10 +25,10 @@ def again(output: Path, **changes: object) -> Outcome:
 
 
 def refuse_to_ingest(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise AssertionError("rows were looked for")
 
-    monkeypatch.setattr(ingesting, "resolve", fail)
+    monkeypatch.setattr(launcher, "open_job", fail)
 
 
 def test_nothing_is_read_or_changed_when_all_is_there(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from pipelines.prepare.audit import reopened_dataset
 from pipelines.prepare.audit.consent import Consent
 from pipelines.prepare.audit.trace import Tracer
 from pipelines.prepare.beam import pipeline
-from pipelines.prepare.launch.resolved_job import Resolved
+from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.config import FunctionOption, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.sources.rows.left_out import kept_rows
@@ -227,7 +227,7 @@ def resolved(
     *chosen: tuple[Literal["map", "filter"], str],
     label_column: str | None = None,
     dataset: Path | None = None,
-) -> Resolved:
+) -> OpenJob:
     config = PrepareConfig(
         source=SourceConfig(
             dataset=str(dataset or data(folder)),

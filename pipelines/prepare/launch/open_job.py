@@ -1,4 +1,4 @@
-"""Completing the job of an opened request, once its rows can be read.
+"""From a request to its job: rows are located, or ingested first, and what only they show is filled in.
 
 rows      splits, names of string labels, lengths of vectors, lengths of `--bucket-lengths auto`   ─┐
 request   source, tokenizer, options                                                                ├──►  the job
@@ -14,83 +14,80 @@ from typing import Any
 from pipelines.prepare import layouts, storage
 from pipelines.prepare.dataset import fingerprint, reservation, source_record
 from pipelines.prepare.dataset.job import Job, JobSplit
-from pipelines.prepare.launch import deciding
-from pipelines.prepare.launch.opened_request import OpenedRequest
+from pipelines.prepare.dataset.own_files import WORK_FOLDER
+from pipelines.prepare.launch import deciding, ingesting
+from pipelines.prepare.launch.request import Request
 from pipelines.prepare.options import bucket_lengths
+from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.plan import sampling
 from pipelines.prepare.plan.spec import ShardSpec
+from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.sources.columns.column_planning import complete_from_manifest, plan_columns
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.parquet.groups import Groups
-from pipelines.prepare.sources.rows import hold_out, selection
-from pipelines.prepare.sources.rows.decided_rows import encode
+from pipelines.prepare.sources.rows import decided_rows, hold_out, selection
 from pipelines.prepare.sources.rows.hold_out import HoldOut
 from pipelines.prepare.sources.rows.reading import Source
 from tfrecord_io.schema import Schema
 
-__all__ = ["Resolved", "resolve"]
+__all__ = ["OpenJob", "open_job"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Resolved(OpenedRequest):
-    """A request whose rows are located: the `job` that travels to workers, and what only the launcher needs.
+class OpenJob:
+    """The `job`, which travels to workers, and what stays with the launcher: the rows and an open encoder.
 
     `items` are what the fingerprint covers, `source_rows` the rows of each split of the source.
     """
 
-    columns: ColumnPlan
-    encoder: layouts.BatchEncoder
+    request: Request
     source: Source
+    encoder: layouts.BatchEncoder
     job: Job
     items: Mapping[str, Any]
     source_rows: Mapping[str, int]
 
     @property
-    def _decided(self) -> dict[str, bytes]:
-        """The rows that were decided to leave, by the path of their file."""
-        readers = (split.reader for split in self.source.splits.values())
-        return {
-            each.path: encode(each.content)
-            for reader in readers
-            if (each := reader.decided) and each.content is not None
-        }
+    def config(self) -> PrepareConfig:
+        """The request's options, with the lengths that `--bucket-lengths auto` chose."""
+        return self.request.config
 
-    def reserve(self, *, overwrite: bool) -> None:
-        """Write the job's own files to the output. Raises: as `reservation.check`."""
+    def reserve(self) -> None:
+        """Write the job's own files to the output. Raises: as `reservation.reserve`."""
+        request, job = self.request, self.job
         reservation.reserve(
-            self.job,
+            job,
             items=self.items,
             source={
-                **source_record.location_of(self.config.source, self.found, self.functions),
+                **source_record.location_of(request.config.source, request.found, request.functions),
                 "rows": dict(self.source_rows),
             },
-            tokenizer_files=self.tokenizer_files,
-            overwrite=overwrite,
-            former=self.former,
+            tokenizer_files=request.tokenizer_files,
+            overwrite=request.config.overwrite,
+            former=request.former,
         )
-        for path, content in self._decided.items():
-            storage.write_bytes(path, content, inside=self.job.root)
+        for split in self.source.splits.values():
+            if (decided := split.reader.decided) and decided.content is not None:
+                storage.write_bytes(decided.path, decided_rows.encode(decided.content), inside=job.root)
 
 
-def resolve(
-    request: OpenedRequest, groups: Mapping[str, Groups], *, scratch: str, inside: str | None = None
-) -> Resolved:
-    """Complete the job, now that rows can be read. `scratch` is a folder for temporary files, `inside` the output.
+def open_job(request: Request, *, progress: Progress, home: str | None = None) -> OpenJob:
+    """Locate the rows of a request, and complete its job. An estimate has what is ingested in the folder `home`.
 
-    Raises: as `open_request`; SplitNotFoundError; RowsRejectedError if `--bucket-lengths auto` has no row to go by.
+    Raises: as `open_request`; SourceError if rows cannot be read; OutputError if they cannot be copied;
+        SplitNotFoundError; RowsRejectedError if `--bucket-lengths auto` has no row to go by.
     """
-    append = request.append
+    request, groups, ingested = ingesting.locate_rows(request, progress=progress, home=home)
+    config, append = request.config, request.append
     source, in_rows, held = _source_of(request, groups)
     columns = complete_from_manifest(in_rows, append.former) if append else in_rows
-    encoder = request.encoder if _same_but_for_label(columns, request.columns) else None
-    encoder = encoder or request.open_encoder(columns)
-    if bucket_lengths.automatic_count(request.config.layout.bucket_lengths):
+    encoder = request.open_encoder(columns)
+    if bucket_lengths.automatic_count(config.layout.bucket_lengths):
         request = _with_lengths(request, columns, encoder, source=source)
-        encoder = request.open_encoder(columns)
+        encoder, config = request.open_encoder(columns), request.config
     items = request.fingerprint_items(held)
     if append is not None:
         items = append.items(items, source.splits)
-    config = request.config
     identity = fingerprint.fingerprint_of(items)
     if config.source.dedup or request.runs is not None:
         splits = deciding.decide(
@@ -99,8 +96,8 @@ def resolve(
             columns,
             runs=request.runs,
             fingerprint=identity,
-            scratch=scratch,
-            inside=inside,
+            scratch=storage.join(home or config.output.root, WORK_FOLDER, f"{reservation.INGESTED}compared"),
+            inside=None if home else config.output.root,
         )
         source = dataclasses.replace(source, splits=splits)
     job = Job(
@@ -109,22 +106,21 @@ def resolve(
         fingerprint=identity,
         splits={name: JobSplit.of(split) for name, split in source.splits.items()},
         engine=config.engine,
+        ingested=ingested,
         strict=config.max_error_rate == 0,
         spec=_spec(request, columns, encoder),
     )
-    if append is not None:
-        job = append.continued(job, in_rows)
-    opened = {field.name: getattr(request, field.name) for field in dataclasses.fields(request)}
-    return Resolved(
-        **{**opened, "columns": columns, "encoder": encoder},
+    return OpenJob(
+        request=request,
         source=source,
-        job=job,
+        encoder=encoder,
+        job=append.continued(job, in_rows) if append else job,
         items=items,
         source_rows={name: each.total_rows for name, each in groups.items()},
     )
 
 
-def _source_of(request: OpenedRequest, groups: Mapping[str, Groups]) -> tuple[Source, ColumnPlan, tuple[HoldOut, ...]]:
+def _source_of(request: Request, groups: Mapping[str, Groups]) -> tuple[Source, ColumnPlan, tuple[HoldOut, ...]]:
     """Return the splits with their rows after the user functions, their column plan, and the rows to hold out."""
     config = request.config
     source = selection.select(config.source, request.found, groups, request.functions)
@@ -137,12 +133,7 @@ def _source_of(request: OpenedRequest, groups: Mapping[str, Groups]) -> tuple[So
     return dataclasses.replace(source, splits=divided), plan, held
 
 
-def _same_but_for_label(one: ColumnPlan, other: ColumnPlan | None) -> bool:
-    """Whether an encoder for these columns is one for the others: none looks at the label, whose names rows tell."""
-    return other is not None and dataclasses.replace(one, label=other.label) == other
-
-
-def _spec(request: OpenedRequest, columns: ColumnPlan, encoder: layouts.BatchEncoder) -> ShardSpec:
+def _spec(request: Request, columns: ColumnPlan, encoder: layouts.BatchEncoder) -> ShardSpec:
     """Return what decides the bytes of a shard."""
     config = request.config
     features = layouts.layout_of(config.layout).features(request.layout_context(columns), encoder)
@@ -160,18 +151,15 @@ def _spec(request: OpenedRequest, columns: ColumnPlan, encoder: layouts.BatchEnc
     )
 
 
-def _with_lengths(
-    request: OpenedRequest, columns: ColumnPlan, encoder: layouts.BatchEncoder, *, source: Source
-) -> OpenedRequest:
-    """Return the request with lengths chosen from a sample of its rows in place of `auto:K`.
+def _with_lengths(request: Request, columns: ColumnPlan, encoder: layouts.BatchEncoder, *, source: Source) -> Request:
+    """Return the request with lengths chosen from a sample of its rows in place of `auto:K`, and no encoder yet.
 
     Raises: RowsRejectedError if no row of the sample can be used.
     """
     config = request.config
-    plain = dataclasses.replace(
-        request, config=dataclasses.replace(config, layout=dataclasses.replace(config.layout, bucket_lengths=None))
-    )
-    row_tokens, weights = sampling.row_lengths(_spec(plain, columns, encoder), encoder, source.splits)
+    plain = dataclasses.replace(config, layout=dataclasses.replace(config.layout, bucket_lengths=None))
+    spec = _spec(dataclasses.replace(request, config=plain), columns, encoder)
+    row_tokens, weights = sampling.row_lengths(spec, encoder, source.splits)
     chosen = bucket_lengths.choose(
         row_tokens,
         count=bucket_lengths.automatic_count(config.layout.bucket_lengths) or 1,
@@ -180,4 +168,5 @@ def _with_lengths(
         weights=weights,
     )
     layout = dataclasses.replace(config.layout, bucket_lengths=chosen, max_length=chosen[-1])
-    return dataclasses.replace(request, config=dataclasses.replace(config, layout=layout), length=chosen[-1])
+    config = dataclasses.replace(config, layout=layout)
+    return dataclasses.replace(request, config=config, length=chosen[-1], encoder=None)

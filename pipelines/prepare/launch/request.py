@@ -1,9 +1,4 @@
-"""Opening a request: its source and its tokenizer, side by side, and every check that needs no rows.
-
-source        splits, columns by their types        ─┐
-tokenizer     its files, facts and row length        ├──►  OpenedRequest, whose rows may have to be ingested first
---append      the dataset, which must be comparable ─┘
-"""
+"""Opening the source and the tokenizer of a request, side by side, with every check that needs no rows."""
 
 from __future__ import annotations
 
@@ -34,17 +29,17 @@ from pipelines.prepare.tokenize.ragged import id_dtype
 from tfrecord_io import manifest
 from tfrecord_io.manifest import Manifest, TokenizerFacts
 
-__all__ = ["OpenedRequest", "columns_read", "open_request"]
+__all__ = ["Request", "columns_read", "open_request"]
 
 _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OpenedRequest:
-    """A request whose rows are not located yet.
+class Request:
+    """A request with its source and tokenizer open.
 
     `columns` and `encoder` are None if user functions decide the columns, which only rows can show. `append` is None
-    for a dataset of its own.
+    for a dataset of its own, `runs` without --decontaminate.
     """
 
     config: PrepareConfig
@@ -54,10 +49,10 @@ class OpenedRequest:
     tokenizer_files: tokenization.Files
     facts: TokenizerFacts
     length: int
-    columns: ColumnPlan | None = None
+    append: Append | None
+    runs: EvaluationRuns | None
+    columns: ColumnPlan | None
     encoder: layouts.BatchEncoder | None = None
-    append: Append | None = None
-    runs: EvaluationRuns | None = None
 
     @property
     def former(self) -> Manifest | None:
@@ -112,7 +107,10 @@ class OpenedRequest:
         )
 
     def open_encoder(self, columns: ColumnPlan) -> layouts.BatchEncoder:
-        """Open the layout's encoder for these columns; warn if no fast engine can be used."""
+        """Return the encoder for these columns, the one that is open if it fits. Warn if no fast engine can be used."""
+        # Encoders never read the label column, whose names only rows tell.
+        if self.encoder and self.columns and dataclasses.replace(columns, label=self.columns.label) == self.columns:
+            return self.encoder
         encoder = layouts.layout_of(self.config.layout).open_encoder(self.layout_context(columns))
         if self.config.engine == "auto" and encoder.reference is None:
             reasons = engines.why_slow(self.tokenizer, dtype=id_dtype(self.facts.vocab_size))
@@ -122,7 +120,7 @@ class OpenedRequest:
         return encoder
 
 
-def open_request(config: PrepareConfig) -> OpenedRequest:
+def open_request(config: PrepareConfig) -> Request:
     """Open the source and the tokenizer, and check everything that can be checked without reading rows.
 
     Raises: SourceError, TokenizerError, ColumnError or ConfigError, before anything is written; with `--append` also
@@ -141,7 +139,7 @@ def open_request(config: PrepareConfig) -> OpenedRequest:
     found, columns = finding.result()
     tokenizer, files = loading.result()
     _warn_of_left_out_bos(config, tokenizer)
-    request = OpenedRequest(
+    request = Request(
         config=config,
         functions=functions,
         found=found,
@@ -149,16 +147,14 @@ def open_request(config: PrepareConfig) -> OpenedRequest:
         tokenizer_files=files,
         facts=tokenization.facts(tokenizer, name=config.tokenizer.name, files=files),
         length=tokenization.resolve_length(tokenizer, config.layout),
-        columns=columns,
         append=append,
         runs=deciding.evaluation_runs(config.source),
+        columns=columns,
     )
     if append is not None:
         append.require_same_request(config, found.listing, request.fingerprint_items())
-    if columns is None:
-        return request
     # Errors of the tokenizer show here, before anything is ingested, rather than on a worker.
-    return dataclasses.replace(request, encoder=request.open_encoder(columns))
+    return dataclasses.replace(request, encoder=request.open_encoder(columns) if columns else None)
 
 
 def columns_read(config: PrepareConfig) -> tuple[str, ...] | None:
