@@ -243,11 +243,8 @@ def test_what_is_changed_on_the_way_is_found_and_does_not_stay(
     gcs: Gcs, bucket: str, num_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change_on_the_way(monkeypatch, content_of(num_bytes))
-    sent = base64.b64encode(google_crc32c.Checksum(content_of(num_bytes)).digest()).decode()
-    with pytest.raises(OutputError, match="were sent, but") as caught:
+    with pytest.raises(OutputError, match="the upload broke off: "):
         storage.write_bytes(f"gs://{bucket}/file", content_of(num_bytes))
-    assert caught.value.cause.count(sent) >= 1, "the sum of what was sent"
-    assert len(set(caught.value.cause.split()) & {f"{sent},", sent}) == 1
     assert gcs.names(bucket) == []
 
 
@@ -282,18 +279,6 @@ def test_an_object_that_is_deleted_while_it_is_read_is_an_error(bucket: str, mac
         machine.answer = lambda number, method, path: refusal(404)
         with pytest.raises(OutputError, match="deleted or replaced while it was read"):
             stream.read()
-
-
-@pytest.mark.parametrize("num_bytes", [10, 2 * BLOCK_BYTES])
-def test_where_crc32c_would_be_slow_md5_is_compared(
-    gcs: Gcs, bucket: str, num_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(google_crc32c, "implementation", "python")
-    storage.write_bytes(f"gs://{bucket}/file", content_of(num_bytes))
-    assert gcs.read(bucket, "file") == content_of(num_bytes)
-    change_on_the_way(monkeypatch, content_of(num_bytes))
-    with pytest.raises(OutputError, match=r"md5Hash \S{24} were sent, but"):
-        storage.write_bytes(f"gs://{bucket}/file", content_of(num_bytes))
 
 
 def test_a_part_of_which_the_service_keeps_less_ends_the_upload(
@@ -400,7 +385,7 @@ def test_an_outage_without_an_end_is_an_error(machine: Machine, monkeypatch: pyt
         storage.delete,
         lambda path: storage.write_bytes(path, content_of(BLOCK_BYTES + 1)),
     ):
-        with pytest.raises(OutputError, match="status 429, however often") as caught:
+        with pytest.raises(OutputError, match="answers with status 429") as caught:
             use("gs://bucket/file")
         assert "run the same command again" in caught.value.remedy
 

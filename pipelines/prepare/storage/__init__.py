@@ -14,12 +14,14 @@ when they read; all others become errors that say what to do (`storage_errors`).
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import os
 import posixpath
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from pipelines.prepare.storage import local_storage, storage_errors
 from pipelines.prepare.storage.local_storage import PARTIAL
@@ -190,8 +192,10 @@ def read_stream(path: str) -> Iterator[BinaryIO]:
         fs, inner = file_system(path)
         with _reading(path):
             found = describe(path)
-        with object_storage.stream(fs, inner, found=found, path=path) as blocks:
-            yield cast("BinaryIO", blocks)
+            if found["type"] == "directory":
+                raise FileNotFoundError(errno.ENOENT, "a folder, expected a file", path)
+        with io.BufferedReader(object_storage.RemoteFile(fs, inner, found=found, path=path)) as stream:
+            yield stream
         return
     with storage_errors.reading(path):
         descriptor = local_storage.open_file(local)

@@ -18,7 +18,6 @@ import base64
 import contextlib
 import errno
 import functools
-import hashlib
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -83,8 +82,8 @@ def write(path: str, chunks: Iterable[Any], *, replacing: int | None = None) -> 
     """Upload buffers to an object, which appears when all of them have arrived.
 
     replacing: the generation to replace, 0 for none, None for any.
-    Raises: OutputError if an object of another generation has other content, if the content changes on the way, or if
-        a session cannot be continued; errors of `chunks`.
+    Raises: OutputError if an object of another generation has other content, or if the upload cannot be continued;
+        errors of `chunks`.
     """
     content = _Content(chunks)
     with gcs.bucket(path) as (bucket, key):
@@ -102,10 +101,21 @@ def write(path: str, chunks: Iterable[Any], *, replacing: int | None = None) -> 
         except PreconditionFailed:
             """Handled below: this error names the session, which the context of another error would show."""
         except (DataCorruption, GoogleAPICallError, ValueError) as error:
-            if (reason := _upload_error(error, path, content)) is None:
+            if not _is_broken_off(error):
                 raise
-            raise reason from cause_without_secrets(error)
+            raise OutputError(
+                f"{path}: the upload broke off: {storage_errors.words(error)}",
+                remedy="run the same command again; only what is missing is made",
+            ) from cause_without_secrets(error)
     _require_same_content(path, content, replacing=replacing)
+
+
+def _is_broken_off(error: Exception) -> bool:
+    """Whether an upload cannot be continued: the content was changed on the way, or its session was lost."""
+    response = getattr(error, "response", None)
+    is_lost = response is not None and response.request.method == "PUT" and response.status_code in _SESSION_LOST
+    # The client raises a plain ValueError if the service has kept less than a part.
+    return is_lost or type(error) in (DataCorruption, ValueError) or "doesn't match calculated" in str(error)
 
 
 def delete(path: str) -> None:
@@ -152,9 +162,7 @@ class _Content:
         self.size_of_one_block = len(first[0]) if len(first) == 1 else None
         self._blocks = itertools.chain(first, blocks)
         self._num_bytes = 0
-        self._field, self._checksum = "crc32c", google_crc32c.Checksum()
-        if google_crc32c.implementation != "c":  # in Python it takes minutes for a shard
-            self._field, self._checksum = "md5Hash", hashlib.md5(usedforsecurity=False)
+        self._checksum = google_crc32c.Checksum()
 
     def read(self, size: int = -1) -> bytes:
         """Return the next block, whatever the size; empty at the end. Raises: errors of the chunks."""
@@ -171,13 +179,8 @@ class _Content:
         """Return whether an object has this content; reads what is left of it."""
         while self.read():
             """Only summed up."""
-        return (metadata.get("size"), metadata.get(self._field)) == (self._num_bytes, self._encoded_checksum())
-
-    def __str__(self) -> str:
-        return f"{self._num_bytes} bytes with {self._field} {self._encoded_checksum()}"
-
-    def _encoded_checksum(self) -> str:
-        return base64.b64encode(self._checksum.digest()).decode()
+        checksum = base64.b64encode(self._checksum.digest()).decode()
+        return (metadata.get("size"), metadata.get("crc32c")) == (self._num_bytes, checksum)
 
 
 def _blocks(chunks: Iterable[Any]) -> Iterator[bytes]:
@@ -207,22 +210,4 @@ def _require_same_content(path: str, content: _Content, *, replacing: int | None
         f"{path}: not written, since {since} while this job was at work: expected generation {replacing or 'none'}, "
         f"got {there.get('generation', 'none')}",
         remedy="let one job at a time write to this folder, and run the same command again to go on",
-    )
-
-
-def _upload_error(error: Exception, path: str, content: _Content) -> OutputError | None:
-    """Return the OutputError for errors of uploads; None for errors that any request may raise."""
-    said = storage_errors.words(error)
-    if isinstance(error, DataCorruption) or "doesn't match calculated" in said:
-        return OutputError(
-            f"{path}: {content} were sent, but the service has received something else ({said}); it does not stay",
-            remedy="run the same command again; if this happens again, something on the way changes what is sent",
-        )
-    response = getattr(error, "response", None)
-    is_lost = response is not None and response.request.method == "PUT" and response.status_code in _SESSION_LOST
-    # The client raises a ValueError if the service has kept less than a part.
-    if not is_lost and type(error) is not ValueError:
-        return None
-    return OutputError(
-        f"{path}: the upload broke off: {said}", remedy="run the same command again; only what is missing is made"
     )

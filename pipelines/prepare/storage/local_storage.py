@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import stat
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -69,9 +70,12 @@ def open_folder(folder: str, *, inside: str | None = None, make: bool = False) -
         make_folders(folder)
     descriptor = os.open(folder if inside is None else inside, _FOLDER)
     try:
-        for path in [] if inside is None else _path_down(inside, folder):
-            above, descriptor = descriptor, _open_below(descriptor, path, make=make)
-            os.close(above)
+        path = inside or folder
+        for name in os.path.relpath(folder, path).split(os.sep):
+            if name != os.curdir:
+                path = os.path.join(path, name)
+                above, descriptor = descriptor, _open_below(descriptor, path, make=make)
+                os.close(above)
         yield descriptor
     finally:
         os.close(descriptor)
@@ -127,21 +131,20 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, make: 
 
     Raises: OutputError; errors of `chunks` pass unchanged.
     """
-    as_output_error, name = storage_errors.as_output_error, os.path.basename(path)
+    name = os.path.basename(path)
     partial = f"{PARTIAL}{uuid.uuid4().hex}-{name}"
     with _folder_of(path, inside=inside, make=make) as folder:
-        with as_output_error(path):
+        with storage_errors.as_output_error(path):
             descriptor = open_file(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder=folder)
         try:
             with os.fdopen(descriptor, "wb", buffering=0) as stream:
                 for chunk in chunks:
-                    with as_output_error(path):
+                    with storage_errors.as_output_error(path):
                         _write_all(stream, chunk)
-                with as_output_error(path):
-                    os.fsync(stream.fileno())
-            with as_output_error(path):
-                os.replace(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
-                os.fsync(folder)
+                with storage_errors.as_output_error(path):
+                    os.fsync(descriptor)
+                    os.replace(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
+                    os.fsync(folder)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(partial, dir_fd=folder)
@@ -153,10 +156,9 @@ def delete(path: str, *, inside: str | None = None) -> None:
     name, parent = os.path.basename(path), os.path.dirname(path)
     with contextlib.suppress(FileNotFoundError), open_folder(parent, inside=inside) as folder:
         if stat.S_ISDIR(_mode(name, folder)):
-            for _, folders, names, place in os.fwalk(name, topdown=False, dir_fd=folder):
-                for inner in (*names, *folders):
-                    _remove(inner, place)
-        _remove(name, folder)
+            shutil.rmtree(name, dir_fd=folder)
+        else:
+            os.unlink(name, dir_fd=folder)
 
 
 def entries(folder: str) -> dict[str, int | None]:
@@ -181,7 +183,8 @@ def sweep(folder: str, *, inside: str | None = None, below: bool = False) -> Non
                 folders.clear()
             for name in names:
                 if name.startswith(PARTIAL):
-                    _remove(name, place)
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(name, dir_fd=place)
 
 
 @contextlib.contextmanager
@@ -202,15 +205,6 @@ def _folder_of(path: str, *, inside: str | None, make: bool) -> Iterator[int]:
         yield descriptor
 
 
-def _path_down(inside: str, folder: str) -> Iterator[str]:
-    """Yield the folders below `inside` on the path to `folder`."""
-    path = inside
-    for name in os.path.relpath(folder, inside).split(os.sep):
-        if name != os.curdir:
-            path = os.path.join(path, name)
-            yield path
-
-
 def _open_below(above: int, path: str, *, make: bool) -> int:
     """Return a descriptor of the folder `path`; `above` is the descriptor of its parent."""
     name = os.path.basename(path)
@@ -229,12 +223,6 @@ def _open_below(above: int, path: str, *, make: bool) -> int:
 def _mode(name: str, folder: int) -> int:
     """Return the mode of a file, folder or link."""
     return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-
-
-def _remove(name: str, folder: int) -> None:
-    """Remove a file, a link or an empty folder, if it still exists."""
-    with contextlib.suppress(FileNotFoundError):
-        (os.rmdir if stat.S_ISDIR(_mode(name, folder)) else os.unlink)(name, dir_fd=folder)
 
 
 def _write_all(stream: Any, chunk: Any) -> None:

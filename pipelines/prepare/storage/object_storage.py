@@ -1,19 +1,16 @@
 """Write to services other than Google's through fsspec; read ranges of any remote file.
 
     write    chunks ──► a file object of the service's library; closing it makes the object
-    read     info (size, version) ──► ranges of 8 MiB, each requested while the one before is used
+    read     info (size, version) ──► blocks of 8 MiB, each requested while the one before is used
 
-A range that arrives incomplete is requested again. On gs:// all ranges are of the version that was opened.
+A block that arrives incomplete is requested again. On gs:// all blocks are of the version that was opened.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import io
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import fsspec
@@ -22,10 +19,9 @@ from pipelines.prepare.storage import storage_errors
 from pipelines.prepare.storage.persistence import retry_transient
 from tfrecord_io.errors import ConfigError, OutputError
 
-__all__ = ["BLOCK_BYTES", "Ranges", "delete", "entries", "fetch", "info", "open_fs", "stream", "write"]
+__all__ = ["BLOCK_BYTES", "RemoteFile", "delete", "entries", "fetch", "info", "open_fs", "write"]
 
 BLOCK_BYTES = 8 << 20
-_DELETERS = 32
 _GLOB = frozenset("*?[")
 
 
@@ -104,18 +100,12 @@ def write(path: str, chunks: Iterable[Any], *, replacing: int | None = None) -> 
 def delete(path: str) -> None:
     """Delete a file, or a folder with its content, if it exists."""
     fs, inner = open_fs(path)
-
-    def delete_one(file: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            retry_transient(lambda: fs.rm_file(file), path=path)
-
     with contextlib.suppress(FileNotFoundError):
         if not _GLOB & set(inner):
-            retry_transient(lambda: fs.rm(inner, recursive=True), path=path)
+            fs.rm(inner, recursive=True)
             return
-        # `rm` would expand the name as a pattern.
-        with ThreadPoolExecutor(_DELETERS) as deleters:
-            list(deleters.map(delete_one, retry_transient(lambda: fs.find(inner), path=path)))
+        for file in fs.find(inner):  # `rm` would expand the name as a pattern
+            fs.rm_file(file)
 
 
 def fetch(get: Callable[[int, int], bytes], start: int, stop: int, *, path: str) -> bytes:
@@ -135,75 +125,34 @@ def fetch(get: Callable[[int, int], bytes], start: int, stop: int, *, path: str)
     return retry_transient(ask, path=path)
 
 
-@contextlib.contextmanager
-def stream(fs: Any, inner: str, *, found: Mapping[str, Any], path: str) -> Iterator[io.BufferedReader]:
-    """Open a file for reading from its start; `found` is its metadata.
+class RemoteFile(fsspec.spec.AbstractBufferedFile):
+    """A file for reading, of the version that was opened where the service has versions; fsspec reads one block ahead.
 
-    Raises: FileNotFoundError for a folder; OutputError, also while it is read.
+    `found` is its metadata.
     """
-    if found.get("type") == "directory":
-        raise FileNotFoundError(errno.ENOENT, "a folder, expected a file", path)
-    version = {"generation": found["generation"]} if storage_errors.bucket_of(path) else {}
 
-    def get(start: int, stop: int) -> bytes:
-        content: bytes = fs.cat_file(inner, start=start, end=stop, **version)
-        return content
+    def __init__(self, fs: Any, inner: str, *, found: Mapping[str, Any], path: str) -> None:
+        self._shown = path
+        version = {"generation": found["generation"]} if storage_errors.bucket_of(path) else {}
+        self._get = lambda start, stop: fs.cat_file(inner, start=start, end=stop, **version)
+        super().__init__(
+            fs,
+            inner,
+            block_size=BLOCK_BYTES,
+            cache_type="background",
+            cache_options={"maxblocks": 2},
+            size=int(found["size"]),
+        )
 
-    def block(start: int, stop: int) -> bytes:
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        """Request bytes [start, end). Raises: OutputError."""
         try:
-            with storage_errors.reading(path):
-                return fetch(get, start, stop, path=path)
+            with storage_errors.reading(self._shown):
+                return fetch(self._get, start, end, path=self._shown)
         except FileNotFoundError as error:
             raise OutputError(
-                f"{path}: deleted or replaced while it was read", remedy="run the same command again"
+                f"{self._shown}: deleted or replaced while it was read", remedy="run the same command again"
             ) from error
-
-    with contextlib.closing(Ranges(block, num_bytes=int(found["size"]), block_bytes=BLOCK_BYTES)) as ranges:
-        yield io.BufferedReader(ranges, buffer_size=1 << 16)
-
-
-class Ranges(io.RawIOBase):
-    """A file fetched block by block; from the third block on, each is fetched while the one before is used."""
-
-    def __init__(self, fetch: Callable[[int, int], bytes], *, num_bytes: int, block_bytes: int) -> None:
-        self._fetch = fetch
-        self._num_bytes = num_bytes
-        self._block_bytes = block_bytes
-        self._position = 0
-        self._rest = memoryview(b"")
-        self._ahead: Future[bytes] | None = None
-        self._executor: ThreadPoolExecutor | None = None
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill a buffer, or part of it. Raises: errors of `fetch`."""
-        if not self._rest and self._position < self._num_bytes:
-            self._rest = memoryview(self._next_block())
-        target = memoryview(buffer).cast("B")
-        taken = min(len(target), len(self._rest))
-        target[:taken] = self._rest[:taken]
-        self._rest = self._rest[taken:]
-        return taken
-
-    def close(self) -> None:
-        """Close the file without waiting for a block that is still requested."""
-        if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
-            self._executor = None
-        super().close()
-
-    def _next_block(self) -> bytes:
-        start, stop = self._position, min(self._position + self._block_bytes, self._num_bytes)
-        block = self._ahead.result() if self._ahead is not None else self._fetch(start, stop)
-        self._position, self._ahead = stop, None
-        # A reader of a second block usually reads on; one of a shard's first rows needs the first block only.
-        if start and stop < self._num_bytes:
-            self._executor = self._executor or ThreadPoolExecutor(1)
-            self._ahead = self._executor.submit(self._fetch, stop, min(stop + self._block_bytes, self._num_bytes))
-        return block
 
 
 def _abandon(stream: Any) -> None:

@@ -33,27 +33,22 @@ def retry_transient(
     path: str,
     passes: Callable[[BaseException], bool] = storage_errors.is_transient,
 ) -> Result:
-    """Return `attempt()`, retried while `passes` is true of the error that it raises, for three minutes from the first.
-
-    Raises: its last error.
-    """
-    give_up = None
+    """Return `attempt()`, retried while `passes` is true of its error, for three minutes. Raises: its last error."""
+    give_up = time.monotonic() + _PATIENCE_SECONDS
     for failures in itertools.count():
         pause = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2**failures) * random.uniform(0.5, 1)
         try:
             return attempt()
         except Exception as error:
-            now = time.monotonic()
-            give_up = now + _PATIENCE_SECONDS if give_up is None else give_up
-            if not passes(error) or now + pause > give_up:
+            if not passes(error) or time.monotonic() + pause > give_up:
                 raise
-            _tell(path, error, seconds=give_up - now)
+            _tell(path, error)
         time.sleep(pause)
     raise AssertionError("unreachable")
 
 
 def library_retry(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> Any:
-    """Return a `retry` option for google-cloud-storage; its three minutes count from the start of each request."""
+    """Return a `retry` option for google-cloud-storage."""
     from google.api_core.retry import Retry
 
     return Retry(
@@ -61,10 +56,10 @@ def library_retry(path: str, *, passes: Callable[[BaseException], bool] = storag
         initial=_FIRST_SECONDS,
         maximum=_LONGEST_SECONDS,
         timeout=_PATIENCE_SECONDS,
-        on_error=lambda error: _tell(path, error, seconds=_PATIENCE_SECONDS),
+        on_error=lambda error: _tell(path, error),
     )
 
 
-def _tell(path: str, error: BaseException, *, seconds: float) -> None:
+def _tell(path: str, error: BaseException) -> None:
     said = without_secrets(f"{path}: {storage_errors.words(error)}")
-    _log.warning("%s; trying again for up to %.0f s", said, seconds)
+    _log.warning("%s; trying again, for up to %.0f s in all", said, _PATIENCE_SECONDS)

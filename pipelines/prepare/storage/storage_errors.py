@@ -34,38 +34,24 @@ __all__ = [
 ]
 
 _AGAIN = "run the same command again to go on"
+_MAY_WRITE = "choose an --output that you may write to"
+_FREE = "free some space or quota, or choose an --output on another disk, and run the same command again to go on"
+_FOLDER = "choose an --output that is a folder"
 _REMEDIES = {
-    errno.ENOSPC: "free some space, or choose an --output on another disk, and run the same command again to go on",
-    errno.EDQUOT: "free some of your quota, and run the same command again to go on",
-    errno.EFBIG: "choose a smaller --shard-size, or an --output on another file system",
-    errno.EACCES: "choose an --output that you may write to",
-    errno.EPERM: "choose an --output that you may write to",
-    errno.EROFS: "choose an --output on a file system that is not read-only",
-    errno.ENOENT: "choose an --output in a place where folders can be made",
-    errno.ENOTDIR: "choose an --output that is a folder",
-    errno.EEXIST: "choose an --output that is a folder",
-    errno.ENAMETOOLONG: "choose a shorter --output or --name",
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), _FREE),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _MAY_WRITE),
+    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG), _FOLDER),
 }
-_TRANSIENT = frozenset(
-    {
-        errno.ECONNABORTED,
-        errno.ECONNREFUSED,
-        errno.ECONNRESET,
-        errno.EHOSTUNREACH,
-        errno.ENETUNREACH,
-        errno.EPIPE,
-        errno.ETIMEDOUT,
-    }
-)
+_TRANSIENT = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
 # Errors of these packages without a status are errors of the connection.
 _CLIENTS = ("aiohttp", "botocore", "httpx", "httpx2", "requests", "urllib3")
 
-_JSON_CODE = re.compile(r"\"code\":\s*(\d{3})\b")
+_NO_ANSWER = ("TimeoutError", "FSTimeoutError", "TransportError")
 _ACCOUNT = re.compile(r"(\S+@\S+?)\s+does not have storage\.")
 # What helps against a refusal of Google's service (400, 403), by a word of its answer; else a role on the bucket.
 _REMEDY_BY_WORD = {
-    "scope": "stop the VM, then: gcloud compute instances set-service-account VM --zone=ZONE --scopes=cloud-platform",
-    "billing": "gcloud billing projects link PROJECT --billing-account=ACCOUNT",
+    "scope": "give the VM the scope cloud-platform: gcloud compute instances set-service-account --help",
+    "billing": "link a billing account to the project: gcloud billing projects link --help",
     "requester pays": "name a project that you may bill: export FSSPEC_GS_REQUESTER_PAYS=PROJECT",
     "user project": "name an existing project that you may use, in FSSPEC_GS_REQUESTER_PAYS or FSSPEC_GS_PROJECT",
 }
@@ -88,13 +74,10 @@ def status_of(error: BaseException) -> int | None:
         return 502  # what gcsfs makes of it
     if isinstance(error, FileNotFoundError):
         return 404
-    text = str(error)
+    text = str(error)  # that of gcsfs
     if text.startswith("Forbidden"):
         return 403
-    if text.startswith("Bad Request") or "requester pays" in text:
-        return 400
-    found = _JSON_CODE.search(text)
-    return int(found.group(1)) if found else None
+    return 400 if text.startswith("Bad Request") or "requester pays" in text else None
 
 
 def is_transient(error: BaseException) -> bool:
@@ -103,27 +86,18 @@ def is_transient(error: BaseException) -> bool:
         return True
     if (status := status_of(error)) is not None:
         return status in (408, 429) or 500 <= status < 600
-    if _is_untrusted(error):
-        return False
-    if isinstance(error, ConnectionError | TimeoutError | socket.gaierror):
-        return True
+    cause: BaseException | None = error
+    for _ in range(8):  # clients wrap an untrusted certificate in several errors of their own
+        if isinstance(cause, ssl.SSLCertVerificationError) or "Certificate" in type(cause).__name__:
+            return False
+        cause = cause and (cause.__cause__ or cause.__context__)
     kind = type(error)
-    if kind.__name__ in ("TimeoutError", "FSTimeoutError", "TransportError"):
-        return True  # of asyncio before Python 3.11, of fsspec, of google.auth
+    # Of asyncio before Python 3.11, of fsspec, of google.auth.
+    if isinstance(error, ConnectionError | TimeoutError | socket.gaierror) or kind.__name__ in _NO_ANSWER:
+        return True
     if kind.__module__.partition(".")[0] in _CLIENTS and not isinstance(error, ValueError):
         return True
     return isinstance(error, OSError) and error.errno in _TRANSIENT
-
-
-def _is_untrusted(error: BaseException | None) -> bool:
-    """Return whether an untrusted certificate caused the error, which clients wrap in several of their own."""
-    seen: list[BaseException] = []
-    while error is not None and error not in seen:
-        if isinstance(error, ssl.SSLCertVerificationError) or "Certificate" in type(error).__name__:
-            return True
-        seen.append(error)
-        error = error.__cause__ or error.__context__
-    return False
 
 
 @contextlib.contextmanager
@@ -158,7 +132,7 @@ def raise_as(kind: type[PrepError], path: str, error: Exception, *, done: str) -
         gcs.forget()  # a metadata server may be silent for a moment; the next request looks for credentials again
     cause, remedy = _explanation(path, done, error)
     if kind is SourceError:
-        remedy = remedy.replace("choose an --output that you may write to", "read it as a user who may")
+        remedy = remedy.replace(_MAY_WRITE, "read it as a user who may")
     raise kind(f"{path}: cannot be {done}: {cause}", remedy=remedy) from cause_without_secrets(error)
 
 
@@ -187,43 +161,30 @@ def login_remedy() -> str:
 
 
 def _explanation(path: str, done: str, error: Exception) -> tuple[str, str]:
-    bucket, status = bucket_of(path), status_of(error)
-    if is_web(path) and (status or is_transient(error)):
-        return _web_explanation(path, status, error)
+    bucket, status, said = bucket_of(path), status_of(error), words(error)
     if bucket and status == 404:
         return no_bucket(bucket)
     if bucket and status == 401:
-        return f"no valid credentials for gs://{bucket} ({words(error)})", login_remedy()
+        return f"no valid credentials for gs://{bucket} ({said})", login_remedy()
     if bucket and status in (400, 403):
-        return words(error), _remedy_of_refusal(bucket, words(error), done=done)
-    if is_transient(error):
-        said = f"the service answers with status {status}" if status else f"no connection ({words(error)})"
-        return f"{said}, however often it is asked", f"check the network and the service, and {_AGAIN}"
-    number, text = (error.errno, error.strerror) if isinstance(error, OSError) else (None, None)
-    return text or words(error), _REMEDIES.get(number or 0, _AGAIN)
-
-
-def _remedy_of_refusal(bucket: str, said: str, *, done: str) -> str:
-    for word, remedy in _REMEDY_BY_WORD.items():
-        if word in said.lower():
-            return remedy
-    account = _ACCOUNT.search(said)
-    role = "storage.objectViewer" if done == "read" else "storage.objectAdmin"
-    return grant(bucket, account.group(1) if account else None, role=role)
-
-
-def _web_explanation(path: str, status: int | None, error: Exception) -> tuple[str, str]:
-    host = urllib.parse.urlsplit(path).hostname or "the server"
-    if status in (401, 403):
+        known = [remedy for word, remedy in _REMEDY_BY_WORD.items() if word in said.lower()]
+        account = _ACCOUNT.search(said)
+        role = "storage.objectViewer" if done == "read" else "storage.objectAdmin"
+        return said, known[0] if known else grant(bucket, account and account[1], role=role)
+    host = urllib.parse.urlsplit(path).hostname if is_web(path) else None
+    if host and status in (401, 403):
         return (
             f"{host} refuses access (status {status})",
             "check that you may read it; a signed address is good for a limited time: get a new one",
         )
-    if status:
-        return f"{host} answers with status {status}", f"check the address and the server, and {_AGAIN}"
-    number = error.errno if isinstance(error, OSError) else None
-    said = f"{host} refuses the connection" if number == errno.ECONNREFUSED else f"no connection to {host}"
-    return f"{said} ({words(error)})", f"check the address, the network and that the server is up, and {_AGAIN}"
+    if is_transient(error) or (host and status):
+        answer = f"{host or 'the service'} answers with status {status}"
+        return (
+            answer if status else f"no connection to {host or 'the service'} ({said})",
+            f"check the address, the network and the service, and {_AGAIN}",
+        )
+    number, text = (error.errno, error.strerror) if isinstance(error, OSError) else (None, None)
+    return text or said, _REMEDIES.get(number or 0, _AGAIN)
 
 
 def words(error: BaseException) -> str:
