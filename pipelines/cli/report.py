@@ -6,7 +6,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import rich.progress
@@ -17,7 +17,6 @@ from rich.text import Text
 
 from pipelines.cli import drawings
 from pipelines.prepare.audit.decode import DecodedRow
-from pipelines.prepare.audit.find_records import FoundRecord
 from pipelines.prepare.audit.text_pieces import TextPiece
 from pipelines.prepare.audit.trace import Traced
 from pipelines.prepare.audit.trace_steps import TracedStep
@@ -48,7 +47,6 @@ _POLL_SECONDS = 0.25
 _LINE_SECONDS = 10.0
 # The most shards with rejected rows to name.
 _LISTED = 5
-_LISTED_RECORDS = 20
 
 
 def size(num_bytes: float) -> str:
@@ -244,16 +242,6 @@ def traced(record: Traced, *, width: int = 400, place: str = "") -> None:
         out.print(f"  row {row.row:,} of {split}{in_file}{tokens}", soft_wrap=True)
         for name, value in row.texts.items():
             _indented(out, f"{name}: {_shortened(value, width)}")
-
-
-def found_records(found: Sequence[FoundRecord]) -> None:
-    """Print where the records are that `trace --find` found."""
-    out = console()
-    for each in found[:_LISTED_RECORDS]:
-        options = f"--split {each.split} --shard {each.shard} --record {each.record}"
-        _headed(out, each.split, f"record {each.record} of {each.name} ({options})")
-    if len(found) > _LISTED_RECORDS:
-        out.print(f"and {len(found) - _LISTED_RECORDS:,} more, which --json lists")
 
 
 def _headed(out: Console, head: str, rest: str) -> None:

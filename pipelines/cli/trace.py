@@ -26,10 +26,6 @@ __all__ = ["trace_record"]
     click.option("--record", type=click.IntRange(min=0), metavar="J", help="Number of the record in it, from 0."),
 )
 @cloup.option_group(
-    "Or which value of a kept column",
-    click.option("--find", metavar="COLUMN=VALUE", help="Show which records have it; the source isn't needed."),
-)
-@cloup.option_group(
     "Or which row that --dedup or --decontaminate left out",
     click.option(
         "--duplicate-of",
@@ -57,7 +53,6 @@ def trace_record(
     split: str | None,
     shard: int | None,
     record: int | None,
-    find: str | None,
     duplicate: int | None,
     step: int | None,
     source: str | None,
@@ -69,18 +64,13 @@ def trace_record(
 ) -> None:
     """Show the source rows from which a record of a finished DATASET folder was made.
 
-    The record is named by --split, --shard and --record; or --step shows all rows of a training's batch. --find says
-    in which records a kept column, such as an id, has a value; --duplicate-of why a row was left out before the plan.
+    The record is named by --split, --shard and --record; or --step shows all rows of a training's batch.
+    --duplicate-of says why a row was left out before the plan.
     """
     if duplicate is not None:
         if split is None:
             raise click.UsageError("--duplicate-of without --split.")
         _show_decision(dataset, split, duplicate, as_json=as_json, verbose=verbose)
-        return
-    if find is not None:
-        if (shard, record, step) != (None, None, None):
-            raise click.UsageError("--find together with --shard, --record or --step, expected one or the other.")
-        _find(dataset, find, split=split, as_json=as_json, verbose=verbose)
         return
     _check_traced(split, shard, record, step=step, training=training)
     with errors(verbose=verbose):
@@ -115,17 +105,6 @@ def _show_decision(dataset: str, split: str, row: int, *, as_json: bool, verbose
         found = decision_on(dataset, open_manifest(dataset), split=split, row=row)
         stays = f" of row {found['of_row']} of {found['of_split']}" if found["of_split"] else ""
         click.echo(json.dumps(found) if as_json else f"row {row} of {split}: {found['reason']}{stays}")
-
-
-def _find(dataset: str, wanted: str, *, split: str | None, as_json: bool, verbose: bool) -> None:
-    with errors(verbose=verbose):
-        from pipelines.cli import report
-        from pipelines.prepare.audit.find_records import find_records
-
-        found = find_records(dataset, open_manifest(dataset), wanted, split=split)
-        report.found_records(found)
-        if as_json:
-            click.echo(json.dumps([dataclasses.asdict(each) for each in found]))
 
 
 def _check_traced(

@@ -136,7 +136,6 @@ OPTIONS = {
             *(
                 "--around",
                 "--duplicate-of",
-                "--find",
                 "--global-batch-size",
                 "--num-replicas",
                 "--order",

@@ -5,7 +5,6 @@ Faults happen in a proxy before the emulator, and in an answering machine for wh
 
 from __future__ import annotations
 
-import base64
 import gc
 import os
 import random
@@ -16,7 +15,6 @@ from typing import Any
 
 import aiohttp
 import google.auth
-import google_crc32c
 import pytest
 import requests
 from google.api_core.exceptions import NotFound

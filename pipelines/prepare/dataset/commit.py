@@ -10,7 +10,6 @@ from typing import Any
 import tfrecord_io
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import (
-    card,
     made_shards,
     own_files,
     plan_files,
@@ -33,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], max_error_rate: float) -> Manifest:
-    """Write the tokenizer, the files for TFDS, the card and the manifest; return it. Splits committed earlier stay.
+    """Write the tokenizer, the files for TFDS and the manifest; return it. Splits committed earlier stay.
 
     A job that appends adds its shards to those of the manifest, which is kept as `manifest-0.json`, `manifest-1.json`
     and so on; from then on readers open the new one.
@@ -179,7 +178,7 @@ def _receipts(job: Job, split: str) -> list[Receipt]:
 
 def _paths(job: Job) -> list[str]:
     """Return the path of every file that a commit may write."""
-    names = (*own_files.OWN_FILES, card.FILE_NAME, *(f"tokenizer/{name}" for name in tokenizer_files(job)))
+    names = (*own_files.OWN_FILES, *(f"tokenizer/{name}" for name in tokenizer_files(job)))
     return [storage.join(job.root, name) for name in names]
 
 
@@ -246,10 +245,8 @@ def _write(job: Job, result: Manifest, generations: Mapping[str, int]) -> None:
     """Write all files, the manifest last; `generations` are those of the files that may be replaced."""
     files = {f"tokenizer/{name}": content for name, content in tokenizer_files(job).items()}
     files |= {**tfds.files(result), manifest.FILE_NAME: manifest.dump(result)}
-    reservation.require_own(job)
-    card.write(job.root, result, replacing=generations.get(storage.join(job.root, card.FILE_NAME)))
     for name, content in files.items():
-        if name == manifest.FILE_NAME:
+        if name in (next(iter(files)), manifest.FILE_NAME):
             reservation.require_own(job)
         path = storage.join(job.root, name)
         storage.write_bytes(path, content, inside=job.root, replacing=generations.get(path))

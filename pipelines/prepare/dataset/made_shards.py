@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 
 from pipelines.prepare import storage
-from pipelines.prepare.dataset import own_files, receipts
+from pipelines.prepare.dataset import receipts
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.plan.planning import ShardTask
-from pipelines.prepare.process.cores import cores
-from pipelines.prepare.process.threads import ordered_map
 from pipelines.prepare.tokenize import engines
 from tfrecord_io.errors import FormatError
 from tfrecord_io.manifest import Shard
 
-__all__ = ["find_receipts", "find_unharmed"]
+__all__ = ["find_receipts"]
 
 
 def find_receipts(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
@@ -41,34 +38,6 @@ def find_receipts(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
     if job.engine != "hf":
         return valid
     return [receipt if receipt and engines.is_reference(receipt.engine) else None for receipt in valid]
-
-
-def find_unharmed(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
-    """Return each task's receipt if it is valid, and its shards still have the recorded digests; else None.
-
-    A local digest takes a second of a core for 1 GB, which the fastest engine makes in ten. Shards that the manifest
-    names are for `verify` to read, and so are those on remote storage, which would have to be downloaded.
-    """
-    found = find_receipts(job, tasks)
-    if storage.local_path(job.root) is None:
-        return found
-    committed = own_files.read_manifest(job.root)
-    splits = committed.splits.values() if committed else ()
-    known = {shard.sha256 for split in splits for shard in split.shards}
-
-    def unharmed(receipt: Receipt | None) -> Receipt | None:
-        new = [shard for shard in receipt.shards if shard.sha256 not in known] if receipt else []
-        return receipt if all(_digest(storage.join(job.root, shard.name)) == shard.sha256 for shard in new) else None
-
-    return list(ordered_map(unharmed, found, threads=cores()))
-
-
-def _digest(path: str) -> str:
-    digest = hashlib.sha256()
-    with storage.read_stream(path) as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _valid_receipt(

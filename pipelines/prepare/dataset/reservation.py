@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.prepare import storage
-from pipelines.prepare.dataset import card, source_record
+from pipelines.prepare.dataset import source_record
 from pipelines.prepare.dataset.fingerprint import differences, fingerprint_of
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.own_files import (
@@ -132,7 +132,6 @@ def clear(root: str) -> None:
     # The manifest first: without it there is no dataset, whatever else is still there.
     for name in (*OWN_FILES, *former_manifests(root), *shards):
         storage.delete(storage.join(root, name), inside=root)
-    card.delete(root)
     for name in _work_names(root):
         storage.delete(storage.join(root, WORK_FOLDER, name), inside=root)
 

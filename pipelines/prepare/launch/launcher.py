@@ -38,7 +38,7 @@ from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.storage import locking
 from pipelines.terminal import stages
 from tfrecord_io import manifest
-from tfrecord_io.errors import ConfigError
+from tfrecord_io.errors import ConfigError, FingerprintMismatchError
 from tfrecord_io.manifest import Manifest
 
 __all__ = ["BuildResult", "PlannedSplit", "build", "plan_one", "plan_splits"]
@@ -89,6 +89,10 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> BuildResult:
             reservation.sweep(root)
             result = own_files.require_manifest(root)
             made, every = 0, sum(len(split.shards) for split in result.splits.values())
+        except FingerprintMismatchError:
+            # The user will choose another folder, and the ingested copy would stay in this one.
+            reservation.remove_copies(root, but=None)
+            raise
     return BuildResult(manifest=result, shards_made=made, shards_kept=every - made, seconds=time.perf_counter() - began)
 
 
@@ -97,7 +101,7 @@ def _make(request: Request, *, watch: Watch | None) -> tuple[Manifest, int, int]
     progress = Progress()
     job = open_job(request, progress=progress)
     tasks = _plan_tasks(job)
-    receipts = made_shards.find_unharmed(job.job, tasks)
+    receipts = made_shards.find_receipts(job.job, tasks)
     missing = [task for task, receipt in zip(tasks, receipts, strict=True) if receipt is None]
     if request.former is not None and tfds.files(request.former):
         _log.warning("TFDS cannot open a dataset that rows were appended to, so dataset_info.json will be removed")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -103,29 +102,6 @@ def test_tf_data_gives_text_only_to_those_who_ask(source: Path) -> None:
     assert sorted(zip(uids[weights == 1].tolist(), blobs[weights == 1].tolist(), strict=True)) == expected
     with pytest.raises(ReaderError, match=r"keep=\['input_ids'\].*'uid', 'blob'"):
         data.dataset("train", global_batch_size=8, keep=["input_ids"])
-
-
-@pytest.mark.parametrize(("layout", "compression"), [("pad", None), ("buckets", None), ("pad", "gzip")])
-def test_trace_finds_the_record_with_a_value(layout: str, compression: str | None, source: Path) -> None:
-    root = build(source, layout)
-    if compression:
-        root = building.built(source, keep_column=("uid",), compression=compression)
-    outcome = building.command("trace", root, "--find", "uid=é€😀", "--json")
-    (found,) = json.loads(outcome.out)
-    shard = building.read_manifest(root).splits["train"].shards[found["shard"]]
-    assert found["name"] == shard.name
-    assert building.read_shard(root, shard)["uid"][found["record"]] == "é€😀"
-    assert "no such record" in building.command("trace", root, "--find", "uid=row").error[0]
-    assert "uid" in building.command("trace", root, "--find", "text=a").error[1]
-
-
-def test_what_a_number_is_found_by_is_a_number(tmp_path: Path) -> None:
-    place = building.source(tmp_path / "d", train=[{"text": "a", "n": -7, "x": 0.5}, {"text": "b", "n": 7, "x": -1.0}])
-    root = building.built(place, keep_column=("n", "x"))
-    for wanted, expected in (("n=-7", -7), ("x=0.5", -7), ("x=-1", 7)):
-        (found,) = json.loads(building.command("trace", root, "--find", wanted, "--json").out)
-        assert building.read_rows(root, "train")["n"][found["record"]] == expected
-    assert "expected a number" in building.command("trace", root, "--find", "n=seven").error[0]
 
 
 def test_a_value_that_is_null_or_too_long_rejects_its_row(tmp_path: Path) -> None:
