@@ -119,20 +119,41 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
     source = SourceConfig(
         dataset=source_to_open(record["dataset"], consent, root=root),
         more_paths=() if consent.source else tuple(source_to_open(path, consent, root=root) for path in record["more"]),
-        config=record.get("config"),
-        revision=record.get("revision"),
-        **{name: record[name] for name in (*SOURCE_OPTIONS, "object_splits") if name in record},
+        **{name: record[name] for name in ("config", "revision", *SOURCE_OPTIONS, "object_splits") if name in record},
         **options.columns,
     )
     stored = user_functions.restore(
         record.get("steps", []), expected=options.steps, where=source_record.source_path(root, manifest.fingerprint)
     )
-    functions = steps_to_run(stored, consent, root=root)
-    found = _find(source, consent)
-    _require_same(found.listing.identity, manifest, root=root)
+    functions = tuple(steps_to_run(stored, consent, root=root))
+    found = _open(source, consent)
+    if listed := fingerprint.differences(source_record.identity_of(manifest), dict(found.listing.identity)):
+        raise FingerprintMismatchError(
+            f"{root}: the source has changed since the dataset was made ({listed}); nothing was changed here",
+            remedy="give the path of the unchanged source with --source, or build anew with --overwrite",
+        )
     rows = _rows(root, manifest, options, found)
     readers, columns = _readers(found, rows, functions)
-    job = _job(root, manifest, options, source=source, readers=readers, columns=columns)
+    inputs = layout_of(options.layout).inputs(source)
+    plan = complete_from_manifest(plan_types(source, columns, kind=manifest.source["kind"], inputs=inputs), manifest)
+    job = Job(
+        root=root,
+        name=manifest.name,
+        fingerprint=manifest.fingerprint,
+        splits=_splits(root, manifest, options, readers, plan),
+        engine=_engine(manifest),
+        spec=ShardSpec(
+            columns=plan,
+            schema=manifest.schema,
+            layout=options.layout,
+            length=manifest.row_length,
+            facts=manifest.tokenizer,
+            compression=manifest.compression,
+            seed=options.seed,
+            shuffle=options.shuffle,
+            dali_index=dali_index.asked_for(manifest.options),
+        ),
+    )
     return ReopenedDataset(manifest=manifest, job=job, generations=_jobs(job, manifest), rows=rows)
 
 
@@ -156,10 +177,14 @@ def _jobs(whole: Job, manifest: Manifest) -> list[Job]:
     return found
 
 
-def _find(source: SourceConfig, consent: Consent) -> OpenedSource:
+def _open(source: SourceConfig, consent: Consent) -> OpenedSource:
     """Open the source. Raises: SourceError, which suggests --source if the user named none."""
     if consent.source and source.object_splits and saved_datasets.is_saved(source.dataset):
-        source = _stored(source)
+        # The parts of the object that `save_to_disk` wrote, in a folder until this process ends.
+        home = tempfile.TemporaryDirectory(prefix="prep-tfrecords-")
+        atexit.register(home.cleanup)
+        folder, splits = objects.store_saved(source.dataset, home.name)
+        source = dataclasses.replace(source, dataset=folder, object_splits=splits)
     try:
         return opening.open_source(source, columns=None)
     except SourceError as error:
@@ -168,14 +193,6 @@ def _find(source: SourceConfig, consent: Consent) -> OpenedSource:
         raise SourceError(
             error.cause, remedy=f"{error.remedy}; give its new path with --source if it has moved"
         ) from error
-
-
-def _stored(source: SourceConfig) -> SourceConfig:
-    """Return the source with the parts of the object that `save_to_disk` wrote, in a folder until this process ends."""
-    home = tempfile.TemporaryDirectory(prefix="prep-tfrecords-")
-    atexit.register(home.cleanup)
-    folder, splits = objects.store_saved(source.dataset, home.name)
-    return dataclasses.replace(source, dataset=folder, object_splits=splits)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -219,6 +236,12 @@ def _build_options(root: str, manifest: Manifest) -> _BuildOptions:
         ) from error
 
 
+def _selected(manifest: Manifest, name: str) -> SelectedSplit:
+    """Return the rows of a split. Raises: KeyError or ValueError if the manifest does not say which."""
+    spans = tuple((count(start), count(stop)) for start, stop in map(items, items(manifest.source["splits"][name])))
+    return SelectedSplit(name=name, source_split=source_record.origin_of(manifest, name), ranges=spans)
+
+
 def _engine(manifest: Manifest) -> EngineName:
     """Return the engine that made the shards; `auto` if there were several, or it no longer exists."""
     made = {engine.partition(" ")[0] for counts in manifest.engines.get("splits", {}).values() for engine in counts}
@@ -228,52 +251,36 @@ def _engine(manifest: Manifest) -> EngineName:
     return "hf" if engines.is_reference(name) else "auto"
 
 
-def _require_same(identity: Mapping[str, Any], manifest: Manifest, *, root: str) -> None:
-    if listed := fingerprint.differences(source_record.identity_of(manifest), dict(identity)):
-        raise FingerprintMismatchError(
-            f"{root}: the source has changed since the dataset was made ({listed}); nothing was changed here",
-            remedy="give the path of the unchanged source with --source, or build anew with --overwrite",
-        )
-
-
 def _rows(root: str, manifest: Manifest, options: _BuildOptions, found: OpenedSource) -> dict[str, RowsOnDemand]:
     """Return the rows of each split of the source that is in the dataset."""
-    names = {selected.source_split: name for name, selected in options.splits.items()}
-    if gone := [source_split for source_split in names if source_split not in found.listing.splits]:
-        raise FingerprintMismatchError(
-            f"{root}: the source has no split {gone[0]!r} any more", remedy="name the source with --source"
-        )
+    rows = {}
     # The latest generation knows the most files; a file that it does not know belongs to no split of the dataset.
-    folders = {
-        options.splits[name].source_split: plan_files.folder(root, each.fingerprint, name)
-        for each in generations.generations_of(manifest)
-        for name in each.rows
-    }
-    return {
-        source_split: RowsOnDemand(
-            found, source_split, plan_files.read_file_rows(folder), is_longer=bool(manifest.generations)
-        )
-        for source_split, folder in folders.items()
-    }
+    for each in generations.generations_of(manifest):
+        for name in each.rows:
+            source_split = options.splits[name].source_split
+            if source_split not in found.listing.splits:
+                raise FingerprintMismatchError(
+                    f"{root}: the source has no split {source_split!r} any more", remedy="name the source with --source"
+                )
+            file_rows = plan_files.read_file_rows(plan_files.folder(root, each.fingerprint, name))
+            rows[source_split] = RowsOnDemand(found, source_split, file_rows, is_longer=bool(manifest.generations))
+    return rows
 
 
 def _readers(
-    found: OpenedSource, rows: Mapping[str, RowsOnDemand], functions: Sequence[UserFunction]
+    found: OpenedSource, rows: Mapping[str, RowsOnDemand], functions: tuple[UserFunction, ...]
 ) -> tuple[dict[str, RowReader], dict[str, Columns]]:
     """Return readers that apply the user functions to the rows of the source's splits, and the resulting columns."""
     readers, columns = {}, {}
-    for source_split in rows:
-        reader = RowReader(split=source_split, types=found.types(source_split), addresses=found.addresses)
-        readers[source_split], columns[source_split] = reader, found.columns[source_split]
+    for name, stored in rows.items():
+        reader = RowReader(split=name, types=found.types(name), addresses=found.addresses)
+        readers[name], columns[name] = reader, found.columns[name]
         if functions:
-            changes, columns[source_split] = examine_functions(
-                tuple(functions),
-                found.columns[source_split],
-                _samples(reader, rows[source_split]),
-                split=source_split,
-                rows=rows[source_split].num_rows,
+            sampled = _samples(reader, stored)
+            changes, columns[name] = examine_functions(
+                functions, found.columns[name], sampled, split=name, rows=stored.num_rows
             )
-            readers[source_split] = dataclasses.replace(reader, changes=changes)
+            readers[name] = dataclasses.replace(reader, changes=changes)
     return readers, columns
 
 
@@ -285,38 +292,9 @@ def _samples(reader: RowReader, rows: RowsOnDemand) -> Iterator[tuple[pa.Table, 
         yield pa.Table.from_batches(batches), describe_rows(start, stop - start, split=reader.split)
 
 
-def _job(
-    root: str,
-    manifest: Manifest,
-    options: _BuildOptions,
-    *,
-    source: SourceConfig,
-    readers: Mapping[str, RowReader],
-    columns: Mapping[str, Columns],
-) -> Job:
-    inputs = layout_of(options.layout).inputs(source)
-    plan = complete_from_manifest(plan_types(source, columns, kind=manifest.source["kind"], inputs=inputs), manifest)
-    return Job(
-        root=root,
-        name=manifest.name,
-        fingerprint=manifest.fingerprint,
-        splits=_with_decided(root, manifest, _splits(options, readers, plan)),
-        engine=_engine(manifest),
-        spec=ShardSpec(
-            columns=plan,
-            schema=manifest.schema,
-            layout=options.layout,
-            length=manifest.row_length,
-            facts=manifest.tokenizer,
-            compression=manifest.compression,
-            seed=options.seed,
-            shuffle=options.shuffle,
-            dali_index=dali_index.asked_for(manifest.options),
-        ),
-    )
-
-
-def _splits(options: _BuildOptions, readers: Mapping[str, RowReader], plan: ColumnPlan) -> dict[str, JobSplit]:
+def _splits(
+    root: str, manifest: Manifest, options: _BuildOptions, readers: Mapping[str, RowReader], plan: ColumnPlan
+) -> dict[str, JobSplit]:
     """Return the splits of the output. The location of their rows is not needed here."""
     held = {each.name for each in options.hold_out}
     groups = dict.fromkeys(readers, Groups.joined([]))
@@ -324,21 +302,9 @@ def _splits(options: _BuildOptions, readers: Mapping[str, RowReader], plan: Colu
     divided = hold_out.divide(
         sources, options.hold_out, columns=plan.content, optional=plan.optional, seed=options.seed
     )
-    return {name: JobSplit.of(split) for name, split in divided.items()}
-
-
-def _with_decided(root: str, manifest: Manifest, splits: dict[str, JobSplit]) -> dict[str, JobSplit]:
-    """Return the splits without the rows that were decided to leave before the plan."""
-    if not {"dedup", "decontaminate"} & manifest.options.keys():
-        return splits
-    return {
-        name: dataclasses.replace(split, reader=dataclasses.replace(split.reader, decided=DecidedRows(path=path)))
-        for name, split in splits.items()
-        for path in [decided_path(root, manifest.fingerprint, name)]
-    }
-
-
-def _selected(manifest: Manifest, name: str) -> SelectedSplit:
-    """Return the rows of a split. Raises: KeyError or ValueError if the manifest does not say which."""
-    spans = tuple((count(start), count(stop)) for start, stop in map(items, items(manifest.source["splits"][name])))
-    return SelectedSplit(name=name, source_split=source_record.origin_of(manifest, name), ranges=spans)
+    splits = {name: JobSplit.of(split) for name, split in divided.items()}
+    if {"dedup", "decontaminate"} & manifest.options.keys():
+        for name, split in splits.items():
+            decided = DecidedRows(path=decided_path(root, manifest.fingerprint, name))
+            splits[name] = dataclasses.replace(split, reader=dataclasses.replace(split.reader, decided=decided))
+    return splits
