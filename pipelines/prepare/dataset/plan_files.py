@@ -339,11 +339,6 @@ def _path(job: Job, split: str) -> str:
 
 
 def _missing(folder: str) -> FormatError:
-    if storage.exists(storage.join(folder, "plan.json")):
-        return FormatError(
-            f"{folder}: holds the plan of an earlier release, which this one cannot read",
-            remedy="to trace, repair or append, build the dataset anew with --overwrite",
-        )
     return FormatError(f"{storage.join(folder, _FILE)}: no such file", remedy=_COPY)
 
 

@@ -11,7 +11,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from tests import building
-from tests.building import REVIEWS, built, reviews
+from tests.building import REVIEWS, reviews
 
 FIRST_TRAIN = (
     "[CLS] a clever little tool that fixes zippers in seconds. it saved my favourite jacket, "
@@ -44,29 +44,12 @@ def test_two_rows_of_every_split_are_shown_unless_asked_otherwise() -> None:
     assert len(inspected(root, "--rows", 100)) == 100 + 80
 
 
-def test_records_are_counted_in_each_shard_anew() -> None:
-    rows = inspected(reviews(), "--split", "train", "--rows", 320)
-    by_shard: dict[str, list[int]] = {}
-    for row in rows:
-        by_shard.setdefault(row["shard"], []).append(row["record"])
-    assert len(by_shard) > 1
-    assert all(records == list(range(len(records))) for records in by_shard.values())
-
-
 @pytest.mark.slow
 def test_padding_is_left_out_on_either_side() -> None:
     for side in ("left", "right"):
         for row in inspected(reviews(padding_side=side), "--rows", 5):
             assert "[PAD]" not in row["text"]
             assert row["text"].startswith("[CLS]")
-
-
-@pytest.mark.slow
-def test_kept_columns_are_shown(tmp_path: Path) -> None:
-    data = building.source(tmp_path / "data", train=[{"text": "x", "score": 0.5, "vector": [1, 2], "num_tokens": 9}])
-    (row,) = inspected(built(data, keep_column=("score", "vector", "num_tokens")))
-    assert row["features"] == {"score": 0.5, "vector": [1, 2], "num_tokens": 9}
-    assert row["num_tokens"] == 3
 
 
 def test_without_json_people_see_tables_on_stdout_and_nothing_else() -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from datasets import Dataset, DatasetDict
 
 from pipelines.prepare.audit import reopened_dataset
 from pipelines.prepare.audit.consent import Consent
@@ -153,18 +152,6 @@ def write(path: Path, column: list[str]) -> None:
         path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
 
 
-@pytest.mark.slow
-def test_a_saved_dataset_is_traced_to_its_arrow_files(tmp_path: Path) -> None:
-    saved = DatasetDict({"train": Dataset.from_dict({"text": [f"row {row}" for row in range(40)]})})
-    saved.save_to_disk(str(tmp_path / "saved"), num_shards={"train": 3})
-    for traced, _ in every_record(built(tmp_path / "saved")):
-        (row,) = traced.rows
-        assert row.file is not None
-        assert row.texts["text"] == f"row {row.row}"
-        first = {"data-00000": 0, "data-00001": 14, "data-00002": 27}[Path(row.file).name.partition("-of")[0]]
-        assert row.file_row == row.row - first
-
-
 def test_a_source_that_was_moved_is_named_by_an_option(tmp_path: Path) -> None:
     data = building.source(tmp_path / "data", train=[{"text": f"row {row}"} for row in range(20)])
     assert building.command("build", data, *building.options(tmp_path / "out")).status == 0
@@ -178,15 +165,6 @@ def test_a_source_that_was_moved_is_named_by_an_option(tmp_path: Path) -> None:
     assert row["file"] == str(tmp_path / "moved" / "train.jsonl")
     assert f"row {row['file_row']} of {tmp_path}/moved/train.jsonl" in outcome.err
     assert f"text: row {row['row']}" in outcome.err
-
-
-def test_a_changed_source_is_refused(tmp_path: Path) -> None:
-    data = building.source(tmp_path / "data", train=[{"text": f"row {row}"} for row in range(20)])
-    assert building.command("build", data, *building.options(tmp_path / "out")).status == 0
-    building.source(data, train=[{"text": f"row {row}"} for row in range(21)])
-    cause, _ = building.command("trace", tmp_path / "out", "--split", "train", "--shard", 0, "--record", 0).error
-    assert "the source has changed since the dataset was made (source" not in cause
-    assert "files[train.jsonl].bytes: was " in cause
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.shards import shard_writer
 from tests import building
-from tests.building import REVIEWS, Outcome, read_manifest, reviews
+from tests.building import REVIEWS, Outcome, reviews
 from tests.support.tokenizers_zoo import Zoo
 
 
@@ -187,24 +187,6 @@ def test_with_a_changed_source_nothing_is_changed(own_source: tuple[Path, Path])
     assert building.files(root) == before
 
 
-@pytest.mark.slow
-def test_with_a_source_that_is_gone_nothing_is_changed(own_source: tuple[Path, Path]) -> None:
-    data, root = own_source
-    shutil.rmtree(data)
-    before = building.files(root)
-    cause, _ = repair(root).error
-    assert str(data) in cause
-    assert building.files(root) == before
-
-
-@pytest.mark.slow
-def test_a_source_that_was_moved_is_named_by_an_option(own_source: tuple[Path, Path]) -> None:
-    data, root = own_source
-    data.rename(data.parent / "moved")
-    assert repair(root, "--source", data.parent / "moved").status == 0
-    assert building.shard_bytes(root) == building.shard_bytes(reviews())
-
-
 def test_a_shard_that_does_not_come_out_as_it_was_is_not_written(
     finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,18 +237,3 @@ def test_a_dataset_of_several_splits_and_slices_is_repaired_from_its_plans(tmp_p
         path.unlink()
     assert repair(root).status == 0
     assert building.files(root) == before
-
-
-def test_only_the_damaged_shards_are_made_again(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[tuple[str, int]] = []
-
-    def spy(task: ShardTask, *args: object, **kwargs: object) -> object:
-        made.append((task.split, task.index))
-        return written(task, *args, **kwargs)  # type: ignore[arg-type]
-
-    written = shard_writer.write
-    monkeypatch.setattr(shard_writer, "write", spy)
-    flip(train_shards(finished)[1], 77)
-    assert repair(finished).status == 0
-    assert made == [("train", 1)]
-    assert len(read_manifest(finished).splits["train"].shards) > 2

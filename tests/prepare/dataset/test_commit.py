@@ -9,15 +9,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare.dataset import commit, made_shards, receipts, tfds
 from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan import sample_choice
-from pipelines.prepare.sources.columns.rejected import NAMED_ROWS, RejectedRow
+from pipelines.prepare.sources.columns.rejected import RejectedRow
 from tests import building
 from tests.building import REVIEWS, read_manifest, read_rows, reviews
 from tfrecord_io import manifest
@@ -65,14 +63,6 @@ def test_rows_without_text_stop_the_build_with_their_number_and_the_first_three(
     assert "--max-error-rate" in remedy
     left = [name for name in building.files(tmp_path / "out") if not name.startswith(".prep/rows-")]
     assert left == [], "no plan and no manifest, but what was ingested: the next run goes on with it"
-
-
-def test_a_refused_build_of_rows_that_are_read_where_they_lie_leaves_nothing(tmp_path: Path) -> None:
-    table = pa.table({"text": [None if row in NULLS else f"this is row {row}" for row in range(20)]})
-    pq.write_table(table, tmp_path / "data.parquet")
-    cause, _ = building.command("build", tmp_path / "data.parquet", *building.options(tmp_path / "out")).error
-    assert cause.startswith("4 of 20 rows cannot be used")
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(("rate", "status"), [("0.2", 0), ("0.5", 0), ("0.19", 1)])
@@ -140,25 +130,10 @@ def test_what_only_a_shard_can_find_stops_the_job_there(tmp_path: Path, monkeypa
     assert 0 < json.loads(outcome.out)["shards_made"] < len(read_manifest(tmp_path / "out").splits["train"].shards)
 
 
-def test_a_build_without_a_usable_row_says_so(tmp_path: Path) -> None:
-    data = building.source(tmp_path / "data", train=[{"text": None}] * 3 + [{"text": None, "other": "x"}])
-    options = building.options(tmp_path / "out", max_error_rate=1)
-    cause, _ = building.command("build", data, *options).error
-    assert "train" in cause
-
-
 def test_committing_again_writes_the_same_manifest(finished: Path) -> None:
     before = building.files(finished)
     assert committed(resolved(finished)) == read_manifest(finished)
     assert building.files(finished) == before
-
-
-def test_a_job_that_travelled_commits_the_same(finished: Path) -> None:
-    found = resolved(finished)
-    again = pickle.loads(pickle.dumps(found.job))
-    assert again == found.job
-    expected = committed(found)
-    assert commit.commit(again, items=found.items, identity=found.source.identity, max_error_rate=0.0) == expected
 
 
 def test_a_job_holds_no_heavy_object(finished: Path) -> None:
@@ -244,10 +219,3 @@ def test_rows_left_out_on_purpose_are_not_of_the_rate() -> None:
     commit.check_error_rate({"train": (left_out, ())}, rows={"train": 100}, limit=0.1)
     with pytest.raises(RowsRejectedError, match=r"1 of 10 rows cannot be used \(train: 1 text_null\)"):
         commit.check_error_rate({"train": (left_out, ())}, rows={"train": 100}, limit=0.09)
-
-
-def test_no_more_than_three_rows_are_named() -> None:
-    first = tuple(RejectedRow(row=row, reason="label_null") for row in range(NAMED_ROWS))
-    with pytest.raises(RowsRejectedError) as caught:
-        check({"a": ({"label_null": 9}, first), "b": ({"label_null": 9}, first)}, rows={"a": 9, "b": 9}, limit=0.0)
-    assert caught.value.cause.count("[") == 3

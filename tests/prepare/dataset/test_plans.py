@@ -97,10 +97,6 @@ def test_pieces_say_where_rows_are(planned: Any) -> None:
         assert [found.files[at] for at in found.file] == [wanted.files[at] for at in wanted.file]
 
 
-def test_a_shard_names_no_files_of_others(planned: Any) -> None:
-    assert [len(plan_files.task_of(planned, key).located.files) for key in keys_of(planned)] == [2, 1, 1]
-
-
 def test_a_row_group_is_of_64_shards_and_the_file_is_read_once(tmp_path: Path) -> None:
     job = job_in(tmp_path, rows=300)
     plan_files.write(job, plan_of([[(row, row + 2)] for row in range(0, 300, 2)], rows=300), groups_of([10] * 30))
@@ -109,12 +105,6 @@ def test_a_row_group_is_of_64_shards_and_the_file_is_read_once(tmp_path: Path) -
         for index in range(64, 128):
             assert plan_files.task_of(job, ("train", index, 150)).row_ranges == ((2 * index, 2 * index + 2),)
     assert reads.call_count == 1
-
-
-def test_anybody_can_read_a_plan(planned: Any) -> None:
-    found = pq.read_table(file_of(planned))
-    assert found.column("shard").to_pylist() == [0] * 6 + [1] + [2] * 3
-    assert set(found.column("path").to_pylist()) == {"gs://bucket/data/0.parquet", "gs://bucket/data/1.parquet"}
 
 
 def test_row_groups_of_very_many_pieces_are_of_fewer_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,23 +116,11 @@ def test_row_groups_of_very_many_pieces_are_of_fewer_shards(tmp_path: Path, monk
     assert plan_files.task_of(job, ("train", 7, 10)).row_ranges == tuple(shards[7])
 
 
-def test_a_new_plan_of_the_same_job_takes_the_place_of_the_old_one(planned: Any) -> None:
-    assert plan_files.task_of(planned, ("train", 1, 3)).row_ranges == ((10, 20),)
-    plan_files.write(planned, plan_of([SHARDS[2], SHARDS[0], SHARDS[1]], rows=100), GROUPS)
-    assert plan_files.task_of(planned, ("train", 1, 3)).row_ranges == tuple(SHARDS[0])
-
-
 def test_jobs_of_one_process_do_not_disturb_each_other(planned: Any, tmp_path: Path) -> None:
     other = job_in(tmp_path / "other")
     plan_files.write(other, plan_of([SHARDS[2], SHARDS[1], SHARDS[0]], rows=100), GROUPS)
     found = [plan_files.task_of(job, ("train", 2, 3)).row_ranges for job in (planned, other, planned)]
     assert found == [tuple(SHARDS[2]), tuple(SHARDS[0]), tuple(SHARDS[2])]
-
-
-def test_the_same_plan_is_the_same_bytes(planned: Any, tmp_path: Path) -> None:
-    other = job_in(tmp_path / "other")
-    plan_files.write(other, plan_of(SHARDS, rows=100), GROUPS)
-    assert file_of(planned).read_bytes() == file_of(other).read_bytes()
 
 
 def test_a_plan_is_read_as_it_was_written(planned: Any) -> None:
@@ -162,14 +140,6 @@ def test_without_a_plan_there_is_no_task(tmp_path: Path) -> None:
     Path(job.work_path(reservation.JOB_FILE)).unlink()
     with pytest.raises(OutputError, match="the files of this job are gone"):
         plan_files.task_of(job, ("train", 0, 3))
-
-
-def test_the_plan_of_an_earlier_release_asks_for_a_new_build(tmp_path: Path) -> None:
-    job = job_in(tmp_path)
-    storage.write_bytes(job.work_path("train", "plan.json"), b"{}")
-    with pytest.raises(FormatError, match="the plan of an earlier release") as refused:
-        plan_files.require(job, "train")
-    assert refused.value.remedy == "to trace, repair or append, build the dataset anew with --overwrite"
 
 
 @pytest.mark.parametrize(

@@ -56,13 +56,6 @@ def test_counts_are_by_reason_and_the_first_three_are_named() -> None:
     ]
 
 
-def test_batches_add_up() -> None:
-    rejects = _rejects({"text": ["a"]}, ["x"])
-    rejects.add(pa.RecordBatch.from_pydict({"text": ["b"]}), np.array(["x"], object), np.array([50]))
-    assert rejects.by_reason == {"x": 2}
-    assert [row.row for row in rejects.first] == [0, 50]
-
-
 def test_content_is_cut_to_4_kilobytes_between_characters(tmp_path: Path) -> None:
     (line,) = _written(_rejects({"text": ["ü" * 5000]}, ["too_long"]), tmp_path)
     shown = line["content"]
@@ -98,13 +91,6 @@ def test_many_lines_are_not_held_in_memory(tmp_path: Path) -> None:
         tracemalloc.stop()
     assert [line["row"] for line in lines] == list(range(5000))
     assert held < 4 << 20, "of 20 MB"
-
-
-def test_a_slice_of_a_batch_shows_its_own_rows(tmp_path: Path) -> None:
-    batch = pa.RecordBatch.from_pydict({"text": ["a", "b", "c"]}).slice(2)
-    rejects = RejectedRows(_SEGMENTS)
-    rejects.add(batch, np.array(["x"], object), np.array([2]))
-    assert json.loads(_written(rejects, tmp_path)[0]["content"]) == {"text": "c"}
 
 
 def test_without_rejected_rows_an_earlier_file_goes(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +52,6 @@ def test_tfds_gives_the_rows_of_each_split(changes: dict[str, str]) -> None:
             np.testing.assert_array_equal(got[name], values, err_msg=name)
 
 
-def test_tfds_knows_the_label_names() -> None:
-    label = open_builder(reviews()).info.features["label"]
-    assert label.names == ["negative", "positive"]
-
-
 def test_label_names_of_several_lines_stay_one_name_each(tmp_path: Path) -> None:
     names = ["a\nb", " ", "c  d", "é"]
     data = building.source(tmp_path / "data", train=[{"text": "x", "label": name} for name in names])
@@ -92,32 +86,8 @@ def test_tfds_finds_shards_under_any_name_that_we_allow(name: str) -> None:
     assert len(tfds_rows(open_builder(root), "train")["label"]) == 320
 
 
-def test_the_info_is_json_with_one_length_for_each_shard() -> None:
-    info = json.loads((reviews() / "dataset_info.json").read_bytes())
-    (train,) = (split for split in info["splits"] if split["name"] == "train")
-    shards = read_manifest(reviews()).splits["train"].shards
-    assert train["shardLengths"] == [str(shard.num_examples) for shard in shards]
-
-
 def test_a_gzip_dataset_does_not_claim_to_be_one_that_tfds_can_read() -> None:
     root = reviews(compression="gzip")
     assert tfds.files(read_manifest(root)) == {}
     with pytest.raises(Exception, match=r"dataset_info\.json"):
         open_builder(root)
-
-
-def test_tfds_itself_takes_compressed_shards_for_damaged_ones(tmp_path: Path) -> None:
-    """Why gzip datasets get no files for TFDS. If this fails, TFDS has learnt to read them."""
-    import dataclasses
-
-    import tensorflow as tf
-
-    packed = reviews(compression="gzip", shard_size="1MB")
-    facts = dataclasses.replace(read_manifest(packed), compression="none")
-    for name, content in tfds.files(facts).items():
-        text = content.decode()
-        (tmp_path / name).write_text(text.replace("{FILEFORMAT}", "{FILEFORMAT}.gz"), encoding="utf-8")
-    for name, content in building.shard_bytes(packed).items():
-        (tmp_path / name).write_bytes(content)
-    with pytest.raises(tf.errors.DataLossError):
-        tfds_rows(open_builder(tmp_path), "train")

@@ -20,7 +20,7 @@ from pipelines.prepare import storage
 from pipelines.prepare.launch import tokenizer_launcher
 from pipelines.prepare.launch.tokenizer_launcher import TrainedTokenizer
 from pipelines.prepare.options.source_config import SourceConfig
-from pipelines.prepare.options.tokenizer_options import STYLES_OF, TokenizerRequest
+from pipelines.prepare.options.tokenizer_options import TokenizerRequest
 from pipelines.prepare.tokenizer_training.styles import StyleOptions, template_of
 from tests import building
 from tests.prepare.tokenizer_training.test_training import reviews
@@ -59,10 +59,6 @@ def made(kind: str, style: str) -> tuple[Path, TrainedTokenizer]:
 
 def opened(folder: Path) -> Any:
     return AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
-
-
-def test_the_table_has_every_kind_and_style() -> None:
-    assert sorted(ENGINES) == sorted((kind, style) for kind, styles in STYLES_OF.items() for style in styles)
 
 
 @pytest.mark.parametrize(("kind", "style"), COMBINATIONS)
@@ -145,11 +141,6 @@ def test_the_guides_recipe() -> None:
     assert tokenizer.backend_tokenizer.normalizer.normalize_str("``Où'' ＡＢ") == '"ou" ab'
 
 
-def test_nothing_stands_between_a_mask_and_the_full_stop_behind_it() -> None:
-    tokens = opened(made("unigram", "albert")[0]).tokenize("so [MASK]. so")
-    assert [token.strip() for token in tokens[1:3]] == ["[MASK]", "."]
-
-
 def test_options_are_in_the_files(tmp_path: Path) -> None:
     template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
     trained = train(
@@ -217,15 +208,6 @@ def test_rows_without_text_and_filtered_rows_are_counted(tmp_path: Path, monkeyp
     assert trained.rows.left_out == {"filtered": 10, "text_null": 10}
     assert (trained.rows.trained, trained.rows.text_bytes) == (30, 60)
     assert {"AB", "ABAB"} <= opened(tmp_path / "out").get_vocab().keys()
-
-
-def test_two_columns_and_parts_of_splits_are_read(tmp_path: Path) -> None:
-    rows = table(tmp_path, ["aa"] * 10 + ["bb"] * 10, other=["cc"] * 10 + ["dd"] * 10)
-    source = {"dataset": rows, "text_columns": ("text", "other"), "splits": ("a=train[:25%]", "b=train[75%:]")}
-    trained = train(tmp_path / "out", "wordpiece", source=source, vocab_size=40)
-    assert trained.splits == {"a": 5, "b": 5}
-    assert trained.rows.text_bytes == 40
-    assert {"aa", "bb", "cc", "dd"} <= opened(tmp_path / "out").get_vocab().keys()
 
 
 def test_any_storage_takes_it() -> None:
@@ -328,13 +310,6 @@ class TestBadInput:
         with pytest.raises(ConfigError) as refused:
             request("out", **options)
         assert cause in refused.value.cause
-
-
-def test_evaluated_rows_stand_evenly_in_all_splits(tmp_path: Path) -> None:
-    rows = table(tmp_path, ["a b"] * 1000)
-    source = {"dataset": rows, "splits": ("a=train[:30%]", "b=train[50%:]")}
-    trained = train(tmp_path / "out", "wordpiece", source=source, vocab_size=20, evaluation_rows=4)
-    assert (trained.rows.trained, trained.rows.evaluation) == (796, 4)
 
 
 @pytest.mark.parametrize(("chosen", "rows"), [({"sample_rows": 2000}, 2000), ({"sample_bytes": 46_000}, 4000)])

@@ -17,7 +17,6 @@ import pytest
 
 from pipelines.prepare.beam import options as beam_options
 from pipelines.prepare.launch import launcher
-from pipelines.prepare.launch.estimate import Estimate, estimate
 from pipelines.prepare.launch.launcher import BuildResult
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan.planning import ShardTask
@@ -177,24 +176,6 @@ def test_two_builds_into_one_folder_are_one_too_many(tmp_path: Path) -> None:
             launcher.build(padded(tmp_path / "out"))
         over.set()
     assert first.result().shards_made == len(building.shard_bytes(tmp_path / "out"))
-
-
-@pytest.mark.slow
-def test_two_estimates_at_once_say_what_each_says_alone(tmp_path: Path, lines: Path, zoo: Zoo) -> None:
-    requests = [padded(tmp_path / "pad"), packed(tmp_path / "pack", lines, zoo)]
-
-    def told(found: list[Estimate]) -> list[Estimate]:
-        return [dataclasses.replace(each, seconds=0.0) for each in found]
-
-    alone = [told(estimate(request)) for request in requests]
-    begun = threading.Barrier(2)
-
-    def run(request: PrepareConfig) -> list[Estimate]:
-        begun.wait(SECONDS)
-        return told(estimate(request))
-
-    with unchanged(), ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(run, requests)) == alone
 
 
 def test_what_beam_says_of_one_builds_options_takes_no_line_of_another(capsys: pytest.CaptureFixture[str]) -> None:

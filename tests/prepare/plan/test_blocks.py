@@ -135,16 +135,6 @@ def test_a_few_groups_foretell_the_whole(
     assert forecast(work).text_bytes == pytest.approx(text_bytes, rel=0.06)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("few")
-def test_rows_sorted_by_length_stay_good_in_their_order(tmp_path: Path, zoo: Zoo) -> None:
-    rows = by_length(np.random.default_rng(4))
-    work = made(tmp_path, zoo, rows, layout=LayoutConfig(name="concat", max_length=32), shuffle=False)
-    plan, shard_bytes = stored.plan(work, targets=6.0)
-    # The last groups hold what is longest, and differ most in themselves.
-    assert np.abs(stored.shard_sizes(work, plan)[:-1] / shard_bytes - 1).max() < 0.1
-
-
 @pytest.mark.usefixtures("few")
 def test_nulls_of_groups_give_no_bytes(tmp_path: Path, zoo: Zoo) -> None:
     work = made(tmp_path, zoo, with_nulls(np.random.default_rng(0)))
@@ -163,13 +153,6 @@ def test_a_sample_of_few_groups_reads_no_others(tmp_path: Path, zoo: Zoo) -> Non
     groups = work.splits["train"].groups
     touched = np.unique(np.searchsorted(groups.ends, read[:, 0], "right"))
     assert groups.stored_bytes[touched].sum() <= 80_000
-
-
-@pytest.mark.slow
-def test_a_million_groups_are_cut() -> None:
-    found = Cover(np.arange(1_000_000), np.arange(1_000_000) * 1000, np.full(1_000_000, 1000))
-    cut = blocks._cut(found, np.full(1_000_000, 1e5), rows=400, row_bytes=100.0)
-    assert len(cut) == 3_000_000
 
 
 def test_a_group_that_is_a_little_larger_than_a_block_stays_whole() -> None:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from pipelines.prepare.layouts.base import Encoded
-from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan import padding_warning
-from pipelines.prepare.tokenize.ragged import from_lists
 from tests import building
 from tests.building import REVIEWS
 
@@ -64,11 +60,3 @@ def test_conversations_are_to_be_packed_unless_they_have_labels(label: str | Non
 @pytest.mark.parametrize("options", [("--max-length", 64), ("--max-length", 1000, "--layout", "concat")])
 def test_nothing_is_said_where_there_is_little_or_rows_are_joined(options: tuple[object, ...]) -> None:
     assert warnings("plan", "--split", "validation", *options) == []
-
-
-def test_a_few_long_rows_at_a_time_are_laid_out() -> None:
-    dtype = np.dtype(np.uint16)
-    builder = RowsBuilder([Field(name="input_ids", length=1 << 22, fill=0, side="right", held=dtype)])
-    ragged = {"input_ids": from_lists([[1, 2]] * 9, dtype=dtype)}
-    builder.add(Encoded(ragged=ragged, arrays={}, reasons=np.full(9, "", object), full_lengths=np.full(9, 2)))
-    assert [len(columns["input_ids"]) for columns in builder.chunks(None)] == [4, 4, 1]

@@ -5,7 +5,6 @@ seed, the split's name and the blocks.
 from __future__ import annotations
 
 import itertools
-import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +21,6 @@ from pipelines.prepare.plan.planning import (
     cut_rows,
     plan_split,
     row_ranges_of,
-    split_seed,
 )
 from pipelines.prepare.sources.parquet.groups import Groups, StoredFile
 
@@ -109,19 +107,6 @@ def test_shards_of_small_blocks_are_within_a_tenth_of_the_target_wherever_equal_
         assert deviation <= 0.1 + 2 * row
 
 
-@pytest.mark.slow
-@settings(max_examples=150, deadline=None)
-@given(blocks=_layouts(), shard_bytes=st.integers(1, 10**6), seed=st.integers(0, 1000), shuffle=st.booleans())
-def test_shards_of_any_blocks_are_equal_to_two_rows_unless_one_row_is_more_than_a_share(
-    blocks: Blocks, shard_bytes: int, seed: int, shuffle: bool
-) -> None:
-    plan = _plan(blocks, shard_bytes=shard_bytes, seed=seed, shuffle=shuffle)
-    share = float(blocks.predicted_bytes.sum()) / plan.num_shards
-    row = float((blocks.predicted_bytes / (blocks.stops - blocks.starts)).max())
-    if row <= share:
-        assert max(abs(size - share) for size in _predicted(plan, blocks)) <= 2 * row + 1e-3
-
-
 @pytest.mark.parametrize(
     ("targets", "count"), [(0.01, 1), (1.0, 1), (1.3, 1), (1.34, 2), (2.0, 2), (4.6, 5), (10.47, 10), (10.48, 11)]
 )
@@ -156,27 +141,11 @@ def test_the_same_seed_gives_the_same_plan_and_another_seed_another() -> None:
     assert plans[0] == plans[1] != plans[2]
 
 
-def test_splits_are_shuffled_differently_and_by_their_name_alone() -> None:
-    blocks = _blocks([10] * 50, [1.0] * 50)
-    train, test = (_shards(_plan(blocks, shard_bytes=10, split=split)) for split in ("train", "test"))
-    assert train != test
-    assert split_seed("train") == zlib.crc32(b"train")
-
-
 def test_tasks_number_the_shards_and_count_their_rows() -> None:
     plan = _plan(_blocks([10] * 10, [1.0] * 10), shard_bytes=3)
     tasks = plan.tasks()
     assert [(task.split, task.index, task.count) for task in tasks] == [("train", index, 3) for index in range(3)]
     assert sum(task.num_rows for task in tasks) == 100
-
-
-def test_all_rows_of_a_hundred_thousand_blocks_are_planned() -> None:
-    count = 100_000
-    starts = np.arange(count, dtype=np.int64) * 1000
-    weights = np.random.default_rng(0).lognormal(0, 0.5, count) * 1e6
-    plan = _plan(Blocks(starts, starts + 1000, weights), ranges=((0, count * 1000),), shard_bytes=10**8)
-    assert sum(plan.rows) == count * 1000
-    assert plan.num_shards == round(weights.sum() / 1e8)
 
 
 def test_the_pieces_of_a_shard_give_its_segments_back() -> None:
@@ -227,10 +196,6 @@ def test_blocks_are_the_rows_in_order_of_reading_with_their_bytes(
         assert len(inside) <= rows
         assert len(inside) == 1 or max(inside) < limit  # a very long row is alone
         assert sum(inside[:-1]) <= limit + 1e-9
-
-
-def test_no_rows_are_no_blocks() -> None:
-    assert len(cut_rows(np.zeros(0, np.int64), np.zeros(0), rows=5, row_bytes=1.0)) == 0
 
 
 @pytest.mark.parametrize(

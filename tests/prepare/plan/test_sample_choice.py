@@ -133,9 +133,5 @@ def test_where_filters_leave_no_row_larger_and_larger_samples_are_read() -> None
     assert [choice.whole for choice in sample_choice.choices(job_of(), split)] == [False, False, True]
 
 
-def test_without_filters_there_is_one_choice() -> None:
-    assert len(list(sample_choice.choices(job_of(), split_of(groups=100)))) == 1
-
-
 def test_joined_slices_are_counted_on() -> None:
     assert sample_choice.in_ranges((5, 25), [(100, 110), (0, 10), (50, 60)]) == [(105, 110), (0, 10), (50, 55)]

@@ -159,12 +159,6 @@ def test_a_work_folder_that_is_a_link_holds_no_lock(tmp_path: Path) -> None:
     assert list((tmp_path / "theirs").iterdir()) == []
 
 
-def test_a_folder_that_is_a_link_to_nowhere_holds_no_lock(tmp_path: Path) -> None:
-    (tmp_path / "out").symlink_to("nowhere")
-    with pytest.raises(OutputError, match="File exists"), held(str(tmp_path / "out"), work_folder=".prep"):
-        pass
-
-
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [

@@ -48,12 +48,6 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
     assert list((tmp_path / "new").iterdir()) == []
 
 
-def test_folders_that_were_there_stay(tmp_path: Path) -> None:
-    (tmp_path / ".prep").mkdir()
-    hold(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == [".prep"]
-
-
 def test_a_second_holder_is_refused_until_the_first_is_done(tmp_path: Path) -> None:
     with (
         held(str(tmp_path), work_folder=".prep"),

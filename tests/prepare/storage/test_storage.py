@@ -46,10 +46,6 @@ def test_join_puts_one_slash_between_parts(parts: tuple[str, ...]) -> None:
         assert storage.join(folder + "/", *parts) == storage.join(folder, *parts) == "/".join([folder, *parts])
 
 
-def test_the_root_of_the_file_system_stays_one() -> None:
-    assert storage.join("/", "a") == "/a"
-
-
 @pytest.mark.parametrize(
     ("path", "local"),
     [
@@ -101,11 +97,6 @@ def test_files_are_listed_with_those_of_the_folders_below(root: str) -> None:
     assert storage.list_files(storage.join(root, "nothing")) == []
 
 
-def test_a_link_to_a_folder_is_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "back").symlink_to(tmp_path)
-    assert storage.list_files(str(tmp_path)) == ["back"]
-
-
 def test_a_file_is_not_a_folder_of_itself(root: str) -> None:
     storage.write_bytes(storage.join(root, "file"), b"x")
     assert storage.list_names(storage.join(root, "file")) == []
@@ -138,11 +129,6 @@ def test_sizes_are_those_of_files_and_not_of_folders(root: str) -> None:
     assert storage.sizes(storage.join(root, "nothing")) == storage.sizes(storage.join(root, "b")) == {}
 
 
-def test_half_written_files_have_no_size(tmp_path: Path) -> None:
-    (tmp_path / f"{storage.PARTIAL}0-shard").write_bytes(b"x")
-    assert storage.sizes(str(tmp_path)) == {}
-
-
 def test_many_files_are_read_in_the_order_asked_for(root: str) -> None:
     paths = [storage.join(root, str(number)) for number in range(40)]
     for number in range(0, 40, 2):
@@ -159,22 +145,6 @@ def test_what_is_longer_than_a_block_is_read_in_any_steps(root: str, monkeypatch
     for step in (1, 999, 1000, 1001, 20_000):
         with storage.read_stream(path) as stream:
             assert b"".join(iter(functools.partial(stream.read, step), b"")) == content
-
-
-def test_a_folder_cannot_be_read_as_a_file() -> None:
-    storage.write_bytes("memory://folder-test/folder/file", b"x")
-    try:
-        with pytest.raises(FileNotFoundError), storage.read_stream("memory://folder-test/folder"):
-            pass
-    finally:
-        fsspec.filesystem("memory").store.clear()
-
-
-def test_a_write_replaces_the_file(root: str) -> None:
-    path = storage.join(root, "file")
-    storage.write_bytes(path, b"the first, longer one")
-    storage.write_bytes(path, b"second")
-    assert storage.read_bytes(path) == b"second"
 
 
 def test_delete_takes_files_and_whole_folders_and_nothing_else(root: str) -> None:
@@ -240,28 +210,11 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_half_written_file_is_never_listed(tmp_path: Path) -> None:
-    listed: list[list[str]] = []
-
-    def spying() -> Iterator[bytes]:
-        yield b"x"
-        listed.append([*storage.list_names(str(tmp_path)), *(path.name for path in tmp_path.iterdir())])
-
-    storage.write_atomic(str(tmp_path / "file"), spying())
-    ((partial,),) = listed
-    assert partial.startswith(storage.PARTIAL), "on disk, but in no listing"
-
-
 def test_the_temporary_files_of_killed_processes_are_swept_away(tmp_path: Path) -> None:
     for name in (f"{storage.PARTIAL}0-shard", f"{storage.PARTIAL}1-manifest.json", "shard", f"mine{storage.PARTIAL}0"):
         (tmp_path / name).write_bytes(b"x")
     storage.sweep(str(tmp_path))
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"mine{storage.PARTIAL}0", "shard"]
-
-
-def test_sweeping_a_folder_that_is_not_there_does_nothing(root: str) -> None:
-    storage.sweep(root)
-    assert not storage.exists(root)
 
 
 def test_files_can_be_read_by_others_as_the_umask_says(tmp_path: Path) -> None:
@@ -334,11 +287,6 @@ def test_a_name_that_is_too_long_is_explained(tmp_path: Path) -> None:
         with pytest.raises(OutputError, match="name too long") as caught:
             use(folder)
         assert "choose an --output" in caught.value.remedy
-
-
-def test_a_place_where_nothing_can_be_made_is_explained() -> None:
-    with pytest.raises(OutputError, match="cannot be written: No such file"):
-        storage.write_bytes("/proc/prep-tfrecords/file", b"x")
 
 
 @pytest.mark.parametrize("address", ["nothing://bucket/out", "dask://x/y"])
