@@ -12,14 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from pipelines.prepare import storage
-from pipelines.prepare.audit import (
-    decoder_targets,
-    packed_segments,
-    text_pieces,
-    token_annotations,
-    token_marks,
-    verify,
-)
+from pipelines.prepare.audit import invariants, text_pieces, token_marks
 from pipelines.prepare.audit.text_pieces import TextPiece, decoded
 from pipelines.prepare.tokenize import tokenization
 from tfrecord_io import examples, records
@@ -78,7 +71,7 @@ def decoded_rows(root: str, manifest: Manifest, split: str, *, rows: int) -> Ite
                 most_record_bytes=described.schema.most_record_bytes,
             ):
                 columns = examples.decode(payloads, described.schema, place=path)
-                verify.check_columns(columns, described, path=path, first=record)
+                invariants.check_columns(columns, described, path=path, first=record)
                 for index in range(len(payloads)):
                     if rows <= 0:
                         return
@@ -111,7 +104,7 @@ def _decode(
 ) -> DecodedRow:
     pieces = text_pieces.pieces_of(token_marks.input_marks(row, manifest), tokenizer)
     ids = row.pop(_name(manifest.schema, "token_ids"))
-    annotated = token_annotations.describe(row, ids, manifest, tokenizer)
+    annotated = _annotations(row, ids, manifest, tokenizer)
     learned = _learned(row, ids, tokenizer, manifest.schema)
     ids, described = _without_padding(ids, row, manifest.schema)
     row.pop(_name(manifest.schema, "token_type_ids"), None)
@@ -132,13 +125,8 @@ def _decode(
 
 def _target(row: dict[str, np.ndarray], tokenizer: Any, schema: Schema) -> dict[str, str]:
     """Return the text of the target, if there is one, and remove its features from `row`."""
-    found = decoder_targets.tokens(row, schema)
-    if found is None:
-        return {}
-    for feature in schema.features:
-        if feature.role in ("target_ids", "target_mask"):
-            del row[feature.name]
-    return {"target text": decoded(found, tokenizer)}
+    ids, mask = _taken(row, schema, "target_ids"), _taken(row, schema, "target_mask")
+    return {} if ids is None or mask is None else {"target text": decoded(ids[mask == 1], tokenizer)}
 
 
 def _learned(row: dict[str, np.ndarray], ids: np.ndarray, tokenizer: Any, schema: Schema) -> dict[str, list[str]]:
@@ -154,7 +142,9 @@ def _without_padding(ids: np.ndarray, row: dict[str, np.ndarray], schema: Schema
     if (segments := schema.with_role("segment_ids")) is not None:
         segment_ids = row.pop(segments.name)
         row.pop(_name(schema, "positions"), None)
-        return ids[segment_ids > 0], {"tokens of each document": packed_segments.lengths(segment_ids).tolist()}
+        return ids[segment_ids > 0], {
+            "tokens of each document": np.unique(segment_ids[segment_ids > 0], return_counts=True)[1].tolist()
+        }
     if (mask := row.pop(_name(schema, "attention_mask"), None)) is not None:
         return ids[mask == 1], {}
     return ids[: int(row.pop(_name(schema, "num_tokens")))], {}
@@ -164,3 +154,29 @@ def _name(schema: Schema, role: Role) -> str:
     """Return the name of the feature with that role, empty if there is none."""
     feature = schema.with_role(role)
     return "" if feature is None else feature.name
+
+
+def _annotations(row: dict[str, np.ndarray], ids: np.ndarray, manifest: Manifest, tokenizer: Any) -> dict[str, Any]:
+    """Return tokens with their tags' names, the span of characters, and the answer; remove them from `row`."""
+    schema, found = manifest.schema, dict[str, Any]()
+    labels, mask = _taken(row, schema, "token_labels"), _taken(row, schema, "token_label_mask")
+    if labels is not None and mask is not None:
+        chosen = np.flatnonzero(mask)
+        tokens = tokenizer.convert_ids_to_tokens(ids[chosen].tolist())
+        tags = labels[chosen].tolist()
+        named = tags if manifest.label_names is None else [manifest.label_names[tag] for tag in tags]
+        found["tags"] = [f"{token} {tag}" for token, tag in zip(tokens, named, strict=True)]
+    starts, ends = _taken(row, schema, "char_starts"), _taken(row, schema, "char_ends")
+    if starts is not None and ends is not None:
+        covered = ends > 0
+        found["characters"] = [int(starts[covered].min(initial=2**31 - 1)), int(ends.max())] if covered.any() else []
+    first, last = _taken(row, schema, "start_position"), _taken(row, schema, "end_position")
+    if first is not None and last is not None:
+        span = ids[int(first) : int(last) + 1].tolist() if last > 0 else []
+        found["answer"] = tokenizer.decode(span, clean_up_tokenization_spaces=False).strip()
+    return found
+
+
+def _taken(row: dict[str, np.ndarray], schema: Schema, role: Role) -> np.ndarray | None:
+    feature = schema.with_role(role)
+    return None if feature is None else row.pop(feature.name)

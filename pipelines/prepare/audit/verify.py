@@ -17,7 +17,7 @@ from typing import BinaryIO, Literal, cast
 import numpy as np
 
 from pipelines.prepare import storage
-from pipelines.prepare.audit import decoder_targets, packed_segments, token_annotations
+from pipelines.prepare.audit.invariants import REPAIR, check_columns
 from pipelines.prepare.dataset import own_files, rejected_rows, tfds
 from pipelines.prepare.dataset.job import rejected_path
 from pipelines.prepare.layouts.token_counts import count_tokens
@@ -26,23 +26,18 @@ from tfrecord_io import examples, records
 from tfrecord_io.errors import CorruptRecordError, FormatError, ManifestError, OutputError, PrepError
 from tfrecord_io.examples import Payloads
 from tfrecord_io.format import dali_index
-from tfrecord_io.format.manifest_checks import REMAKE
 from tfrecord_io.format.shard_indexes import ShardIndexes
 from tfrecord_io.manifest import Manifest, Shard, former_name
-from tfrecord_io.schema import UNLABELLED, Schema
 
 __all__ = [
     "FORMER_REMEDY",
     "CheckedFile",
     "Part",
-    "check_columns",
-    "padding",
     "read_shard",
     "verify_files",
     "verify_shard",
 ]
 
-REMEDY = "run `prep-tfrecords verify --repair` on the dataset, which makes again what is damaged"
 # `manifest.json` does not say which options, engines and versions a dataset had before.
 FORMER_REMEDY = (
     "copy it again from where the dataset was made, since no other file has all of its content; only trainings that "
@@ -71,11 +66,12 @@ def verify_files(root: str, manifest: Manifest) -> Iterator[CheckedFile]:
         for index, shard in enumerate(split.shards):
             task = split.task_of(index)
             described = manifest if shard.length is None else of_length[shard.length]
-            parts = _ShardChecks(root, described, split=split_name, index=index, shard=shard)
-            yield from parts.check()
+            yield from _check_shard(root, described, shard, split=split_name, index=index)
             # The first file of a task accounts for all of its rejected rows.
-            if task not in seen:
-                yield from parts.check_rejected(task)
+            file = rejected_path(split_name, task)
+            problem = "" if task in seen else _rejected_problem(storage.join(root, file), shard)
+            if problem or (task not in seen and shard.ledger.unusable):
+                yield CheckedFile(part="rejected", file=file, problem=problem, split=split_name, index=index)
             seen.add(task)
     problem = _tokenizer_problem(root, manifest)
     yield CheckedFile(part="tokenizer", file="tokenizer", problem=problem)
@@ -88,52 +84,34 @@ def verify_files(root: str, manifest: Manifest) -> Iterator[CheckedFile]:
         yield CheckedFile(part="manifest", file=name, problem=problem)
 
 
-class _ShardChecks:
-    """Checks one shard and the files that belong to it."""
+def _check_shard(root: str, manifest: Manifest, shard: Shard, *, split: str, index: int) -> Iterator[CheckedFile]:
+    """Check a shard, then its indexes if the shard is sound."""
+    indexes: dict[str, bytes] = {}
+    problem = ""
+    try:
+        indexes = verify_shard(root, shard, manifest)
+    except OutputError:
+        raise  # the storage failed, which says nothing about the content
+    except PrepError as error:
+        problem = error.cause
+    except OSError as error:
+        problem = f"{storage.join(root, shard.name)}: cannot be read: {error}"
+    yield CheckedFile(part="shard", file=shard.name, problem=problem, split=split, index=index)
+    for name, content in indexes.items():
+        problem = _problem(storage.join(root, name), content, otherwise="not the offsets of the records")
+        yield CheckedFile(part="index", file=name, problem=problem, split=split, index=index)
 
-    def __init__(self, root: str, manifest: Manifest, *, split: str, index: int, shard: Shard) -> None:
-        self._root = root
-        self._manifest = manifest
-        self._split = split
-        self._index = index
-        self._shard = shard
 
-    def check(self) -> Iterator[CheckedFile]:
-        """Check the shard, then its indexes if the shard is sound."""
-        indexes: dict[str, bytes] = {}
-        problem = ""
-        try:
-            indexes = verify_shard(self._root, self._shard, self._manifest)
-        except OutputError:
-            raise  # the storage failed, which says nothing about the content
-        except PrepError as error:
-            problem = error.cause
-        except OSError as error:
-            problem = f"{storage.join(self._root, self._shard.name)}: cannot be read: {error}"
-        yield self._checked("shard", self._shard.name, problem)
-        for name, content in indexes.items():
-            problem = _problem(storage.join(self._root, name), content, otherwise="not the offsets of the records")
-            yield self._checked("index", name, problem)
-
-    def check_rejected(self, task: int) -> Iterator[CheckedFile]:
-        """Check the list of rejected rows of the shard's task."""
-        file = rejected_path(self._split, task)
-        if (problem := self._rejected_problem(file)) or self._shard.ledger.unusable:
-            yield self._checked("rejected", file, problem)
-
-    def _checked(self, part: Part, file: str, problem: str) -> CheckedFile:
-        return CheckedFile(part=part, file=file, problem=problem, split=self._split, index=self._index)
-
-    def _rejected_problem(self, file: str) -> str:
-        """Return why the list does not have as many rows for each reason as the ledger counts; empty if it has."""
-        try:
-            counts = dict(collections.Counter(row.reason for row in rejected_rows.read(storage.join(self._root, file))))
-        except FileNotFoundError:
-            return "not there" if self._shard.ledger.unusable else ""
-        except FormatError as error:
-            return error.cause
-        expected = self._shard.ledger.unusable
-        return "" if counts == expected else f"{counts} rows by reason, expected {expected}"
+def _rejected_problem(path: str, shard: Shard) -> str:
+    """Return why a list does not have as many rows for each reason as the ledger counts; empty if it has."""
+    expected = shard.ledger.unusable
+    try:
+        counts = dict(collections.Counter(row.reason for row in rejected_rows.read(path)))
+    except FileNotFoundError:
+        return "not there" if expected else ""
+    except FormatError as error:
+        return error.cause
+    return "" if counts == expected else f"{counts} rows by reason, expected {expected}"
 
 
 def _former_problem(root: str, manifest: Manifest, name: str, *, fingerprint: str) -> str:
@@ -188,7 +166,7 @@ def verify_shard(root: str, shard: Shard, manifest: Manifest) -> dict[str, bytes
         num_tokens += int(count_tokens(columns, manifest.schema).sum())
     if num_tokens != shard.num_tokens:
         raise CorruptRecordError(
-            f"{path}: {num_examples} examples with {num_tokens} tokens, expected {shard.num_tokens}", remedy=REMEDY
+            f"{path}: {num_examples} examples with {num_tokens} tokens, expected {shard.num_tokens}", remedy=REPAIR
         )
     return indexes.files()
 
@@ -201,9 +179,9 @@ def read_shard(root: str, shard: Shard, manifest: Manifest) -> Iterator[Payloads
     path = storage.join(root, shard.name)
     stored = storage.size(path)
     if stored is None:
-        raise CorruptRecordError(f"{path}: no such file", remedy=REMEDY)
+        raise CorruptRecordError(f"{path}: no such file", remedy=REPAIR)
     if stored != shard.num_bytes:
-        raise CorruptRecordError(f"{path}: {stored} bytes, expected {shard.num_bytes}", remedy=REMEDY)
+        raise CorruptRecordError(f"{path}: {stored} bytes, expected {shard.num_bytes}", remedy=REPAIR)
     num_examples = 0
     with storage.read_stream(path) as stream:
         counting = _Digesting(stream)
@@ -215,74 +193,17 @@ def read_shard(root: str, shard: Shard, manifest: Manifest) -> Iterator[Payloads
         ):
             num_examples += len(payloads)
             if num_examples > shard.num_examples:  # a small file can unpack to any number of records
-                raise CorruptRecordError(f"{path}: more than the expected {shard.num_examples} examples", remedy=REMEDY)
+                raise CorruptRecordError(f"{path}: more than the expected {shard.num_examples} examples", remedy=REPAIR)
             yield payloads
         while counting.read(1 << 20):
             pass
     if counting.hexdigest() != shard.sha256:
         raise CorruptRecordError(
             f"{path}: sha256 {counting.hexdigest()}, expected {shard.sha256}: whole records were changed or exchanged",
-            remedy=REMEDY,
+            remedy=REPAIR,
         )
     if num_examples != shard.num_examples:
-        raise CorruptRecordError(f"{path}: {num_examples} examples, expected {shard.num_examples}", remedy=REMEDY)
-
-
-def check_columns(columns: dict[str, np.ndarray], manifest: Manifest, *, path: str, first: int) -> None:
-    """Check decoded records of the shard at `path` from record `first` on. Raises: CorruptRecordError."""
-
-    def expect(valid: np.ndarray, what: str) -> None:
-        rows = np.flatnonzero(~valid.reshape(len(valid), -1).all(axis=1))
-        if len(rows):
-            raise CorruptRecordError(f"{path}, record {first + int(rows[0])}: {what}", remedy=REMEDY)
-
-    for feature in manifest.schema.features:
-        if feature.constant is not None:
-            expect(columns[feature.name] == feature.constant, f"a {feature.name} other than {feature.constant}")
-    facts, length = manifest.tokenizer, manifest.row_length
-    ids = manifest.schema.values(columns, "token_ids")
-    assert ids is not None, "a manifest has them"
-    expect((ids >= 0) & (ids < facts.vocab_size), f"a token id outside 0 to {facts.vocab_size - 1}")
-    for valid, what in (
-        *packed_segments.invariants(columns, manifest.schema),
-        *decoder_targets.invariants(columns, manifest),
-    ):
-        expect(valid, what)
-    padded = padding(columns, manifest.schema, length=length, left=facts.padding_side == "left")
-    if (mask := manifest.schema.values(columns, "attention_mask")) is not None:
-        expect((mask == 0) | (mask == 1), "an attention mask with other values than 0 and 1")
-        expect(
-            mask == ~padded, f"an attention mask that is not one run of 1 before padding on the {facts.padding_side}"
-        )
-    elif (num_tokens := manifest.schema.values(columns, "num_tokens")) is not None:
-        expect((num_tokens >= 1) & (num_tokens <= length), f"num_tokens outside 1 to {length}")
-    expect((ids == facts.pad_id) | ~padded, f"something else than the pad id {facts.pad_id} in the padding")
-    if (learned := manifest.schema.with_role("loss_mask")) is not None:
-        mask = columns[learned.name]
-        expect((mask == 0) | ((mask == 1) & ~padded), f"a {learned.name} of other values than 0 and 1, or 1 on padding")
-    for valid, what in token_annotations.invariants(columns, manifest, padded):
-        expect(valid, what)
-    label = manifest.schema.with_role("label")
-    if label is not None and manifest.multi_hot_size:
-        expect((columns[label.name] >> 1 == 0).all(axis=1), f"a {label.name} of other values than 0 and 1")
-    elif label is not None and manifest.label_names is not None:
-        names = len(manifest.label_names)
-        unlabelled = any(split.num_unlabelled for split in manifest.splits.values())
-        known = (columns[label.name] >= (UNLABELLED if unlabelled else 0)) & (columns[label.name] < names)
-        expect(known, f"a label outside 0 to {names - 1}{f', and not {UNLABELLED} for none' if unlabelled else ''}")
-
-
-def padding(columns: dict[str, np.ndarray], schema: Schema, *, length: int, left: bool) -> np.ndarray:
-    """Return which positions should be padding, bool [N, L], from segments, token counts or the attention mask."""
-    if (segment_ids := schema.with_role("segment_ids")) is not None:
-        return np.asarray(columns[segment_ids.name] == 0)
-    position = np.arange(length)
-    if (num_tokens := schema.values(columns, "num_tokens")) is not None:
-        return np.asarray(position >= num_tokens[:, None])
-    if (mask := schema.values(columns, "attention_mask")) is None:
-        raise ManifestError("no feature says which tokens are padding", remedy=REMAKE)
-    count = mask.sum(axis=1)[:, None]
-    return np.asarray(position < length - count if left else position >= count)
+        raise CorruptRecordError(f"{path}: {num_examples} examples, expected {shard.num_examples}", remedy=REPAIR)
 
 
 class _Digesting:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from pipelines.prepare.audit import verify
+from pipelines.prepare.audit import invariants
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import OF_TOKENS, Schema
 
@@ -40,7 +40,7 @@ class Column:
 def _is_token(columns: Mapping[str, np.ndarray], manifest: Manifest) -> np.ndarray:
     """Return which positions hold a token and no padding, bool [N, L]."""
     left = manifest.tokenizer.padding_side == "left"
-    return ~verify.padding(dict(columns), manifest.schema, length=manifest.row_length, left=left)
+    return ~invariants.padding(dict(columns), manifest.schema, length=manifest.row_length, left=left)
 
 
 def _dense_or_ragged(values: np.ndarray, chosen: np.ndarray, dtype: type[np.integer] = np.int32) -> Column:

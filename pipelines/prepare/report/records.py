@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from pipelines.prepare import storage
-from pipelines.prepare.audit import verify
+from pipelines.prepare.audit import invariants, verify
 from pipelines.prepare.layouts import BatchEncoder, Encoded, length_groups
 from pipelines.prepare.layouts.token_counts import count_tokens
 from tfrecord_io import examples, random_access
@@ -118,7 +118,7 @@ def _spread(root: str, manifest: Manifest, split: str, *, wanted: int) -> Sample
     for run in np.split(np.arange(len(numbers)), np.flatnonzero((np.diff(numbers) != 1) | (np.diff(at) != 0)) + 1):
         path = storage.join(root, shards[at[run[0]]].name)
         part = {name: values[run] for name, values in columns.items()}
-        verify.check_columns(part, manifest, path=path, first=int(numbers[run[0]] - firsts[at[run[0]]]))
+        invariants.check_columns(part, manifest, path=path, first=int(numbers[run[0]] - firsts[at[run[0]]]))
     return SampledRecords(manifest=manifest, columns=columns, places=places)
 
 
@@ -140,7 +140,7 @@ def _read(root: str, manifest: Manifest, shard: Shard) -> Iterator[Columns]:
     path, first = storage.join(root, shard.name), 0
     for payloads in verify.read_shard(root, shard, manifest):
         columns = examples.decode(payloads, manifest.schema, place=path)
-        verify.check_columns(columns, manifest, path=path, first=first)
+        invariants.check_columns(columns, manifest, path=path, first=first)
         first += len(payloads)
         yield columns
 

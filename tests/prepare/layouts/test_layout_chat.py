@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from pipelines.prepare.audit import verify
+from pipelines.prepare.audit import invariants
 from tests import building
 from tests.building import built, read_manifest, read_rows
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES, chat_tokenizer
@@ -340,14 +340,14 @@ def test_inspect_shows_what_is_to_be_learned(root: Any) -> None:
 @BOTH
 def test_a_loss_on_padding_is_found(root: Any) -> None:
     rows = read_rows(root(), "train")
-    verify.check_columns(rows, read_manifest(root()), path="a shard", first=10)
+    invariants.check_columns(rows, read_manifest(root()), path="a shard", first=10)
     tokens = rows["segment_ids"] if root is packed else rows["attention_mask"]
     (row, *_) = np.flatnonzero(tokens[:, -1] == 0).tolist()
     for place, value in [(-1, 1), (0, 2)]:
         changed = {name: values.copy() for name, values in rows.items()}
         changed["loss_mask"][row, place] = value
         with pytest.raises(CorruptRecordError, match=rf"a shard, record {row + 10}: a loss_mask of other values"):
-            verify.check_columns(changed, read_manifest(root()), path="a shard", first=10)
+            invariants.check_columns(changed, read_manifest(root()), path="a shard", first=10)
 
 
 # --- readers --------------------------------------------------------------------------------------------------------

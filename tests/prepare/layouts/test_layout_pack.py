@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.prepare.audit import reopened_dataset, verify
+from pipelines.prepare.audit import reopened_dataset
 from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.layouts.base import Encoded
 from pipelines.prepare.layouts.pack import PackBuilder, packed_features
@@ -176,7 +176,7 @@ def check(**changes: tuple[int, int, int]) -> None:
     rows = {name: values.copy() for name, values in shard_rows(packed(), 0).items()}
     for name, (row, place, value) in changes.items():
         rows[name][row, place] = value
-    verify.check_columns(rows, read_manifest(packed()), path="a shard", first=10)
+    invariants.check_columns(rows, read_manifest(packed()), path="a shard", first=10)
 
 
 def two_documents() -> tuple[int, int, int]:

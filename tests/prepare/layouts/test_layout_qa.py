@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.audit import verify
+from pipelines.prepare.audit import invariants
 from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.layouts import BatchEncoder, LayoutContext, layout_of
 from pipelines.prepare.options.config import LayoutConfig
@@ -371,4 +371,4 @@ def test_what_a_window_cannot_have_is_found(name: str, value: int, problem: str)
     changed = columns[name][3] if columns[name].ndim == 2 else columns[name]
     changed[int(np.argmax(columns["char_starts"][3])) if columns[name].ndim == 2 else 3] = value
     with pytest.raises(CorruptRecordError, match=rf"record 13: {problem}"):
-        verify.check_columns(columns, read_manifest(root), path="shard", first=10)
+        invariants.check_columns(columns, read_manifest(root), path="shard", first=10)

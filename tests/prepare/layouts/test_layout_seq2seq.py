@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.audit.verify import check_columns
+from pipelines.prepare.audit.invariants import check_columns
 from pipelines.prepare.crosscheck.comparing import CrossCheck
 from pipelines.prepare.layouts import LAYOUTS, BatchEncoder, LayoutContext, rows_builder
 from pipelines.prepare.options.config import LayoutConfig

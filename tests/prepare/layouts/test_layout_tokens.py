@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from pipelines.prepare.audit import verify
+from pipelines.prepare.audit import invariants
 from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.layouts import LAYOUTS, BatchEncoder, LayoutContext
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
@@ -391,7 +391,7 @@ def test_what_a_tag_cannot_be_is_found(name: str, value: int, problem: str) -> N
     columns = {name: values.copy() for name, values in read_rows(root, "train").items()}
     columns[name][3, 1] = value
     with pytest.raises(CorruptRecordError, match=rf"record 13: {problem}"):
-        verify.check_columns(columns, read_manifest(root), path="shard", first=10)
+        invariants.check_columns(columns, read_manifest(root), path="shard", first=10)
 
 
 def test_a_tag_without_its_mark_is_found() -> None:
@@ -400,7 +400,7 @@ def test_a_tag_without_its_mark_is_found() -> None:
     columns["tag_mask"][0, 1] = 0
     columns["tags"][0, 1] = 1
     with pytest.raises(CorruptRecordError, match="record 0: a tag on a token that tag_mask says has none"):
-        verify.check_columns(columns, read_manifest(root), path="shard", first=0)
+        invariants.check_columns(columns, read_manifest(root), path="shard", first=0)
 
 
 @pytest.mark.slow
