@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import stat
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -156,9 +155,10 @@ def delete(path: str, *, inside: str | None = None) -> None:
     name, parent = os.path.basename(path), os.path.dirname(path)
     with contextlib.suppress(FileNotFoundError), open_folder(parent, inside=inside) as folder:
         if stat.S_ISDIR(_mode(name, folder)):
-            shutil.rmtree(name, dir_fd=folder)
-        else:
-            os.unlink(name, dir_fd=folder)
+            for _, folders, names, place in os.fwalk(name, topdown=False, dir_fd=folder):
+                for inner in (*names, *folders):
+                    _remove(inner, place)
+        _remove(name, folder)
 
 
 def entries(folder: str) -> dict[str, int | None]:
@@ -183,8 +183,7 @@ def sweep(folder: str, *, inside: str | None = None, below: bool = False) -> Non
                 folders.clear()
             for name in names:
                 if name.startswith(PARTIAL):
-                    with contextlib.suppress(FileNotFoundError):
-                        os.unlink(name, dir_fd=place)
+                    _remove(name, place)
 
 
 @contextlib.contextmanager
@@ -223,6 +222,12 @@ def _open_below(above: int, path: str, *, make: bool) -> int:
 def _mode(name: str, folder: int) -> int:
     """Return the mode of a file, folder or link."""
     return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+
+
+def _remove(name: str, folder: int) -> None:
+    """Remove a file, a link or an empty folder, if it still exists."""
+    with contextlib.suppress(FileNotFoundError):
+        (os.rmdir if stat.S_ISDIR(_mode(name, folder)) else os.unlink)(name, dir_fd=folder)
 
 
 def _write_all(stream: Any, chunk: Any) -> None:

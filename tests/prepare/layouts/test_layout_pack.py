@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.prepare.audit import reopened_dataset
+from pipelines.prepare.audit import invariants, reopened_dataset
 from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.layouts.base import Encoded
 from pipelines.prepare.layouts.pack import PackBuilder, packed_features
