@@ -302,14 +302,14 @@ def estimates(estimated: list[Estimate]) -> None:
 
 def _layouts_table(each: Estimate) -> Table:
     """Return a table of what each layout would waste, with the best one marked."""
-    names = ("length", "rows", "shards", "padding", "tokens cut", "rows cut", "waste")
+    names = ("length", "rows", "padding", "tokens cut", "rows cut", "waste")
     layouts = table("layout", *names, numbers=len(names), title=f"{each.split}, by layout")
     best = least(each.layouts)
     for cost in each.layouts:
         shares = (f"{share:.1%}" for share in (cost.padding, cost.tokens_cut, cost.rows_cut, cost.waste))
         name = "buckets" if cost.lengths else cost.layout
         star = " *" if cost is best else ""
-        layouts.add_row(name + star, str(cost.length), count(cost.records), count(cost.shards), *shares)
+        layouts.add_row(name + star, str(cost.length), count(cost.records), *shares)
     layouts.caption = "waste: padding and cut tokens, for each token of the rows; * wastes least"
     layouts.caption_justify = "left"
     return layouts

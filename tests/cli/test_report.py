@@ -85,7 +85,6 @@ def test_at_80_columns_no_table_cuts_or_breaks_what_one_needs(monkeypatch: pytes
     sizes: dict[str, Any] = {
         "length": 256,
         "records": 9_999_999,
-        "shards": 12_345,
         "padding": 0.5,
         "tokens_cut": 0.5,
         "rows_cut": 1.0,
@@ -288,7 +287,7 @@ def test_a_manifest_is_shown_whatever_its_names_are(split: str, label: str, reas
 
 @given(NASTY, NASTY)
 def test_estimates_are_shown_whatever_their_names_are(split: str, step: str) -> None:
-    cost = Cost(layout="pad", length=8, records=1, shards=1, padding=0.1, tokens_cut=0.0, rows_cut=0.0)
+    cost = Cost(layout="pad", length=8, records=1, padding=0.1, tokens_cut=0.0, rows_cut=0.0)
     each = Estimate(
         split=split,
         rows=1,

@@ -138,7 +138,4 @@ def _compared(sample: Sample, job: OpenJob, *, rows: int) -> tuple[Cost, ...]:
         rows=rows,
         length=spec.length,
         longest=max(limit, spec.length),
-        token_bytes=sample.token_bytes,
-        types="token_type_ids" in tokenizer.model_input_names,
-        shard_bytes=job.config.output.shard_bytes,
     )

@@ -6,8 +6,8 @@
     pack       x x x x x x x x  x x x x x x x .  x . . . . . . .       24     8 / 24     0
     concat     x x x x x x x x  x x x x x x x x                        16     0          0
 
-Waste adds padded positions and cut tokens, per token of the rows. It is computed from the sample, scaled to the split,
-with the sizes of the features that each layout stores.
+Waste adds padded positions and cut tokens, per token of the rows. It is computed from the sample; records are scaled to
+the split.
 """
 
 from __future__ import annotations
@@ -24,9 +24,6 @@ __all__ = ["Cost", "compare", "least"]
 # How many lengths the line with several lengths has.
 _BUCKETS = 4
 _LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
-# Bytes of a record's frame, and of a feature's name with the sizes around it.
-_RECORD_BYTES, _FEATURE_BYTES = 20, 23
-_VARINT_EDGE = 1 << 7
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,7 +37,6 @@ class Cost:
     layout: str
     length: int
     records: int
-    shards: int
     padding: float
     tokens_cut: float
     rows_cut: float
@@ -53,87 +49,44 @@ class Cost:
         return kept / max(1 - self.padding, 1e-9) - kept + self.tokens_cut
 
 
-def compare(
-    row_tokens: np.ndarray, *, rows: int, length: int, longest: int, token_bytes: float, types: bool, shard_bytes: int
-) -> tuple[Cost, ...]:
+def compare(row_tokens: np.ndarray, *, rows: int, length: int, longest: int) -> tuple[Cost, ...]:
     """Return the costs of `pad` with each usual length up to `longest` and with `length`, of `pad` with the best few
     lengths up to `length` (--bucket-lengths), and of `concat` and `pack` with `length`.
 
-    `row_tokens` int64 [N]: the full lengths of sampled rows of `rows` in all. `token_bytes`: mean bytes of an id.
-    `types`: whether there are token type ids.
+    `row_tokens` int64 [N]: the full lengths of sampled rows of `rows` in all.
     """
-    if not len(row_tokens) or not row_tokens.any():
+    total = int(row_tokens.sum())
+    if not total:
         return ()
-    scale = rows / len(row_tokens)
-    sampled = _RowLengths(tokens=row_tokens, scale=scale, token_bytes=token_bytes, shard_bytes=shard_bytes)
+
+    def cost(layout: str, length: int, *, records: int, positions: int, kept: int = total) -> Cost:
+        return Cost(
+            layout=layout,
+            length=length,
+            records=max(1, round(records * rows / len(row_tokens))),
+            padding=1 - kept / positions,
+            tokens_cut=1 - kept / total,
+            rows_cut=float((row_tokens > length).mean()) if kept < total else 0.0,
+        )
+
+    def padded(name: str, lengths: tuple[int, ...]) -> Cost:
+        positions = int(np.array(lengths)[bucket_of(lengths, row_tokens)].sum())
+        kept = int(np.minimum(row_tokens, lengths[-1]).sum())
+        return cost(name, lengths[-1], records=len(row_tokens), positions=positions, kept=kept)
+
     usual = {each for each in _LENGTHS if each <= max(longest, _LENGTHS[0])}
-    padded = (sampled.padded("pad", (each,), types=types) for each in sorted({*usual, length}))
     lengths = choose(row_tokens, count=_BUCKETS, longest=length, fixed=False)
-    buckets = sampled.padded(f"pad to {','.join(map(str, lengths))}", lengths, types=types)
-    return (*padded, buckets, sampled.concat(length), sampled.pack(length))
+    buckets = padded(f"pad to {','.join(map(str, lengths))}", lengths)
+    packed = len(pack(row_tokens, length=length))
+    return (
+        *(padded("pad", (each,)) for each in sorted({*usual, length})),
+        dataclasses.replace(buckets, lengths=lengths if len(lengths) > 1 else ()),
+        # Only the last record is padded, which a sample cannot show.
+        cost("concat", length, records=-(-total // length), positions=total),
+        cost("pack", length, records=packed, positions=packed * length),
+    )
 
 
 def least(costs: tuple[Cost, ...]) -> Cost:
     """Return the first of those with the least waste."""
     return min(costs, key=lambda cost: cost.waste)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _RowLengths:
-    """Lengths of sampled rows, int64 [N], each of which stands for `scale` rows."""
-
-    tokens: np.ndarray
-    scale: float
-    token_bytes: float
-    shard_bytes: int
-
-    def padded(self, name: str, lengths: tuple[int, ...], *, types: bool) -> Cost:
-        """Return the cost of one record a row, padded to the smallest of `lengths` that holds it, else cut."""
-        cost = self._cost(
-            name,
-            lengths[-1],
-            records=len(self.tokens),
-            positions=int(np.array(lengths)[bucket_of(lengths, self.tokens)].sum()),
-            kept=int(np.minimum(self.tokens, lengths[-1]).sum()),
-            extra_bytes=(1, 1) if types else (1,),
-        )
-        rows_cut = float((self.tokens > lengths[-1]).mean())
-        return dataclasses.replace(cost, rows_cut=rows_cut, lengths=lengths if len(lengths) > 1 else ())
-
-    def concat(self, length: int) -> Cost:
-        """Return the cost of joining all rows. Only the last record is padded, which a sample cannot show."""
-        total = int(self.tokens.sum())
-        return self._cost("concat", length, records=-(-total // length), positions=total, kept=total, extra_bytes=(0,))
-
-    def pack(self, length: int) -> Cost:
-        """Return the cost of whole rows side by side."""
-        records = len(pack(self.tokens, length=length))
-        position_bytes = 2 if length > _VARINT_EDGE else 1  # within a document; segment ids take one byte
-        return self._cost(
-            "pack",
-            length,
-            records=records,
-            positions=records * length,
-            kept=int(self.tokens.sum()),
-            extra_bytes=(1, position_bytes),
-        )
-
-    def _cost(
-        self, layout: str, length: int, *, records: int, positions: int, kept: int, extra_bytes: tuple[int, ...]
-    ) -> Cost:
-        """Return a cost; `extra_bytes`: of each feature besides the ids, for a position."""
-        num_bytes = (
-            records * (_RECORD_BYTES + (1 + len(extra_bytes)) * _FEATURE_BYTES)
-            + kept * self.token_bytes
-            + (positions - kept)
-            + positions * sum(extra_bytes)
-        )
-        return Cost(
-            layout=layout,
-            length=length,
-            records=max(1, round(records * self.scale)),
-            shards=max(1, round(num_bytes * self.scale / self.shard_bytes)),
-            padding=1 - kept / positions,
-            tokens_cut=1 - kept / int(self.tokens.sum()),
-            rows_cut=0.0,
-        )

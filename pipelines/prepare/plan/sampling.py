@@ -39,7 +39,7 @@ class Sample:
     `sizes` predicts a row's bytes of output; `row_bytes` and `record_bytes` are the means of a row and of a record.
     `row_tokens` int64 [N]: each row's tokens, special and cut ones included. `num_tokens` of them are in records, which
     take `output_bytes`. `padding`: the share of positions without a token, None with a layout that joins rows.
-    `text_bytes` of text were tokenized in `seconds`. `token_bytes`: mean bytes of an id as a varint.
+    `text_bytes` of text were tokenized in `seconds`.
     `read`: all rows that were read, most of which were only weighed.
     `length_shares`: the share of the bytes that records of each length have, which go into shards of their own.
     `encoded`: the tokens of the rows that were tokenized.
@@ -53,7 +53,6 @@ class Sample:
     output_bytes: float
     padding: float | None
     text_bytes: int
-    token_bytes: float
     seconds: float
     read: ReadRows
     encoded: Encoded
@@ -120,7 +119,6 @@ def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sampl
         output_bytes=float(row_bytes.sum() + sizes(rows.weighed_bytes, rows.weighed_indices).sum()),
         padding=padding,
         text_bytes=int(rows.text_bytes.sum()),
-        token_bytes=_varint_bytes(rows.encoded),
         seconds=rows.seconds + time.perf_counter() - began,
         read=rows.read,
         length_shares=laid_out.length_shares,
@@ -162,12 +160,6 @@ def _per_row(rows: SampledRows, values: np.ndarray) -> np.ndarray:
     """Return the sum of `values` [R] over the records of each row."""
     total = np.concatenate([[0], np.cumsum(values)])
     return np.diff(total[np.concatenate([[0], np.cumsum(rows.records)])])
-
-
-def _varint_bytes(encoded: Encoded) -> float:
-    """Mean encoded bytes per token id."""
-    ids = encoded.ragged["input_ids"].ids
-    return float(1 + (ids >= 1 << 7).mean() + (ids >= 1 << 14).mean()) if len(ids) else 1.0
 
 
 def _lay_out(spec: ShardSpec, encoder: BatchEncoder, rows: SampledRows) -> _Records:

@@ -109,9 +109,6 @@ def _compared(split: SplitSubject, manifest: Manifest) -> tuple[Cost, ...]:
         rows=round(len(lengths) * split.finished.num_examples / max(split.num_sampled, 1)),
         length=manifest.row_length,
         longest=manifest.row_length,
-        token_bytes=2.0,
-        types=manifest.schema.with_role("token_type_ids") is not None,
-        shard_bytes=max(round(split.finished.num_bytes / max(len(split.finished.shards), 1)), 1),
     )
 
 
