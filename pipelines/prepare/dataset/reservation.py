@@ -11,7 +11,6 @@ OUT/.prep/FINGERPRINT/SPLIT/receipt-00003-of-00012.json
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections.abc import Mapping
@@ -54,7 +53,7 @@ def check(root: str, *, items: Mapping[str, Any] | None, overwrite: bool, former
     refuse_links(root)
     names = [name for name in storage.list_names(root) if name != WORK_FOLDER]
     begun = set(storage.list_names(storage.join(root, WORK_FOLDER))) - {locking.FILE_NAME}
-    ours = bool(begun) or _is_dataset(root)
+    ours = bool(begun) or _committed(root) is not None
     if names and not ours:
         raise OutputError(
             f"{root}: holds {', '.join(names[:3])}{' …' if len(names) > 3 else ''}, expected an empty or new folder",
@@ -112,8 +111,9 @@ def sweep(root: str, *, ingested: str | None = None) -> None:
 
 def remove_copies(root: str, *, but: str | None) -> None:
     """Delete the ingested copies of sources in `root`, except `but`."""
-    for name in _ingested(root):
-        if (folder := storage.join(root, WORK_FOLDER, name)) != but:
+    for name in storage.list_names(storage.join(root, WORK_FOLDER)):
+        folder = storage.join(root, WORK_FOLDER, name)
+        if name.startswith(INGESTED) and folder != but:
             storage.delete(folder, inside=root)
 
 
@@ -160,69 +160,55 @@ def _fingerprints(committed: Manifest) -> set[str]:
     return {committed.fingerprint, *(each.fingerprint for each in committed.generations)}
 
 
-def _is_dataset(root: str) -> bool:
-    """Whether manifest.json in `root` is one of ours; other programs use that name too."""
+def _committed(root: str) -> Manifest | None:
+    """Return the manifest in `root` if it is one of ours; other programs use that name too."""
     try:
-        return read_manifest(root) is not None
+        return read_manifest(root)
     except ManifestError:
-        return False
+        return None
 
 
 def _own_shards(root: str) -> list[str]:
     """Return the shards in `root` of the datasets named by its manifest and its work folder, finished or not."""
     jobs = (_read_job(root, fingerprint) for fingerprint in _work_names(root))
     prefixes = {job["name"] for job in jobs if isinstance(job.get("name"), str) and NAME.match(job["name"])}
-    with contextlib.suppress(ManifestError):
-        if (committed := read_manifest(root)) is not None:
-            prefixes.add(committed.name)
+    if (committed := _committed(root)) is not None:
+        prefixes.add(committed.name)
     pattern = re.compile(rf"({'|'.join(map(re.escape, sorted(prefixes)))})-.+-\d{{5,}}-of-\d{{5,}}\.tfrecord(\.gz)?")
     return [name for name in storage.list_names(root) if prefixes and pattern.fullmatch(name)]
 
 
 def _refuse_another(root: str, items: Mapping[str, Any], *, former: Manifest | None) -> None:
-    fingerprint = fingerprint_of(items)
-    committed = read_manifest(root)
-    if former is not None:
-        _refuse_another_append(root, items, committed, former=former)
-        return
-    if committed is not None and committed.fingerprint != fingerprint:
-        raise _mismatch(root, committed.options, items)
-    for name in _work_names(root):
-        if name != fingerprint:
-            raise _mismatch(root, _read_job(root, name), items)
-
-
-def _refuse_another_append(
-    root: str, items: Mapping[str, Any], committed: Manifest | None, *, former: Manifest
-) -> None:
-    """Refuse a dataset that is not `former` any more, and an unfinished append of other rows."""
-    fingerprint = fingerprint_of(items)
-    found = None if committed is None else committed.fingerprint
-    if found not in (former.fingerprint, fingerprint):
+    """Refuse another dataset or job in `root`; beside `former`, a dataset that is another by now, and an unfinished
+    append of other rows.
+    """
+    fingerprint, committed = fingerprint_of(items), read_manifest(root)
+    found = committed and committed.fingerprint
+    if former is None:
+        if committed is not None and found != fingerprint:
+            raise _mismatch(root, committed.options, items)
+    elif found not in (former.fingerprint, fingerprint):
         raise OutputError(
             f"{root}: another job has written to this folder meanwhile: got fingerprint {found}, expected "
             f"{former.fingerprint}",
             remedy="let one job at a time write to this folder, and run the same command again",
         )
-    for name in _work_names(root):
-        if name not in {fingerprint, *_fingerprints(former)}:
-            listed = differences(_read_job(root, name), items)
-            raise FingerprintMismatchError(
-                f"{root}: an append of something else has begun here and is not finished ({listed})",
-                remedy="run that command again to finish it, or give it up with --append --overwrite, which keeps the "
-                "finished dataset",
-            )
+    known = {fingerprint, *(_fingerprints(former) if former else ())}
+    for name in [name for name in _work_names(root) if name not in known]:
+        before = _read_job(root, name)
+        if former is None:
+            raise _mismatch(root, before, items)
+        raise FingerprintMismatchError(
+            f"{root}: an append of something else has begun here and is not finished ({differences(before, items)})",
+            remedy="run that command again to finish it, or give it up with --append --overwrite, which keeps the "
+            "finished dataset",
+        )
 
 
 def _work_names(root: str) -> list[str]:
     """Return the fingerprints of the jobs that have left files in `root`."""
     names = storage.list_names(storage.join(root, WORK_FOLDER))
     return [name for name in names if name != locking.FILE_NAME and not name.startswith(INGESTED)]
-
-
-def _ingested(root: str) -> list[str]:
-    """Return the folders of ingested copies in `root`."""
-    return [name for name in storage.list_names(storage.join(root, WORK_FOLDER)) if name.startswith(INGESTED)]
 
 
 def _read_job(root: str, fingerprint: str) -> Mapping[str, Any]:
@@ -235,16 +221,12 @@ def _read_job(root: str, fingerprint: str) -> Mapping[str, Any]:
 
 def _mismatch(root: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> FingerprintMismatchError:
     changed = differences(_but_source(before), _but_source(now))
-    listed = (
-        changed
-        or differences(*({"source": each.get("source")} for each in (before, now)))
-        or "rows were appended to it"
-    )
+    of_source = differences(*({"source": each.get("source")} for each in (before, now)))
+    listed = (changed or of_source or "rows were appended to it") if before else "from what is unknown"
     # Files were added to the source, or this dataset has been appended to already.
-    grown = bool(before) and not changed
-    add = "add new rows of the same source with --append, " if grown else ""
+    add = "add new rows of the same source with --append, " if before and not changed else ""
     return FingerprintMismatchError(
-        f"{root}: holds a dataset made from something else ({listed if before else 'from what is unknown'})",
+        f"{root}: holds a dataset made from something else ({listed})",
         remedy=f"{add}choose another --output, or start over with --overwrite",
     )
 

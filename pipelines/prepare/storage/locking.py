@@ -48,7 +48,8 @@ def held(root: str, *, work_folder: str) -> Iterator[None]:
     with storage_errors.as_output_error(path):
         descriptor = _acquire(path, root=root)
     try:
-        _say_who(descriptor)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         yield
     finally:
         with contextlib.suppress(FileNotFoundError, PrepError):
@@ -73,35 +74,20 @@ def _acquire(path: str, *, root: str) -> int:
             raise local_storage.link_refused(path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_at(descriptor, path):
-                return descriptor
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False)):
+                    return descriptor
         except OSError as error:
             if error.errno in _UNSUPPORTED:
                 _log.warning("%s: the file system knows no locks; run one job at a time in this folder", root)
                 return descriptor
             who = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip()
             os.close(descriptor)
-            if error.errno in _TAKEN:
-                raise _refusal(root, who) from error
-            raise
+            if error.errno not in _TAKEN:
+                raise
+            raise OutputError(
+                f"{root}: another job is at work in this folder ({who or 'it has just begun'})",
+                remedy="wait until it has ended, or stop it; then run the same command again to go on where it stopped",
+            ) from error
         # Its holder deleted and released it between our opening and locking it.
         os.close(descriptor)
-
-
-def _is_at(descriptor: int, path: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))
-    except FileNotFoundError:
-        return False
-
-
-def _say_who(descriptor: int) -> None:
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-
-
-def _refusal(root: str, who: str) -> OutputError:
-    return OutputError(
-        f"{root}: another job is at work in this folder ({who or 'it has just begun'})",
-        remedy="wait until it has ended, or stop it; then run the same command again to go on where it stopped",
-    )

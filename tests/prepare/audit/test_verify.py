@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import hashlib
 import json
 import shutil
@@ -98,18 +97,6 @@ def test_a_flipped_bit_is_found_anywhere(damaged: Path, place: int) -> None:
     assert name == shard.name
     assert f"{shard}, record " in problem
     assert "crc" in problem or "cut off" in problem
-
-
-@pytest.mark.slow
-def test_a_gzip_shard_that_was_packed_again_is_found(tmp_path: Path) -> None:
-    root = Path(shutil.copytree(reviews(compression="gzip", shard_size="3kB"), tmp_path / "out"))
-    shard = train_shards(root)[0]
-    content = gzip.compress(gzip.decompress(shard.read_bytes()), compresslevel=0)
-    shard.write_bytes(content)
-    replace(root, shard.name, num_bytes=len(content))
-    ((name, problem),) = problems(root).items()
-    assert name == shard.name
-    assert "sha256" in problem
 
 
 @pytest.mark.parametrize("keep", [0, 11, 1000])

@@ -116,13 +116,6 @@ def test_row_groups_of_very_many_pieces_are_of_fewer_shards(tmp_path: Path, monk
     assert plan_files.task_of(job, ("train", 7, 10)).row_ranges == tuple(shards[7])
 
 
-def test_jobs_of_one_process_do_not_disturb_each_other(planned: Any, tmp_path: Path) -> None:
-    other = job_in(tmp_path / "other")
-    plan_files.write(other, plan_of([SHARDS[2], SHARDS[1], SHARDS[0]], rows=100), GROUPS)
-    found = [plan_files.task_of(job, ("train", 2, 3)).row_ranges for job in (planned, other, planned)]
-    assert found == [tuple(SHARDS[2]), tuple(SHARDS[0]), tuple(SHARDS[2])]
-
-
 def test_a_plan_is_read_as_it_was_written(planned: Any) -> None:
     plan = plan_files.read(planned, "train")
     assert plan == dataclasses.replace(plan_of(SHARDS, rows=100), spans=None)

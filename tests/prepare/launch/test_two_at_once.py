@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from pipelines.prepare.beam import options as beam_options
 from pipelines.prepare.launch import launcher
 from pipelines.prepare.launch.launcher import BuildResult
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
@@ -25,7 +24,7 @@ from tests import building
 from tests.building import REVIEWS
 from tests.prepare.launch.late_rows import FOUND_BY_A_SHARD, only_shards_find, small_sample
 from tests.support.tokenizers_zoo import Zoo
-from tfrecord_io.errors import ConfigError, RowsRejectedError
+from tfrecord_io.errors import RowsRejectedError
 
 __all__ = ["small_sample"]
 
@@ -176,26 +175,3 @@ def test_two_builds_into_one_folder_are_one_too_many(tmp_path: Path) -> None:
             launcher.build(padded(tmp_path / "out"))
         over.set()
     assert first.result().shards_made == len(building.shard_bytes(tmp_path / "out"))
-
-
-def test_what_beam_says_of_one_builds_options_takes_no_line_of_another(capsys: pytest.CaptureFixture[str]) -> None:
-    over = threading.Event()
-    lines = 0
-
-    def refuse() -> None:
-        with pytest.raises(ConfigError, match="invalid int value"):
-            beam_options.parse(["--direct_num_workers=many"])
-
-    def refuse_some() -> None:
-        for _ in range(5):
-            refuse()
-        over.set()
-
-    with unchanged(), ThreadPoolExecutor(2) as pool:
-        parsing = [pool.submit(refuse_some), pool.submit(refuse_some)]
-        while not over.wait(0.001):
-            print("a line", file=sys.stderr)
-            lines += 1
-    for each in parsing:
-        each.result()
-    assert capsys.readouterr().err == "a line\n" * lines

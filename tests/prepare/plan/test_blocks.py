@@ -14,7 +14,7 @@ from pipelines.prepare.options.config import LayoutConfig
 from pipelines.prepare.plan import blocks, sample_choice
 from pipelines.prepare.plan.blocks import Forecast
 from pipelines.prepare.plan.planning import block_rows, plan_split
-from pipelines.prepare.sources.parquet.groups import Cover, cover
+from pipelines.prepare.sources.parquet.groups import cover
 from pipelines.prepare.sources.rows.reading import SplitSource
 from tests.prepare import stored
 from tests.prepare.stored import Work
@@ -153,12 +153,6 @@ def test_a_sample_of_few_groups_reads_no_others(tmp_path: Path, zoo: Zoo) -> Non
     groups = work.splits["train"].groups
     touched = np.unique(np.searchsorted(groups.ends, read[:, 0], "right"))
     assert groups.stored_bytes[touched].sum() <= 80_000
-
-
-def test_a_group_that_is_a_little_larger_than_a_block_stays_whole() -> None:
-    found = Cover(np.arange(3), np.array([0, 1024, 2474]), np.array([1024, 1450, 1550]))
-    cut = blocks._cut(found, np.full(3, 1.0), rows=1000, row_bytes=100.0)
-    assert (cut.stops - cut.starts).tolist() == [1024, 1450, 775, 775]
 
 
 @pytest.mark.parametrize("row_bytes", [600.0, 1650.0])

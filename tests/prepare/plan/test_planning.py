@@ -20,9 +20,7 @@ from pipelines.prepare.plan.planning import (
     block_rows,
     cut_rows,
     plan_split,
-    row_ranges_of,
 )
-from pipelines.prepare.sources.parquet.groups import Groups, StoredFile
 
 
 def _blocks(sizes: Sequence[int], weights: Sequence[float], gaps: Sequence[int] | None = None) -> Blocks:
@@ -118,11 +116,6 @@ def test_there_are_never_more_shards_than_rows() -> None:
     assert _plan(_blocks([3], [1e9]), shard_bytes=1).num_shards == 3
 
 
-def test_rows_that_give_nothing_are_still_read_by_some_shard() -> None:
-    plan = _plan(_blocks([5, 5, 5], [0.0, 10.0, 0.0]), shard_bytes=5, shuffle=False)
-    assert [row for shard in _shards(plan) for row in _rows(shard)] == list(range(15))
-
-
 def test_without_shuffle_a_slice_keeps_the_order_asked_for() -> None:
     blocks = Blocks(np.array([50, 0]), np.array([60, 10]), np.array([1.0, 1.0]))
     plan = _plan(blocks, shard_bytes=1, shuffle=False)
@@ -146,22 +139,6 @@ def test_tasks_number_the_shards_and_count_their_rows() -> None:
     tasks = plan.tasks()
     assert [(task.split, task.index, task.count) for task in tasks] == [("train", index, 3) for index in range(3)]
     assert sum(task.num_rows for task in tasks) == 100
-
-
-def test_the_pieces_of_a_shard_give_its_segments_back() -> None:
-    sizes = np.array([10] * 100)
-    groups = Groups(
-        files=(StoredFile(path="a", size=1),),
-        num_rows=sizes,
-        file=np.zeros(100, np.int32),
-        at=np.arange(100),
-        source_rows=np.array([100], np.int64),
-        num_bytes=sizes,
-        stored_bytes=sizes,
-    )
-    plan = _plan(_blocks([10] * 100, [1.0] * 100), shard_bytes=10)
-    for row_ranges in _shards(plan):
-        assert row_ranges_of(groups.pieces(row_ranges)) == row_ranges
 
 
 # Blocks

@@ -119,14 +119,6 @@ def test_every_compressed_shard_is_within_a_tenth(tmp_path: Path, zoo: Zoo, corp
     _check(tmp_path, zoo, corpus, targets=7.0, name="pad", rows=6000, shuffle=shuffle, compression="gzip")
 
 
-@pytest.mark.slow
-def test_rows_that_cannot_become_records_are_not_counted_on(tmp_path: Path, zoo: Zoo) -> None:
-    made = _lognormal(np.random.default_rng(0))
-    layout = LayoutConfig(max_length=32, truncation="do_not_truncate")
-    work = _work(tmp_path, zoo, made, layout=layout)
-    assert np.abs(_deviations(work, targets=6.0)).max() < 0.1
-
-
 def _measure(work: Work) -> sampling.Sample | None:
     return work.measure()
 
@@ -272,9 +264,3 @@ def test_groups_of_rows_that_differ_give_less_than_rows_of_their_mean() -> None:
     text_bytes = np.random.default_rng(0).exponential(100.0, len(groups))
     found = CUT.of_groups(text_bytes, groups)(np.array([100.0]), np.zeros(1))
     assert found == pytest.approx(np.minimum(text_bytes, 100).mean(), rel=0.05)
-
-
-def test_groups_of_equal_rows_give_what_rows_of_their_length_give() -> None:
-    lengths = np.linspace(10, 400, 50)
-    found = CUT.of_groups(np.repeat(lengths[::5], 500), np.repeat(np.arange(10), 500))
-    np.testing.assert_allclose(found(lengths, np.zeros(50)), np.minimum(lengths, 100), rtol=0.03)

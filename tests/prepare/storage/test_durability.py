@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import itertools
 import os
 import stat
 from pathlib import Path
@@ -106,55 +104,3 @@ def test_the_manifest_appears_when_everything_would_last(built_on: tuple[Disk, P
     (found,) = disk.when("manifest.json").values()
     every = {str(path) for path in output.rglob("*") if path.is_file()} - {str(output / "manifest.json")}
     assert every <= found, every - found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_a_build_whose_disk_fails_goes_on_where_it_stopped(
-    share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    output, options = tmp_path / "out", {"shard_size": "20kB"}
-    words = ["build", building.REVIEWS, *building.options(output, **options)]
-    clean = building.built(building.REVIEWS, **options)
-    # Each file is renamed once, when it is whole.
-    fail_at = max(1, int(share * len(building.files(clean))))
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", failing(os.replace, below=str(output), fail_at=fail_at))
-        cause, _ = building.command(*words).error
-    assert str(output) in cause
-    assert not (output / "manifest.json").exists()
-    assert building.command(*words).status == 0
-    assert building.files(output) == building.files(clean)
-
-
-def failing(replace: Any, *, below: str, fail_at: int) -> Any:
-    """`os.replace`, whose `fail_at`-th call for a file in a folder is refused, and all that follow."""
-    seen = itertools.count(1)
-
-    def call(source: Any, target: Any, **folders: Any) -> None:
-        if whole(target, folders.get("dst_dir_fd")).startswith(below) and next(seen) >= fail_at:
-            raise OSError(errno.EIO, os.strerror(errno.EIO), target)
-        replace(source, target, **folders)
-
-    return call
-
-
-def test_the_rules_would_notice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file renamed without a sync is caught, and a name whose folder was not synced does not last."""
-    disk = Disk(tmp_path, monkeypatch)
-    (tmp_path / "a").write_bytes(b"x")
-    with pytest.raises(AssertionError, match="before its content"):
-        os.replace(tmp_path / "a", tmp_path / "b")
-    (tmp_path / "deep").mkdir()
-    sync(tmp_path / "a")
-    os.replace(str(tmp_path / "a"), str(tmp_path / "deep" / "b"))
-    sync(tmp_path / "deep")
-    assert not disk.would_be_found(str(tmp_path / "deep" / "b")), "its folder has no lasting name"
-    sync(tmp_path)
-    assert disk.would_be_found(str(tmp_path / "deep" / "b"))
-
-
-def sync(path: Any) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    os.fsync(descriptor)
-    os.close(descriptor)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -125,20 +124,6 @@ def test_a_file_is_replaced_and_not_written_through_a_link(tmp_path: Path) -> No
     storage.write_bytes(str(tmp_path / "own"), b"mine", inside=str(tmp_path))
     assert building.files(tmp_path) == {"own": b"mine", "theirs": b"theirs"}
     assert not (tmp_path / "own").is_symlink()
-
-
-def test_a_temporary_file_is_a_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even if somebody could guess its name."""
-
-    class Guessed:
-        hex = "1"
-
-    monkeypatch.setattr(uuid, "uuid4", Guessed)
-    (tmp_path / "theirs").write_bytes(b"theirs")
-    (tmp_path / f"{storage.PARTIAL}1-own").symlink_to("theirs")
-    with pytest.raises(OutputError):
-        storage.write_bytes(str(tmp_path / "own"), b"mine")
-    assert (tmp_path / "theirs").read_bytes() == b"theirs"
 
 
 @pytest.mark.parametrize("make", [os.symlink, os.link])

@@ -17,7 +17,6 @@ import pytest
 
 from pipelines.prepare.storage.locking import held
 from tests import building
-from tests.building import REVIEWS, reviews
 from tfrecord_io.errors import OutputError
 
 HOLDER = """
@@ -67,21 +66,6 @@ def test_a_killed_process_lets_go(tmp_path: Path) -> None:
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=30)
     hold(tmp_path)
-
-
-@pytest.mark.slow
-def test_a_build_in_a_folder_where_a_job_is_at_work_is_refused(tmp_path: Path) -> None:
-    process = holder(tmp_path / "out")
-    try:
-        cause, remedy = building.command("build", REVIEWS, *building.options(tmp_path / "out")).error
-        assert f"another job is at work in this folder (process {process.pid} on " in cause
-        assert remedy.startswith("wait until it has ended")
-        assert building.command("build", REVIEWS, *building.options(tmp_path / "out", overwrite=True)).status == 1
-    finally:
-        process.kill()
-        process.communicate(timeout=30)
-    assert building.command("build", REVIEWS, *building.options(tmp_path / "out", label_column="label")).status == 0
-    assert building.files(tmp_path / "out") == building.files(reviews())
 
 
 def test_never_two_at_once_however_many_try(tmp_path: Path) -> None:

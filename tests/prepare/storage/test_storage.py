@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import functools
 import os
-import stat
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -113,15 +112,6 @@ def test_what_is_not_there_has_no_size_and_no_names(root: str) -> None:
         pass
 
 
-def test_below_a_file_there_is_nothing(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    path = str(tmp_path / "file" / "inner")
-    assert storage.size(path) is None
-    assert storage.list_names(path) == []
-    with pytest.raises(FileNotFoundError):
-        storage.read_bytes(path)
-
-
 def test_sizes_are_those_of_files_and_not_of_folders(root: str) -> None:
     for name in ("b", "a/inner", "c"):
         storage.write_bytes(storage.join(root, name), b"x" * ord(name[0]))
@@ -161,12 +151,6 @@ def test_delete_takes_no_name_for_a_pattern(root: str) -> None:
     for name in ("a*", "[a]b", "?b"):
         storage.delete(storage.join(root, name))
     assert list(storage.sizes(root)) == ["ab"]
-
-
-def test_an_error_in_the_chunks_passes_and_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(ArithmeticError):
-        storage.write_atomic(str(tmp_path / "file"), broken(b"x" * 100_000))
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_error_in_the_chunks_keeps_the_file_that_was_there(tmp_path: Path) -> None:
@@ -215,15 +199,6 @@ def test_the_temporary_files_of_killed_processes_are_swept_away(tmp_path: Path) 
         (tmp_path / name).write_bytes(b"x")
     storage.sweep(str(tmp_path))
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"mine{storage.PARTIAL}0", "shard"]
-
-
-def test_files_can_be_read_by_others_as_the_umask_says(tmp_path: Path) -> None:
-    before = os.umask(0o022)
-    try:
-        storage.write_bytes(str(tmp_path / "file"), b"x")
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o644
 
 
 def test_writers_of_one_file_do_not_disturb_each_other(tmp_path: Path) -> None:

@@ -90,16 +90,6 @@ def test_what_the_service_refuses_is_explained(
     assert remedy in error.remedy
 
 
-@pytest.mark.parametrize("client", [answered, answered_to_google])
-def test_who_lacks_what_is_named_with_the_command_that_gives_it(client: Callable[[int, str], Exception]) -> None:
-    error = explained(client(403, NOT_ALLOWED))
-    assert f"{ACCOUNT} does not have storage.objects.create access" in error.cause
-    assert error.remedy == (
-        "gcloud storage buckets add-iam-policy-binding gs://bucket "
-        f"--member=serviceAccount:{ACCOUNT} --role=roles/storage.objectAdmin"
-    )
-
-
 def test_a_person_is_no_service_account_and_readers_need_less() -> None:
     message = NOT_ALLOWED.replace(ACCOUNT, "me@example.com").replace("create", "get")
     with pytest.raises(SourceError) as caught, storage_errors.reading("gs://bucket/data", SourceError):
