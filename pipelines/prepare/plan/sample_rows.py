@@ -127,10 +127,6 @@ class _Collected:
     rows: pa.Table
     read: ReadRows
 
-    def fewer(self, which: np.ndarray) -> _Collected:
-        """Return the same with only those rows of runs tokenized for which `which` is true, bool [R]."""
-        return dataclasses.replace(self, fits=self.fits & which, rows=self.rows.filter(pa.array(which[self.fits])))
-
 
 def _collect(spec: ShardSpec, split: SplitSource, choice: SampleChoice) -> _Collected:
     read, chosen, fitting, tables = [], [], [], []
@@ -172,12 +168,13 @@ def _sampled(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource, found: 
     """Tokenize the collected rows; None if no record can be made of them."""
     positions = len(found.runs) * spec.length
     first = found.runs % (_FIRST * max(1, positions // (_FIRST * _MOST_POSITIONS))) == 0
-    if found.text_bytes[found.fits & first].sum() > _ENOUGH_BYTES or positions > _ENOUGH_POSITIONS:
-        found = found.fewer(first)
-    if not found.fits.any():
+    fits, table = found.fits, found.rows
+    if found.text_bytes[fits & first].sum() > _ENOUGH_BYTES or positions > _ENOUGH_POSITIONS:
+        fits, table = fits & first, table.filter(pa.array(first[fits]))
+    if not fits.any():
         return None
-    numbers, fits = found.numbers[found.fits], found.fits
-    (batch,) = found.rows.combine_chunks().to_batches()
+    numbers = found.numbers[fits]
+    (batch,) = table.combine_chunks().to_batches()
     rows = dataclasses.replace(extract(batch, spec.columns)[0], numbers=numbers)
     began = time.perf_counter()
     encoded = unencodable.encode(encoder, rows, split=split.name, numbers=numbers)
