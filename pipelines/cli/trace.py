@@ -21,7 +21,7 @@ __all__ = ["trace_record"]
 @takes_dataset
 @cloup.option_group(
     "Which record",
-    click.option("--split", help="Split of the record, or of the training (train)."),
+    click.option("--split", help="Split of the record."),
     click.option("--shard", type=click.IntRange(min=0), metavar="I", help="Number of the shard in the split, from 0."),
     click.option("--record", type=click.IntRange(min=0), metavar="J", help="Number of the record in it, from 0."),
 )
@@ -40,9 +40,6 @@ __all__ = ["trace_record"]
     click.option("--step", type=click.IntRange(min=1), metavar="N", help="Number of the step, as the log counts."),
     click.option("--around", type=click.IntRange(min=0), default=0, metavar="K", help="Show the K steps before, too."),
     click.option("--run", metavar="DIR", help="The training's --model-dir, whose run.json says how it reads."),
-    click.option("--global-batch-size", type=click.IntRange(min=1), help="Rows of a step, without --run."),
-    click.option("--seed", type=click.IntRange(min=0), help="The training's seed, without --run. Default: 0."),
-    click.option("--order", type=click.Choice(["hosts", "global"]), help="The training's order, without --run."),
     click.option("--num-replicas", type=click.IntRange(min=1), default=1, help="Replicas that share a batch."),
     click.option("--replica", type=click.IntRange(min=0), metavar="R", help="Show this replica's rows only, from 0."),
 )
@@ -86,7 +83,7 @@ def trace_record(
             found = (
                 tracer.trace(split=str(split), shard=int(shard or 0), record=int(record or 0))
                 if step is None
-                else _traced_steps(tracer, manifest, dataset, step=step, split=split, **training)
+                else _traced_steps(tracer, manifest, dataset, step=step, **training)
             )
         if isinstance(found, list):
             report.traced_steps(found)
@@ -115,16 +112,13 @@ def _check_traced(
         for name, value in (("--split", split), ("--shard", shard), ("--record", record)):
             if value is None:
                 raise click.UsageError(f"Missing option '{name}' (or --step, for a step of a training).")
-        if training["run"] or training["global_batch_size"]:
-            raise click.UsageError("--run and --global-batch-size are for --step.")
+        if training["run"]:
+            raise click.UsageError("--run is for --step.")
         return
     if shard is not None or record is not None:
         raise click.UsageError("--step together with --shard or --record, expected one or the other.")
-    given = [name for name in ("global_batch_size", "seed", "order") if training[name] is not None]
-    if training["run"] and (given or split):
-        raise click.UsageError("--run says how it reads: leave out --split, --global-batch-size, --seed and --order.")
-    if not training["run"] and (training["global_batch_size"] is None or training["order"] is None):
-        raise click.UsageError("--step needs --run DIR, or --global-batch-size, --seed and --order of the training.")
+    if not training["run"] or split:
+        raise click.UsageError("--step needs --run DIR, which says how the training reads, and no --split.")
 
 
 def _traced_steps(
@@ -134,19 +128,12 @@ def _traced_steps(
     *,
     step: int,
     around: int,
-    split: str | None,
-    run: str | None,
+    run: str,
     replica: int | None,
     num_replicas: int,
-    **given: Any,
 ) -> list[Any]:
     from pipelines.prepare.audit import trace_steps
-    from pipelines.prepare.audit.trace_steps import Reading
 
-    if run:
-        reading, manifest = trace_steps.of_run(run, manifest, root=dataset, replicas=num_replicas)
-    else:
-        options = {name: value for name, value in {**given, "split": split}.items() if value is not None}
-        reading = Reading(**options, replicas=num_replicas)
+    reading, manifest = trace_steps.of_run(run, manifest, root=dataset, replicas=num_replicas)
     steps = range(max(1, step - around), step + 1)
     return trace_steps.trace_steps(tracer, manifest, reading, steps=steps, replica=replica)

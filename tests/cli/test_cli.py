@@ -136,13 +136,11 @@ OPTIONS = {
             *(
                 "--around",
                 "--duplicate-of",
-                "--global-batch-size",
                 "--num-replicas",
-                "--order",
                 "--record",
                 "--replica",
             ),
-            *("--run", "--seed", "--shard", "--split", "--step", *CONSENT),
+            *("--run", "--shard", "--split", "--step", *CONSENT),
         ]
     ),
     "verify": sorted(["--repair", *CONSENT]),

@@ -32,8 +32,8 @@ class Reading:
 
     global_batch_size: int
     order: str
-    seed: int = 0
-    split: str = "train"
+    seed: int
+    split: str
     replicas: int = 1
 
 
@@ -68,12 +68,12 @@ def of_run(folder: str, manifest: Manifest, *, root: str, replicas: int = 1) -> 
     except FileNotFoundError as error:
         raise ReaderError(
             f"{path}: no such file, expected that of a training",
-            remedy="give the --model-dir of the training, or --global-batch-size, --seed and --order instead of --run",
+            remedy="give the --model-dir of the training",
         ) from error
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(
             f"{path}: is not what a training wrote ({error!r:.100})",
-            remedy="give --global-batch-size, --seed, --split and --order instead of --run",
+            remedy="copy it again from where the training was",
         ) from error
     read_by_run = own_files.read_former(root, manifest, fingerprint)
     if fingerprint != manifest.fingerprint and read_by_run is None:

@@ -80,9 +80,9 @@ def test_a_planted_row_is_found_by_the_step_that_trains_on_it(tmp_path: Path, ro
     assert (planted["step"], planted["place"], planted["traced"]["rows"][0]["row"]) == (step, place, 123)
 
 
-def test_one_replicas_part_and_the_steps_before_are_shown(root: Path) -> None:
-    step, place = planted_step(root, seed=0)
-    options = ("--global-batch-size", 16, "--order", "global", "--num-replicas", 4, "--replica", place // 4)
+def test_one_replicas_part_and_the_steps_before_are_shown(tmp_path: Path, root: Path) -> None:
+    step, place = planted_step(root, seed=3)
+    options = ("--run", run_folder(tmp_path, root), "--num-replicas", 4, "--replica", place // 4)
     outcome = command("trace", root, "--step", step + 1, "--around", 2, *options, "--json")
     assert outcome.status == 0, outcome.err
     found = json.loads(outcome.out)
@@ -95,7 +95,7 @@ def test_every_row_of_an_epoch_is_traced_as_it_is_read(root: Path) -> None:
     manifest = read_manifest(root)
     assert len(manifest.splits["train"].shards) > 2
     tracer = Tracer(reopened_dataset.reopen(str(root), manifest, consent=Consent()))
-    reading = Reading(global_batch_size=30, order="global", seed=1)
+    reading = Reading(global_batch_size=30, order="global", seed=1, split="train")
     found = trace_steps.trace_steps(tracer, manifest, reading, steps=range(1, 11))
     assert sorted(each.traced.rows[0].row for each in found) == list(range(300))
     rows = random_access.open(root)["train"]
@@ -112,7 +112,7 @@ def test_every_row_of_an_epoch_is_traced_as_it_is_read(root: Path) -> None:
         ({"order": "hosts"}, "order 'hosts', expected 'global'", "--order global"),
         ({"data": "0" * 64}, "trained on data with fingerprint 000000000000", "the folder that was trained on"),
         ({"train_split": "none"}, "no split 'none' with examples", "choose among train"),
-        ({"seed": "three"}, "is not what a training wrote", "instead of --run"),
+        ({"seed": "three"}, "is not what a training wrote", "copy it again"),
     ],
 )
 def test_what_cannot_be_followed_is_said(
@@ -127,23 +127,16 @@ def test_what_cannot_be_followed_is_said(
     ("options", "said"),
     [
         (["--step", 3], "--step needs --run DIR"),
-        (["--step", 3, "--shard", 0, "--global-batch-size", 8], "one or the other"),
+        (["--step", 3, "--shard", 0, "--run", "x"], "one or the other"),
         (["--split", "train", "--shard", 0], "missing option '--record'"),
-        (["--split", "train", "--shard", 0, "--record", 0, "--run", "x"], "are for --step"),
-        (["--step", 3, "--global-batch-size", 8], "--order of the training"),
-        (
-            ["--step", 3, "--global-batch-size", 10, "--order", "global", "--num-replicas", 4],
-            "multiple of the 4 replicas",
-        ),
-        (
-            ["--step", 3, "--global-batch-size", 8, "--order", "global", "--replica", 1],
-            "--replica 1 of 1, expected 0 to 0",
-        ),
+        (["--split", "train", "--shard", 0, "--record", 0, "--run", "x"], "is for --step"),
+        (["--step", 3, "--run", "OWN", "--num-replicas", 3], "multiple of the 3 replicas"),
+        (["--step", 3, "--run", "OWN", "--replica", 1], "--replica 1 of 1, expected 0 to 0"),
         (["--step", 3, "--run", "no-folder"], "no such file, expected that of a training"),
-        (["--step", 3, "--global-batch-size", 8, "--order", "hosts"], "expected 'global'"),
     ],
 )
-def test_wrong_options_are_refused(root: Path, options: list[object], said: str) -> None:
-    outcome = command("trace", root, *options)
+def test_wrong_options_are_refused(tmp_path: Path, root: Path, options: list[object], said: str) -> None:
+    own = run_folder(tmp_path, root)
+    outcome = command("trace", root, *(own if option == "OWN" else option for option in options))
     assert outcome.status in (1, 2)
     assert said in " ".join(outcome.err.split())
