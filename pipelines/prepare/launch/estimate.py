@@ -24,7 +24,7 @@ from pipelines.prepare.plan.sampling import Sample
 from pipelines.prepare.process.progress import Progress
 from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT, is_left_out
 
-__all__ = ["Estimate", "estimate", "of_split", "opened"]
+__all__ = ["Estimate", "estimate", "of_split", "opened_job"]
 
 _PERCENTILES = (5, 25, 50, 75, 95, 99, 100)
 _LONGEST = 8192
@@ -70,21 +70,21 @@ class Estimate:
 
 def estimate(config: PrepareConfig) -> list[Estimate]:
     """Estimate every split that `build` would make. Nothing is written."""
-    with opened(config) as job:
-        return [of_split(each, job) for each in plan_splits(job, job.job.splits).values()]
+    with opened_job(config) as opened:
+        return [of_split(each, opened) for each in plan_splits(opened, opened.job.splits).values()]
 
 
 @contextlib.contextmanager
-def opened(config: PrepareConfig) -> Iterator[OpenJob]:
+def opened_job(config: PrepareConfig) -> Iterator[OpenJob]:
     """Open the job of a request that nobody builds; what has to be ingested lasts as long as the context."""
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as home:
         yield open_job(open_request(config), progress=Progress(), home=home)
 
 
-def of_split(planned: PlannedSplit, job: OpenJob) -> Estimate:
+def of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
     """Estimate a split that is planned."""
-    config, spec = job.config, job.job.spec
-    sample, rows = planned.sample, job.job.splits[planned.plan.split].num_rows
+    config, spec = opened.config, opened.job.spec
+    sample, rows = planned.sample, opened.job.splits[planned.plan.split].num_rows
     share = planned.text_bytes / max(sample.text_bytes, 1)
     sampled = collections.Counter(filter(is_left_out, sample.read.reasons.tolist()))
     left_out = {reason: round(rows * count / len(sample.read.reasons)) for reason, count in sorted(sampled.items())}
@@ -104,11 +104,11 @@ def of_split(planned: PlannedSplit, job: OpenJob) -> Estimate:
         num_tokens=round(sample.num_tokens * planned.plan.predicted_bytes / max(sample.output_bytes, 1e-9)),
         seconds=sample.seconds * share,
         token_percentiles=dict(zip(_PERCENTILES, np.rint(values).astype(int).tolist(), strict=True)),
-        layouts=_compared(sample, job, rows=usable),
+        layouts=_compared(sample, opened, rows=usable),
         steps=tuple(f"--{step.kind} {step.spec}" for step in config.source.functions),
         chats=spec.columns.chats,
-        row=_row(job),
-        engine=engine_of(job.encoder),
+        row=_row(opened),
+        engine=engine_of(opened.encoder),
         histogram=count_lengths(
             sample.row_tokens,
             row_lengths=spec.layout.buckets or (spec.length,),
@@ -118,17 +118,17 @@ def of_split(planned: PlannedSplit, job: OpenJob) -> Estimate:
     )
 
 
-def _row(job: OpenJob) -> str:
-    if job.source.kind != "text":
+def _row(opened: OpenJob) -> str:
+    if opened.source.kind != "text":
         return ""
-    sample = job.config.source.sample_by or "line"
+    sample = opened.config.source.sample_by or "line"
     others = " or ".join(each for each in SAMPLES if each != sample)
     return f"a {sample} of a file (--sample-by {others} for others)"
 
 
-def _compared(sample: Sample, job: OpenJob, *, rows: int) -> tuple[Cost, ...]:
+def _compared(sample: Sample, opened: OpenJob, *, rows: int) -> tuple[Cost, ...]:
     """Compare other layouts for plain texts; for rows with more than one text that would mean little."""
-    spec, tokenizer = job.job.spec, job.request.tokenizer
+    spec, tokenizer = opened.job.spec, opened.request.tokenizer
     if spec.layout.name not in ("pad", "concat", "pack"):
         return ()
     # Lengths beyond the model's limit are useless; 512 is shown even for tokenizers with a lower limit.

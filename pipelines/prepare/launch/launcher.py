@@ -99,15 +99,15 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> BuildResult:
 def _make(request: Request, *, watch: Watch | None) -> tuple[Manifest, int, int]:
     """Return the finished dataset, and how many shards of the requested splits were made, of how many."""
     progress = Progress()
-    job = open_job(request, progress=progress)
-    tasks = _plan_tasks(job)
-    receipts = made_shards.find_receipts(job.job, tasks)
+    opened = open_job(request, progress=progress)
+    tasks = _plan_tasks(opened)
+    receipts = made_shards.find_receipts(opened.job, tasks)
     missing = [task for task, receipt in zip(tasks, receipts, strict=True) if receipt is None]
     if request.former is not None and tfds.files(request.former):
         _log.warning("TFDS cannot open a dataset that rows were appended to, so dataset_info.json will be removed")
     with watch(missing, progress) if watch else contextlib.nullcontext():
-        result = _run_tasks(job, missing, progress=progress)
-    files = {split: result.splits[split].by_task() for split in job.job.splits}
+        result = _run_tasks(opened, missing, progress=progress)
+    files = {split: result.splits[split].by_task() for split in opened.job.splits}
     made, every = (sum(len(files[task.split][task.index]) for task in some) for some in (missing, tasks))
     return result, made, every
 
@@ -129,48 +129,48 @@ def _import_quietly() -> None:
         importlib.import_module("pipelines.prepare.beam.pipeline")
 
 
-def _plan_tasks(job: OpenJob) -> list[ShardTask]:
+def _plan_tasks(opened: OpenJob) -> list[ShardTask]:
     """Return the tasks of every split's plan: the one that an earlier run left, else a new one.
 
     Nothing in the output is touched before every split is planned and its rows are known to be usable.
     """
-    config, splits = job.config, job.job.splits
-    plans = {split: None if config.overwrite else plan_files.read(job.job, split) for split in splits}
-    fresh = plan_splits(job, [split for split, plan in plans.items() if plan is None])
+    config, splits = opened.config, opened.job.splits
+    plans = {split: None if config.overwrite else plan_files.read(opened.job, split) for split in splits}
+    fresh = plan_splits(opened, [split for split, plan in plans.items() if plan is None])
     unusable_rows.check(
         {split: each.unusable for split, each in fresh.items()},
         rows={name: split.num_rows for name, split in splits.items()},
         limit=config.max_error_rate,
     )
-    job.reserve()
+    opened.reserve()
     for split, planned in fresh.items():
-        plan_files.write(job.job, planned.plan, job.source.splits[split].groups)
+        plan_files.write(opened.job, planned.plan, opened.source.splits[split].groups)
         plans[split] = planned.plan
     return [task for plan in plans.values() if plan for task in plan.tasks()]
 
 
-def plan_splits(job: OpenJob, splits: Iterable[str]) -> dict[str, PlannedSplit]:
+def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, PlannedSplit]:
     """Sample and plan some splits, and warn if they would be nearly all padding. Raises: as `plan_one`."""
-    planned = {split: plan_one(job, split) for split in splits}
-    samples = [(each.sample, job.job.splits[split].num_rows) for split, each in planned.items()]
-    padding_warning.warn(samples, job.config, length=job.job.spec.length)
-    if job.request.append is None:
-        rows = sum(source.num_rows for source in job.source.all_splits.values())
-        label_warnings.warn(job.job.spec.columns.label, [sample for sample, _ in samples], rows=rows)
+    planned = {split: plan_one(opened, split) for split in splits}
+    samples = [(each.sample, opened.job.splits[split].num_rows) for split, each in planned.items()]
+    padding_warning.warn(samples, opened.config, length=opened.job.spec.length)
+    if opened.request.append is None:
+        rows = sum(source.num_rows for source in opened.source.all_splits.values())
+        label_warnings.warn(opened.job.spec.columns.label, [sample for sample, _ in samples], rows=rows)
     return planned
 
 
-def plan_one(job: OpenJob, split: str) -> PlannedSplit:
+def plan_one(opened: OpenJob, split: str) -> PlannedSplit:
     """Sample and plan one split.
 
     Raises: RowsRejectedError if no row of the sample can be used; ConfigError if a shard has no room for one record.
     """
-    config, spec, source = job.config, job.job.spec, job.source.splits[split]
+    config, spec, source = opened.config, opened.job.spec, opened.source.splits[split]
     stages.begin(f"sampling {source.num_rows:,} rows of {split}")
-    sample = measure(spec, job.encoder, source)
+    sample = measure(spec, opened.encoder, source)
     if sample is None:
-        reasons = sample_rows.reasons(spec, job.encoder, source)
-        raise unusable_rows.no_usable_row(split, reasons, appends=job.request.append is not None)
+        reasons = sample_rows.reasons(spec, opened.encoder, source)
+        raise unusable_rows.no_usable_row(split, reasons, appends=opened.request.append is not None)
     if config.output.shard_bytes < sample.record_bytes:
         raise ConfigError(
             f"--shard-size {config.output.shard_bytes} bytes, but one record takes about {sample.record_bytes:.0f}",
@@ -188,33 +188,33 @@ def plan_one(job: OpenJob, split: str) -> PlannedSplit:
         shard_bytes=task_bytes,
         seed=config.seed,
         shuffle=config.shuffle,
-        tasks_before=job.job.splits[split].tasks_before,
+        tasks_before=opened.job.splits[split].tasks_before,
     )
     unusable = unusable_rows.find(spec.columns, source, sample.read)
     return PlannedSplit(plan=plan, sample=sample, text_bytes=expected.text_bytes, unusable=unusable)
 
 
-def _run_tasks(job: OpenJob, missing: list[ShardTask], *, progress: Progress) -> Manifest:
+def _run_tasks(opened: OpenJob, missing: list[ShardTask], *, progress: Progress) -> Manifest:
     """Make the missing shards, and commit."""
-    config = job.config
+    config = opened.config
     arguments: dict[str, Any] = {
-        "items": job.items,
-        "identity": job.source.identity,
+        "items": opened.items,
+        "identity": opened.source.identity,
         "max_error_rate": config.max_error_rate,
     }
     if not missing:
-        return commit(job.job, **arguments)
+        return commit(opened.job, **arguments)
     with imports.one_at_a_time:
         from pipelines.prepare.beam import pipeline, transforms
 
     pipeline.run(
-        job.job,
+        opened.job,
         missing,
         transforms.CommitArguments(**arguments),
-        encoder=job.encoder,
+        encoder=opened.encoder,
         task_bytes=config.output.shard_bytes,
         workers=config.workers,
         beam_args=config.beam_args,
         progress=progress,
     )
-    return own_files.require_manifest(job.job.root)
+    return own_files.require_manifest(opened.job.root)

@@ -112,13 +112,13 @@ def of_source(config: PrepareConfig) -> bytes:
 
     Raises: as `estimate.estimate`.
     """
-    with estimate.opened(config) as job:
-        planned = launcher.plan_splits(job, job.job.splits)
-        manifest = _described(job)
-        subjects = [_planned(each, job, manifest) for each in list(planned.values())[:_SPLITS]]
+    with estimate.opened_job(config) as opened:
+        planned = launcher.plan_splits(opened, opened.job.splits)
+        manifest = _described(opened)
+        subjects = [_planned(each, opened, manifest) for each in list(planned.values())[:_SPLITS]]
         subject = Subject(
             manifest=manifest,
-            tokenizer=job.request.tokenizer,
+            tokenizer=opened.request.tokenizer,
             splits=tuple(subjects),
             command=command_line.of_config(config),
             more_splits=tuple(planned)[_SPLITS:],
@@ -154,12 +154,12 @@ def write(path: str, page: bytes) -> None:
     storage.write_bytes(path, page)
 
 
-def _planned(planned: launcher.PlannedSplit, job: OpenJob, manifest: Manifest) -> SplitSubject:
+def _planned(planned: launcher.PlannedSplit, opened: OpenJob, manifest: Manifest) -> SplitSubject:
     name = planned.plan.split
     return SplitSubject(
         name=name,
-        parts=records.of_rows(manifest, job.encoder, planned.sample.encoded),
-        estimate=estimate.of_split(planned, job),
+        parts=records.of_rows(manifest, opened.encoder, planned.sample.encoded),
+        estimate=estimate.of_split(planned, opened),
         row_tokens=planned.sample.row_tokens,
         rejected=tuple(RejectedContent(row=row.row, reason=row.reason, content="") for row in planned.unusable.first),
     )

@@ -345,7 +345,7 @@ def resolved() -> Iterator[OpenJob]:
         output=OutputConfig(root="gs://bucket/folder/out", name="reviews", shard_bytes=20_000),
         layout=LayoutConfig(max_length=32),
     )
-    with estimate.opened(request) as found:
+    with estimate.opened_job(request) as found:
         yield found
 
 
