@@ -194,7 +194,8 @@ def read_stream(path: str) -> Iterator[BinaryIO]:
             found = describe(path)
             if found["type"] == "directory":
                 raise FileNotFoundError(errno.ENOENT, "a folder, expected a file", path)
-        with io.BufferedReader(object_storage.RemoteFile(fs, inner, found=found, path=path)) as stream:
+        remote = object_storage.RemoteFile(fs, inner, found=found, path=path)
+        with io.BufferedReader(remote, buffer_size=1 << 16) as stream:
             yield stream
         return
     with storage_errors.reading(path):

@@ -1,7 +1,7 @@
 """Write to services other than Google's through fsspec; read ranges of any remote file.
 
     write    chunks ──► a file object of the service's library; closing it makes the object
-    read     info (size, version) ──► blocks of 8 MiB, each requested while the one before is used
+    read     info (size, version) ──► blocks of 8 MiB
 
 A block that arrives incomplete is requested again. On gs:// all blocks are of the version that was opened.
 """
@@ -126,7 +126,7 @@ def fetch(get: Callable[[int, int], bytes], start: int, stop: int, *, path: str)
 
 
 class RemoteFile(fsspec.spec.AbstractBufferedFile):
-    """A file for reading, of the version that was opened where the service has versions; fsspec reads one block ahead.
+    """A file for reading, of the version that was opened where the service has versions; fsspec reads blocks ahead.
 
     `found` is its metadata.
     """
@@ -135,14 +135,7 @@ class RemoteFile(fsspec.spec.AbstractBufferedFile):
         self._shown = path
         version = {"generation": found["generation"]} if storage_errors.bucket_of(path) else {}
         self._get = lambda start, stop: fs.cat_file(inner, start=start, end=stop, **version)
-        super().__init__(
-            fs,
-            inner,
-            block_size=BLOCK_BYTES,
-            cache_type="background",
-            cache_options={"maxblocks": 2},
-            size=int(found["size"]),
-        )
+        super().__init__(fs, inner, block_size=BLOCK_BYTES, cache_type="readahead", size=int(found["size"]))
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         """Request bytes [start, end). Raises: OutputError."""
