@@ -26,7 +26,7 @@ from pipelines.prepare import storage
 from pipelines.prepare.beam import dataflow, failures, job_servers, packaging, waiting
 from pipelines.prepare.beam.options import PORTABLE, is_embedded, open_pipeline, parse, runner_name, take_workers
 from pipelines.prepare.beam.run import Run
-from pipelines.prepare.beam.transforms import Call, Commit, CommitArguments, TaskFunction, WriteShards
+from pipelines.prepare.beam.transforms import Call, Commit, TaskFunction, WriteShards
 from pipelines.prepare.dataset import own_files, plan_files
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.layouts import BatchEncoder
@@ -36,6 +36,7 @@ from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.shards.shard_maker import ShardMaker
 from tfrecord_io.errors import OutputError, PrepError
+from tfrecord_io.manifest import Manifest
 
 __all__ = ["add_calls", "run", "run_tasks"]
 
@@ -46,7 +47,7 @@ _STARTED_FILE = f"{storage.PARTIAL}first-sign"
 def run(
     job: Job,
     tasks: Sequence[ShardTask],
-    arguments: CommitArguments,
+    commit: Callable[[], Manifest],
     *,
     encoder: BatchEncoder,
     task_bytes: int,
@@ -54,8 +55,8 @@ def run(
     beam_args: Sequence[str],
     progress: Progress,
 ) -> None:
-    """Make the shards of `tasks`, about `task_bytes` each, and commit. `encoder` is the launcher's own, for small jobs;
-    `progress` counts what is done.
+    """Make the shards of `tasks`, about `task_bytes` each, and `commit`, which travels too. `encoder` is the launcher's
+    own, for small jobs; `progress` counts what is done.
 
     Raises: the PrepError of a worker as it was; PrepError for whatever else ends a Beam job of other processes.
     """
@@ -83,7 +84,7 @@ def run(
             maker = ShardMaker(job)
             call = Call(maker, root=job.root, run=run, versions=packaging.versions(), started_file=started_file)
             receipts = add_calls(pipeline, "WriteShard", call, keys) | "Collect" >> beam.combiners.ToList()
-        _ = receipts | "Commit" >> beam.ParDo(Commit(job, arguments, run=run))
+        _ = receipts | "Commit" >> beam.ParDo(Commit(commit, run=run))
 
     _run(options, add_steps, work=work, run=run)
     made = own_files.read_manifest(job.root)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,8 +11,6 @@ from apache_beam.metrics import Metrics
 from pipelines.prepare import storage
 from pipelines.prepare.beam import dataflow, packaging
 from pipelines.prepare.beam.run import Run
-from pipelines.prepare.dataset import commit
-from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.plan_files import TaskKey
 from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.process.progress import Progress
@@ -21,19 +18,10 @@ from pipelines.prepare.process.workers import Done
 from pipelines.prepare.shards.shard_maker import ShardMaker
 from tfrecord_io.manifest import Manifest
 
-__all__ = ["Call", "Commit", "CommitArguments", "TaskFunction", "WriteShards"]
+__all__ = ["Call", "Commit", "TaskFunction", "WriteShards"]
 
 # A picklable function of a module, so that workers elsewhere find it by name.
 TaskFunction = Callable[[Any, Progress], Done]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CommitArguments:
-    """What the commit needs besides the job."""
-
-    items: Mapping[str, Any]
-    identity: Mapping[str, Any]
-    max_error_rate: float
 
 
 class Call(beam.DoFn):
@@ -103,21 +91,11 @@ def _count(done: Done) -> None:
 class Commit(beam.DoFn):
     """Commits once every shard is made, even if the launcher is gone by then."""
 
-    def __init__(self, job: Job, arguments: CommitArguments, *, run: Run | None = None) -> None:
-        self._job = job
-        self._arguments = arguments
+    def __init__(self, commit: Callable[[], Manifest], *, run: Run | None = None) -> None:
+        self._commit = commit
         self._run = run or Run()
 
     def process(self, receipts: list[Receipt]) -> Iterator[str]:
         """Take the receipts of this run (those of earlier runs are in the job's folder), yield the fingerprint."""
-        if self._run.failures.attempt(self._commit) is not None:
-            yield self._job.fingerprint
-
-    def _commit(self) -> Manifest:
-        arguments = self._arguments
-        return commit.commit(
-            self._job,
-            items=arguments.items,
-            identity=arguments.identity,
-            max_error_rate=arguments.max_error_rate,
-        )
+        if (manifest := self._run.failures.attempt(self._commit)) is not None:
+            yield manifest.fingerprint

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from pipelines.prepare.dataset import made_shards, own_files, plan_files, reservation, tfds
 from pipelines.prepare.dataset.commit import commit
@@ -197,20 +197,22 @@ def plan_one(opened: OpenJob, split: str) -> PlannedSplit:
 def _run_tasks(opened: OpenJob, missing: list[ShardTask], *, progress: Progress) -> Manifest:
     """Make the missing shards, and commit."""
     config = opened.config
-    arguments: dict[str, Any] = {
-        "items": opened.items,
-        "identity": opened.source.identity,
-        "max_error_rate": config.max_error_rate,
-    }
+    finish = functools.partial(
+        commit,
+        opened.job,
+        items=opened.items,
+        identity=opened.source.identity,
+        max_error_rate=config.max_error_rate,
+    )
     if not missing:
-        return commit(opened.job, **arguments)
+        return finish()
     with imports.one_at_a_time:
-        from pipelines.prepare.beam import pipeline, transforms
+        from pipelines.prepare.beam import pipeline
 
     pipeline.run(
         opened.job,
         missing,
-        transforms.CommitArguments(**arguments),
+        finish,
         encoder=opened.encoder,
         task_bytes=config.output.shard_bytes,
         workers=config.workers,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import pickle
@@ -122,8 +123,10 @@ def test_the_functions_run_after_travelling(tmp_path: Path, travel: Callable[[An
     receipts = [receipt for key in keys for receipt in write.process(travel(key))]
     assert [travel(receipt) for receipt in receipts] == receipts
 
-    arguments = transforms.CommitArguments(items=found.items, identity=found.source.identity, max_error_rate=0.0)
-    (fingerprint,) = travel(transforms.Commit(found.job, arguments)).process(receipts)
+    finish = functools.partial(
+        commit.commit, found.job, items=found.items, identity=found.source.identity, max_error_rate=0.0
+    )
+    (fingerprint,) = travel(transforms.Commit(finish)).process(receipts)
     assert fingerprint == found.job.fingerprint
     assert building.files(tmp_path / "out") == building.files(reviews())
 
