@@ -35,6 +35,7 @@ from pipelines.prepare.beam.failures import Failures, Reported
 from pipelines.prepare.dataset import commit, plan_files
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.plan_files import TaskKey
+from pipelines.prepare.launch import launcher
 from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.process import workers as processes
@@ -451,7 +452,7 @@ def test_a_job_that_is_done_without_a_manifest_here_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where workers on other machines have written to disks of their own."""
-    monkeypatch.setattr(commit, "commit", lambda *args, **kwargs: None)
+    monkeypatch.setattr(launcher, "commit", lambda *args, **kwargs: None)
     outcome = build(tmp_path / "out")
     assert outcome.error[0].endswith("the job is done, but there is no manifest.json here")
     assert "gs://" in outcome.error[1]
