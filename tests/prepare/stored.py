@@ -115,7 +115,7 @@ def plan(work: Work, *, targets: float, split: str = "train") -> tuple[SplitPlan
     """The split's plan for shards of a size of which it is predicted to have so many, and that size."""
     source, sample = work.splits[split], work.measure(split)
     assert sample is not None
-    total = float(blocks.forecast(work.job.spec, source, sample, block_rows=1000).blocks.predicted_bytes.sum())
+    total = float(blocks.forecast(work.job.spec, source, sample, block_rows=1000).predicted_bytes.sum())
     shard_bytes = round(total / targets)
     return planned(work, sample, shard_bytes=shard_bytes, split=split), shard_bytes
 
@@ -126,7 +126,7 @@ def planned(work: Work, sample: sampling.Sample, *, shard_bytes: int, split: str
     rows = block_rows(row_bytes=sample.row_bytes, shard_bytes=shard_bytes)
     found = blocks.forecast(work.job.spec, source, sample, block_rows=rows)
     return plan_split(
-        found.blocks,
+        found,
         split=split,
         source_split=source.source_split,
         ranges=source.ranges,

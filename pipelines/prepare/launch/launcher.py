@@ -179,9 +179,9 @@ def plan_one(opened: OpenJob, split: str) -> PlannedSplit:
     # If a task makes several files, the largest should have the size of a shard.
     task_bytes = round(config.output.shard_bytes / max(sample.length_shares))
     rows = block_rows(row_bytes=sample.row_bytes, shard_bytes=task_bytes)
-    expected = forecast(spec, source, sample, block_rows=rows)
+    blocks = forecast(spec, source, sample, block_rows=rows)
     plan = plan_split(
-        expected.blocks,
+        blocks,
         split=split,
         source_split=source.source_split,
         ranges=source.ranges,
@@ -191,7 +191,7 @@ def plan_one(opened: OpenJob, split: str) -> PlannedSplit:
         tasks_before=opened.job.splits[split].tasks_before,
     )
     unusable = unusable_rows.find(spec.columns, source, sample.read)
-    return PlannedSplit(plan=plan, sample=sample, text_bytes=expected.text_bytes, unusable=unusable)
+    return PlannedSplit(plan=plan, sample=sample, text_bytes=blocks.text_bytes, unusable=unusable)
 
 
 def _run_tasks(opened: OpenJob, missing: list[ShardTask], *, progress: Progress) -> Manifest:

@@ -20,24 +20,16 @@ from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.parquet.groups import Cover, cover
 from pipelines.prepare.sources.rows.reading import SplitSource
 
-__all__ = ["Forecast", "forecast", "nulls_by_reason"]
+__all__ = ["forecast", "nulls_by_reason"]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Forecast:
-    """A split's blocks and its bytes of text; these are exact if the sample read all rows."""
-
-    blocks: Blocks
-    text_bytes: int
-
-
-def forecast(spec: ShardSpec, split: SplitSource, sample: Sample, *, block_rows: int) -> Forecast:
+def forecast(spec: ShardSpec, split: SplitSource, sample: Sample, *, block_rows: int) -> Blocks:
     """Cut the split into blocks of about `block_rows` rows or fewer."""
     read = sample.read
     if read.whole:
         predicted = np.where(read.usable, sample.sizes(read.text_bytes, np.arange(len(read.numbers))), 0.0)
         blocks = cut_rows(read.numbers, predicted, rows=block_rows, row_bytes=sample.row_bytes)
-        return Forecast(blocks=blocks, text_bytes=int(read.text_bytes.sum()))
+        return dataclasses.replace(blocks, text_bytes=int(read.text_bytes.sum()))
     found = cover(split.groups.ends, split.ranges)
     text_bytes, usable = _texts_of_groups(spec, split, sample)
     numbers = np.searchsorted(split.groups.ends, read.numbers[read.usable], "right")
@@ -45,7 +37,7 @@ def forecast(spec: ShardSpec, split: SplitSource, sample: Sample, *, block_rows:
     rows = found.counts * usable[found.groups]
     predicted = rows * sizes(text_bytes[found.groups], found.ends - found.counts / 2)
     blocks = _cut(found, predicted, rows=block_rows, row_bytes=sample.row_bytes)
-    return Forecast(blocks=blocks, text_bytes=round(float((rows * text_bytes[found.groups]).sum())))
+    return dataclasses.replace(blocks, text_bytes=round(float((rows * text_bytes[found.groups]).sum())))
 
 
 def _texts_of_groups(spec: ShardSpec, split: SplitSource, sample: Sample) -> tuple[np.ndarray, np.ndarray]:

@@ -51,11 +51,15 @@ ROOM = 2.0
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """N blocks: their rows [starts, stops), int64 [N], and their predicted output bytes, float64 [N]."""
+    """N blocks: their rows [starts, stops), int64 [N], and their predicted output bytes, float64 [N].
+
+    `text_bytes` of text are in all of them; exact if the sample read all rows.
+    """
 
     starts: np.ndarray
     stops: np.ndarray
     predicted_bytes: np.ndarray
+    text_bytes: int = 0
 
     def __len__(self) -> int:
         return len(self.starts)

@@ -12,8 +12,7 @@ import pytest
 
 from pipelines.prepare.options.config import LayoutConfig
 from pipelines.prepare.plan import blocks, sample_choice
-from pipelines.prepare.plan.blocks import Forecast
-from pipelines.prepare.plan.planning import block_rows, plan_split
+from pipelines.prepare.plan.planning import Blocks, block_rows, plan_split
 from pipelines.prepare.sources.parquet.groups import cover
 from pipelines.prepare.sources.rows.reading import SplitSource
 from tests.prepare import stored
@@ -77,14 +76,14 @@ def made(folder: Path, zoo: Zoo, rows: Sequence[str | None], *, group_rows: int 
     return stored.work(zoo.path("wordpiece_uncased"), source, **options)
 
 
-def forecast(work: Work, *, block_rows: int = 1000) -> Forecast:
+def forecast(work: Work, *, block_rows: int = 1000) -> Blocks:
     sample = work.measure()
     assert sample is not None
     return blocks.forecast(work.job.spec, work.splits["train"], sample, block_rows=block_rows)
 
 
-def spans_of(found: Forecast) -> list[tuple[int, int]]:
-    return list(zip(found.blocks.starts.tolist(), found.blocks.stops.tolist(), strict=True))
+def spans_of(found: Blocks) -> list[tuple[int, int]]:
+    return list(zip(found.starts.tolist(), found.stops.tolist(), strict=True))
 
 
 @pytest.mark.usefixtures("few")
@@ -139,7 +138,7 @@ def test_a_few_groups_foretell_the_whole(
 def test_nulls_of_groups_give_no_bytes(tmp_path: Path, zoo: Zoo) -> None:
     work = made(tmp_path, zoo, with_nulls(np.random.default_rng(0)))
     found = forecast(work)
-    weights, rows = found.blocks.predicted_bytes, found.blocks.stops - found.blocks.starts
+    weights, rows = found.predicted_bytes, found.stops - found.starts
     first, second = (float(weights[part].sum() / rows[part].sum()) for part in (slice(0, 80), slice(80, None)))
     assert first == pytest.approx(second / 2, rel=0.05)
 
