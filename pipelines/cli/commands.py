@@ -249,14 +249,12 @@ def _verified(dataset: str, manifest: Any) -> list[Any]:
 
 
 def _refuse(dataset: str, damaged: list[Any]) -> None:
-    from pipelines.prepare.audit import verify as verifying
     from tfrecord_io.errors import CorruptRecordError
 
-    remedy = f"run `prep-tfrecords verify {dataset} --repair`, which makes them again"
     count = "1 file is" if len(damaged) == 1 else f"{len(damaged)} files are"
     raise CorruptRecordError(
         f"{dataset}: {count} damaged or missing, the first is {damaged[0].file}",
-        remedy=verifying.FORMER_REMEDY if all(each.part == "manifest" for each in damaged) else remedy,
+        remedy=f"run `prep-tfrecords verify {dataset} --repair`, which makes them again",
     )
 
 

@@ -4,7 +4,6 @@
     the indexes of a sound shard           from the shard
     the tokenizer                          from the copy that the workers used, or the other way round
     the files for TFDS                     from the manifest
-    the manifest of an earlier generation  not at all: no other file has all of its content
 
 The manifest is the standard and is never written: a file that is made again must have the digest that it names, or it
 does not appear at all.
@@ -17,12 +16,12 @@ from collections.abc import Iterator, Sequence
 from pipelines.prepare import storage
 from pipelines.prepare.audit.consent import NONE, Consent
 from pipelines.prepare.audit.reopened_dataset import ReopenedDataset, reopen
-from pipelines.prepare.audit.verify import FORMER_REMEDY, CheckedFile, verify_shard
+from pipelines.prepare.audit.verify import CheckedFile, verify_shard
 from pipelines.prepare.dataset import tfds
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.tokenize.folder_digest import bytes_digest
-from tfrecord_io.errors import FormatError, ManifestError
+from tfrecord_io.errors import FormatError
 from tfrecord_io.manifest import Manifest
 
 __all__ = ["repair"]
@@ -34,7 +33,7 @@ def repair(
     """Repair the files that `verify_files` found, yielding the name of each and what it was made from.
 
     Raises: as `reopen`, before anything is changed; OutputError if a shard does not come out as it was: then earlier
-        repairs stay; ManifestError at the end, if the manifest of an earlier generation is damaged.
+        repairs stay.
     """
     made_by = {each: manifest.splits[each.split].task_of(each.index) for each in damaged if each.split}
     remade = sorted({(each.split, made_by[each]) for each in damaged if each.part in ("shard", "rejected")})
@@ -54,12 +53,6 @@ def repair(
             content = verify_shard(root, shard, of_length)[each.file]
             storage.write_bytes(storage.join(root, each.file), content, inside=root)
             yield each.file, "its shard"
-    for each in damaged:
-        if each.part == "manifest":
-            raise ManifestError(
-                f"{storage.join(root, each.file)}: {each.problem}; --repair cannot make it again",
-                remedy=FORMER_REMEDY,
-            )
 
 
 def _remake(root: str, reopened: ReopenedDataset, remade: Sequence[tuple[str, int]]) -> Iterator[tuple[str, str]]:

@@ -3,7 +3,7 @@
 Every shard: size, digest, record framing and both crcs, number of examples and of tokens, the exact features, shapes
 and dtypes, ids within the vocabulary, masks that are 1 on tokens and 0 on padding (of targets too), segments and
 positions that count correctly, labels that have a name. Besides the shards: their indexes, the lists of rejected rows,
-the tokenizer, the files for TFDS, and the manifests of earlier generations.
+the tokenizer, and the files for TFDS. Manifests that appends kept have digests of their own, which readers compare.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ import numpy as np
 
 from pipelines.prepare import storage
 from pipelines.prepare.audit.invariants import REPAIR, check_columns
-from pipelines.prepare.dataset import own_files, rejected_rows, tfds
+from pipelines.prepare.dataset import rejected_rows, tfds
 from pipelines.prepare.dataset.job import rejected_path
 from pipelines.prepare.layouts.token_counts import count_tokens
 from pipelines.prepare.tokenize.folder_digest import bytes_digest
 from tfrecord_io import examples, records
-from tfrecord_io.errors import CorruptRecordError, FormatError, ManifestError, OutputError, PrepError
+from tfrecord_io.errors import CorruptRecordError, FormatError, OutputError, PrepError
 from tfrecord_io.examples import Payloads
 from tfrecord_io.format import dali_index
 from tfrecord_io.format.shard_indexes import ShardIndexes
-from tfrecord_io.manifest import Manifest, Shard, former_name
+from tfrecord_io.manifest import Manifest, Shard
 
 __all__ = [
-    "FORMER_REMEDY",
     "CheckedFile",
     "Part",
     "read_shard",
@@ -38,13 +37,7 @@ __all__ = [
     "verify_shard",
 ]
 
-# `manifest.json` does not say which options, engines and versions a dataset had before.
-FORMER_REMEDY = (
-    "copy it again from where the dataset was made, since no other file has all of its content; only trainings that "
-    "began before rows were appended need it"
-)
-
-Part = Literal["shard", "index", "rejected", "tokenizer", "tfds", "manifest"]
+Part = Literal["shard", "index", "rejected", "tokenizer", "tfds"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,10 +71,6 @@ def verify_files(root: str, manifest: Manifest) -> Iterator[CheckedFile]:
     for name, content in tfds.files(manifest).items():
         problem = _problem(storage.join(root, name), content, otherwise="not what the manifest gives")
         yield CheckedFile(part="tfds", file=name, problem=problem)
-    for number, generation in enumerate(manifest.generations[:-1]):
-        name = former_name(number)
-        problem = _former_problem(root, manifest, name, fingerprint=generation.fingerprint)
-        yield CheckedFile(part="manifest", file=name, problem=problem)
 
 
 def _check_shard(root: str, manifest: Manifest, shard: Shard, *, split: str, index: int) -> Iterator[CheckedFile]:
@@ -112,23 +101,6 @@ def _rejected_problem(path: str, shard: Shard) -> str:
     except FormatError as error:
         return error.cause
     return "" if counts == expected else f"{counts} rows by reason, expected {expected}"
-
-
-def _former_problem(root: str, manifest: Manifest, name: str, *, fingerprint: str) -> str:
-    """Return what is wrong with the manifest that an append kept: it must have the fingerprint of its generation, and
-    name shards of the present manifest only.
-    """
-    try:
-        former = own_files.read_manifest(root, name=name)
-    except ManifestError as error:
-        return error.cause.removeprefix(f"{storage.join(root, name)}: ")
-    if former is None:
-        return "not there, expected the manifest of an earlier generation"
-    if former.fingerprint != fingerprint:
-        return f"has fingerprint {former.fingerprint}, expected {fingerprint}"
-    present = {shard.name: shard for split in manifest.splits.values() for shard in split.shards}
-    others = [each for split in former.splits.values() for each in split.shards if each != present.get(each.name)]
-    return f"names shard {others[0].name} with other facts than manifest.json" if others else ""
 
 
 def _tokenizer_problem(root: str, manifest: Manifest) -> str:

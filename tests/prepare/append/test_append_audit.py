@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -111,53 +110,8 @@ def test_a_step_of_a_run_on_the_former_generation_leads_to_the_rows_that_it_read
     assert traced == batch["number"].tolist()
 
 
-def edited(root: Path, name: str, edit: Callable[[dict[str, Any]], object]) -> None:
-    """Changes a manifest by hand, and leaves out its digest, as one who edits it would."""
-    document = json.loads((root / name).read_text())
-    edit(document)
-    del document["sha256"]
-    (root / name).write_text(json.dumps(document))
-
-
-DAMAGED = {
-    "not there, expected the manifest of an earlier generation": lambda root: (root / "manifest-0.json").unlink(),
-    "not JSON": lambda root: (root / "manifest-0.json").write_text("{"),
-    "has fingerprint ": lambda root: shutil.copy(root / "manifest.json", root / "manifest-0.json"),
-    "names shard rows-train-": lambda root: edited(
-        root, "manifest-0.json", lambda manifest: manifest["splits"]["train"]["shards"][1].update(sha256="0" * 64)
-    ),
-}
-
-
-@pytest.mark.parametrize("problem", DAMAGED)
-def test_a_former_manifest_that_does_not_fit_the_shards_is_found_and_left_as_it_is(root: Path, problem: str) -> None:
-    DAMAGED[problem](root)
-    before = building.files(root)
-    (found,) = [each for each in verify_files(str(root), read_manifest(root)) if each.problem]
-    assert (found.part, found.file) == ("manifest", "manifest-0.json")
-    assert found.problem.startswith(problem)
-    outcome = command("verify", root)
-    assert outcome.status == 1
-    assert outcome.error[1].startswith("copy it again from where the dataset was made")
-    repaired = command("verify", root, "--repair")
-    assert repaired.status == 1
-    assert "manifest-0.json" in repaired.error[0]
-    assert "--repair cannot make it again" in repaired.error[0]
-    assert building.files(root) == before
-
-
-def test_what_can_be_made_again_is_made_although_a_former_manifest_is_gone(root: Path) -> None:
-    expected = building.files(root)
-    del expected["manifest-0.json"]
-    (root / "manifest-0.json").unlink()
-    shutil.rmtree(root / "tokenizer")
-    assert command("verify", root).error[1].startswith("run `prep-tfrecords verify")
-    assert command("verify", root, "--repair").status == 1
-    assert building.files(root) == expected
-
-
 @pytest.mark.parametrize("changes", [{"bucket_lengths": "12,32"}, {"tokenizer": "a copy"}])
-def test_former_manifests_of_three_generations_are_sound(tmp_path: Path, changes: dict[str, object]) -> None:
+def test_a_dataset_of_three_generations_is_sound(tmp_path: Path, changes: dict[str, object]) -> None:
     """With several lengths the first shards are not the first ones in the list; a tokenizer may have moved."""
     data, out = grown(tmp_path, **{name: value for name, value in changes.items() if name != "tokenizer"})
     if "tokenizer" in changes:
@@ -167,7 +121,7 @@ def test_former_manifests_of_three_generations_are_sound(tmp_path: Path, changes
     json_lines(data / "validation-c.jsonl", range(130, 140))
     done(build(data, out, "--append", **changes))
     checked = {each.file: each.problem for each in verify_files(str(out), read_manifest(out))}
-    assert {"manifest-0.json", "manifest-1.json"} <= checked.keys()
+    assert (out / "manifest-1.json").exists()
     assert not any(checked.values()), checked
 
 
