@@ -22,7 +22,7 @@ from tfrecord_io.errors import FormatError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import WRONG, count, mapping, text
 
-__all__ = ["RejectedContent", "RejectedRows", "read", "read_contents"]
+__all__ = ["RejectedContent", "RejectedRows", "read"]
 
 _ROW_BYTES = 4096
 # Bytes of one line: JSON text within JSON may take six bytes a byte, and details of a chat template may be long.
@@ -95,14 +95,8 @@ class RejectedRows:
             storage.delete(path, inside=inside)
 
 
-def read(path: str) -> Iterator[RejectedRow]:
+def read(path: str) -> Iterator[RejectedContent]:
     """Yield the rows of a list. Raises: FileNotFoundError; FormatError if it is not such a list; OutputError."""
-    for row in read_contents(path):
-        yield RejectedRow(row=row.row, reason=row.reason)
-
-
-def read_contents(path: str) -> Iterator[RejectedContent]:
-    """Yield the rows of a list with their contents. Raises: as `read`."""
     with storage.read_stream(path) as stream:
         while line := stream.readline(_MOST_LINE_BYTES):
             yield _parsed(line, path=path)

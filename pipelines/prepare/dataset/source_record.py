@@ -42,7 +42,7 @@ def read(root: str, fingerprint: str) -> Mapping[str, Any]:
     """Return where the job of a dataset found its source. Raises: FormatError if that is missing or damaged."""
     path = source_path(root, fingerprint)
     try:
-        source = mapping(_load(storage.read_bytes(path), path=path))
+        source = mapping(json_fields.load(storage.read_bytes(path)))
         text(source["dataset"])
         source["more"] = [text(path) for path in items(source.get("more", []))]
         optional(text, source.get("config"))
@@ -57,13 +57,6 @@ def read(root: str, fingerprint: str) -> Mapping[str, Any]:
             remedy="copy .prep/ again from where the dataset was made, or build it anew with --overwrite",
         ) from error
     return source
-
-
-def _load(content: bytes, *, path: str) -> Any:
-    try:
-        return json_fields.load(content)
-    except ValueError as error:
-        raise FormatError(f"{path}: not JSON ({error})", remedy="start over with --overwrite") from error
 
 
 def location_of(config: SourceConfig, found: OpenedSource, functions: Sequence[UserFunction] = ()) -> dict[str, Any]:

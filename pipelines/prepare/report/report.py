@@ -222,7 +222,7 @@ def _rejected(root: str, name: str, split: Split) -> Iterator[RejectedContent]:
         if not any(wanted.get(reason) for reason in shards[0].ledger.unusable):
             continue
         try:
-            for row in rejected_rows.read_contents(storage.join(root, rejected_path(name, task))):
+            for row in rejected_rows.read(storage.join(root, rejected_path(name, task))):
                 if wanted.get(row.reason):
                     wanted[row.reason] -= 1
                     yield _shortened(row)
