@@ -6,7 +6,6 @@ Faults happen in a proxy before the emulator, and in an answering machine for wh
 from __future__ import annotations
 
 import gc
-import os
 import random
 import threading
 import traceback
@@ -307,22 +306,6 @@ def test_an_error_of_the_content_passes_as_it_is(gcs: Gcs, bucket: str, error: E
     assert gcs.names(bucket) == []
 
 
-def test_one_client_serves_one_request_after_another(gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[object] = []
-    new_client = connection._new_client
-
-    def counted(fs: Any) -> Any:
-        made.append(fs)
-        return new_client(fs)
-
-    monkeypatch.setattr(connection, "_new_client", counted)
-    connection.forget()
-    for number in range(5):
-        storage.write_bytes(f"gs://{bucket}/out/{number}", b"x")
-        assert len(storage.sizes(f"gs://{bucket}/out")) == number + 1
-    assert len(made) == 1
-
-
 @pytest.mark.slow
 def test_a_certificate_that_nobody_knows_is_an_error_at_once(
     gcs: Gcs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -351,12 +334,6 @@ def test_no_bucket_is_said_whatever_is_asked_of_it(gcs: Gcs, bucket: str) -> Non
             use(path)
         assert f"gcloud storage buckets create gs://{bucket}-not-there --location=" in caught.value.remedy
     storage.delete(path)
-
-
-def test_an_address_without_a_bucket_is_a_wrong_option() -> None:
-    for path in ("gs://", "gs:///"):
-        with pytest.raises(ConfigError, match="no bucket"):
-            storage.list_names(path)
 
 
 @pytest.fixture
@@ -519,8 +496,3 @@ def test_every_request_has_a_time_limit(gcs: Gcs) -> None:
     assert limits.total
     assert limits.sock_connect
     assert limits.sock_read
-
-
-def test_a_process_that_was_forked_has_a_connection_of_its_own(gcs: Gcs, bucket: str) -> None:
-    mine = storage.file_system(f"gs://{bucket}/x")[0]
-    assert connection._file_system(os.getpid() + 1, os.environ["STORAGE_EMULATOR_HOST"], "") is not mine
