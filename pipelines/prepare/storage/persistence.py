@@ -33,13 +33,17 @@ def retry_transient(
     path: str,
     passes: Callable[[BaseException], bool] = storage_errors.is_transient,
 ) -> Result:
-    """Return `attempt()`, retried while `passes` is true of its error, for three minutes. Raises: its last error."""
-    give_up = time.monotonic() + _PATIENCE_SECONDS
+    """Return `attempt()`, retried while `passes` is true of its error, for three minutes from the first error.
+
+    Raises: its last error.
+    """
+    give_up = None
     for failures in itertools.count():
         pause = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2**failures) * random.uniform(0.5, 1)
         try:
             return attempt()
         except Exception as error:
+            give_up = give_up or time.monotonic() + _PATIENCE_SECONDS
             if not passes(error) or time.monotonic() + pause > give_up:
                 raise
             _tell(path, error)
@@ -62,4 +66,4 @@ def library_retry(path: str, *, passes: Callable[[BaseException], bool] = storag
 
 def _tell(path: str, error: BaseException) -> None:
     said = without_secrets(f"{path}: {storage_errors.words(error)}")
-    _log.warning("%s; trying again, for up to %.0f s in all", said, _PATIENCE_SECONDS)
+    _log.warning("%s; trying again for up to %.0f s", said, _PATIENCE_SECONDS)
