@@ -118,7 +118,7 @@ def test_a_server_that_is_not_there_is_not_a_file_that_is_not_there(path: str) -
     error = refused(f"{refusing()}/{path}")
     assert "no connection to 127.0.0.1" in error.cause
     assert "no such file" not in error.cause
-    assert error.remedy.startswith("check the address, the network and that the server is up")
+    assert error.remedy.startswith("check the address, the network and the service")
 
 
 def test_a_host_without_an_address_is_named() -> None:
