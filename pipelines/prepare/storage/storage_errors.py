@@ -36,11 +36,12 @@ __all__ = [
 _AGAIN = "run the same command again to go on"
 _MAY_WRITE = "choose an --output that you may write to"
 _FREE = "free some space or quota, or choose an --output on another disk, and run the same command again to go on"
-_FOLDER = "choose an --output that is a folder"
 _REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), _FREE),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _MAY_WRITE),
-    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG), _FOLDER),
+    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "choose an --output that is a folder"),
+    errno.ENOENT: "choose an --output in a place where folders can be made",
+    errno.ENAMETOOLONG: "choose a shorter --output or --name",
 }
 _TRANSIENT = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
 # Errors of these packages without a status are errors of the connection.

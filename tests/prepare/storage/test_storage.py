@@ -261,7 +261,7 @@ def test_a_name_that_is_too_long_is_explained(tmp_path: Path) -> None:
     for use in (storage.list_names, lambda path: storage.write_bytes(path, b"x")):
         with pytest.raises(OutputError, match="name too long") as caught:
             use(folder)
-        assert "choose an --output" in caught.value.remedy
+        assert "shorter" in caught.value.remedy
 
 
 @pytest.mark.parametrize("address", ["nothing://bucket/out", "dask://x/y"])
