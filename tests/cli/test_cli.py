@@ -446,7 +446,7 @@ class TestBadInput:
             ({"split": "test"}, 1, "test", "choose among train, validation"),
             ({"split": "train[:0]"}, 1, "has no rows", "another slice"),
             ({"split": "train["}, 1, "--split 'train['", "choose among"),
-            ({"split": ("train", "train[:5]")}, 1, "already given", "plus sign"),
+            ({"split": ("train", "train[:5]")}, 1, "train' already", "plus sign"),
             ({"text_column": "body"}, 1, "has no column 'body'", "text, label"),
             ({"label_column": "stars"}, 1, "has no column 'stars'", "text, label"),
             ({"tokenizer": "/nowhere/tokenizer"}, 1, "no such folder", "check the path"),

@@ -169,5 +169,5 @@ def _first(ranges: Sequence[Range], limit: int | None) -> tuple[Range, ...]:
     """Return the first `limit` rows of ranges."""
     if limit is None:
         return tuple(ranges)
-    left = limit - np.cumsum([0, *(stop - start for start, stop in ranges)])
+    left = min(limit, 1 << 62) - np.cumsum([0, *(stop - start for start, stop in ranges)])
     return _filled([(start, min(stop, start + int(most))) for (start, stop), most in zip(ranges, left, strict=False)])
