@@ -1,7 +1,7 @@
 """Digests of the batches that the reader makes of a dataset: `python scripts/batch_digests.py OUT`.
 
 Prints JSON: for each way of reading (training, continued, with objectives, evaluation, by random access) the SHA-256 of
-every value of eight batches, in order. Needs what a training host has: TensorFlow, NumPy and `tfrecord_io`. Equal
+every value of eight batches, in order. Needs TensorFlow, NumPy, Numba and `tfrecord_io`. Equal
 digests with two releases of TensorFlow mean equal batches (see scripts/check_reader_alone).
 """
 

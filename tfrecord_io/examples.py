@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from tfrecord_io.codec import encoding, plain_decoding
+from tfrecord_io.codec import damage, encoding
 from tfrecord_io.codec.decoding import Decoder
 from tfrecord_io.codec.encoding import Memory
 from tfrecord_io.codec.kernels import frozen
@@ -97,7 +97,8 @@ def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.nd
     offsets = frozen(payloads.offsets)
     sound, columns = Decoder(schema).read(frozen(payloads.data), offsets[:-1], offsets[1:])
     if sound < len(payloads):
-        raise _damage(payloads[sound], schema, place=f"{place}, record {sound}")
+        what = damage.in_record(payloads[sound], schema) or "no Example"
+        raise CorruptRecordError(f"{place}, record {sound}, {what}", remedy=_REMEDY)
     return columns
 
 
@@ -112,13 +113,3 @@ def _check_sizes(offsets: np.ndarray, schema: Schema, *, place: str) -> None:
             f"expected at least {least} for the values of {list(schema.names)}",
             remedy=_REMEDY,
         )
-
-
-def _damage(message: bytes, schema: Schema, *, place: str) -> CorruptRecordError:
-    """Return the error for what is wrong with a message."""
-    what = "no Example"
-    try:
-        plain_decoding.decode(np.frombuffer(message, np.uint8), np.zeros(1, np.int64), np.array([len(message)]), schema)
-    except plain_decoding.DamageError as error:
-        what = str(error)
-    return CorruptRecordError(f"{place}, {what}", remedy=_REMEDY)

@@ -9,14 +9,17 @@
     tpu="vm"     this program runs on the TPU's host, or on the first of several: files can be local, and with one host
                  Python works too, though the chips wait for it
 
-Looked at are the graph with all its functions (`graph_fitness`) and the element_spec (`element_fitness`); no record is
-read. Paths that come from elsewhere than the graph, such as from the text of another file, cannot be seen.
+Looked at are the operations of the graph and of all its functions, the paths among its constants, and the element_spec;
+no record is read. Paths that come from elsewhere than the graph, such as from the text of another file, cannot be seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal, SupportsIndex, get_args
+import dataclasses
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, SupportsIndex, get_args
 
 import tensorflow as tf
 
@@ -25,13 +28,54 @@ from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
 from tfrecord_io.input_pipeline.input_plan import Order
 from tfrecord_io.objectives import Objective
-from tfrecord_io.tpu_fitness import element_fitness, graph_fitness, graph_walk
-from tfrecord_io.tpu_fitness.findings import Finding
 
 __all__ = ["Batch", "Finding", "Tpu", "check", "check_data", "describe", "require"]
 
 Tpu = Literal["node", "vm"]
 Batch = Literal["global", "per_replica"]
+
+_MOVE = "do this once, when the dataset is prepared (`prep-tfrecords build`), or write it in TensorFlow's operations"
+# What is bound to this process, by the beginning of an operation's name: kind, problem and remedy.
+_BOUND = {
+    "GeneratorDataset": ("generator", "a generator runs in the Python process that made it and nowhere else", _MOVE),
+    "PyFunc": ("python", "calls a function of the Python process that made it, element by element", _MOVE),
+    "EagerPyFunc": ("python", "calls a function of the Python process that made it, element by element", _MOVE),
+    "LookupTable": ("table", "looks up in a table that is held in the memory of this process", _MOVE),
+    "Iterator": ("iterator", "takes from an iterator of this process", "zip the two datasets: tf.data.Dataset.zip"),
+    "VarHandleOp": (
+        "variable",
+        "uses a tf.Variable, or the state of a tf.random.Generator, in the memory of this process",
+        "use a constant; for random numbers, tf.random.stateless_uniform and the like",
+    ),
+}
+_MANY_BYTES = 16 * 1024 * 1024
+# Operations that read or write files which the graph names.
+_FILES = re.compile(
+    r"(TFRecord|TextLine|FixedLengthRecord|CSV|Cache|Snapshot|Save|Load|MatchingFiles)Dataset(V2)?$"
+    r"|ReadFile$|WriteFile$|MatchingFiles$"
+)
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://\S+\Z")
+_FUNCTION = re.compile(r"^__inference_(?:Dataset_)?|_\d+$")
+# Of kTpuAllTypes in tensorflow/core/tpu/tpu_defs.h, those that can be an element's.
+_DTYPES = {
+    *("bool", "int8", "int16", "int32", "uint8", "uint16", "uint32"),
+    *("float16", "bfloat16", "float32", "complex64", "float8_e4m3fn", "float8_e5m2", "int4", "uint4"),
+}
+# Also of these, but chips have registers of 32 bits.
+_WIDE = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finding:
+    """`place` is an operation, a path or a component of the element; unless it is `fatal`, the input works, but costs
+    more than it has to.
+    """
+
+    kind: str
+    place: str
+    problem: str
+    remedy: str
+    fatal: bool
 
 
 def check(
@@ -49,21 +93,12 @@ def check(
     Raises: ReaderError for arguments that make no sense, and while a graph is built.
     """
     _check_arguments(tpu=tpu, num_replicas=num_replicas, num_hosts=num_hosts, batch=batch)
-    try:
-        graph = graph_walk.graph_of(dataset)
-    except graph_walk.UnwritableError as error:
-        findings = [_unwritable(error)]
-    else:
-        findings = [
-            *graph_fitness.operation_findings(graph, remote=tpu == "node" or num_hosts > 1),
-            *graph_fitness.size_findings(graph),
-        ]
-        if tpu == "node" or num_hosts > 1:
-            findings += graph_fitness.path_findings(graph, gs_only=tpu == "node")
-        if batch == "global" and num_hosts > 1:
-            findings += graph_fitness.file_count_findings(graph, dataset, num_hosts=num_hosts)
-    shared_by = num_replicas if batch == "global" else None
-    findings += element_fitness.findings(dataset.element_spec, num_replicas=shared_by)
+    remote = tpu == "node" or num_hosts > 1
+    findings = list(_graph_findings(dataset, remote=remote, gs_only=tpu == "node"))
+    components = list(_components(dataset.element_spec))
+    findings += [finding for place, spec in components for finding in _component_findings(place, spec)]
+    if batch == "global":
+        findings += _batch_findings(components, num_replicas=num_replicas)
     return list(dict.fromkeys(findings))
 
 
@@ -138,14 +173,154 @@ def _check_arguments(*, tpu: str, num_replicas: int, num_hosts: int, batch: str)
         raise ReaderError(f"{num_replicas} replicas on {num_hosts} hosts, expected equally many on each host")
 
 
-def _unwritable(error: graph_walk.UnwritableError) -> Finding:
+def _graph_findings(dataset: tf.data.Dataset, *, remote: bool, gs_only: bool) -> Iterator[Finding]:
+    """What is bound to this process or its files: fatal if the pipeline is to run in another (`remote`)."""
+    if not tf.executing_eagerly():
+        raise ReaderError(
+            "a dataset is to be looked at while a graph is built, expected eager execution",
+            remedy="call this outside of tf.function and tf.Graph",
+        )
+    try:
+        variant = tf.data.experimental.to_variant(dataset)
+        ignoring = tf.data.experimental.ExternalStatePolicy.IGNORE.value
+        with tf.device(variant.device):  # a dataset cannot be copied to another machine
+            written = tf.raw_ops.DatasetToGraphV2(input_dataset=variant, external_state_policy=ignoring)
+    except tf.errors.OpError as error:
+        yield Finding(
+            kind="graph",
+            place="dataset",
+            problem=f"cannot be written as a graph, to be looked at or dealt out by a strategy: {error.message}",
+            remedy="read files instead of data in memory; move an operation that is named there into a flat_map",
+            fatal=True,
+        )
+        return
+    graph = tf.compat.v1.GraphDef.FromString(written.numpy())
+    if not graph.node:  # TensorFlow only logs an error where a graph is larger than a protocol buffer can be
+        yield _too_large("2 GB or more of data", fatal=True)
+        return
+    scopes = [("", graph.node), *((each.signature.name, each.node_def) for each in graph.library.function)]
+    nodes = [(scope, node) for scope, inside in scopes for node in inside]
+    yield from _bound_findings(nodes, remote=remote)
+    constants = [node.attr["value"].tensor for _, node in nodes if node.op == "Const"]
+    if (num_bytes := sum(constant.ByteSize() for constant in constants)) > _MANY_BYTES:
+        yield _too_large(f"{num_bytes / 1e6:.0f} MB of data", fatal=False)
+    if remote and any(_FILES.search(node.op) for _, node in nodes):
+        yield from _path_findings([text for each in constants for text in _strings(each)], gs_only=gs_only)
+
+
+def _bound_findings(nodes: Iterable[tuple[str, Any]], *, remote: bool) -> Iterator[Finding]:
+    """One finding of each kind, at the first operation that there is."""
+    found: dict[str, Finding] = {}
+    for scope, node in nodes:
+        for name, (kind, problem, remedy) in _BOUND.items():
+            if node.op.startswith(name) and kind not in found:
+                place = f"{node.op} in {_FUNCTION.sub('', scope)}" if scope else node.op
+                found[kind] = Finding(kind=kind, place=place, problem=problem, remedy=remedy, fatal=remote)
+    if "generator" in found:  # the Python in there is that of the generator
+        found.pop("python", None)
+    yield from found.values()
+
+
+def _too_large(what: str, *, fatal: bool) -> Finding:
     return Finding(
-        kind="graph",
+        kind="data in the graph",
         place="dataset",
-        problem=f"cannot be written as a graph, to be looked at or dealt out by a strategy: {error}",
-        remedy="read files instead of data in memory; move an operation that is named there into a flat_map",
-        fatal=True,
+        problem=f"{what} are part of the graph, which every host gets as a whole",
+        remedy="write the data to TFRecord files (`prep-tfrecords build`); a graph of 2 GB cannot be sent at all",
+        fatal=fatal,
     )
+
+
+def _strings(constant: Any) -> list[str]:
+    if constant.dtype != tf.string.as_datatype_enum:
+        return []
+    # TensorFlow's Python functions cannot read the compact form in which strings may be stored.
+    values = tf.io.parse_tensor(constant.SerializeToString(), tf.string)
+    return [value.decode(errors="replace") for value in tf.reshape(values, [-1]).numpy().tolist()]
+
+
+def _path_findings(texts: Iterable[str], *, gs_only: bool) -> Iterator[Finding]:
+    """Files out of reach. A TPU Node reads from gs:// alone (`gs_only`); other hosts have disks of their own."""
+    paths = [text for text in dict.fromkeys(texts) if _is_out_of_reach(text, gs_only=gs_only)]
+    if not paths:
+        return
+    problem, remedy = "a local path, which each host looks for on its own disk", "see that it is on all of them"
+    if gs_only:
+        problem = "not on gs://, which is all that a TPU Node reads"
+        remedy = "copy the dataset to a bucket (gcloud storage cp -r DATASET gs://BUCKET/), and open it there"
+    place = paths[0] + (f" ({len(paths)} in all)" if len(paths) > 1 else "")
+    yield Finding(kind="path", place=place, problem=f"the graph reads files {problem}", remedy=remedy, fatal=gs_only)
+
+
+def _is_out_of_reach(text: str, *, gs_only: bool) -> bool:
+    """Whether a constant is a path by itself: an address, or of files that are on this machine."""
+    if address := _ADDRESS.match(text):
+        return address[1] == "file" or (gs_only and address[1] != "gs")
+    if "\0" in text or not text:
+        return False
+    is_pattern = os.path.isabs(text) and any(each in text for each in "*?[") and os.path.isdir(os.path.dirname(text))
+    return is_pattern or os.path.lexists(text)
+
+
+def _components(spec: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of a structure, by where they are in it: `[0]['input_ids']`."""
+    if isinstance(spec, (Mapping, tuple, list)):
+        items = spec.items() if isinstance(spec, Mapping) else enumerate(spec)
+        for name, each in items:
+            yield from _components(each, f"{place}[{name!r}]")
+    else:
+        yield f"component {place}" if place else "element", spec
+
+
+def _component_findings(place: str, spec: Any) -> Iterator[Finding]:
+    """A static shape, and a dtype that the chip has."""
+    if isinstance(spec, tf.NoneTensorSpec):
+        return
+    if not isinstance(spec, tf.TensorSpec) or not spec.shape.is_fully_defined():
+        what = f"has shape {spec.shape}" if isinstance(spec, tf.TensorSpec) else f"is a {type(spec).__name__}"
+        yield Finding(
+            kind="shape",
+            place=place,
+            problem=f"{what}, expected a tensor with a number in every dimension",
+            remedy="leave out what does not fill a batch: batch(…, drop_remainder=True); pad to one length: "
+            "padded_batch(…, padded_shapes=[…]); state what a function loses: tf.ensure_shape(x, […])",
+            fatal=True,
+        )
+    dtype = getattr(spec, "dtype", tf.int32)
+    if dtype.name in _WIDE:
+        yield Finding(
+            kind="dtype",
+            place=place,
+            problem=f"is {dtype.name}, which a TPU has to emulate, and twice the bytes on the way there",
+            remedy=f"tf.cast(x, tf.{_WIDE[dtype.name]})",
+            fatal=False,
+        )
+    elif dtype.name not in _DTYPES:
+        yield Finding(
+            kind="dtype",
+            place=place,
+            problem=f"is {dtype.name}, which a TPU does not take",
+            remedy="tokenize text when the dataset is prepared (`prep-tfrecords build`)"
+            if dtype == tf.string
+            else "leave it out, or tf.cast it to int32, float32, bfloat16 or bool",
+            fatal=True,
+        )
+
+
+def _batch_findings(components: list[tuple[str, Any]], *, num_replicas: int) -> Iterator[Finding]:
+    """Rows that the replicas cannot share out among themselves."""
+    for place, spec in components:
+        if not isinstance(spec, tf.TensorSpec) or spec.shape.rank is None:
+            continue
+        rows = spec.shape[0] if spec.shape.rank else 0
+        if rows is not None and (rows == 0 or rows % num_replicas):
+            yield Finding(
+                kind="batch",
+                place=place,
+                problem=f"has {rows} rows, expected a multiple of the {num_replicas} replicas",
+                remedy=f"use batches of {-(-max(rows, 1) // num_replicas) * num_replicas}",
+                fatal=True,
+            )
 
 
 def _shard_findings(num_shards: int, *, num_hosts: int, place: str) -> list[Finding]:

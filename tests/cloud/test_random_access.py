@@ -126,7 +126,7 @@ def test_threads_read_at_the_same_time(bucket: str) -> None:
 FORKING = """
 import os, pickle, sys
 from tfrecord_io import random_access
-rows = random_access.open(sys.argv[1], engine="numpy")["train"]
+rows = random_access.open(sys.argv[1])["train"]
 expected = rows[41]["input_ids"].tolist()
 child = os.fork()
 if not child:

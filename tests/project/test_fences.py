@@ -175,11 +175,10 @@ def test_training_and_evaluation_need_tensorflow_and_numpy_alone() -> None:
         "import sys\n"
         "for name in ('numba', 'pyarrow', 'datasets', 'transformers', 'tokenizers', 'apache_beam', 'rich'):\n"
         "    sys.modules[name] = None\n"
-        "from tfrecord_io import objectives, random_access, reader\n"
+        "from tfrecord_io import objectives, reader\n"
         "data = reader.open(sys.argv[1])\n"
         "for split, options in (('train', {'objective': objectives.masked_lm(0.15)}), ('validation', {})):\n"
         "    next(iter(data.dataset(split, global_batch_size=8, **options)))\n"
-        "assert len(random_access.open(sys.argv[1])['train'][:8]['input_ids']) == 8\n"
         "for name in [name for name in sys.modules if sys.modules[name] is None]:\n"
         "    del sys.modules[name]"
     )

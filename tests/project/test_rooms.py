@@ -30,7 +30,7 @@ LIBRARIES = {
     "rich": {"pipelines.cli", "pipelines.terminal"},
     "tensorflow": {
         "pipelines.train",
-        *(f"tfrecord_io.{name}" for name in ("input_pipeline", "objectives", "tpu_fitness")),
+        *(f"tfrecord_io.{name}" for name in ("input_pipeline", "objectives")),
         *(f"tfrecord_io.{name}" for name in ("buckets", "mixture", "reader", "readiness")),
     },
     "keras": {"pipelines.train", "tfrecord_io.objectives.keras_arguments"},

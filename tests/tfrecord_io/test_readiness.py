@@ -71,17 +71,11 @@ def bucket_data(data: Data) -> Data:
     return dataclasses.replace(data, root="gs://bucket/tiny")
 
 
-OBJECTIVES = [None, objectives.classification(), objectives.masked_lm(), objectives.causal_lm()]
-
-
 class TestOurs:
-    @pytest.mark.parametrize("split", ["train", pytest.param("validation", marks=pytest.mark.slow)])
-    @pytest.mark.parametrize(
-        "objective", [*OBJECTIVES[:2], *(pytest.param(each, marks=pytest.mark.slow) for each in OBJECTIVES[2:])]
-    )
-    def test_is_ready_for_a_node_in_a_bucket(self, bucket_data: Data, split: str, objective: Any) -> None:
+    @pytest.mark.parametrize("objective", [None, objectives.masked_lm()])
+    def test_is_ready_for_a_node_in_a_bucket(self, bucket_data: Data, objective: Any) -> None:
         options: dict[str, Any] = {"global_batch_size": 64, "tpu": "node", "objective": objective}
-        assert readiness.check_data(bucket_data, split, **options) == []
+        assert readiness.check_data(bucket_data, "train", **options) == []
 
     @pytest.mark.parametrize("split", ["train", "validation"])
     def test_is_ready_for_a_vm_on_its_disk(self, data: Data, split: str) -> None:
@@ -89,11 +83,10 @@ class TestOurs:
 
     @pytest.mark.parametrize(("split", "start_step"), [("train", 1), ("validation", 0)])
     def test_local_paths_are_out_of_a_nodes_reach(self, data: Data, split: str, start_step: int) -> None:
-        found = readiness.check_data(data, split, global_batch_size=16, tpu="node", start_step=start_step)
-        assert set(kinds(found)) == {"path"}
-        assert all(finding.place.startswith(f"{data.root}/tiny-{split}-0000") for finding in found)
-        assert any("TFRecordDataset" in finding.problem for finding in found)
-        assert all("gs://BUCKET" in finding.remedy for finding in found)
+        finding = the_only(readiness.check_data(data, split, global_batch_size=16, tpu="node", start_step=start_step))
+        assert (finding.kind, finding.fatal) == ("path", True)
+        assert finding.place.startswith(f"{data.root}/tiny-{split}-0000")
+        assert "gs://BUCKET" in finding.remedy
 
     def test_a_global_batch_is_ready_too(self, bucket_data: Data) -> None:
         assert check(bucket_data.dataset("train", global_batch_size=64), batch="global") == []
@@ -124,12 +117,6 @@ class TestOurs:
         assert finding.fatal
         assert problem in finding.problem
 
-    def test_a_missing_index_is_a_finding(self, data: Data) -> None:
-        for path in pathlib.Path(data.root, "index").iterdir():
-            path.unlink()
-        found = readiness.check_data(data, "validation", global_batch_size=8, tpu="vm", start_step=2)
-        assert "expected the index of the shard" in the_only(found).problem
-
 
 class TestPython:
     """What is bound to the process that made it."""
@@ -138,14 +125,13 @@ class TestPython:
         spec = tf.TensorSpec([BATCH], tf.int32)
         finding = the_only(check(tf.data.Dataset.from_generator(rows, output_signature=spec)))
         assert (finding.kind, finding.fatal) == ("generator", True)
-        assert finding.place.startswith("GeneratorDataset in FlatMapDataset")
         assert "prep-tfrecords build" in finding.remedy
 
     @pytest.mark.parametrize("wrapper", [tf.numpy_function, tf.py_function])
     def test_a_python_function_is_reported_with_its_place(self, wrapper: Any) -> None:
         finding = the_only(check(mapped(lambda values: wrapper(same, [values], tf.int32))))
         assert (finding.kind, finding.fatal) == ("python", True)
-        assert "PyFunc in MapDataset (map_lambda)" in finding.place
+        assert "PyFunc in map_lambda" in finding.place
 
     def test_a_python_function_is_found_however_deep(self) -> None:
         @tf.function
@@ -157,7 +143,6 @@ class TestPython:
         )
         finding = the_only(check(inside))
         assert finding.kind == "python"
-        assert "InterleaveDataset" in finding.place
 
     def test_a_dataset_of_hugging_face_is_reported(self) -> None:
         source = datasets.Dataset.from_dict({"input_ids": np.zeros([32, 4], np.int64).tolist()})
@@ -177,12 +162,6 @@ class TestMemory:
         names = table()
         assert kinds(check(mapped(names.lookup))) == ["table"]
 
-    @pytest.mark.parametrize("kind", [pytest.param("DenseHashTable", marks=pytest.mark.slow), "MutableHashTable"])
-    def test_a_table_that_changes_is_reported(self, kind: str) -> None:
-        keys = {"empty_key": -1, "deleted_key": -2} if kind == "DenseHashTable" else {}
-        names = getattr(tf.lookup.experimental, kind)(tf.int32, tf.int32, default_value=0, **keys)
-        assert kinds(check(mapped(names.lookup))) == ["table"]
-
     def test_an_iterator_is_reported(self) -> None:
         other = iter(numbers())
         finding = the_only(check(mapped(lambda values: values + next(other))))
@@ -190,39 +169,16 @@ class TestMemory:
         assert "zip" in finding.remedy
 
     def test_a_variable_is_reported(self) -> None:
-        step = tf.Variable(1)
-        finding = the_only(check(mapped(lambda values: values + step)))
-        assert (finding.kind, finding.place) == ("variable", "MapDataset")
-
-    def test_a_random_generator_is_reported(self) -> None:
-        generator = tf.random.Generator.from_seed(0)
-        found = check(mapped(lambda values: generator.uniform([BATCH], maxval=9, dtype=tf.int32)))
-        assert kinds(found) == ["variable"]
-        assert "stateless" in found[0].remedy
-
-    def test_any_other_resource_is_reported(self) -> None:
-        queue = tf.queue.FIFOQueue(1, [tf.int32], shapes=[[BATCH]])
-        found = check(mapped(lambda values: values + queue.dequeue()))
-        assert kinds(found) == ["resource"]
-
-    def test_an_operation_of_another_library_is_reported_for_a_node(self) -> None:
-        def other(values: tf.Tensor) -> tf.Tensor:
-            # TensorFlow's own tests have it, and its public API has not.
-            return values + tf.compat.v1.get_default_graph().create_op("IntOutput", [], [tf.int32]).outputs[0]
-
-        finding = the_only(check(mapped(other)))
-        assert (finding.kind, finding.place) == ("custom", "IntOutput in MapDataset (map_lambda)")
-        assert check(mapped(other), tpu="vm") == []
+        step, generator = tf.Variable(1), tf.random.Generator.from_seed(0)
+        assert kinds(check(mapped(lambda values: values + step))) == ["variable"]
+        drawing = mapped(lambda values: values + generator.uniform([BATCH], maxval=9, dtype=tf.int32))
+        assert "stateless" in the_only(check(drawing)).remedy
 
     def test_a_large_array_in_the_graph_is_a_warning(self) -> None:
         array = np.zeros([20, 1 << 20], np.uint8)
         warning = the_only(check(tf.data.Dataset.from_tensor_slices(array).batch(1, drop_remainder=True)))
         assert (warning.kind, warning.fatal) == ("data in the graph", False)
-        assert warning.place == "TensorSliceDataset"
         assert warning.problem.startswith("21 MB")
-
-    def test_a_small_array_is_not(self) -> None:
-        assert check(tf.data.Dataset.from_tensor_slices(np.zeros([BATCH, 4], np.int32)).batch(4, True)) == []
 
 
 class TestPaths:
@@ -230,7 +186,6 @@ class TestPaths:
         "dataset",
         [
             lambda path: tf.data.TFRecordDataset(path),
-            lambda path: tf.data.TFRecordDataset([path, path + "2"], num_parallel_reads=2),
             lambda path: tf.data.Dataset.from_tensor_slices([path]).interleave(tf.data.TFRecordDataset),
             lambda path: tf.data.Dataset.from_tensors(path).map(tf.io.read_file),
             lambda path: numbers().map(lambda values: tf.io.read_file(path)),
@@ -241,25 +196,16 @@ class TestPaths:
         ],
     )
     def test_a_local_path_is_found_wherever_it_is_read(self, dataset: Any, tmp_path: pathlib.Path) -> None:
-        path = str(tmp_path / "records")
-        found = [finding for finding in check(dataset(path)) if finding.kind == "path"]
-        assert found
-        assert all(finding.fatal and finding.place.startswith(path) for finding in found)
-
-    def test_files_that_were_listed_are_found(self, tmp_path: pathlib.Path) -> None:
-        path = tmp_path / "a.tfrecord"
+        path = tmp_path / "records"
         path.touch()
-        listed = tf.data.Dataset.list_files(str(tmp_path / "*.tfrecord"), shuffle=False)
-        found = check(listed.interleave(tf.data.TFRecordDataset))
-        assert [finding.place for finding in found if finding.kind == "path"] == [str(path)]
+        found = [finding for finding in check(dataset(str(path))) if finding.kind == "path"]
+        assert [(finding.place, finding.fatal) for finding in found] == [(str(path), True)]
 
-    def test_a_relative_path_is_found(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.chdir(tmp_path)
-        pathlib.Path("here.tfrecord").touch()
-        found = check(tf.data.Dataset.from_tensors("here.tfrecord").flat_map(tf.data.TFRecordDataset))
-        assert "path" in kinds(found)
+    def test_a_pattern_is_found(self, tmp_path: pathlib.Path) -> None:
+        listed = tf.data.Dataset.from_tensors(f"{tmp_path}/*.tfrecord").map(tf.io.matching_files)
+        assert "path" in kinds(check(listed))
 
-    @pytest.mark.parametrize("path", ["file:///data/a", "s3://bucket/a", "https://example.com/a", "records"])
+    @pytest.mark.parametrize("path", ["file:///data/a", "s3://bucket/a"])
     def test_whatever_is_not_gs_is_out_of_a_nodes_reach(self, path: str) -> None:
         assert "path" in kinds(check(tf.data.Dataset.from_tensors(0).map(lambda _: tf.io.read_file(path))))
 
@@ -268,21 +214,12 @@ class TestPaths:
         assert "path" not in kinds(check(paths.interleave(tf.data.TFRecordDataset)))
 
     def test_other_strings_are_no_paths(self) -> None:
-        reviews = tf.data.Dataset.from_tensor_slices(["/ 10", "/etc/passwd"])
+        reviews = tf.data.Dataset.from_tensor_slices(["/ 10", "see https://example.com"])
         records = tf.data.Dataset.zip(reviews, tf.data.TFRecordDataset("gs://bucket/a", compression_type="GZIP"))
         assert "path" not in kinds(check(records))
 
     def test_on_a_vm_a_local_path_is_fine(self) -> None:
         assert "path" not in [finding.kind for finding in check(tf.data.TFRecordDataset("/data/a"), tpu="vm")]
-
-    def test_fewer_files_than_hosts(self) -> None:
-        options = tf.data.Options()
-        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.FILE
-        records = tf.data.TFRecordDataset(["gs://bucket/a", "gs://bucket/b"]).with_options(options)
-        shards = [each for each in check(records, batch="global", num_hosts=4) if each.kind == "shards"]
-        assert the_only(shards).fatal
-        assert "2 files for 4 hosts" in shards[0].problem
-        assert "shards" not in kinds(check(records, batch="global", num_hosts=2))
 
 
 class TestElements:
@@ -302,14 +239,10 @@ class TestElements:
         ragged = tf.data.Dataset.range(5).map(lambda row: tf.range(tf.cast(row, tf.int32)))
         assert check(ragged.padded_batch(2, padded_shapes=[8], drop_remainder=True)) == []
 
-    def test_an_unknown_rank(self) -> None:
-        lost = numbers().map(lambda values: tf.raw_ops.PlaceholderWithDefault(input=values, shape=None))
-        assert "tf.ensure_shape" in the_only(check(lost)).remedy
-
     def test_a_ragged_component(self) -> None:
         ragged = tf.data.Dataset.from_tensor_slices(tf.ragged.constant([[1], [2, 3]])).batch(2, drop_remainder=True)
         finding = the_only(check(ragged))
-        assert finding.problem.startswith("is a RaggedTensor")
+        assert finding.problem.startswith("is a RaggedTensorSpec")
         assert finding.fatal
 
     def test_strings(self) -> None:
@@ -328,15 +261,12 @@ class TestElements:
     def test_other_types_are_taken(self, dtype: tf.DType) -> None:
         assert check(numbers().map(lambda values: tf.cast(values, dtype))) == []
 
-    def test_complex_numbers_of_128_bits(self) -> None:
-        assert kinds(check(numbers().map(lambda values: tf.cast(values, tf.complex128)))) == ["dtype"]
-
 
 class TestGlobalBatch:
     def test_that_the_replicas_can_share(self) -> None:
         assert check(numbers(), batch="global", num_replicas=4) == []
 
-    @pytest.mark.parametrize(("num_replicas", "remedy"), [(3, "6 or 9"), (16, "16")])
+    @pytest.mark.parametrize(("num_replicas", "remedy"), [(3, "9"), (16, "16")])
     def test_that_they_cannot_share(self, num_replicas: int, remedy: str) -> None:
         finding = the_only(check(numbers(), batch="global", num_replicas=num_replicas))
         assert (finding.kind, finding.fatal) == ("batch", True)
@@ -345,10 +275,6 @@ class TestGlobalBatch:
 
     def test_without_rows(self) -> None:
         assert kinds(check(numbers().unbatch(), batch="global")) == ["batch"]
-
-    def test_of_several_sizes(self) -> None:
-        dataset = numbers().map(lambda values: (values, tf.concat([values, values], axis=0)))
-        assert set(kinds(check(dataset, batch="global"))) == {"batch"}
 
 
 class TestGraph:
@@ -365,7 +291,7 @@ class TestGraph:
         # What TensorFlow gives for an array of 2 GB, after half a minute.
         monkeypatch.setattr(tf.raw_ops, "DatasetToGraphV2", lambda **_: tf.constant(b""))
         finding = the_only(check(numbers()))
-        assert (finding.kind, finding.fatal) == ("graph", True)
+        assert finding.fatal
         assert "2 GB" in finding.problem
 
     def test_that_is_being_built(self) -> None:
@@ -398,11 +324,8 @@ class TestReport:
     def test_nothing_found_is_said_too(self) -> None:
         assert readiness.describe([]).startswith("ok ")
 
-    def test_fatal_findings_are_an_error(self) -> None:
+    def test_fatal_findings_are_an_error_and_warnings_none(self) -> None:
         with pytest.raises(ReaderError, match=r"\(and 1 more\): /data/a: is local") as caught:
             readiness.require([self.WARNING, self.FATAL, dataclasses.replace(self.FATAL, place="/data/b")])
         assert caught.value.remedy == "copy it"
-
-    def test_warnings_are_none(self) -> None:
         readiness.require([self.WARNING])
-        assert kinds([self.WARNING]) == []

@@ -1,4 +1,4 @@
-"""Reading Examples by compiled loops, for whole shards and for single rows. `plain_decoding` does so without Numba."""
+"""Reading Examples by compiled loops, for whole shards and for single rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The compiled loops that read Examples: the inverse of `encoding_kernels`. `plain_decoding` puts damage into words."""
+"""The compiled loops that read Examples: the inverse of `encoding_kernels`. `damage` says in words what they refuse."""
 
 from __future__ import annotations
 

@@ -25,6 +25,8 @@ from tfrecord_io.input_pipeline.input_source import Source
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.objectives import draws
+from tfrecord_io.objectives.tensor_ops import TensorOps
+from tfrecord_io.objectives.tokens import token_mask
 from tfrecord_io.schema import Feature
 
 __all__ = ["build"]
@@ -181,7 +183,7 @@ def _parse(serialized_B: tf.Tensor, manifest: Manifest, *, keep: Collection[str]
     }
     mask_name = input_plan.mask_name(schema)
     if mask_name is not None and mask_name not in features:
-        features[mask_name] = _mask(features, manifest)
+        features[mask_name] = token_mask(features, schema, TensorOps())
     return features
 
 
@@ -197,21 +199,6 @@ def _on_device(values: tf.Tensor, feature: Feature) -> tf.Tensor:
     )
     with tf.control_dependencies([check]):
         return tf.identity(narrow)
-
-
-def _mask(features: dict[str, tf.Tensor], manifest: Manifest) -> tf.Tensor:
-    """int32 [B, L], 1 on tokens: from their segments or their number, or all 1 where rows have no padding."""
-    ids = manifest.schema.with_role("token_ids")
-    assert ids is not None, "only asked for with token ids"
-    like = tf.ones_like(features[ids.name])
-    segments = manifest.schema.with_role("segment_ids")
-    if segments is not None:
-        return tf.cast(features[segments.name] > 0, tf.int32)
-    count = manifest.schema.with_role("num_tokens")
-    if count is None:
-        return like
-    num_tokens_B1 = tf.reshape(features[count.name], [-1, 1])
-    return like * tf.cast(tf.range(manifest.row_length) < num_tokens_B1, tf.int32)
 
 
 def _weights(index: tf.Tensor, batch_rows: int, *, real_rows: int | None) -> tf.Tensor:

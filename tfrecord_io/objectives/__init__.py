@@ -1,9 +1,9 @@
-"""Objectives turn a batch of features into what a model is trained on: (inputs, labels, weights), in the graph.
+"""Objectives turn a batch of features into what a model is trained on: (inputs, labels, weights), as tensors or arrays.
 
 An objective is configuration; `bind` checks it against a manifest and gives the function that the reader applies to
-each batch. That function is deterministic: all its choices come from the stateless seed that it is given. Both have
-static shapes, and the weights are what Keras calls sample weights: a loss is their weighted mean, and rows that only
-fill up a batch (`example_weight` 0) count in none.
+each batch. That function is deterministic: all its choices come from the stateless seed that it is given (on NumPy's
+arrays, see `numpy_objectives`, from a generator). Shapes are static, and the weights are what Keras calls sample
+weights: a loss is their weighted mean, and rows that only fill up a batch (`example_weight` 0) count in none.
 
     a batch of 1 row, L = 6         [CLS] a  b  c  [SEP] [PAD]        (special tokens in brackets)
 
@@ -29,18 +29,21 @@ the dataset has them, under their own names.
 
     base      what objectives share           causal   causal_lm   masked    both masked LMs
     labelled  labels that the dataset holds   seq2seq  targets that the dataset holds      spans     span_corruption
-    keras_arguments   compile_args: loss and metrics for Keras, which count by these weights
+    array_ops, tensor_ops   the operations that each is written in, for NumPy and for a graph with its `draws`
+    tokens, decoder         what they find in a manifest
+    keras_arguments         compile_args: loss and metrics for Keras, which count by these weights
 """
 
 from __future__ import annotations
 
-from tfrecord_io.objective_parts.segments import segment_attention_mask
 from tfrecord_io.objectives.base import BoundObjective, Objective
 from tfrecord_io.objectives.causal import causal_lm
+from tfrecord_io.objectives.decoder import DECODER_INPUTS, DECODER_MASK
 from tfrecord_io.objectives.keras_arguments import compile_args
 from tfrecord_io.objectives.labelled import classification, span_answers, token_classification
 from tfrecord_io.objectives.masked import MASKED_POSITIONS, gathered_masked_lm, masked_lm
-from tfrecord_io.objectives.seq2seq import DECODER_INPUTS, DECODER_MASK, seq2seq
+from tfrecord_io.objectives.segments import segment_attention_mask
+from tfrecord_io.objectives.seq2seq import seq2seq
 from tfrecord_io.objectives.spans import span_corruption
 
 __all__ = [

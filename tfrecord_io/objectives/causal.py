@@ -14,18 +14,18 @@ weights                   0  1  1  0   0             the loss_mask of the token 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
-import tensorflow as tf
-
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.objectives.base import BoundObjective, Objective, TokenFeatures, example_weights, from_next
+from tfrecord_io.objectives.base import BoundObjective, Features, Objective, Result, token_weights
+from tfrecord_io.objectives.tokens import TokenFeatures
 
 __all__ = ["causal_lm"]
 
 
 def causal_lm() -> Objective:
-    """Predict the next token: labels int32 [B, L] and weights float32 [B, L], 0 at the last position of each row.
+    """Predict the next token: labels [B, L] and weights float32 [B, L], 0 at the last position of each row.
 
     The weight is 0, too, where the next token is of another segment, or its loss_mask is 0, if the dataset has these.
     On packed rows a model needs `segment_attention_mask` as well, and `positions` instead of the places in the row.
@@ -36,20 +36,20 @@ def causal_lm() -> Objective:
 @dataclasses.dataclass(frozen=True)
 class _CausalLM:
     def bind(self, manifest: Manifest) -> BoundObjective:
-        tokens, pad_id = TokenFeatures.of(manifest), manifest.tokenizer.pad_id
-        loss_mask = manifest.schema.with_role("loss_mask")
+        tokens, loss_mask = TokenFeatures.of(manifest), manifest.schema.with_role("loss_mask")
+        name = None if loss_mask is None else loss_mask.name
+        apply = functools.partial(_next_token, tokens=tokens, pad_id=manifest.tokenizer.pad_id, loss_mask=name)
+        return BoundObjective(manifest.schema, tokens, apply)
 
-        def apply(features: dict[str, tf.Tensor], *, seed: tf.Tensor) -> Any:
-            del seed  # nothing is left to chance
-            mask_BL = features[tokens.mask]
-            # With padding on the left, the last pad would predict the first token: both ends of a step must be tokens.
-            counts_BL = mask_BL * from_next(mask_BL, fill=0)
-            if tokens.segments is not None:
-                segment_BL = features[tokens.segments]
-                counts_BL *= tf.cast(segment_BL == from_next(segment_BL, fill=0), tf.int32)
-            if loss_mask is not None:
-                counts_BL *= from_next(features[loss_mask.name], fill=0)
-            labels_BL = from_next(features[tokens.ids], fill=pad_id)
-            return tokens.select(features), labels_BL, example_weights(features, counts=counts_BL)
 
-        return apply
+def _next_token(features: Features, ops: Any, *, tokens: TokenFeatures, pad_id: int, loss_mask: str | None) -> Result:
+    mask_BL = features[tokens.mask]
+    # With padding on the left, the last pad would predict the first token: both ends of a step must be tokens.
+    counts_BL = (mask_BL > 0) & (ops.shifted_left(mask_BL, 0) > 0)
+    if tokens.segments is not None:
+        segment_BL = features[tokens.segments]
+        counts_BL &= segment_BL == ops.shifted_left(segment_BL, 0)
+    if loss_mask is not None:
+        counts_BL &= ops.shifted_left(features[loss_mask], 0) > 0
+    labels_BL = ops.shifted_left(features[tokens.ids], pad_id)
+    return tokens.select(features), labels_BL, token_weights(features, counts_BL, ops)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
-
-import tensorflow as tf
+from typing import TYPE_CHECKING, Any
 
 from tfrecord_io.errors import ReaderError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 __all__ = ["compile_args"]
 

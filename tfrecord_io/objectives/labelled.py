@@ -10,13 +10,13 @@ span_answers          labels  {start_positions: 5, end_positions: 5}    weights 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
-
-import tensorflow as tf
 
 from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.objectives.base import BoundObjective, Objective, TokenFeatures, example_weights, required
+from tfrecord_io.objectives.base import BoundObjective, Features, Objective, Result, token_weights
+from tfrecord_io.objectives.tokens import TokenFeatures, required
 from tfrecord_io.schema import UNLABELLED
 
 __all__ = ["classification", "span_answers", "token_classification"]
@@ -26,9 +26,8 @@ def classification() -> Objective:
     """Predict the label: labels int32 [B], or float32 [B] for regression; weights float32 [B].
 
     A class id of -1 means that a row has no label: its weight is 0, and its label 0, which every loss takes. Integers
-    without label names stay as they are. Where rows
-    have several classes each, labels are int32 [B, C], 1 for the classes of the row and 0 for others, and the loss to
-    take is a sigmoid cross-entropy of logits [B, C].
+    without label names stay as they are. Where rows have several classes each, labels are int32 [B, C], 1 for the
+    classes of the row and 0 for others, and the loss to take is a sigmoid cross-entropy of logits [B, C].
     """
     return _Classification()
 
@@ -58,17 +57,21 @@ class _Classification:
         tokens = TokenFeatures.of(manifest)
         name = required(manifest, "label", objective="classification", remedy="build the dataset with --label-column")
         has_classes = manifest.label_names is not None and not manifest.multi_hot_size
+        apply = functools.partial(_label, tokens=tokens, name=name, has_classes=has_classes)
+        return BoundObjective(manifest.schema, tokens, apply)
 
-        def apply(features: dict[str, tf.Tensor], *, seed: tf.Tensor) -> Any:
-            del seed  # nothing is left to chance
-            labels, weights = features[name], features[input_plan.WEIGHT]
-            if has_classes:
-                unlabelled = labels == UNLABELLED
-                labels = tf.where(unlabelled, 0, labels)
-                weights = tf.where(unlabelled, 0.0, weights)
-            return tokens.select(features), labels, weights
 
-        return apply
+def _label(features: Features, ops: Any, *, tokens: TokenFeatures, name: str, has_classes: bool) -> Result:
+    labels, weights_B = features[name], _row_weights(features, features[name], ops)
+    if has_classes:
+        unlabelled_B = labels == UNLABELLED
+        labels, weights_B = ops.where(unlabelled_B, 0, labels), ops.where(unlabelled_B, 0.0, weights_B)
+    return tokens.select(features), labels, weights_B
+
+
+def _row_weights(features: Features, like: Any, ops: Any) -> Any:
+    weights_B = features.get(input_plan.WEIGHT)
+    return ops.ones(like) if weights_B is None else ops.floats(weights_B)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,12 +81,12 @@ class _TokenClassification:
         explained = {"objective": "token_classification", "remedy": "build the dataset with --layout tokens"}
         labels = required(manifest, "token_labels", **explained)
         mask = required(manifest, "token_label_mask", **explained)
+        apply = functools.partial(_token_labels, tokens=tokens, labels=labels, mask=mask)
+        return BoundObjective(manifest.schema, tokens, apply)
 
-        def apply(features: dict[str, tf.Tensor], *, seed: tf.Tensor) -> Any:
-            del seed  # nothing is left to chance
-            return tokens.select(features), features[labels], example_weights(features, counts=features[mask])
 
-        return apply
+def _token_labels(features: Features, ops: Any, *, tokens: TokenFeatures, labels: str, mask: str) -> Result:
+    return tokens.select(features), features[labels], token_weights(features, features[mask], ops)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,10 +96,9 @@ class _SpanAnswers:
         explained = {"objective": "span_answers", "remedy": "build the dataset with --layout qa"}
         start = required(manifest, "start_position", **explained)
         end = required(manifest, "end_position", **explained)
+        return BoundObjective(manifest.schema, tokens, functools.partial(_answer, tokens=tokens, start=start, end=end))
 
-        def apply(features: dict[str, tf.Tensor], *, seed: tf.Tensor) -> Any:
-            del seed  # nothing is left to chance
-            labels = {start: features[start], end: features[end]}
-            return tokens.select(features), labels, features[input_plan.WEIGHT]
 
-        return apply
+def _answer(features: Features, ops: Any, *, tokens: TokenFeatures, start: str, end: str) -> Result:
+    labels = {start: features[start], end: features[end]}
+    return tokens.select(features), labels, _row_weights(features, features[start], ops)

@@ -1,21 +1,22 @@
 """Predicting tokens that were hidden, on rows of one text or of several: the worked example is the package's.
 
-Both forms choose among the tokens that are neither special nor padding, by stateless draws. On packed rows the tokens
-are chosen in the row as a whole, and segment_ids and positions go on to the model.
+Both forms choose among the tokens that are neither special nor padding. On packed rows the tokens are chosen in the row
+as a whole, and segment_ids and positions go on to the model.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
-import tensorflow as tf
+import numpy as np
 
+from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.objective_parts.masking import Masking, Vocabulary
-from tfrecord_io.objectives import draws
-from tfrecord_io.objectives.base import BoundObjective, Objective, TokenFeatures, check_free, example_weights, replaced
+from tfrecord_io.objectives.base import BoundObjective, Features, Objective, Result, token_weights
+from tfrecord_io.objectives.tokens import TokenFeatures, check_free
 
 __all__ = ["MASKED_POSITIONS", "gathered_masked_lm", "masked_lm"]
 
@@ -49,75 +50,96 @@ def gathered_masked_lm(probability: float = 0.15, *, mask_share: float = 0.8, ra
 
     Raises: as `masked_lm`; ReaderError from `bind` if a feature has that name.
     """
-    return _GatheredMaskedLM(probability=probability, mask_share=mask_share, random_share=random_share)
+    return _MaskedLM(probability=probability, mask_share=mask_share, random_share=random_share, gathered=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _MaskedLM(Masking):
+class _MaskedLM:
+    """The numbers of masked LM. Raises: ReaderError if one is no probability, or the shares add up to more than 1."""
+
+    probability: float
+    mask_share: float
+    random_share: float
+    gathered: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.probability <= 1:
+            raise ReaderError(f"probability is {self.probability!r}, expected more than 0 and at most 1")
+        for name, share in (("mask_share", self.mask_share), ("random_share", self.random_share)):
+            if not 0 <= share <= 1:
+                raise ReaderError(f"{name} is {share!r}, expected 0 to 1")
+        if self.mask_share + self.random_share > 1 + 1e-9:  # 0.7 + 0.3 may be a little more
+            raise ReaderError(f"mask_share {self.mask_share} + random_share {self.random_share}, expected at most 1")
+
     def bind(self, manifest: Manifest) -> BoundObjective:
-        tokens, vocabulary = TokenFeatures.of(manifest), Vocabulary.of(manifest)
-
-        def apply(features: dict[str, tf.Tensor], *, seed: tf.Tensor) -> Any:
-            ids_BL = features[tokens.ids]
-            draw_seed, token_seed = draws.split(seed, 2)
-            # One draw decides both: given that it is below the probability, it is uniform up to there.
-            draw_BL = draws.uniform(ids_BL.shape, draw_seed)
-            chosen_BL = _candidates(vocabulary, ids_BL, features[tokens.mask]) & (draw_BL < self.probability)
-            seen_BL = _seen(self, ids_BL, draw_BL, below=self.probability, vocabulary=vocabulary, seed=token_seed)
-            hidden_BL = tf.where(chosen_BL, seen_BL, ids_BL)
-            inputs = {**tokens.select(features), tokens.ids: hidden_BL}
-            return inputs, ids_BL, example_weights(features, counts=chosen_BL)
-
-        return apply
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _GatheredMaskedLM(Masking):
-    def bind(self, manifest: Manifest) -> BoundObjective:
-        tokens, vocabulary = TokenFeatures.of(manifest), Vocabulary.of(manifest)
-        check_free(manifest, MASKED_POSITIONS, objective="gathered_masked_lm")
+        tokens, facts = TokenFeatures.of(manifest), manifest.tokenizer
+        if facts.mask_id is None:
+            raise ReaderError(
+                f"dataset {manifest.name!r}: tokenizer {facts.name!r} has no mask token, masked_lm expects one",
+                remedy="build the dataset with a tokenizer that has one, or choose causal_lm",
+            )
+        special_V = np.zeros(max(facts.vocab_size, *(special + 1 for special in facts.special_ids), 1), np.bool_)
+        special_V[list(facts.special_ids)] = True
+        if self.gathered:
+            check_free(manifest, MASKED_POSITIONS, objective="gathered_masked_lm")
+        hiding = _Hiding(
+            tokens=tokens,
+            numbers=self,
+            special_V=special_V,
+            ordinary_ids=np.flatnonzero(~special_V).astype(np.int32),
+            mask_id=facts.mask_id,
+        )
         most = math.ceil(self.probability * manifest.row_length)
+        apply = functools.partial(hiding.gathered, most=most) if self.gathered else hiding.in_place
+        return BoundObjective(manifest.schema, tokens, apply)
 
-        def apply(features: dict[str, tf.Tensor], *, seed: tf.Tensor) -> Any:
-            ids_BL = features[tokens.ids]
-            order_seed, count_seed, draw_seed, token_seed = draws.split(seed, 4)
-            candidate_BL = _candidates(vocabulary, ids_BL, features[tokens.mask])
-            positions_BP = _candidates_first(candidate_BL, most, seed=order_seed)
-            chosen_BP = tf.range(most) < self._count(candidate_BL, most, seed=count_seed)[:, tf.newaxis]
-            labels_BP = tf.gather(ids_BL, positions_BP, batch_dims=1)
-            draw_BP = draws.uniform(labels_BP.shape, draw_seed)
-            seen_BP = _seen(self, labels_BP, draw_BP, below=1.0, vocabulary=vocabulary, seed=token_seed)
-            hidden_BL = replaced(ids_BL, positions_BP, tf.where(chosen_BP, seen_BP, labels_BP))
-            inputs = {**tokens.select(features), tokens.ids: hidden_BL, MASKED_POSITIONS: positions_BP}
-            return inputs, labels_BP, example_weights(features, counts=chosen_BP)
 
-        return apply
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class _Hiding:
+    """Masked LM on one dataset: which ids are special (bool [V]), all others, and the mask token."""
 
-    def _count(self, candidate_BL: tf.Tensor, most: int, *, seed: tf.Tensor) -> tf.Tensor:
-        """int32 [B]: how many of each row are to be predicted."""
-        candidates_B = tf.reduce_sum(tf.cast(candidate_BL, tf.int32), axis=1)
-        draw_B = draws.uniform(candidates_B.shape, seed)
-        count_B = tf.cast(tf.floor(self.probability * tf.cast(candidates_B, tf.float32) + draw_B), tf.int32)
+    tokens: TokenFeatures
+    numbers: _MaskedLM
+    special_V: np.ndarray
+    ordinary_ids: np.ndarray
+    mask_id: int
+
+    def in_place(self, features: Features, ops: Any) -> Result:
+        """Predict at all positions of the row."""
+        ids_BL, probability = features[self.tokens.ids], self.numbers.probability
+        draws, token_draws = ops.split(2)
+        # One draw decides both: given that it is below the probability, it is uniform up to there.
+        draw_BL = draws.uniform(ids_BL.shape)
+        chosen_BL = self._candidates(features, ops) & (draw_BL < probability)
+        seen_BL = self._seen(ids_BL, draw_BL, below=probability, ops=token_draws)
+        inputs = {**self.tokens.select(features), self.tokens.ids: ops.where(chosen_BL, seen_BL, ids_BL)}
+        return inputs, ids_BL, token_weights(features, chosen_BL, ops)
+
+    def gathered(self, features: Features, ops: Any, *, most: int) -> Result:
+        """Predict at `most` positions alone."""
+        ids_BL, candidate_BL = features[self.tokens.ids], self._candidates(features, ops)
+        order_draws, count_draws, draws, token_draws = ops.split(4)
+        # Candidates in random order come before all others.
+        rank_BL = ops.where(candidate_BL, 1.0 - order_draws.ranks(ids_BL.shape), -1.0)
+        positions_BP = ops.largest(rank_BL, most)
+        candidates_B = ops.total(candidate_BL)
+        exact_B = self.numbers.probability * ops.floats(candidates_B) + count_draws.uniform(candidates_B.shape)
         # A sum that float32 rounds up to the next whole number would be one too many.
-        return tf.minimum(count_B, tf.minimum(candidates_B, most))
+        count_B = ops.minimum(ops.integers(exact_B // 1, candidates_B), ops.minimum(candidates_B, most))
+        chosen_BP = ops.arange(0, most) < count_B[:, None]
+        labels_BP = ops.take(ids_BL, positions_BP)
+        seen_BP = self._seen(labels_BP, draws.uniform(labels_BP.shape), below=1.0, ops=token_draws)
+        hidden_BL = ops.replaced(ids_BL, positions_BP, ops.where(chosen_BP, seen_BP, labels_BP))
+        inputs = {**self.tokens.select(features), self.tokens.ids: hidden_BL, MASKED_POSITIONS: positions_BP}
+        return inputs, labels_BP, token_weights(features, chosen_BP, ops)
 
+    def _candidates(self, features: Features, ops: Any) -> Any:
+        """Return which tokens can be chosen, bool [B, L]: neither padding nor special."""
+        return ~ops.table(self.special_V, features[self.tokens.ids]) & (features[self.tokens.mask] > 0)
 
-def _candidates_first(candidate_BL: tf.Tensor, count: int, *, seed: tf.Tensor) -> tf.Tensor:
-    """int32 [B, count]: different positions of each row, candidates in random order before all others."""
-    draw_BL = draws.uniform(candidate_BL.shape, seed)
-    return tf.math.top_k(tf.where(candidate_BL, 1.0 - draw_BL, -1.0), k=count).indices
-
-
-def _candidates(vocabulary: Vocabulary, ids_BL: tf.Tensor, mask_BL: tf.Tensor) -> tf.Tensor:
-    """bool [B, L]: which tokens can be chosen: neither padding nor special."""
-    return ~tf.gather(tf.constant(vocabulary.special_V), ids_BL) & tf.cast(mask_BL, tf.bool)
-
-
-def _seen(
-    masking: Masking, ids: tf.Tensor, draw: tf.Tensor, *, below: float, vocabulary: Vocabulary, seed: tf.Tensor
-) -> tf.Tensor:
-    """What the model sees in place of `ids`, decided by a draw that is uniform in [0, `below`)."""
-    index = draws.uniform(ids.shape, seed, maxval=len(vocabulary.ordinary_ids))
-    drawn = tf.gather(tf.constant(vocabulary.ordinary_ids), index)
-    seen = tf.where(draw < below * (masking.mask_share + masking.random_share), drawn, ids)
-    return tf.where(draw < below * masking.mask_share, vocabulary.mask_id, seen)
+    def _seen(self, ids: Any, draw: Any, *, below: float, ops: Any) -> Any:
+        """Return what the model sees in place of `ids`, decided by a draw that is uniform in [0, `below`)."""
+        numbers = self.numbers
+        drawn = ops.chosen_from(self.ordinary_ids, ids.shape)
+        seen = ops.where(draw < below * (numbers.mask_share + numbers.random_share), drawn, ids)
+        return ops.where(draw < below * numbers.mask_share, self.mask_id, seen)

@@ -16,22 +16,15 @@ token all the same.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
-import tensorflow as tf
-
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.objective_parts.decoder import DECODER_INPUTS, DECODER_MASK, StartToken, start_id
-from tfrecord_io.objectives.base import (
-    BoundObjective,
-    Objective,
-    TokenFeatures,
-    check_free,
-    example_weights,
-    required,
-)
+from tfrecord_io.objectives.base import BoundObjective, Features, Objective, Result, token_weights
+from tfrecord_io.objectives.decoder import DECODER_INPUTS, DECODER_MASK, StartToken, start_id
+from tfrecord_io.objectives.tokens import TokenFeatures, check_free, required
 
-__all__ = ["DECODER_INPUTS", "DECODER_MASK", "decoder_features", "seq2seq"]
+__all__ = ["decoder_features", "seq2seq"]
 
 
 def seq2seq(*, decoder_start_id: StartToken | int = "pad") -> Objective:
@@ -51,13 +44,13 @@ def seq2seq(*, decoder_start_id: StartToken | int = "pad") -> Objective:
     return _Seq2Seq(decoder_start_id=decoder_start_id)
 
 
-def decoder_features(target_ids_BT: tf.Tensor, target_mask_BT: tf.Tensor, *, start: int) -> dict[str, tf.Tensor]:
-    """The decoder's inputs, int32 [B, T]: each place has the target's token before it, the first token has `start`."""
-    before_BT, shifted_BT = (tf.pad(values[:, :-1], [[0, 0], [1, 0]]) for values in (target_mask_BT, target_ids_BT))
-    first_BT = (target_mask_BT > before_BT) | (tf.range(target_ids_BT.shape[1]) == 0)
+def decoder_features(target_ids_BT: Any, target_mask_BT: Any, *, start: int, ops: Any) -> dict[str, Any]:
+    """Return the decoder's inputs, [B, T]: each place has the target's token before it, the first token has `start`."""
+    before_BT, shifted_BT = ops.shifted(target_mask_BT, 0), ops.shifted(target_ids_BT, 0)
+    first_BT = (target_mask_BT > before_BT) | (ops.arange(0, target_ids_BT.shape[1]) == 0)
     return {
-        DECODER_INPUTS: tf.where(first_BT, start, shifted_BT),
-        DECODER_MASK: tf.maximum(target_mask_BT, before_BT),
+        DECODER_INPUTS: ops.where(first_BT, start, shifted_BT),
+        DECODER_MASK: ops.maximum(target_mask_BT, before_BT),
     }
 
 
@@ -72,11 +65,11 @@ class _Seq2Seq:
         mask = required(manifest, "target_mask", **explained)
         check_free(manifest, DECODER_INPUTS, DECODER_MASK, objective="seq2seq")
         start = start_id(manifest, self.decoder_start_id)
+        apply = functools.partial(_target, tokens=tokens, target=target, mask=mask, start=start)
+        return BoundObjective(manifest.schema, tokens, apply)
 
-        def apply(features: dict[str, tf.Tensor], *, seed: tf.Tensor) -> Any:
-            del seed  # nothing is left to chance
-            labels_BT, mask_BT = features[target], features[mask]
-            inputs = {**tokens.select(features), **decoder_features(labels_BT, mask_BT, start=start)}
-            return inputs, labels_BT, example_weights(features, counts=mask_BT)
 
-        return apply
+def _target(features: Features, ops: Any, *, tokens: TokenFeatures, target: str, mask: str, start: int) -> Result:
+    labels_BT, mask_BT = features[target], features[mask]
+    inputs = {**tokens.select(features), **decoder_features(labels_BT, mask_BT, start=start, ops=ops)}
+    return inputs, labels_BT, token_weights(features, mask_BT, ops)

@@ -7,9 +7,12 @@
     labels             <X> c  d <Y> h </s> …                          the spans, each behind its sentinel; then EOS
     decoder inputs      S <X> c  d <Y> h …                            see `seq2seq`
 
-How many tokens and spans a row loses follows from n, and which ones is left to chance: see `span_draws`. So the longest
+How many tokens and spans a row loses follows from n, and which ones is left to chance: see `draw_spans`. So the longest
 inputs and targets are known beforehand, and nothing is ever cut:
 
+    noise(n) = round(density * n), at least 1 and at most n - 1             halves are rounded to even, as in T5's code
+    spans(n) = round(noise(n) / mean_span), at least 1 and at most n - noise(n) + 1
+    a text of fewer than 2 tokens loses nothing
     Li = max over n ≤ L of n - noise(n) + spans(n) + 1        Lt = max over n ≤ L of noise(n) + spans(n) + 1
 
 As in T5's own code, and unlike in the picture of the paper, no sentinel stands at the end of the target. Everything
@@ -23,22 +26,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
+from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.objective_parts import spans
-from tfrecord_io.objective_parts.decoder import StartToken, start_id
-from tfrecord_io.objectives.base import (
-    BoundObjective,
-    Objective,
-    TokenFeatures,
-    example_weights,
-    replaced,
-)
+from tfrecord_io.objectives.base import BoundObjective, Features, Objective, Result, token_weights
+from tfrecord_io.objectives.decoder import DECODER_INPUTS, DECODER_MASK, StartToken, start_id
 from tfrecord_io.objectives.seq2seq import decoder_features
-from tfrecord_io.objectives.span_draws import draw_spans
+from tfrecord_io.objectives.tokens import TokenFeatures, check_free
 
-__all__ = ["span_corruption"]
+__all__ = ["SpanCounts", "draw_spans", "span_corruption"]
 
 
 def span_corruption(
@@ -70,7 +66,10 @@ def span_corruption(
         ReaderError: a number is out of range; from `bind` if there are too few sentinels for the longest row, no EOS,
             or several documents in a row (`pack`).
     """
-    spans.check_numbers(density, mean_span)
+    if not 0 < density < 1:
+        raise ReaderError(f"density is {density!r}, expected more than 0 and less than 1")
+    if not 1 <= mean_span < float("inf"):
+        raise ReaderError(f"mean_span is {mean_span!r}, expected at least 1")
     return _SpanCorruption(
         density=density,
         mean_span=mean_span,
@@ -78,6 +77,39 @@ def span_corruption(
         eos_id=eos_id,
         decoder_start_id=decoder_start_id,
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SpanCounts:
+    """What texts of 0 ... L tokens lose: int32 [L + 1] tokens, in int32 [L + 1] spans."""
+
+    noise: np.ndarray
+    spans: np.ndarray
+
+    @classmethod
+    def of(cls, row_length: int, *, density: float, mean_span: float) -> SpanCounts:
+        n = np.arange(row_length + 1)
+        noise = np.where(n < 2, 0, np.clip(np.rint(density * n), 1, np.maximum(n - 1, 1)))
+        spans = np.where(n < 2, 0, np.clip(np.rint(noise / mean_span), 1, n - noise + 1))
+        return cls(noise=noise.astype(np.int32), spans=spans.astype(np.int32))
+
+    @property
+    def row_length(self) -> int:
+        return len(self.noise) - 1
+
+    @property
+    def max_spans(self) -> int:
+        return int(self.spans.max())
+
+    @property
+    def input_length(self) -> int:
+        """Input length of the longest text, with a sentinel for each span and EOS."""
+        return int((np.arange(self.row_length + 1) - self.noise + self.spans).max()) + 1
+
+    @property
+    def target_length(self) -> int:
+        """Target length for the most spans, a sentinel before each, and EOS."""
+        return int((self.noise + self.spans).max()) + 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,103 +122,162 @@ class _SpanCorruption:
 
     def bind(self, manifest: Manifest) -> BoundObjective:
         tokens = TokenFeatures.of(manifest)
-        spans.check_rows(manifest, tokens)
-        counts = spans.SpanCounts.of(manifest.row_length, density=self.density, mean_span=self.mean_span)
+        _check_rows(manifest, tokens)
+        counts = SpanCounts.of(manifest.row_length, density=self.density, mean_span=self.mean_span)
         corruption = _Corruption(
+            tokens=tokens,
             counts=counts,
-            sentinel_ids=spans.sentinels(self.sentinel_ids, manifest, needed=counts.max_spans),
-            eos_id=spans.eos(self.eos_id, manifest),
+            sentinel_ids=_sentinels(self.sentinel_ids, manifest, needed=counts.max_spans),
+            eos_id=_eos(self.eos_id, manifest),
             pad_id=manifest.tokenizer.pad_id,
+            start=start_id(manifest, self.decoder_start_id),
         )
-        start = start_id(manifest, self.decoder_start_id)
-
-        def apply(features: dict[str, tf.Tensor], *, seed: tf.Tensor) -> Any:
-            text, target = corruption.split(features[tokens.ids], features[tokens.mask], seed=seed)
-            inputs = {
-                tokens.ids: text.ids,
-                tokens.mask: text.mask,
-                **decoder_features(target.ids, target.mask, start=start),
-            }
-            learned_BT = tf.where(target.length_B[:, tf.newaxis] > 1, target.mask, 0)  # nothing hidden: only EOS
-            return inputs, target.ids, example_weights(features, counts=learned_BT)
-
-        return apply
+        return BoundObjective(manifest.schema, tokens, corruption)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Padded:
-    """Token ids padded on the right, int32 [B, W], and how many there are in each row, int32 [B]."""
-
-    ids: tf.Tensor
-    length_B: tf.Tensor
-
-    @property
-    def mask(self) -> tf.Tensor:
-        return tf.sequence_mask(self.length_B, self.ids.shape[1], tf.int32)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class _Corruption:
-    """What texts and targets are made of; see the module's docstring."""
+    """Span corruption on one dataset."""
 
-    counts: spans.SpanCounts
+    tokens: TokenFeatures
+    counts: SpanCounts
     sentinel_ids: np.ndarray
     eos_id: int
     pad_id: int
+    start: int
 
-    def split(self, ids_BL: tf.Tensor, mask_BL: tf.Tensor, *, seed: tf.Tensor) -> tuple[_Padded, _Padded]:
-        """The texts with sentinels in place of spans, and the spans behind their sentinels."""
-        text_BL = _without_eos(ids_BL, mask_BL > 0, self.eos_id)
-        first_BL, hidden_BL = self._choose(text_BL, seed=seed)
-        spans_BL = tf.cumsum(tf.cast(first_BL, tf.int32), axis=1)  # that began up to here
-        sentinel_BL = tf.gather(tf.constant(self.sentinel_ids), tf.maximum(spans_BL - 1, 0))
+    def __call__(self, features: Features, ops: Any) -> Result:
+        ids_BL = features[self.tokens.ids]
+        text_BL = self._without_eos(ids_BL, features[self.tokens.mask] > 0, ops)
+        first_BR, hidden_BR = draw_spans(ops.total(text_BL), self.counts, ops)
+        rank_BL = _rank(text_BL, ids_BL, ops)
+        first_BL, hidden_BL = (text_BL & ops.take(each_BR, rank_BL) for each_BR in (first_BR, hidden_BR))
+        spans_BL = ops.cumsum(first_BL)  # that began up to here
+        sentinel_BL = ops.integers(ops.table(self.sentinel_ids, ops.maximum(spans_BL - 1, 0)), ids_BL)
 
         seen_BL = (text_BL & ~hidden_BL) | first_BL
-        text = self._empty(ids_BL.shape[0], self.counts.input_length)
-        text = _put(text, tf.where(first_BL, sentinel_BL, ids_BL), at=_rank(seen_BL), where=seen_BL)
+        # With a spare column, a scratch slot for tokens that go nowhere.
+        text = ops.full(self.counts.input_length + 1, self.pad_id, ids_BL)
+        kept_BL = ops.where(first_BL, sentinel_BL, ids_BL)
+        text = _put(text, kept_BL, at=_rank(seen_BL, ids_BL, ops), chosen=seen_BL, ops=ops)
+        place_BL = _rank(hidden_BL, ids_BL, ops) + spans_BL
+        target = ops.full(self.counts.target_length + 1, self.pad_id, ids_BL)
+        target = _put(target, sentinel_BL, at=place_BL - 1, chosen=first_BL, ops=ops)
+        target = _put(target, ids_BL, at=place_BL, chosen=hidden_BL, ops=ops)
 
-        place_BL = _rank(hidden_BL) + spans_BL
-        target = self._empty(ids_BL.shape[0], self.counts.target_length)
-        target = _put(target, sentinel_BL, at=place_BL - 1, where=first_BL)
-        target = _put(target, ids_BL, at=place_BL, where=hidden_BL)
-        return self._ended(text, _total(seen_BL)), self._ended(target, _total(hidden_BL) + _total(first_BL))
+        hidden_B = ops.total(hidden_BL)
+        text_BW, text_mask_BW = self._ended(text, ops.total(seen_BL), ops)
+        target_BT, target_mask_BT = self._ended(target, hidden_B + ops.total(first_BL), ops)
+        decoder = decoder_features(target_BT, target_mask_BT, start=self.start, ops=ops)
+        inputs = {self.tokens.ids: text_BW, self.tokens.mask: text_mask_BW, **decoder}
+        learned_BT = (target_mask_BT > 0) & (hidden_B > 0)[:, None]  # nothing hidden: only EOS
+        return inputs, target_BT, token_weights(features, learned_BT, ops)
 
-    def _choose(self, text_BL: tf.Tensor, *, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """bool [B, L] twice: the first token of each span, and all tokens in spans."""
-        first_BR, hidden_BR = draw_spans(_total(text_BL), self.counts, seed=seed)
-        rank_BL = _rank(text_BL)
-        return (
-            text_BL & tf.gather(first_BR, rank_BL, batch_dims=1),
-            text_BL & tf.gather(hidden_BR, rank_BL, batch_dims=1),
+    def _without_eos(self, ids_BL: Any, text_BL: Any, ops: Any) -> Any:
+        """Return the tokens of the text, bool [B, L], without an EOS that is the last of them."""
+        last_BL = _rank(text_BL, ids_BL, ops) == ops.total(text_BL)[:, None] - 1
+        return text_BL & ~(last_BL & (ids_BL == self.eos_id))
+
+    def _ended(self, rows_BW: Any, length_B: Any, ops: Any) -> tuple[Any, Any]:
+        """Append EOS to the tokens of each row, and cut the spare column. Returns: the rows and their mask."""
+        place_W, length_B1 = ops.arange(0, rows_BW.shape[1] - 1), length_B[:, None]
+        ids_BW = ops.where(place_W == length_B1, self.eos_id, rows_BW[:, :-1])
+        return ids_BW, ops.integers(place_W <= length_B1, rows_BW)
+
+
+def draw_spans(length_B: Any, counts: SpanCounts, ops: Any) -> tuple[Any, Any]:
+    """Draw spans of texts that are `length_B` tokens long, at most L; every possibility is equally likely.
+
+        n = 10, density 0.3, mean_span 1.5        3 tokens, 2 spans
+        cut 3 into 2 spans                        xx|x              one of 2 ways
+        cut the other 7 into 3 gaps               ..|...|..         one of 28: those at the ends may be empty
+        laid out                                  ..xx...x..
+
+    T5's own code (arXiv:1910.10683, t5.data.preprocessors.random_spans_noise_mask) has the same counts, but begins with
+    a gap and ends with a span, so that it hides the last token of every text.
+
+    Returns: bool [B, L + 1] twice: which tokens are the first of a span, and which are in one. No token is ever there
+        at the last place.
+    """
+    noise_B, spans_B = (ops.table(table, length_B) for table in (counts.noise, counts.spans))
+    noise_draws, gap_draws = ops.split(2)
+    most_noise, most_spans, width = int(counts.noise.max()), counts.max_spans, counts.row_length + 1
+    size_BS = _cut(noise_B, spans_B, most=most_noise, most_parts=most_spans, ops=noise_draws)
+    # Parts are never empty, and the outer gaps may be: they are drawn with one token more each.
+    gap_BG = _cut(length_B - noise_B + 2, spans_B + 1, most=width + 1, most_parts=most_spans + 1, ops=gap_draws)
+    begin_BS = ops.cumsum(gap_BG[:, :-1]) - 1 + ops.cumsum(size_BS) - size_BS
+    live_BS = ops.arange(0, most_spans) < spans_B[:, None]
+    none_BR = ops.full(width + 1, 0, begin_BS)
+    begins_BR, ends_BR = (
+        _put(none_BR, begin_BS * 0 + 1, at=at_BS, chosen=live_BS, ops=ops)[:, :width]
+        for at_BS in (begin_BS, begin_BS + size_BS)
+    )
+    return begins_BR > 0, ops.cumsum(begins_BR - ends_BR) > 0
+
+
+def _cut(total_B: Any, parts_B: Any, *, most: int, most_parts: int, ops: Any) -> Any:
+    """Return sizes of parts that add up to the total, [B, most_parts], each way of cutting it equally likely.
+
+    The first `parts_B` sizes are at least 1, all others 0. A cut is one of the total - 1 places between two items, and
+    the largest of as many random draws as there are places choose parts - 1 of them.
+    """
+    total_B1 = total_B[:, None]
+    draw_BC = ops.where(ops.arange(1, most) < total_B1, ops.ranks([total_B.shape[0], most - 1]), -1.0)
+    cut_BP = ops.largest(draw_BC, most_parts - 1) + 1
+    used_BP = ops.arange(1, most_parts) < parts_B[:, None]
+    end_BP = ops.concat([ops.sort(ops.where(used_BP, cut_BP, total_B1)), total_B1])
+    return end_BP - ops.shifted(end_BP, 0)
+
+
+def _rank(chosen_BL: Any, ids_BL: Any, ops: Any) -> Any:
+    """Count the chosen places before each place, integers [B, L]."""
+    return ops.cumsum(chosen_BL) - ops.integers(chosen_BL, ids_BL)
+
+
+def _put(rows_BW: Any, values_BL: Any, *, at: Any, chosen: Any, ops: Any) -> Any:
+    """Return the rows with the chosen values at places `at` [B, L]; all others go to the last place."""
+    return ops.replaced(rows_BW, ops.where(chosen, at, rows_BW.shape[1] - 1), values_BL)
+
+
+def _check_rows(manifest: Manifest, tokens: TokenFeatures) -> None:
+    """Raises: ReaderError if rows of this dataset cannot lose spans."""
+    check_free(manifest, DECODER_INPUTS, DECODER_MASK, objective="span_corruption")
+    if tokens.segments is not None:
+        raise ReaderError(
+            f"dataset {manifest.name!r}: its rows hold several documents each ({tokens.segments}), span_corruption "
+            "expects rows of one text",
+            remedy="build the dataset with --layout concat or pad",
+        )
+    if manifest.row_length < 2:
+        raise ReaderError(
+            f"dataset {manifest.name!r}: rows of 1 token, span_corruption expects at least 2",
+            remedy="build the dataset with a larger --max-length",
         )
 
-    def _empty(self, num_rows: int, width: int) -> tf.Tensor:
-        """Rows of padding, with a place more than they have, for what is to be nowhere."""
-        return tf.fill([num_rows, width + 1], self.pad_id)
 
-    def _ended(self, rows_BW: tf.Tensor, length_B: tf.Tensor) -> _Padded:
-        """Append EOS to the tokens of each row, and cut the one column too many."""
-        place_W = tf.range(rows_BW.shape[1] - 1)
-        ids_BW = tf.where(place_W == length_B[:, tf.newaxis], self.eos_id, rows_BW[:, :-1])
-        return _Padded(ids=ids_BW, length_B=length_B + 1)
-
-
-def _without_eos(ids_BL: tf.Tensor, text_BL: tf.Tensor, eos_id: int) -> tf.Tensor:
-    """bool [B, L]: the tokens of the text, but for an EOS that is the last of them."""
-    last_BL = _rank(text_BL) == _total(text_BL)[:, tf.newaxis] - 1
-    return text_BL & ~(last_BL & (ids_BL == eos_id))
-
-
-def _put(rows_BW: tf.Tensor, values_BL: tf.Tensor, *, at: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-    """The rows, with values at places `at` [B, L]; those for which `where` is False go to the last place."""
-    return replaced(rows_BW, tf.where(where, at, rows_BW.shape[1] - 1), values_BL)
+def _sentinels(given: tuple[int, ...] | None, manifest: Manifest, *, needed: int) -> np.ndarray:
+    """int32 [needed]: the ids that stand for the first span, the second, ..."""
+    ids = manifest.tokenizer.sentinel_ids if given is None else given
+    if len(ids) < needed:
+        whose = f"tokenizer {manifest.tokenizer.name!r} has" if given is None else "sentinel_ids are"
+        raise ReaderError(
+            f"dataset {manifest.name!r}: rows of {manifest.row_length} tokens lose up to {needed} spans, "
+            f"but {whose} {len(ids)} sentinels, expected one for each span",
+            remedy="give sentinel_ids that the model has, a lower density or a longer mean_span, or build the dataset "
+            "with shorter rows or a tokenizer that has tokens <extra_id_0>, <extra_id_1>, ...",
+        )
+    if len(set(ids)) < len(ids) or min(ids) < 0:
+        raise ReaderError(f"sentinel_ids are {list(ids)!r:.200}, expected distinct ids")
+    return np.array(ids[:needed], np.int32)
 
 
-def _rank(chosen_BL: tf.Tensor) -> tf.Tensor:
-    """int32 [B, L]: how many are chosen before each place."""
-    return tf.cumsum(tf.cast(chosen_BL, tf.int32), axis=1, exclusive=True)
-
-
-def _total(chosen_BL: tf.Tensor) -> tf.Tensor:
-    """int32 [B]: how many are chosen in a row."""
-    return tf.reduce_sum(tf.cast(chosen_BL, tf.int32), axis=1)
+def _eos(given: int | None, manifest: Manifest) -> int:
+    """The id that ends inputs and targets. Raises: ReaderError if there is none."""
+    eos_id = manifest.tokenizer.eos_id if given is None else given
+    if eos_id is None:
+        raise ReaderError(
+            f"dataset {manifest.name!r}: tokenizer {manifest.tokenizer.name!r} has no EOS token, span_corruption "
+            "expects one",
+            remedy="give eos_id: the id that ends inputs and targets, such as that of the separator token",
+        )
+    return eos_id

@@ -8,12 +8,11 @@
     grain.MapDataset.source(rows).seed(0).shuffle().batch(64)           a data source as it is
     torch.utils.data.DataLoader(rows, batch_size=64, shuffle=True)      a map-style dataset as it is
 
-Needs NumPy; fsspec for addresses such as gs://; uses Numba and google-crc32c where they are installed.
+Needs NumPy and Numba; fsspec for addresses such as gs://.
 
-    dataset    open: manifest, listing          groups    from row numbers to bytes of shards
-    rows       a split as a sequence            shards    a split's files, their indexes, gzip
-    storage    ranges of files, local or not    frames    records out of groups; checksums
-    mixed      several datasets as one              global_batches    a training's batches, as the reader's
+    dataset    open: manifest, listing          shards    a split's files, their indexes, gzip
+    rows       a split as a sequence            storage   ranges of files, local or not
+    mixed      several datasets as one          global_batches    a training's batches, as the reader's
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from tfrecord_io import manifest as manifests
 from tfrecord_io.errors import ManifestError, ReaderError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.random_access import storage as storages
-from tfrecord_io.random_access.frames import Engine
 from tfrecord_io.random_access.rows import Rows
 from tfrecord_io.random_access.shards import ShardFiles
 from tfrecord_io.random_access.storage import Storage
@@ -19,7 +18,7 @@ from tfrecord_io.shown import without_secrets
 __all__ = ["Data", "open"]
 
 
-def open(root: str | os.PathLike[str], *, check: bool = True, engine: Engine = "auto") -> Data:
+def open(root: str | os.PathLike[str], *, check: bool = True) -> Data:
     """The dataset in folder `root`, local or of any scheme that fsspec knows, with its splits by name.
 
     The path of a manifest of an earlier generation, such as `out/manifest-0.json`, opens the dataset as it was before
@@ -29,7 +28,6 @@ def open(root: str | os.PathLike[str], *, check: bool = True, engine: Engine = "
 
     Args:
         check: whether the checksums of all rows that are read are compared.
-        engine: what takes records apart: "numba" (compiled, 0.5 s to import), "numpy", or "auto": Numba if it is there.
 
     Raises:
         ReaderError: there is no manifest, or a shard is missing or of another size than the manifest says.
@@ -39,7 +37,7 @@ def open(root: str | os.PathLike[str], *, check: bool = True, engine: Engine = "
     storage = storages.at(folder)
     manifest = _manifest(storage, name)
     _check_shards(manifest, storage)
-    return Data(storage=storage, manifest=manifest, check=check, engine=engine)
+    return Data(storage=storage, manifest=manifest, check=check)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -49,7 +47,6 @@ class Data(Mapping[str, Rows]):
     storage: Storage
     manifest: Manifest
     check: bool
-    engine: Engine
 
     def __repr__(self) -> str:
         return f"Data({self.storage.shown!r}: {', '.join(self)})"
@@ -64,14 +61,7 @@ class Data(Mapping[str, Rows]):
                 "the rows of a sequence have one shape",
                 remedy=f"read one length at a time: data.bucket({self.manifest.bucket_lengths[0]})[{split!r}]",
             )
-        files = ShardFiles(
-            self.storage,
-            self.manifest.splits[split].shards,
-            index_stride=self.manifest.index_stride,
-            compressed=self.manifest.compression == "gzip",
-            most_record_bytes=self.manifest.schema.most_record_bytes,
-        )
-        return Rows(files=files, manifest=self.manifest, split=split, check=self.check, engine=self.engine)
+        return Rows(ShardFiles(self.storage, self.manifest, split), check=self.check)
 
     def __contains__(self, split: object) -> bool:
         return split in self.manifest.splits

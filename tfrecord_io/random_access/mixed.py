@@ -116,11 +116,6 @@ class MixedRows:
         dataset_N, row_N = self._origins(np.array([index]))
         return list(self.datasets)[int(dataset_N[0])], int(row_N[0])
 
-    def close(self) -> None:
-        """Closes the datasets."""
-        for rows in self.datasets.values():
-            rows.close()
-
     def _origins(self, numbers_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The number of each row's dataset, and its row there."""
         cycle_N, turn_N = np.divmod(numbers_N, len(self._dataset_P))

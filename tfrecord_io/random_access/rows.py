@@ -5,17 +5,13 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Iterator, Sequence
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 
-from tfrecord_io.errors import ReaderError
+from tfrecord_io.errors import CorruptRecordError, ReaderError
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.random_access import frames, groups
-from tfrecord_io.random_access.frames import Engine, RowReader
-from tfrecord_io.random_access.groups import Groups
-from tfrecord_io.random_access.shards import ShardFiles
-from tfrecord_io.schema import Schema
+from tfrecord_io.random_access.shards import Groups, ShardFiles
 
 __all__ = ["Row", "Rows", "row_numbers", "unstacked"]
 
@@ -40,20 +36,26 @@ class Rows:
     Made by `random_access.open`. `manifest` is what objectives are bound to.
     """
 
-    def __init__(self, *, files: ShardFiles, manifest: Manifest, split: str, check: bool, engine: Engine) -> None:
-        self._files = files
-        self._shards = files.shards
-        self._check = check
-        self._engine: Engine = engine
-        self.manifest = manifest
-        self.split = split
+    def __init__(self, files: ShardFiles, *, check: bool) -> None:
+        self._files, self._check = files, check
+        self.split = files.split
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (functools.partial(Rows, check=self._check), (self._files,))
+
+    @property
+    def manifest(self) -> Manifest:
+        """The dataset's manifest."""
+        return self._files.manifest
 
     def __repr__(self) -> str:
         # Grain keeps this in its checkpoints, to know the dataset again.
-        return f"Rows({self._files.shown!r}, {self.split!r}, {len(self):,} rows, {self.manifest.fingerprint[:12]})"
+        return (
+            f"Rows({self._files.storage.shown!r}, {self.split!r}, {len(self):,} rows, {self.manifest.fingerprint[:12]})"
+        )
 
     def __len__(self) -> int:
-        return len(self._shards)
+        return len(self._files)
 
     def __getitem__(self, index: SupportsIndex | slice) -> Row:
         """One row, or those of a slice stacked.
@@ -69,8 +71,8 @@ class Rows:
         row = number + count if number < 0 else number
         if not 0 <= row < count:
             raise IndexError(f"row {number} of split {self.split!r}, which has {count:,}")
-        columns = self._read_one(*self._shards.locate(row))
-        return unstacked(columns, 1)[0]
+        shard, record = self._files.locate(row)
+        return unstacked(self._decode(self._files.read_one(shard, record), (shard,), (record,)), 1)[0]
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Row]:
         """The rows as a list, read together. Raises: as `rows[index]`."""
@@ -91,48 +93,56 @@ class Rows:
         """
         rows_N = row_numbers(indices, count=len(self), of=f"split {self.split!r}")
         if not len(rows_N):
-            return {
-                feature.name: np.empty((0, *feature.shape), feature.array_dtype) for feature in self._schema.features
-            }
-        shards_N, records_N = self._shards.locate_all(rows_N)
-        placed = groups.place(
-            shards_N, records_N, stride=self._files.stride, edges=self._files.edges, gap=self._files.gap
-        )
-        data = self._files.read(placed.spans)
-        return self._decode(Groups(data, *placed[1:]), shards_N.tolist(), records_N.tolist())
-
-    def close(self) -> None:
-        """Closes the files. Raises: ReaderError from any later reading."""
-        self._files.close()
-
-    def _read_one(self, shard: int, record: int) -> Row:
-        """Read one row without the array arithmetic of `batch`, in a third of the time."""
-        edges = self._files.edges(shard)
-        entry, skip = divmod(record, self._files.stride)
-        start, stop = int(edges[entry]), int(edges[entry + 1])
-        data = self._files.read_one(shard, start, stop)
-        place = np.array([0, stop - start, skip])
-        return self._decode(Groups(data, place[:1], place[1:2], place[2:]), (shard,), (record,))
+            features = self.manifest.schema.features
+            return {feature.name: np.empty((0, *feature.shape), feature.array_dtype) for feature in features}
+        shards_N, records_N = self._files.locate_all(rows_N)
+        return self._decode(self._files.read(shards_N, records_N), shards_N.tolist(), records_N.tolist())
 
     def _decode(self, wanted: Groups, shards: Sequence[int], records: Sequence[int]) -> Row:
-        sound, columns = self._reader.read(wanted, check=self._check)
+        find, decoder = self._compiled
+        data = wanted.data.view()
+        data.flags.writeable = False
+        places_2N = np.empty((2, len(shards)), np.int64)
+        found = find(data, *wanted[1:], self._check, places_2N[0], places_2N[1])
+        places_2N.flags.writeable = False
+        sound, columns = decoder.read(data, places_2N[0, :found], places_2N[1, :found])
         if sound < len(shards):
-            shard, record = shards[sound], records[sound]
-            place = f"{self._files.path(shard)}, record {record}"
-            frames.explain(wanted.only(sound), self._schema, check=self._check, place=place, remedy=self._files.remedy)
-        return columns
+            start, stop, skip = (int(each_N[sound]) for each_N in wanted[1:])
+            what = self._damage(data[start:stop].tobytes(), skip)
+            place = f"{self._files.path(shards[sound])}, record {records[sound]}"
+            raise CorruptRecordError(f"{place}: {what}", remedy=self._files.remedy)
+        result: Row = columns
+        return result
+
+    def _damage(self, group: bytes, skip: int) -> str:
+        """Say what is wrong with record number `skip` of a group."""
+        from tfrecord_io.codec import damage
+        from tfrecord_io.records import FRAME_BYTES, masked_crc32c
+
+        behind = f" of it or of one of the {skip} records before it" if skip else ""
+        no_size = f"expected the size{behind} that was written"
+        end = 0
+        for _ in range(skip + 1):
+            begin = end
+            size, left = int.from_bytes(group[begin : begin + 8], "little"), len(group) - begin - FRAME_BYTES
+            if size > left:
+                return f"{size} bytes where {max(0, left)} are left, {no_size}"
+            if self._check and group[begin + 8 : begin + 12] != masked_crc32c(group[begin : begin + 8]).to_bytes(
+                4, "little"
+            ):
+                return f"a crc that does not fit its size, {no_size}"
+            end = begin + size + FRAME_BYTES
+        record = group[begin + 12 : end - 4]
+        if self._check and group[end - 4 : end] != masked_crc32c(record).to_bytes(4, "little"):
+            return "a crc that does not fit its data, expected those written"
+        return damage.in_record(record, self.manifest.schema) or "it was damaged while it was read"
 
     @functools.cached_property
-    def _reader(self) -> RowReader:
-        return RowReader(self._schema, self._engine)
+    def _compiled(self) -> tuple[Any, Any]:
+        # Numba takes half a second to import.
+        from tfrecord_io.codec import decoding, frame_kernels
 
-    def __getstate__(self) -> dict[str, object]:
-        # Another process may have other packages.
-        return {name: value for name, value in self.__dict__.items() if name != "_reader"}
-
-    @property
-    def _schema(self) -> Schema:
-        return self.manifest.schema
+        return frame_kernels.find_frames, decoding.Decoder(self.manifest.schema)
 
 
 def unstacked(columns: Row, num_rows: int) -> list[Row]:

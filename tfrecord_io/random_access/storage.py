@@ -1,7 +1,7 @@
 """Ranges of files in a dataset's folder: `os.pread` on a local disk, ranged requests elsewhere.
 
-A storage is a root and no more: it can be pickled, and threads read through it at the same time. What a process has
-open is its own: after a fork, and after unpickling, files are opened anew.
+A storage is a root and no more: it can be pickled, forked processes go on with it, and threads read through it at the
+same time. fsspec makes its file systems anew after a fork.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import abc
 import contextlib
 import errno
+import functools
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,62 +21,14 @@ from tfrecord_io.errors import ReaderError
 from tfrecord_io.local_paths import local_path
 from tfrecord_io.shown import without_access
 
-__all__ = ["Bounded", "LocalStorage", "PerProcess", "RemoteStorage", "Storage", "at"]
+__all__ = ["Storage", "at"]
 
 # File descriptors of one process and dataset; many systems allow 1,024 in all.
 _OPEN_FILES = 200
 # What an object store sends in about the time of a round trip: reading over a gap of that size costs nothing.
 _REMOTE_GAP_BYTES = 256 << 10
-
 # Of a thread; a batch of 256 random rows of 512 tokens reads 4 MB.
 _MOST_SCRATCH_BYTES = 32 << 20
-
-_Value = TypeVar("_Value")
-
-
-class Bounded(Generic[_Value]):
-    """What was made for a key, as long as there is room; the oldest go first."""
-
-    def __init__(self, *, room: int) -> None:
-        self._room, self._taken = room, 0
-        self._kept: dict[Any, tuple[_Value, int]] = {}
-        self._lock = threading.Lock()
-
-    def get(self, key: Any, make: Callable[[], tuple[_Value, int]]) -> _Value:
-        """The value of a key. `make` gives it and the room that it takes; several threads may make it at once."""
-        found = self._kept.get(key)
-        if found is not None:
-            return found[0]
-        value, size = make()
-        with self._lock:
-            if key not in self._kept:
-                self._kept[key] = (value, size)
-                self._taken += size
-            while self._taken > self._room and len(self._kept) > 1:
-                self._taken -= self._kept.pop(next(iter(self._kept)))[1]
-        return value
-
-
-class PerProcess(Generic[_Value]):
-    """A value that each process makes for itself: not pickled, and made again after a fork."""
-
-    def __init__(self, make: Callable[[], _Value]) -> None:
-        self._make = make
-        self._made: tuple[int, _Value] | None = None
-
-    def get(self) -> _Value:
-        """Return the value that belongs to this process."""
-        made = self._made
-        if made is None or made[0] != os.getpid():
-            made = self._made = (os.getpid(), self._make())
-        return made[1]
-
-    def clear(self) -> None:
-        """Lets go of it."""
-        self._made = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (PerProcess, (self._make,))
 
 
 class Storage(abc.ABC):
@@ -86,6 +39,9 @@ class Storage(abc.ABC):
 
     def __init__(self, root: str) -> None:
         self.root = root
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.root,))
 
     @property
     def shown(self) -> str:
@@ -98,15 +54,15 @@ class Storage(abc.ABC):
 
     @abc.abstractmethod
     def sizes(self) -> dict[str, int]:
-        """Bytes of each file in the folder, by name. Raises: OSError."""
+        """Return the bytes of each file in the folder, by name. Raises: OSError."""
 
     @abc.abstractmethod
     def read(self, name: str, *, most: int) -> bytes:
-        """A whole file, or of a larger one `most` bytes. Raises: OSError."""
+        """Read a whole file, or of a larger one `most` bytes. Raises: OSError."""
 
     @abc.abstractmethod
     def read_range(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Bytes [start, stop) of a file, uint8, or fewer where it ends before. Raises: OSError."""
+        """Read bytes [start, stop) of a file, uint8, or fewer where it ends before. Raises: OSError."""
 
     @abc.abstractmethod
     def read_ranges(self, names: Sequence[str], starts_R: np.ndarray, stops_R: np.ndarray) -> tuple[np.ndarray, int]:
@@ -114,15 +70,11 @@ class Storage(abc.ABC):
         stops at a file that is too short. The bytes are good until this thread reads again. Raises: OSError.
         """
 
-    @abc.abstractmethod
-    def close(self) -> None:
-        """Lets go of what is open."""
-
 
 def at(root: str | os.PathLike[str]) -> Storage:
-    """The storage of a folder: a path, or the address of one."""
+    """Return the storage of a folder: a path, or the address of one."""
     folder = local_path(os.fspath(root))
-    return RemoteStorage(os.fspath(root)) if folder is None else LocalStorage(folder)
+    return _RemoteStorage(os.fspath(root)) if folder is None else _LocalStorage(folder)
 
 
 class _OpenFile:
@@ -138,13 +90,13 @@ class _OpenFile:
             self._close(self.descriptor)
 
 
-class LocalStorage(Storage):
+class _LocalStorage(Storage):
     """A folder of a local disk."""
 
     def __init__(self, root: str) -> None:
         super().__init__(root)
-        self._files: PerProcess[Bounded[_OpenFile]] = PerProcess(_no_files)
-        self._scratch: PerProcess[_Scratch] = PerProcess(_Scratch)
+        self._file = functools.lru_cache(_OPEN_FILES)(lambda name: _OpenFile(os.path.join(root, name)))
+        self._scratch = _Scratch()
 
     def sizes(self) -> dict[str, int]:
         with os.scandir(self.root) as entries:
@@ -155,25 +107,19 @@ class LocalStorage(Storage):
             return file.read(most)
 
     def read_range(self, name: str, start: int, stop: int) -> np.ndarray:
-        file = self._open(self._files.get(), name)
+        file = self._file(name)
         return np.frombuffer(os.pread(file.descriptor, stop - start, start), np.uint8)
 
     def read_ranges(self, names: Sequence[str], starts_R: np.ndarray, stops_R: np.ndarray) -> tuple[np.ndarray, int]:
-        out = self._scratch.get().at_least(int((stops_R - starts_R).sum()))
+        out = self._scratch.at_least(int((stops_R - starts_R).sum()))
         view, position = out.data, 0
         spans = zip(names, starts_R.tolist(), stops_R.tolist(), strict=True)
         for number, (name, start, stop) in enumerate(spans):
-            file, behind = self._open(self._files.get(), name), position + stop - start
+            file, behind = self._file(name), position + stop - start
             if os.preadv(file.descriptor, [view[position:behind]], start) < stop - start:
                 return out, number
             position = behind
         return out, len(names)
-
-    def close(self) -> None:
-        self._files.clear()
-
-    def _open(self, files: Bounded[_OpenFile], name: str) -> _OpenFile:
-        return files.get(name, lambda: (_OpenFile(os.path.join(self.root, name)), 1))
 
 
 class _Scratch(threading.local):
@@ -193,38 +139,30 @@ class _Scratch(threading.local):
         return self._room[:size]
 
 
-def _no_files() -> Bounded[_OpenFile]:
-    return Bounded(room=_OPEN_FILES)
-
-
-class RemoteStorage(Storage):
+class _RemoteStorage(Storage):
     """A folder of any other scheme that fsspec knows."""
 
     gap = _REMOTE_GAP_BYTES
 
-    def __init__(self, root: str) -> None:
-        super().__init__(root)
-        self._opened: PerProcess[tuple[Any, str]] = PerProcess(_FileSystem(root))
-
     def sizes(self) -> dict[str, int]:
-        fs, folder = self._opened.get()
+        fs, folder = self._opened()
         with _as_os_error(self.shown):
             entries = fs.ls(folder, detail=True)
         return {entry["name"].rstrip("/").rpartition("/")[2]: int(entry["size"] or 0) for entry in entries}
 
     def read(self, name: str, *, most: int) -> bytes:
-        fs, folder = self._opened.get()
+        fs, folder = self._opened()
         with _as_os_error(name):
             content: bytes = fs.cat_file(f"{folder}/{name}", end=most)
         return content
 
     def read_range(self, name: str, start: int, stop: int) -> np.ndarray:
-        fs, folder = self._opened.get()
+        fs, folder = self._opened()
         with _as_os_error(name):
             return np.frombuffer(fs.cat_file(f"{folder}/{name}", start=start, end=stop), np.uint8)
 
     def read_ranges(self, names: Sequence[str], starts_R: np.ndarray, stops_R: np.ndarray) -> tuple[np.ndarray, int]:
-        fs, folder = self._opened.get()
+        fs, folder = self._opened()
         paths = [f"{folder}/{name}" for name in names]
         with _as_os_error(names[0]):
             contents = fs.cat_ranges(paths, starts_R.tolist(), stops_R.tolist(), on_error="return")
@@ -235,13 +173,22 @@ class RemoteStorage(Storage):
         whole = [len(content) for content in contents] == stops_R - starts_R
         return np.frombuffer(b"".join(contents), np.uint8), len(names) if whole.all() else int(np.argmin(whole))
 
-    def close(self) -> None:
-        self._opened.clear()
+    def _opened(self) -> tuple[Any, str]:
+        """Return fsspec's file system, of which it keeps one for each process, and the folder's path in it."""
+        try:
+            import fsspec
+        except ImportError as error:
+            raise ReaderError(
+                f"{self.shown}: an address, but fsspec is not installed",
+                remedy="pip install fsspec, and for gs:// gcsfs",
+            ) from error
+        fs, folder = fsspec.core.url_to_fs(self.root.rstrip("/"))
+        return fs, folder.rstrip("/")
 
 
 @contextlib.contextmanager
 def _as_os_error(name: str) -> Iterator[None]:
-    """Raises OSError with this file name for whatever a file system raises: gcsfs has errors of its own, and passes on
+    """Raise OSError with this file name for whatever a file system raises: gcsfs has errors of its own, and passes on
     those of its HTTP library and of Google's credentials.
     """
     try:
@@ -249,21 +196,3 @@ def _as_os_error(name: str) -> Iterator[None]:
     except Exception as error:
         number = errno.ENOENT if isinstance(error, FileNotFoundError) else errno.EIO
         raise OSError(number, f"{type(error).__name__}: {error}", name) from error
-
-
-class _FileSystem:
-    """Opens fsspec's file system of an address."""
-
-    def __init__(self, root: str) -> None:
-        self._root = root
-
-    def __call__(self) -> tuple[Any, str]:
-        try:
-            import fsspec
-        except ImportError as error:
-            raise ReaderError(
-                f"{without_access(self._root)}: an address, but fsspec is not installed",
-                remedy="pip install fsspec, and for gs:// gcsfs",
-            ) from error
-        fs, folder = fsspec.core.url_to_fs(self._root.rstrip("/"))
-        return fs, folder.rstrip("/")

@@ -8,7 +8,6 @@ The places depend on the dataset alone, so that two reports of it are the same.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -98,7 +97,7 @@ def of_rows(manifest: Manifest, encoder: BatchEncoder, encoded: Encoded) -> tupl
 def _spread(root: str, manifest: Manifest, split: str, *, wanted: int) -> SampledRecords:
     """Read runs of records, one from each of equal parts of the split, at a random place in it."""
     # One length was chosen, or there is only one.
-    opened = random_access.open(root, engine="numpy")
+    opened = random_access.open(root)
     rows = (opened.bucket(manifest.row_length) if opened.manifest.bucket_lengths else opened)[split]
     count = len(rows)
     if count <= wanted:
@@ -109,8 +108,7 @@ def _spread(root: str, manifest: Manifest, split: str, *, wanted: int) -> Sample
         starts = edges[:-1] + draws.integers(0, np.maximum(np.diff(edges), 1))
         numbers = (starts[:, None] * _RUN + np.arange(_RUN)).ravel()
         numbers = numbers[numbers < count]
-    with contextlib.closing(rows):
-        columns = rows.batch(numbers)
+    columns = rows.batch(numbers)
     shards = manifest.splits[split].shards
     firsts = np.cumsum([0, *(shard.num_examples for shard in shards)])
     at = np.searchsorted(firsts, numbers, "right") - 1

@@ -14,8 +14,8 @@ from pipelines.train import model_files, models
 from pipelines.train.model_files import TrainedModel
 from pipelines.train.predict import loading
 from tfrecord_io.errors import ConfigError
-from tfrecord_io.objective_parts.tokens import TokenFeatures
 from tfrecord_io.objectives import MASKED_POSITIONS
+from tfrecord_io.objectives.tokens import TokenFeatures
 
 __all__ = ["Candidate", "fill", "show"]
 

@@ -33,7 +33,7 @@ from tfrecord_io import reader
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.objective_parts.tokens import TokenFeatures
+from tfrecord_io.objectives.tokens import TokenFeatures
 from tfrecord_io.reader import Data
 
 __all__ = ["Written", "predict"]

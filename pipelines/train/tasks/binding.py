@@ -14,8 +14,8 @@ from pipelines.train.tasks.span import SpanObjective, SpanTask
 from tfrecord_io import objectives
 from tfrecord_io.errors import ConfigError, ReaderError
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.objective_parts.decoder import StartToken
 from tfrecord_io.objectives import Objective
+from tfrecord_io.objectives.decoder import StartToken
 from tfrecord_io.schema import Role
 
 __all__ = ["bind", "decoder_start"]

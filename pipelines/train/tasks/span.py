@@ -48,13 +48,13 @@ class SpanObjective:
                 remedy="build the dataset with --layout qa",
             )
 
-        def apply(features: dict[str, tf.Tensor], *, seed: tf.Tensor) -> Any:
-            inputs, labels, weights = inner(features, seed=seed)
+        def apply(features: Mapping[str, tf.Tensor], ops: Any) -> Any:
+            inputs, labels, weights = inner.apply(features, ops)
             more = {f"{_PREFIX}{role}": features[each.name] for role, each in names.items() if each is not None}
             label = tf.stack([labels[each.name] for each in positions if each is not None], axis=1)
             return {**inputs, **more}, label, weights
 
-        return apply
+        return BoundObjective(manifest.schema, inner.tokens, apply)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

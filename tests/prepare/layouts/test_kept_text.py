@@ -80,9 +80,8 @@ def test_a_layout_that_joins_rows_refuses_them(layout: str, source: Path, tmp_pa
     assert "a row holds parts of many rows" in outcome.error[0]
 
 
-@pytest.mark.parametrize("engine", ["numba", "numpy"])
-def test_random_access_gives_text_as_str(engine: Any, source: Path) -> None:
-    rows = random_access.open(build(source), engine=engine)["train"]
+def test_random_access_gives_text_as_str(source: Path) -> None:
+    rows = random_access.open(build(source))["train"]
     assert sorted(row["uid"] for row in rows) == sorted(UIDS)
     several = rows.batch([3, 1, 3])
     assert several["uid"].tolist() == [rows[at]["uid"] for at in (3, 1, 3)]

@@ -20,9 +20,10 @@ from tests.tfrecord_io.objectives.test_objectives_spans import EOS, TOKENIZER, m
 from tfrecord_io import numpy_objectives, objectives
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.numpy_objectives import spans
-from tfrecord_io.objective_parts.spans import SpanCounts
-from tfrecord_io.objectives.span_draws import draw_spans
+from tfrecord_io.objectives import spans
+from tfrecord_io.objectives.array_ops import NumpyOps
+from tfrecord_io.objectives.spans import SpanCounts, draw_spans
+from tfrecord_io.objectives.tensor_ops import TensorOps
 from tfrecord_io.schema import Schema
 
 RNG = np.random.default_rng
@@ -98,29 +99,30 @@ def test_seq2seq_is_the_graphs(start: Any, left: bool) -> None:
 
 @pytest.mark.parametrize("left", [False, True])
 def test_span_corruption_is_the_graphs_for_the_same_spans(left: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    def drawn_by_graph(length_B: np.ndarray, counts: SpanCounts, *, rng: Any) -> tuple[np.ndarray, np.ndarray]:
-        del rng
-        first, hidden = draw_spans(tf.constant(length_B, tf.int32), counts, seed=SEED)
+    def drawn_by_graph(length_B: Any, counts: SpanCounts, ops: Any) -> Any:
+        del ops
+        first, hidden = draw_spans(tf.constant(length_B, tf.int32), counts, TensorOps(SEED))
         return first.numpy(), hidden.numpy()
 
-    monkeypatch.setattr(spans, "draw_spans", drawn_by_graph)
     manifest = manifest_of(24)
     columns = random_rows(manifest.schema, 200, left=left)
     columns["input_ids"][::3, -1] = EOS
     options: dict[str, Any] = {"density": 0.3, "mean_span": 2.0}
+    expected = in_graph(objectives.span_corruption(**options), manifest, columns)
+    monkeypatch.setattr(spans, "draw_spans", drawn_by_graph)
     found = numpy_objectives.span_corruption(**options).bind(manifest)(columns, rng=RNG(0))
-    assert_equal(found, in_graph(objectives.span_corruption(**options), manifest, columns))
+    assert_equal(found, expected)
 
 
 def test_every_choice_of_spans_is_equally_likely() -> None:
     """3 of 10 tokens in 2 spans: 2 ways to cut the spans, 28 to cut the gaps."""
     counts = SpanCounts.of(12, density=0.3, mean_span=1.5)
-    _, hidden = spans.draw_spans(np.full(28_000, 10), counts, rng=RNG(0))
+    _, hidden = draw_spans(np.full(28_000, 10), counts, NumpyOps(RNG(0)))
     seen = Counter(map(bytes, hidden))
     # Spans that touch look like one: patterns of one span of 3 can come from either cut, and others from one.
     assert all(np.frombuffer(pattern, np.bool_).sum() == 3 for pattern in seen)
-    first, _ = spans.draw_spans(np.full(28_000, 10), counts, rng=RNG(1))
-    graph_first, graph_hidden = (each.numpy() for each in draw_spans(tf.fill([28_000], 10), counts, seed=SEED))
+    first, _ = draw_spans(np.full(28_000, 10), counts, NumpyOps(RNG(1)))
+    graph_first, graph_hidden = (each.numpy() for each in draw_spans(tf.fill([28_000], 10), counts, TensorOps(SEED)))
     assert set(seen) == set(map(bytes, graph_hidden))
     np.testing.assert_allclose(first.mean(axis=0), graph_first.mean(axis=0), atol=0.012)
     np.testing.assert_allclose(hidden.mean(axis=0), graph_hidden.mean(axis=0), atol=0.012)
@@ -132,7 +134,7 @@ def test_every_choice_of_spans_is_equally_likely() -> None:
 def test_texts_of_any_length_lose_what_the_counts_say() -> None:
     counts = SpanCounts.of(30, density=0.4, mean_span=2.5)
     length_B = np.repeat(np.arange(31), 20)
-    first, hidden = spans.draw_spans(length_B, counts, rng=RNG(0))
+    first, hidden = draw_spans(length_B, counts, NumpyOps(RNG(0)))
     np.testing.assert_array_equal(hidden.sum(axis=1), counts.noise[length_B])
     np.testing.assert_array_equal(first.sum(axis=1), counts.spans[length_B])
     assert not (hidden & (np.arange(31) >= length_B[:, None])).any()

@@ -25,8 +25,8 @@ from tests.tfrecord_io.objectives.test_objectives import SEED, batch, in_tf_data
 from tfrecord_io import objectives, reader
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.objective_parts.spans import SpanCounts
-from tfrecord_io.objectives.span_draws import draw_spans
+from tfrecord_io.objectives.spans import SpanCounts, draw_spans
+from tfrecord_io.objectives.tensor_ops import TensorOps
 from tfrecord_io.schema import Feature, Schema
 
 PAD, EOS = 0, 1
@@ -216,7 +216,7 @@ class TestChance:
         # 7 tokens lose 3 in 2 spans: 2 ways to cut 3, and 10 ways to place two spans among 4 others.
         counts = SpanCounts.of(7, density=0.43, mean_span=1.5)
         assert (counts.noise[7], counts.spans[7]) == (3, 2)
-        _, hidden = draw_spans(tf.fill([40_000], 7), counts, seed=SEED)
+        _, hidden = draw_spans(tf.fill([40_000], 7), counts, TensorOps(SEED))
         found = Counter(map(tuple, hidden.numpy().tolist()))
         # Each of 20 comes 2,000 times; four and a half standard deviations are 196.
         assert len(found) == 20

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pipelines.train.model_files import TrainedModel
 from pipelines.train.predict.config import PredictConfig
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.objective_parts.tokens import TokenFeatures
+from tfrecord_io.objectives.tokens import TokenFeatures
 
 __all__ = ["Call", "Predictor"]
 

@@ -20,9 +20,9 @@ from keras import ops
 
 from pipelines.train.predict import decoding
 from pipelines.train.predict.predictors.base import Call, Predictor
-from tfrecord_io.objective_parts.decoder import StartToken, start_id
-from tfrecord_io.objective_parts.tokens import required
 from tfrecord_io.objectives import DECODER_INPUTS, DECODER_MASK
+from tfrecord_io.objectives.decoder import StartToken, start_id
+from tfrecord_io.objectives.tokens import required
 
 __all__ = ["TargetPredictor"]
 

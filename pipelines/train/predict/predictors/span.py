@@ -23,7 +23,7 @@ from keras import ops
 
 from pipelines.train.metrics import answers
 from pipelines.train.predict.predictors.base import Call, Predictor
-from tfrecord_io.objective_parts.tokens import required
+from tfrecord_io.objectives.tokens import required
 
 __all__ = ["SpanPredictor"]
 

@@ -24,7 +24,7 @@ from keras import ops
 
 from pipelines.train.predict.predictors.base import Call, Predictor
 from pipelines.train.predict.predictors.classify import names_of
-from tfrecord_io.objective_parts.tokens import required
+from tfrecord_io.objectives.tokens import required
 
 __all__ = ["TokenPredictor"]
 

@@ -9,9 +9,9 @@ from typing import Any
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.schema import Role
+from tfrecord_io.schema import Role, Schema
 
-__all__ = ["TokenFeatures", "check_free", "required"]
+__all__ = ["TokenFeatures", "check_free", "required", "token_mask"]
 
 # What describes each token of a row to a model, besides its id and the mask.
 _DESCRIPTIVE: tuple[Role, ...] = ("token_type_ids", "segment_ids", "positions")
@@ -69,3 +69,16 @@ def check_free(manifest: Manifest, *names: str, objective: str) -> None:
                 f"dataset {manifest.name!r}: feature {name!r} has a name that {objective} uses",
                 remedy="build the dataset with this column renamed or left out, or choose another objective",
             )
+
+
+def token_mask(features: Mapping[str, Any], schema: Schema, ops: Any) -> Any:
+    """Make the mask of rows that are stored without one, integers [B, L], 1 on tokens: from their segments or their
+    number, or all 1 where rows have no padding. `ops`: as in `array_ops`.
+    """
+    ids_BL = schema.values(features, "token_ids")
+    assert ids_BL is not None, "only asked for with token ids"
+    if (segments_BL := schema.values(features, "segment_ids")) is not None:
+        return ops.integers(segments_BL > 0, ids_BL)
+    if (count_B := schema.values(features, "num_tokens")) is not None:
+        return ops.integers(ops.arange(0, ids_BL.shape[1]) < count_B[:, None], ids_BL)
+    return ids_BL * 0 + 1

@@ -17,10 +17,17 @@ into the weights where it is there.
 
 from __future__ import annotations
 
-from tfrecord_io.numpy_objectives.on_rows import BoundObjective, Objective, causal_lm, masked_lm, seq2seq
-from tfrecord_io.numpy_objectives.spans import span_corruption
-from tfrecord_io.objective_parts.decoder import DECODER_INPUTS, DECODER_MASK
-from tfrecord_io.objective_parts.segments import segment_attention_mask
+from tfrecord_io.objectives import (
+    DECODER_INPUTS,
+    DECODER_MASK,
+    BoundObjective,
+    Objective,
+    causal_lm,
+    masked_lm,
+    segment_attention_mask,
+    seq2seq,
+    span_corruption,
+)
 
 __all__ = [
     "DECODER_INPUTS",

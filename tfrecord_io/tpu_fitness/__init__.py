@@ -1,1 +1,0 @@
-"""What `readiness` looks at: elements and graphs of a tf.data pipeline."""
