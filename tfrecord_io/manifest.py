@@ -20,14 +20,14 @@ from typing import Any
 from tfrecord_io.errors import ManifestError, SchemaError
 from tfrecord_io.format import json_fields, manifest_checks
 from tfrecord_io.format.json_fields import (
-    FINGERPRINT,
     NAME,
     SHA256,
     WRONG,
     count,
+    decoded,
     items,
     mapping,
-    one_of,
+    object_of,
     optional,
     text,
 )
@@ -41,6 +41,7 @@ from tfrecord_io.format.manifest_types import (
     folder_and_name,
     former_name,
     shard_name,
+    span,
 )
 from tfrecord_io.schema import Feature, Schema
 
@@ -70,8 +71,6 @@ FORMAT_VERSION = "1.2"
 FILE_NAME = "manifest.json"
 # 40 KB for each of 1,600 shards; one takes 500 bytes.
 MOST_BYTES = 64 << 20
-# Ids are int32 on the device.
-MOST_TOKENS = 2**31
 
 _UPGRADE = "install a release of prep-tfrecords that reads it"
 _VERSION = re.compile(r"([0-9]{1,9})\.[0-9]{1,9}\Z")
@@ -218,21 +217,17 @@ def _minor(version: str) -> int:
 
 
 def _from_json(document: Mapping[str, Any]) -> Manifest:
+    # Each must be there, whatever its default in Python.
+    plain = ("name", "fingerprint", "tokenizer", "label_names", "compression", "index_stride", "versions")
     return Manifest(
-        name=text(document["name"], NAME),
-        fingerprint=text(document["fingerprint"], FINGERPRINT),
+        **object_of(Manifest, {name: document[name] for name in plain}, plain),
         schema=Schema(tuple(map(_feature, items(document["features"])))),
         layout=_layout(document["layout"]),
-        tokenizer=_tokenizer(document["tokenizer"]),
         splits={text(name, NAME): _split(fields) for name, fields in mapping(document["splits"]).items()},
-        label_names=optional(_texts, document["label_names"]),
-        compression=one_of(document["compression"], "none", "gzip"),
-        index_stride=optional(count, document["index_stride"]),
         source=_source(document["source"]),
         options=_options(document["options"]),
         engines=_engines(document["engines"]),
-        versions=mapping(document["versions"]),
-        generations=tuple(map(_generation, items(document.get("generations", [])))),
+        generations=decoded(tuple[Generation, ...], document.get("generations", [])),
     )
 
 
@@ -248,23 +243,6 @@ def _feature(value: Any) -> Feature:
     )
 
 
-def _tokenizer(value: Any) -> TokenizerFacts:
-    fields = mapping(value)
-    others = ("eos_id", "bos_id", "cls_id", "sep_id", "mask_id", "unk_id")
-    return TokenizerFacts(
-        name=text(fields["name"]),
-        kind=text(fields["kind"]),
-        vocab_size=count(fields["vocab_size"], most=MOST_TOKENS),
-        content_sha256=text(fields["content_sha256"], SHA256),
-        special_ids=_counts(fields["special_ids"]),
-        padding_side=one_of(fields["padding_side"], "left", "right"),
-        pad_id=count(fields["pad_id"]),
-        **{name: optional(count, fields[name]) for name in others},
-        # The first manifests of this version were written without it.
-        sentinel_ids=_counts(fields.get("sentinel_ids", [])),
-    )
-
-
 def _split(value: Any) -> Split:
     fields = mapping(value)
     split = Split(
@@ -274,7 +252,7 @@ def _split(value: Any) -> Split:
     for name in ("num_examples", "num_bytes", "num_tokens"):
         if count(fields[name]) != getattr(split, name):
             raise ValueError(f"{name} is {fields[name]!r} but the shards add up to {getattr(split, name)}")
-    if Ledger.from_json(fields["ledger"]) != split.ledger:
+    if decoded(Ledger, fields["ledger"]) != split.ledger:
         raise ValueError("the ledger of a split is not the sum of its shards' ledgers")
     return split
 
@@ -288,30 +266,12 @@ def _layout(value: Any) -> dict[str, Any]:
     return layout
 
 
-def _generation(value: Any) -> Generation:
-    fields = mapping(value)
-    return Generation(
-        fingerprint=text(fields["fingerprint"], FINGERPRINT),
-        tasks={text(split, NAME): count(tasks) for split, tasks in mapping(fields["tasks"]).items()},
-        rows={text(split, NAME): _spans(spans) for split, spans in mapping(fields["rows"]).items()},
-    )
-
-
-def _spans(value: Any) -> tuple[tuple[int, int], ...]:
-    spans = []
-    for span in items(value):
-        start, stop = _counts(span)
-        if start >= stop:
-            raise ValueError(f"the rows [{start}, {stop}) of a split")
-        spans.append((start, stop))
-    return tuple(spans)
-
-
 def _source(value: Any) -> dict[str, Any]:
     source = mapping(value)
     ranges = mapping(source.get("splits", {}))
     for spans in ranges.values():
-        _spans(spans)
+        for each in items(spans):
+            span(each)
     for name, origin in mapping(source.get("origins", {})).items():
         text(origin, NAME)
         if name not in ranges:
@@ -346,10 +306,6 @@ def _engines(value: Any) -> dict[str, Any]:
         text(disproved["split"])
         count(disproved["row"])
     return engines
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(map(text, items(value)))
 
 
 def _counts(value: Any) -> tuple[int, ...]:

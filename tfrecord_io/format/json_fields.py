@@ -3,6 +3,7 @@
     document = load(text)                            bounded in depth, no NaN, no infinity
     split = text(document["split"], NAME)            a name that becomes part of a path
     rows = count(document["rows"])                   0 to 2^63 - 1
+    shard = decoded(Shard, document["shard"])        a dataclass, each field as it is annotated
 
 The file may be a stranger's. Each function gives the value as it is or raises ValueError; a field that is not there
 is a KeyError. Whoever reads a file turns both into an error that names it (`WRONG`).
@@ -10,19 +11,28 @@ is a KeyError. Whoever reads a file turns both into an error that names it (`WRO
 
 from __future__ import annotations
 
+import collections.abc
+import dataclasses
+import functools
 import json
 import re
 import types
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 __all__ = [
+    "ABSENT",
     "FINGERPRINT",
     "MOST",
     "NAME",
     "SHA256",
     "WRONG",
+    "Count",
+    "Fingerprint",
+    "Name",
+    "Sha256",
     "count",
+    "decoded",
     "flag",
     "integer",
     "items",
@@ -118,33 +128,52 @@ def optional(read: Any, value: Any, **arguments: Any) -> Any:
     return None if value is None else read(value, **arguments)
 
 
-def object_of(kind: type, document: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return the fields `names` that are present, checked against the types of the dataclass `kind`; lists become
-    tuples.
+Count = Annotated[int, count]
+Name = Annotated[str, functools.partial(text, pattern=NAME)]
+Fingerprint = Annotated[str, functools.partial(text, pattern=FINGERPRINT)]
+Sha256 = Annotated[str, functools.partial(text, pattern=SHA256)]
+
+# Metadata of a dataclass's field that is left out where it has its default.
+ABSENT = {"json": "absent"}
+
+
+def decoded(hint: Any, value: Any) -> Any:
+    """Read a value of the annotated type: a dataclass from an object, tuples from lists, and so on.
+
+    `Annotated[type, read]` is read by that function. Every field of a dataclass must be there, unless its metadata are
+    `ABSENT`.
     """
-    hints = get_type_hints(kind)
-    return {name: _of_type(document[name], hints[name], name=name) for name in names if name in document}
-
-
-def _of_type(value: Any, hint: Any, *, name: str) -> Any:
-    if not _conforms(value, hint):
-        raise ValueError(f"{name}: {_shown(value)}, which is none of its values")
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _conforms(value: Any, hint: Any) -> bool:
     kind, arguments = get_origin(hint), get_args(hint)
+    if kind is Annotated:
+        return arguments[1](value)
     if kind is Literal:
-        return isinstance(value, str) and value in arguments
+        return one_of(value, *arguments)
     if kind in (Union, types.UnionType):
-        return any(_conforms(value, each) for each in arguments)
+        return None if value is None else decoded(arguments[0], value)
     if kind is tuple:
-        return isinstance(value, list) and all(_conforms(each, arguments[0]) for each in value)
-    if hint is int:
-        return type(value) is int and abs(value) <= MOST
-    if hint is str:
-        return isinstance(value, str) and text(value) == value
-    return type(value) is hint
+        return tuple(decoded(arguments[0], each) for each in items(value))
+    if kind is collections.abc.Mapping:
+        return {decoded(arguments[0], name): decoded(arguments[1], each) for name, each in mapping(value).items()}
+    if dataclasses.is_dataclass(hint):
+        fields = mapping(value)
+        known = {each.name: each.metadata == ABSENT for each in dataclasses.fields(hint)}
+        names = [name for name, may_be_absent in known.items() if name in fields or not may_be_absent]
+        if nulls := [name for name in names if known[name] and fields[name] is None]:
+            raise ValueError(f"{nulls[0]} is null, expected a value, or none of that name")
+        return hint(**object_of(hint, {name: fields[name] for name in names}, names))  # type: ignore[operator]
+    readers: dict[Any, Any] = {int: integer, str: text, bool: flag}
+    return readers[hint](value) if hint in readers else value
+
+
+def object_of(kind: Any, document: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Read the fields `names` that are present, as the dataclass `kind` annotates them."""
+    hints = _hints(kind)
+    return {name: decoded(hints[name], document[name]) for name in names if name in document}
+
+
+@functools.lru_cache(maxsize=64)
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
 
 
 def _require(value: Any, kind: type, expected: str) -> Any:

@@ -18,7 +18,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tfrecord_io.format.json_fields import NAME, SHA256, count, integer, mapping, text
+from tfrecord_io.format.json_fields import ABSENT, Count, Name, Sha256, decoded
 
 __all__ = ["FILTERED", "HELD_OUT", "NOT_HELD_OUT", "LabelRange", "Ledger", "Shard", "Split", "is_left_out"]
 
@@ -41,10 +41,10 @@ class Ledger:
     `tokens_cut` are tokens of used rows that are in no record: truncated (`pad`), or a dropped remainder (`concat`).
     """
 
-    rows_in: int
-    rows_used: int
-    rejected: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    tokens_cut: int = 0
+    rows_in: Count
+    rows_used: Count
+    rejected: Mapping[str, Count] = dataclasses.field(default_factory=dict)
+    tokens_cut: Count = 0
 
     @property
     def rows_rejected(self) -> int:
@@ -96,17 +96,6 @@ class Ledger:
             tokens_cut=sum(ledger.tokens_cut for ledger in every),
         )
 
-    @classmethod
-    def from_json(cls, value: Any) -> Ledger:
-        """Raises: ValueError or KeyError if it is none."""
-        fields = mapping(value)
-        return cls(
-            rows_in=count(fields["rows_in"]),
-            rows_used=count(fields["rows_used"]),
-            rejected={text(reason): count(rows) for reason, rows in mapping(fields["rejected"]).items()},
-            tokens_cut=count(fields["tokens_cut"]),
-        )
-
     @property
     def balanced(self) -> bool:
         """Whether every row is accounted for."""
@@ -122,15 +111,15 @@ class Shard:
     that it was made from, which other files of the split have in common with it. Elsewhere both are None.
     """
 
-    name: str
-    num_bytes: int
-    num_examples: int
-    num_tokens: int
-    sha256: str
+    name: Name
+    num_bytes: Count
+    num_examples: Count
+    num_tokens: Count
+    sha256: Sha256
     ledger: Ledger
-    length: int | None = None
-    task: int | None = None
-    num_unlabelled: int = dataclasses.field(default=0, compare=False)
+    length: Count | None = dataclasses.field(default=None, metadata=ABSENT)
+    task: Count | None = dataclasses.field(default=None, metadata=ABSENT)
+    num_unlabelled: Count = dataclasses.field(default=0, compare=False, metadata=ABSENT)
 
     def to_json(self) -> dict[str, Any]:
         """The shard as it stands in the manifest: without `length`, `task` and `num_unlabelled` where it has none."""
@@ -140,18 +129,8 @@ class Shard:
     @classmethod
     def from_json(cls, value: Any) -> Shard:
         """Raises: ValueError or KeyError if it is none."""
-        fields = mapping(value)
-        return cls(
-            name=text(fields["name"], NAME),
-            num_bytes=count(fields["num_bytes"]),
-            num_examples=count(fields["num_examples"]),
-            num_tokens=count(fields["num_tokens"]),
-            sha256=text(fields["sha256"], SHA256),
-            ledger=Ledger.from_json(fields["ledger"]),
-            length=None if "length" not in fields else count(fields["length"]),
-            task=None if "task" not in fields else count(fields["task"]),
-            num_unlabelled=count(fields.get("num_unlabelled", 0)),
-        )
+        found: Shard = decoded(cls, value)
+        return found
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -160,7 +139,7 @@ class LabelRange:
 
     smallest: int
     largest: int
-    distinct: int | None = None
+    distinct: Count | None = dataclasses.field(default=None, metadata=ABSENT)
 
     @property
     def has_gaps_from_0(self) -> bool:
@@ -182,14 +161,8 @@ class LabelRange:
     @classmethod
     def from_json(cls, value: Any) -> LabelRange:
         """Raises: ValueError or KeyError if it is none."""
-        fields = mapping(value)
-        distinct = fields.get("distinct")
-        found = cls(
-            smallest=integer(fields["smallest"]),
-            largest=integer(fields["largest"]),
-            distinct=None if distinct is None else count(distinct),
-        )
-        if not 1 <= (1 if distinct is None else distinct) <= found.largest - found.smallest + 1:
+        found: LabelRange = decoded(cls, value)
+        if not 1 <= (1 if found.distinct is None else found.distinct) <= found.largest - found.smallest + 1:
             raise ValueError(f"labels of {found.text}")
         return found
 

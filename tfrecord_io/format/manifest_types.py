@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from tfrecord_io.errors import ManifestError
+from tfrecord_io.format.json_fields import ABSENT, Count, Fingerprint, Name, Sha256, count, items
 from tfrecord_io.format.ledger import Split
 from tfrecord_io.schema import Schema
 
-__all__ = ["Compression", "Generation", "Manifest", "TokenizerFacts", "folder_and_name", "former_name", "shard_name"]
+__all__ = [
+    "Compression",
+    "Generation",
+    "Manifest",
+    "TokenizerFacts",
+    "folder_and_name",
+    "former_name",
+    "shard_name",
+    "span",
+]
 
 Compression = Literal["none", "gzip"]
 
+# Ids are int32 on the device.
+_VocabSize = Annotated[int, functools.partial(count, most=2**31)]
 _FORMER = re.compile(r"manifest-\d+\.json")
 
 
@@ -44,6 +57,14 @@ def folder_and_name(path: str) -> tuple[str, str]:
     )
 
 
+def span(value: Any) -> tuple[int, int]:
+    """Read the [start, stop) rows of a split."""
+    start, stop = map(count, items(value))
+    if start >= stop:
+        raise ValueError(f"the rows [{start}, {stop}) of a split")
+    return start, stop
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Generation:
     """What one build, or one append, added to a dataset.
@@ -52,9 +73,9 @@ class Generation:
     (a shard each, or one for each length of rows), `rows` are the [start, stop) rows of the source that they read.
     """
 
-    fingerprint: str
-    tasks: Mapping[str, int]
-    rows: Mapping[str, tuple[tuple[int, int], ...]]
+    fingerprint: Fingerprint
+    tasks: Mapping[Name, Count]
+    rows: Mapping[Name, tuple[Annotated[tuple[int, int], span], ...]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,18 +87,19 @@ class TokenizerFacts:
 
     name: str
     kind: str
-    vocab_size: int
-    content_sha256: str
-    special_ids: tuple[int, ...]
+    vocab_size: _VocabSize
+    content_sha256: Sha256
+    special_ids: tuple[Count, ...]
     padding_side: Literal["left", "right"]
-    pad_id: int
-    eos_id: int | None = None
-    bos_id: int | None = None
-    cls_id: int | None = None
-    sep_id: int | None = None
-    mask_id: int | None = None
-    unk_id: int | None = None
-    sentinel_ids: tuple[int, ...] = ()
+    pad_id: Count
+    eos_id: Count | None = None
+    bos_id: Count | None = None
+    cls_id: Count | None = None
+    sep_id: Count | None = None
+    mask_id: Count | None = None
+    unk_id: Count | None = None
+    # The first manifests of this version were written without it.
+    sentinel_ids: tuple[Count, ...] = dataclasses.field(default=(), metadata=ABSENT)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,15 +108,15 @@ class Manifest:
     people and tools. `generations` are those of a dataset that was appended to, in order; empty for any other.
     """
 
-    name: str
-    fingerprint: str
+    name: Name
+    fingerprint: Fingerprint
     schema: Schema
     layout: Mapping[str, Any]
     tokenizer: TokenizerFacts
     splits: Mapping[str, Split]
     label_names: tuple[str, ...] | None = None
     compression: Compression = "none"
-    index_stride: int | None = None
+    index_stride: Count | None = None
     source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     engines: Mapping[str, Any] = dataclasses.field(default_factory=dict)
