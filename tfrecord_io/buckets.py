@@ -26,7 +26,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 import tensorflow as tf
@@ -87,32 +87,32 @@ def read(
         parts=parts,
         split=split,
         batch_rows=rows,
-        replicas=replicas,
         hosts=hosts,
         seed=seed,
-        objective=objective,
         training=split == "train" if training is None else training,
-        shuffle=shuffle,
         order=order,
+        options={
+            "objective": objective,
+            # As many shards open in all as for one dataset.
+            "shuffle": shuffle or (settings.USUAL_SHUFFLE if order == "global" else Shuffle().shared(len(parts))),
+        },
     )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Buckets:
     """Made by `read`. `parts` are the datasets of each length that the split has rows of, ascending; `batch_rows` the
-    rows of their global batches.
+    rows of their global batches; `options` other arguments of `reader.Data.input_fn`.
     """
 
     parts: Mapping[int, Data]
     split: str
     batch_rows: Mapping[int, int]
-    replicas: int
     hosts: int
     seed: int
-    objective: Objective | None
     training: bool
-    shuffle: Shuffle | None
-    order: Order = "hosts"
+    order: Order
+    options: Mapping[str, Any]
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -144,11 +144,10 @@ class Buckets:
             self.split,
             global_batch_size=self.batch_rows[length],
             seed=source_seed(self.seed, str(length)),
-            objective=self.objective,
             training=self.training,
-            shuffle=self._shuffle,
             order=self.order,
             start_step=self.steps_before(start_step)[length],
+            **self.options,
         )
 
     def schedule(self, start_step: SupportsIndex = 0) -> Iterator[int]:
@@ -232,13 +231,6 @@ class Buckets:
             )
             for length, data in self.parts.items()
         ]
-
-    @property
-    def _shuffle(self) -> Shuffle:
-        """Return shuffle settings that keep as many shards open in all as for one dataset."""
-        if self.order == "global":
-            return self.shuffle or settings.USUAL_SHUFFLE
-        return self.shuffle or Shuffle().shared(len(self.parts))
 
     def _part(self, length: int) -> Data:
         if length not in self.parts:

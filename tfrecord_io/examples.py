@@ -23,12 +23,11 @@ import numpy as np
 
 from tfrecord_io.codec import damage, encoding
 from tfrecord_io.codec.decoding import Decoder
-from tfrecord_io.codec.encoding import Memory
 from tfrecord_io.codec.kernels import frozen
 from tfrecord_io.errors import CorruptRecordError
 from tfrecord_io.schema import Schema
 
-__all__ = ["Memory", "Payloads", "decode", "encode"]
+__all__ = ["Payloads", "decode", "encode"]
 
 _REMEDY = "run `prep-tfrecords verify DATASET --repair`, which makes the shard again, or copy it from where it was made"
 
@@ -72,7 +71,7 @@ class Payloads:
         return (self[index] for index in range(len(self)))
 
 
-def encode(columns: Mapping[str, np.ndarray], schema: Schema, *, memory: Memory | None = None) -> Payloads:
+def encode(columns: Mapping[str, np.ndarray], schema: Schema) -> Payloads:
     """Serialize row i of every column as Example i.
 
     Args:
@@ -80,11 +79,10 @@ def encode(columns: Mapping[str, np.ndarray], schema: Schema, *, memory: Memory 
             an int64 feature; float32 for a float32 feature (its bits are kept, those of NaNs too); objects, `str` or
             `bytes`, for a feature of text or bytes.
         schema: the features; their order has no influence on the bytes.
-        memory: where to put the bytes; what was encoded there before is overwritten. New memory if not given.
 
     Raises: SchemaError if a column is missing, unknown, or of another dtype, shape or number of rows.
     """
-    return Payloads(*encoding.write(columns, schema, memory=memory, framed=False))
+    return Payloads(*encoding.write(columns, schema, framed=False))
 
 
 def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.ndarray]:

@@ -19,7 +19,6 @@ from typing import BinaryIO, Literal
 import numpy as np
 
 from tfrecord_io.codec import encoding, frame_kernels
-from tfrecord_io.codec.encoding import Memory
 from tfrecord_io.codec.kernels import frozen
 from tfrecord_io.errors import ConfigError, CorruptRecordError
 from tfrecord_io.examples import Payloads
@@ -30,7 +29,6 @@ __all__ = [
     "MOST_RECORD_BYTES",
     "Compression",
     "Frames",
-    "Memory",
     "crc32c",
     "encode_framed",
     "frame",
@@ -86,15 +84,12 @@ class Frames:
         return len(self.offsets) - 1
 
 
-def encode_framed(columns: Mapping[str, np.ndarray], schema: Schema, *, memory: Memory | None = None) -> Frames:
+def encode_framed(columns: Mapping[str, np.ndarray], schema: Schema) -> Frames:
     """Encode columns straight into frames: what `frame` makes of `examples.encode`, which describes the columns.
-
-    Args:
-        memory: where to put the records; what was encoded there before is overwritten. New memory if not given.
 
     Raises: SchemaError if a column is missing, unknown, or of another dtype, shape or number of rows.
     """
-    return Frames(*encoding.write(columns, schema, memory=memory, framed=True))
+    return Frames(*encoding.write(columns, schema, framed=True))
 
 
 def scan(data: Data, *, place: str) -> Payloads:

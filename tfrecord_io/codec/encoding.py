@@ -17,7 +17,7 @@ from tfrecord_io.codec.kernels import frozen
 from tfrecord_io.errors import SchemaError
 from tfrecord_io.schema import Feature, Schema
 
-__all__ = ["Memory", "constant", "write"]
+__all__ = ["constant", "write"]
 
 # What each dtype is converted to for the kernels: few dtypes, so that little is compiled.
 _Taken = dict[str, np.dtype]
@@ -28,32 +28,13 @@ _TAKEN |= {name: {"object": np.dtype(object)} for name in ("string", "bytes")}
 _NAMES = {np.dtype(name): name for taken in _TAKEN.values() for name in taken}  # NumPy takes microseconds to tell
 
 
-class Memory:
-    """Memory for one call after the other: each overwrites what the call before returned.
-
-    Tens of megabytes come from the system anew each time, which clears them first: 0.2 us for a record of
-    1.9 KB (measured). The C library keeps smaller pieces, and then this saves nothing. For one thread at a time.
-    """
-
-    def __init__(self) -> None:
-        self._room = np.empty(0, np.uint8)
-
-    def take(self, size: int) -> np.ndarray:
-        """uint8 [size]."""
-        if len(self._room) < size:
-            self._room = np.empty(size, np.uint8)
-        return self._room[:size]
-
-
 def constant(feature: Feature) -> np.ndarray:
     """The constant bytes of an entry, as the kernels take them."""
     return frozen(np.frombuffer(example_layout.key(feature), np.uint8))
 
 
-def write(
-    columns: Mapping[str, np.ndarray], schema: Schema, *, memory: Memory | None, framed: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """One record for each row, in its frame if `framed`: uint8[total] in `memory`, and the offsets int64[N + 1].
+def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) -> tuple[np.ndarray, np.ndarray]:
+    """One record for each row, in its frame if `framed`: uint8[total], and the offsets int64[N + 1].
 
     Raises: SchemaError if a column is missing, unknown, or of another dtype, shape or number of rows.
     """
@@ -70,7 +51,7 @@ def write(
             encoding_kernels.count_bytes(values, payloads_N)
     offsets = np.zeros(num_rows + 1, np.int64)
     encoding_kernels.place_records(payloads_FN, key_sizes_F, framed, places_FN, offsets)
-    out = (memory or Memory()).take(int(offsets[-1]))
+    out = np.empty(int(offsets[-1]), np.uint8)
     encoding_kernels.put_prefixes(out, offsets, places_FN[0], framed)
     for feature, key, values, payloads_N, places_N in zip(features, keys, fitted, payloads_FN, places_FN, strict=True):
         encoding_kernels.put_heads(out, places_N, payloads_N, key, example_layout.LIST_TAGS[feature.dtype])

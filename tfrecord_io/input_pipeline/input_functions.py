@@ -7,7 +7,6 @@ What they give differs only in the host that it is for. A dataset (`reader.Data`
 from __future__ import annotations
 
 import abc
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import SupportsIndex
 
@@ -71,6 +70,7 @@ class InputFunctions(abc.ABC):
         deterministic: bool = True,
         order: Order = "hosts",
         start_step: SupportsIndex = 0,
+        keep: Sequence[str] = (),
         names: Names | None = None,
     ) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
         """Return an input function for `strategy.distribute_datasets_from_function`: an element is one replica's part
@@ -94,23 +94,36 @@ class InputFunctions(abc.ABC):
                 vain than a window, a block and 16 records of each open shard, and of the indexes only those of these
                 shards (in the global order: a window, and all indexes). Only shards without index (gzip) are read from
                 their beginning.
+            keep: columns of text or bytes, which elements without objective then have as string [B], empty on fill
+                rows. No TPU takes them.
             names: other names for the inputs, by the present ones; "keras-hub" for those of KerasHub's models
                 (token_ids, segment_ids, padding_mask, mask_positions).
 
         Raises:
-            ReaderError: here or from the input function, for what cannot be served.
+            ReaderError: here or from the input function, for what cannot be served, such as `keep` with an
+                objective.
             CorruptRecordError: from the input function, for a damaged index.
         """
-        request = self._request(
-            split,
+        input_plan.check_positive("global_batch_size", global_batch_size)
+        input_plan.check_seed(seed)
+        input_plan.check_order(order, deterministic=deterministic)
+        _check_objective(objective)
+        training = split == "train" if training is None else training
+        request = Request(
+            manifest=self.manifest,
+            split=split,
+            sources=self._sources(split, seed=seed, training=training),
             global_batch_size=global_batch_size,
             seed=seed,
-            objective=objective,
+            objective=None if objective is None else self._bound(objective),
             training=training,
-            shuffle=shuffle,
+            shuffle=shuffle or (settings.USUAL_SHUFFLE if order == "global" else self._usual_shuffle()),
             deterministic=deterministic,
             order=order,
-            start_step=start_step,
+            start_step=input_plan.whole_step(
+                start_step, global_batch_size=global_batch_size, deterministic=deterministic
+            ),
+            keep=self._kept(keep, objective=objective),
         )
         return lambda context: element_names.renamed(input_graph.build(request, _host(context)), names)
 
@@ -129,15 +142,11 @@ class InputFunctions(abc.ABC):
         keep: Sequence[str] = (),
         names: Names | None = None,
     ) -> tf.data.Dataset:
-        """Return the dataset for Keras `fit` and `evaluate` in one process: an element is a global batch. Arguments as
-        in `input_fn`.
+        """Return the dataset for Keras `fit` and `evaluate` in one process: an element is a global batch.
 
-        `keep` names columns of text or bytes, which elements without objective then have as string [B], empty on fill
-        rows. No TPU takes them, so that `input_fn` never gives them.
-
-        Raises: as `input_fn`; ReaderError if there is no such column of text or bytes, or an objective is given too.
+        Arguments, and what is raised, as in `input_fn`.
         """
-        request = self._request(
+        build = self.input_fn(
             split,
             global_batch_size=global_batch_size,
             seed=seed,
@@ -147,9 +156,10 @@ class InputFunctions(abc.ABC):
             deterministic=deterministic,
             order=order,
             start_step=start_step,
+            keep=keep,
+            names=names,
         )
-        request = dataclasses.replace(request, keep=self._kept(keep, objective=objective))
-        return element_names.renamed(input_graph.build(request, Host()), names)
+        return build(tf.distribute.InputContext())
 
     def _kept(self, keep: Sequence[str], *, objective: Objective | None) -> tuple[str, ...]:
         names = (keep,) if isinstance(keep, str) else tuple(keep)
@@ -171,43 +181,13 @@ class InputFunctions(abc.ABC):
             raise ReaderError(f"{self.root}: no split {split!r}, expected one of {list(self.splits)}")
         return self.splits[split]
 
-    def _request(
-        self,
-        split: str,
-        *,
-        global_batch_size: int,
-        seed: int,
-        objective: Objective | None,
-        training: bool | None,
-        shuffle: Shuffle | None,
-        deterministic: bool,
-        order: Order,
-        start_step: SupportsIndex,
-    ) -> Request:
-        input_plan.check_positive("global_batch_size", global_batch_size)
-        input_plan.check_seed(seed)
-        input_plan.check_order(order, deterministic=deterministic)
-        if objective is not None and not hasattr(objective, "bind"):
-            name = getattr(objective, "__name__", repr(objective))
-            raise ReaderError(
-                f"objective={name}, expected an objective of tfrecord_io.objectives",
-                remedy=f"call it: objective=objectives.{name}()" if callable(objective) else "see its documentation",
-            )
-        training = split == "train" if training is None else training
-        return Request(
-            manifest=self.manifest,
-            split=split,
-            sources=self._sources(split, seed=seed, training=training),
-            global_batch_size=global_batch_size,
-            seed=seed,
-            objective=None if objective is None else self._bound(objective),
-            training=training,
-            shuffle=shuffle or (settings.USUAL_SHUFFLE if order == "global" else self._usual_shuffle()),
-            deterministic=deterministic,
-            order=order,
-            start_step=input_plan.whole_step(
-                start_step, global_batch_size=global_batch_size, deterministic=deterministic
-            ),
+
+def _check_objective(objective: object) -> None:
+    if objective is not None and not hasattr(objective, "bind"):
+        name = getattr(objective, "__name__", repr(objective))
+        raise ReaderError(
+            f"objective={name}, expected an objective of tfrecord_io.objectives",
+            remedy=f"call it: objective=objectives.{name}()" if callable(objective) else "see its documentation",
         )
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import functools
-import itertools
 from typing import Any
 
 import numpy as np
@@ -31,8 +30,6 @@ __all__ = ["Source", "in_parallel", "join"]
 _READ_BYTES = 8 * 1024 * 1024
 # It takes 20 to 50 ms for each request, and serves many at a time.
 _REQUESTS = 32
-# How often a thread comes for more of them: often enough that none is left with the slow ones.
-_TURNS = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -155,11 +152,6 @@ def join(folder: str, name: str) -> str:
 
 
 def in_parallel(request: Any, *arguments: Any) -> list[Any]:
-    """What `request` gives for each row of arguments, in order, with many requests under way at the same time."""
-    rows = list(zip(*arguments, strict=True))
-    # On a local disk a request is done sooner than a thread is given one: a thread takes several at a time.
-    size = max(1, len(rows) // (_TURNS * _REQUESTS))
-    chunks = [rows[start : start + size] for start in range(0, len(rows), size)]
+    """Call `request` for each row of arguments, many at the same time, and return the results in order."""
     with concurrent.futures.ThreadPoolExecutor(_REQUESTS) as pool:
-        done = pool.map(lambda chunk: [request(*row) for row in chunk], chunks)
-        return list(itertools.chain.from_iterable(done))
+        return list(pool.map(request, *arguments))

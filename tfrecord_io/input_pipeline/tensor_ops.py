@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrecord_io.ordering.array_ops import ArrayOps
-
 __all__ = ["TENSORS"]
 
 
@@ -67,4 +65,4 @@ class _TensorOps:
         return found
 
 
-TENSORS: ArrayOps = _TensorOps()
+TENSORS = _TensorOps()

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfrecord_io import examples
+from tfrecord_io.codec import encoding_kernels
 from tfrecord_io.errors import CorruptRecordError, SchemaError
-from tfrecord_io.examples import Memory, Payloads
+from tfrecord_io.examples import Payloads
 from tfrecord_io.schema import DType, Feature, Schema
 
 Columns = dict[str, np.ndarray]
@@ -159,34 +160,14 @@ def test_values_that_need_more_room_than_ids_do_get_it() -> None:
     assert list(examples.encode(columns, schema)) == expected
 
 
-def test_memory_is_used_again_and_makes_no_difference() -> None:
-    memory, rng = Memory(), np.random.default_rng(0)
-    addresses = set()
-    for num_rows in (50, 0, 1, 49, 50):
-        columns: Columns = {"ids": rng.integers(0, 32_000, (num_rows, 20)), "score": np.ones(num_rows, np.float32)}
-        schema = Schema((feature("ids", shape=(20,)), feature("score", "float32")))
-        payloads = examples.encode(columns, schema, memory=memory)
-        assert list(payloads) == list(examples.encode(columns, schema))
-        addresses.add(payloads.data.ctypes.data)
-    assert len(addresses) == 1
-
-
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 64, 65])
-def test_nothing_is_written_past_the_last_record(length: int) -> None:
-    memory, schema = Memory(), Schema((feature("ids", shape=(length,)),))
-    behind = examples.encode({"ids": np.full((9, length), -1)}, schema, memory=memory).data
-    behind[:] = 0xEE
-    payloads = examples.encode({"ids": np.tile([300, 7] * length, (3, 1))[:, :length]}, schema, memory=memory)
-    assert payloads.data.ctypes.data == behind.ctypes.data
-    assert set(behind[len(payloads.data) :].tolist()) == {0xEE}
-
-
-def test_memory_that_becomes_too_small_grows() -> None:
-    memory, schema = Memory(), Schema((feature("ids", shape=(40,)),))
-    for value, num_rows in ((3, 2), (-1, 300), (20_000, 5_000)):
-        columns = {"ids": np.full((num_rows, 40), value)}
-        expected = by_tensorflow(columns, schema, 0)
-        assert list(examples.encode(columns, schema, memory=memory)) == [expected] * num_rows
+def test_nothing_is_written_past_the_last_row(length: int) -> None:
+    values_NL = np.tile([300, 7] * length, (3, 1))[:, :length].astype(np.int32)
+    payloads_N, out = np.empty(3, np.int64), np.full(3 * 2 * length + 8, 0xEE, np.uint8)
+    encoding_kernels.count_bytes(values_NL, payloads_N)
+    places_N = np.cumsum(payloads_N) - payloads_N
+    encoding_kernels.put_ints(out, places_N, payloads_N, values_NL)
+    assert set(out[payloads_N.sum() :].tolist()) == {0xEE}
 
 
 @settings(deadline=None)  # the first example compiles

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tfrecord_io import examples, records
 from tfrecord_io.errors import ConfigError, CorruptRecordError
-from tfrecord_io.examples import Memory, Payloads
+from tfrecord_io.examples import Payloads
 from tfrecord_io.schema import DType, Feature, Schema
 
 THREE = [b"first", b"", b"the third, of more than sixteen bytes"]
@@ -145,16 +145,6 @@ def test_encoding_into_frames_is_framing_what_was_encoded(num_rows: int, length:
     assert frames.data.tobytes() == records.frame(payloads).tobytes()
     assert np.diff(frames.offsets).tolist() == (np.diff(payloads.offsets) + records.FRAME_BYTES).tolist()
     assert len(frames) == num_rows
-
-
-def test_frames_are_encoded_into_the_same_memory_again() -> None:
-    memory, schema = Memory(), features(50)
-    first = records.encode_framed(columns_of(40, 50), schema, memory=memory)
-    kept = first.data.tobytes()
-    second = records.encode_framed(columns_of(30, 50), schema, memory=memory)
-    assert second.data.ctypes.data == first.data.ctypes.data
-    assert second.data.tobytes() == records.encode_framed(columns_of(30, 50), schema).data.tobytes()
-    assert kept == records.encode_framed(columns_of(40, 50), schema).data.tobytes()
 
 
 # -------------------------------------------------------------------------------------------------------------- read
