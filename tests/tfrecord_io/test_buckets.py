@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -213,14 +212,6 @@ def test_a_budget_of_tokens_is_used_but_not_exceeded(
 
 
 @pytest.mark.slow
-def test_hosts_share_a_bucket(data: reader.Data) -> None:
-    train = training(data, replicas=2, hosts=2)
-    halves = [train.input_fn(4)(context(hosts=2, index=index, replicas=2)).take(22) for index in (0, 1)]
-    seen = [set(itertools.chain.from_iterable(rows_of(half))) for half in halves]
-    assert not seen[0] & seen[1]
-
-
-@pytest.mark.slow
 def test_hosts_share_one_order_of_each_length(data: reader.Data) -> None:
     length = LENGTHS[0]
     whole = rows_of(training(data, order="global").input_fn(length)(context()).take(6))
@@ -256,37 +247,6 @@ def test_an_evaluation_has_every_example_once(data: reader.Data, options: dict[s
 
 
 # Compilations
-
-
-@pytest.mark.slow
-def test_there_are_as_many_compilations_as_lengths(data: reader.Data) -> None:
-    train = training(data, global_batch_size=None, tokens_per_batch=64)
-
-    @tf.function(jit_compile=True)
-    def step(batch: dict[str, tf.Tensor]) -> tf.Tensor:
-        return tf.reduce_sum(batch["input_ids"] * batch["attention_mask"])
-
-    streams = {length: iter(train.input_fn(length)(context())) for length in train.lengths}
-    steps = schedule(train, 30)
-    assert set(steps) == set(LENGTHS)
-    assert [int(step(next(streams[length]))) for length in steps] == [7 * 64] * 30
-    assert step.experimental_get_tracing_count() == len(LENGTHS)
-
-
-@pytest.mark.slow
-def test_keras_trains_on_all_lengths(data: reader.Data) -> None:
-    import keras
-
-    def model() -> Any:
-        ids = keras.Input([None], dtype="int32", name="input_ids")
-        hidden = keras.layers.GlobalAveragePooling1D()(keras.layers.Embedding(1000, 4)(ids))
-        return keras.Model({"input_ids": ids}, keras.layers.Dense(2)(hidden))
-
-    batches = training(data).dataset().map(lambda batch: ({"input_ids": batch["input_ids"]}, batch["label"]))
-    learner = model()
-    learner.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=True)
-    history = learner.fit(batches, steps_per_epoch=40, epochs=1, shuffle=False, verbose=0)
-    assert np.isfinite(history.history["loss"][0])
 
 
 # What is refused

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -68,17 +67,6 @@ def test_a_record_has_no_more_values_than_fit_into_memory(shapes: list[tuple[int
 def test_a_shape_has_no_more_dimensions_than_an_array() -> None:
     with pytest.raises(SchemaError, match="65 dimensions, expected at most 8"):
         feature(shape=(1,) * 65)
-
-
-@pytest.mark.parametrize(("shape", "count"), [((), 1), ((7,), 7), ((2, 3, 4), 24)])
-def test_values_in_a_record_are_the_product_of_the_shape(shape: tuple[int, ...], count: int) -> None:
-    assert feature(shape=shape).num_values == count
-
-
-def test_a_feature_becomes_plain_json() -> None:
-    document = feature(shape=(2, 3), meaning="é").to_json()
-    assert json.loads(json.dumps(document)) == document
-    assert document["shape"] == [2, 3]
 
 
 def test_a_schema_needs_a_feature() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,17 +14,11 @@ import pytest
 from pipelines.prepare.audit import reopened_dataset
 from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.audit.trace import Tracer
-from pipelines.prepare.dataset import plan_files
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan import sampling
-from pipelines.prepare.plan.planning import ShardTask
-from pipelines.prepare.shards import shard_writer
-from pipelines.prepare.sources.parquet.groups import Pieces
 from tests import building
 from tests.building import REVIEWS, read_manifest, read_shard
 from tests.support.tokenizers_zoo import Zoo
-from tfrecord_io.errors import ManifestError
-from tfrecord_io.format import record_index
 from tfrecord_io.manifest import Shard
 
 LENGTHS = (16, 24, 40)
@@ -51,11 +43,6 @@ def every_record(root: Path, split: str) -> Iterator[tuple[int, Shard, dict[str,
     """Each shard of a split with its number and its records."""
     for index, shard in enumerate(read_manifest(root).splits[split].shards):
         yield index, shard, read_shard(root, shard)
-
-
-def changed_by(root: Path, before: dict[str, bytes]) -> set[str]:
-    after = building.files(root)
-    return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
 
 
 # Rows
@@ -146,20 +133,6 @@ def test_tokens_that_are_cut_are_counted_where_they_are_cut() -> None:
         assert {shard.length for shard in facts.splits[name].shards if shard.ledger.tokens_cut} == {40}
 
 
-def test_there_are_no_files_for_tfds_which_knows_one_shape() -> None:
-    assert not list(bucketed().glob("*info.json")) + list(bucketed().glob("features.json"))
-
-
-def test_a_bucket_by_itself_is_the_manifest_of_a_dataset_of_one_length() -> None:
-    facts = read_manifest(bucketed())
-    short = facts.bucket(16)
-    assert (short.row_length, short.bucket_lengths, short.layout) == (16, (), {"name": "pad", "max_length": 16})
-    assert {feature.name: feature.shape for feature in short.schema.features}["label"] == ()
-    assert all("-b16-" in shard.name and shard.length is None for shard in short.splits["train"].shards)
-    with pytest.raises(ManifestError, match="no rows of 17 tokens"):
-        facts.bucket(17)
-
-
 # A task without rows of some length
 
 
@@ -183,66 +156,7 @@ def test_a_length_of_which_a_task_has_no_row_gets_no_file(sparse: Path) -> None:
     assert building.command("verify", sparse).status == 0
 
 
-@pytest.mark.slow
-def test_what_is_damaged_there_is_made_again(sparse: Path) -> None:
-    before = building.files(sparse)
-    for path in sparse.glob("*-b32-*"):
-        path.unlink()
-    assert building.command("verify", sparse, "--repair").status == 0
-    assert building.files(sparse) == before
-
-
-@pytest.mark.slow
-def test_a_file_of_an_empty_family_that_an_earlier_try_left_goes_away(sparse: Path) -> None:
-    opened = reopened_dataset.reopen(str(sparse), read_manifest(sparse))
-    plan = plan_files.require(opened.job, "train")
-    task = next(task for task in plan.tasks() if not (sparse / opened.job.shard_name(task, length=32)).exists())
-    stale = opened.job.shard_name(task, length=32)
-    before = building.files(sparse)
-    (sparse / stale).write_bytes(b"by an engine that is not trusted any more")
-    (sparse / record_index.file_name(stale)).write_bytes(b"its index")
-    shard_writer.write(opened.task("train", task.index), opened.job, opened.job.open_encoder())
-    assert changed_by(sparse, before) == set()
-
-
 # Repair and the commands
-
-
-@pytest.mark.slow
-def test_a_repair_that_would_put_rows_into_other_lengths_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = Path(shutil.copytree(bucketed(), tmp_path / "out"))
-    next(root.glob("*-train-b24-00000-*")).unlink()
-    before = building.files(root)
-    write = shard_writer.write
-
-    def other_rows(task: ShardTask, *args: Any, **kwargs: Any) -> Any:
-        one = {field.name: getattr(task.located, field.name)[:1] for field in dataclasses.fields(Pieces)[1:]}
-        pieces = Pieces(files=task.located.files, **{**one, "counts": np.array([1])})
-        return write(dataclasses.replace(task, num_rows=1, pieces=pieces), *args, **kwargs)
-
-    monkeypatch.setattr(shard_writer, "write", other_rows)
-    cause, remedy = building.command("verify", root, "--repair").error
-    assert "made again it has rows of the lengths" in cause
-    assert "versions of the libraries" in remedy
-    assert building.files(root) == before
-
-
-def test_rows_are_shown_as_text_and_lengths_with_their_padding() -> None:
-    outcome = building.command("inspect", bucketed(), "--rows", 400, "--split", "train", "--json")
-    assert outcome.status == 0, outcome.err
-    shown = json.loads(outcome.out)
-    assert {row["shard"].split("-")[2] for row in shown} == {"b16", "b24", "b40"}
-    assert "rows of 16, 24, 40 tokens" in outcome.err
-    assert "rows of train by length: " in outcome.err
-
-
-@pytest.mark.slow
-def test_each_length_is_looked_at_for_a_tpu() -> None:
-    sizes = ("--global-batch-size", 16, "--replicas", 1, "--json")
-    fit = building.command("doctor", bucketed(), "--tpu", "vm", *sizes)
-    assert fit.status == 0, fit.err
 
 
 # Planning
@@ -294,13 +208,6 @@ def test_what_was_chosen_is_what_the_dataset_was_made_with() -> None:
     assert facts.options["bucket_lengths"] == list(facts.bucket_lengths)
     explicit = bucketed(bucket_lengths=",".join(map(str, facts.bucket_lengths)))
     assert building.files(explicit) == building.files(bucketed(bucket_lengths="auto:3"))
-
-
-def test_other_lengths_are_another_dataset(tmp_path: Path) -> None:
-    root = Path(shutil.copytree(bucketed(), tmp_path / "out"))
-    changed = {**OPTIONS, "bucket_lengths": "16,32,40"}
-    cause, _ = building.command("build", REVIEWS, *building.options(root, **changed)).error
-    assert "bucket_lengths: was [16, 24, 40], now [16, 32, 40]" in cause
 
 
 def test_without_a_usable_row_nothing_can_be_chosen(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import AutoTokenizer
 
-from pipelines.prepare.sources.columns import chats
 from tests import building
 from tests.building import read_manifest, read_rows
 
@@ -22,7 +20,6 @@ CHATS = [
     json.loads(line)["messages"]
     for line in (building.REPOSITORY / "examples/chats/train.jsonl").read_text(encoding="utf-8").splitlines()
 ][:12]
-INPUTS = ["", "1 + 1", None] * 3
 NAMES = {"user": "human", "assistant": "gpt"}
 CHATML = (
     "{% for m in messages %}{{ '<|' + m.role + '|>' }}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
@@ -117,35 +114,12 @@ def test_plan_says_which_form_it_is(form: str, said: str, tmp_path: Path) -> Non
     assert f"conversations: {said}\n" in building.command("plan", place, *chosen).out
 
 
-def test_conversations_are_the_same_however_arrow_cut_them() -> None:
-    for rows, messages in FORMS.values():
-        table = pa.Table.from_pylist(rows)
-        nested = {name: table[name].combine_chunks() for name in table.column_names if name in chats.CANDIDATES}
-        columns = {purpose: nested[name] for purpose, name in chats.recognised(nested).items()}
-        for start, stop in itertools.combinations((0, 1, 2, len(rows)), 2):
-            cut = chats.as_messages({purpose: column[start:stop] for purpose, column in columns.items()})
-            assert [
-                [{"role": each["role"], "content": each["content"]} for each in row]
-                for row in cut["messages"].to_pylist()
-            ] == messages[start:stop]
-
-
 def test_a_part_that_is_null_rejects_its_row(tmp_path: Path) -> None:
     pairs = [("a", "b"), (None, "b"), ("a", None)]
     place = building.source(tmp_path / "d", train=[{"prompt": one, "completion": other} for one, other in pairs])
     root = building.built(place, layout="chat", tokenizer=building.tokenizer("chats"), max_error_rate=0.9)
     assert dict(read_manifest(root).splits["train"].ledger.unusable) == {"completion_null": 1, "prompt_null": 1}
     assert building.command("verify", root).status == 0
-
-
-def test_ids_are_kept_beside_conversations_and_traced(tmp_path: Path) -> None:
-    place = building.source(tmp_path / "d", train=FORMS["ShareGPT"][0])
-    tokenizer = building.tokenizer("chats")
-    root = building.built(place, layout="chat", tokenizer=tokenizer, keep_column="id", max_length=400)
-    record = building.read_rows(root, "train")["id"].tolist().index("chat_3")
-    options = ("--split", "train", "--shard", 0, "--record", record, "--json")
-    traced = json.loads(building.command("trace", root, *options).out)
-    assert [row["row"] for row in traced["rows"]] == [3]
 
 
 def test_what_is_no_known_form_is_told_the_known_ones(tmp_path: Path) -> None:

@@ -151,32 +151,7 @@ def test_what_was_cut_is_counted() -> None:
     assert split.ledger.tokens_cut > 0
 
 
-@pytest.mark.slow
-def test_what_the_layout_was_is_in_the_manifest() -> None:
-    facts, in_rows = read_manifest(chats()), read_manifest(packed())
-    assert facts.layout == {"name": "chat", "max_length": LENGTH}
-    assert in_rows.layout == {"name": "chat", "max_length": LENGTH, "pack_rows": True}
-    assert facts.fingerprint != in_rows.fingerprint
-    assert (
-        facts.splits["train"].num_tokens == in_rows.splits["train"].num_tokens == sum(len(ids) for ids, _ in expected())
-    )
-
-
 # --- what the columns may be ----------------------------------------------------------------------------------------
-
-
-def test_other_columns_keep_their_rows(tmp_path: Path) -> None:
-    rows = [{"talk": [QUESTION, {"role": "assistant", "content": str(n)}], "label": n % 3, "n": n} for n in range(9)]
-    root = build(tmp_path / "out", rows=rows, messages_column="talk", label_column="label", keep_column="n")
-    made = read_rows(root, "train")
-    assert made["label"].tolist() == [n % 3 for n in range(9)]
-    assert learned(root) == [f"{n}<|im_end|>" for n in made["n"]]
-
-
-@pytest.mark.slow
-def test_the_conversations_may_be_in_a_column_called_text(tmp_path: Path) -> None:
-    root = build(tmp_path / "out", rows=[{"text": [QUESTION, ANSWER]}], messages_column="text")
-    assert learned(root) == ["two<|im_end|>"]
 
 
 @pytest.mark.slow
@@ -319,22 +294,7 @@ def test_a_column_that_holds_no_messages_is_refused(tmp_path: Path) -> None:
 # --- engines --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_the_reference_engine_makes_the_same_records() -> None:
-    assert building.shard_bytes(chats(engine="hf")) == building.shard_bytes(chats())
-    (fast,) = read_manifest(chats()).engines["splits"]["train"]
-    assert "hf" not in fast
-
-
 # --- the commands ---------------------------------------------------------------------------------------------------
-
-
-@BOTH
-def test_inspect_shows_what_is_to_be_learned(root: Any) -> None:
-    shown = json.loads(building.command("inspect", root(), "--rows", 1000, "--json").out)
-    answers = [text for record in shown for text in record["features"]["learned"]]
-    said = [message["content"] + "<|im_end|>" for each in CHATS for message in each if message["role"] == "assistant"]
-    assert sorted(answers) == sorted(said)
 
 
 @BOTH
@@ -351,29 +311,6 @@ def test_a_loss_on_padding_is_found(root: Any) -> None:
 
 
 # --- readers --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@BOTH
-def test_a_causal_model_learns_the_tokens_of_the_loss_mask(root: Any) -> None:
-    from tfrecord_io import objectives, reader
-
-    made, masks = root(), set()
-    dataset = reader.open(made).dataset("train", global_batch_size=4, training=False, objective=objectives.causal_lm())
-    inputs_spec, labels_spec, weights_spec = dataset.element_spec
-    assert {tuple(spec.shape) for spec in (*inputs_spec.values(), labels_spec, weights_spec)} == {(4, LENGTH)}
-    assert ("segment_ids" in inputs_spec) == ("positions" in inputs_spec) == (root is packed)
-    rows = read_rows(made, "train")
-    wanted = {
-        (tuple(ids.tolist()), (*mask[1:].tolist(), 0))
-        for ids, mask in zip(rows["input_ids"], rows["loss_mask"], strict=True)
-    }
-    for inputs, labels, weights in dataset:
-        for ids, label, weight in zip(inputs["input_ids"].numpy(), labels.numpy(), weights.numpy(), strict=True):
-            if weight.any():
-                masks.add((tuple(ids.tolist()), tuple(weight.astype(int).tolist())))
-                assert label[:-1].tolist() == ids[1:].tolist()
-    assert masks == wanted
 
 
 # --- the docs -------------------------------------------------------------------------------------------------------
@@ -462,15 +399,3 @@ def test_a_template_that_is_not_there_is_refused(
     outcome = building.command("build", data, *building.options(tmp_path / "out", **options))
     assert cause in outcome.error[0]
     assert remedy in outcome.error[1]
-
-
-def test_a_damaged_template_of_several_is_found_and_repaired(tmp_path: Path) -> None:
-    root = build(tmp_path / "out", rows=[{"messages": [QUESTION, ANSWER]}] * 3, tokenizer=named())
-    folder = root / "tokenizer" / "additional_chat_templates"
-    (folder / "short.jinja").write_text("{{ 1 }}")
-    (folder / "tool_use.jinja").unlink()
-    assert "BAD  tokenizer" in building.command("verify", root).out
-    repaired = building.command("verify", root, "--repair")
-    assert repaired.status == 0, repaired.err
-    assert AutoTokenizer.from_pretrained(root / "tokenizer").chat_template == NAMED
-    assert building.command("verify", root).status == 0

@@ -18,7 +18,7 @@ from pipelines.prepare.layouts.pack import PackBuilder, packed_features
 from pipelines.prepare.tokenize.document_frames import DocumentFrame, open_frame
 from pipelines.prepare.tokenize.ragged import from_lists
 from tests import building
-from tests.building import REVIEWS, built, read_manifest, read_rows, read_shard
+from tests.building import REVIEWS, built, read_manifest, read_shard
 from tests.prepare.layouts import slow_packing
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io import examples
@@ -98,16 +98,6 @@ def test_records_are_those_of_a_plain_packer(zoo: Zoo, kind: str | None, changes
         assert found == expected_rows([content[row] for row in order], pad_id=facts.tokenizer.pad_id)
 
 
-def test_every_token_of_every_document_is_there_once_and_counted() -> None:
-    root = packed()
-    split, content = read_manifest(root).splits["train"], documents(root)
-    assert split.num_tokens == sum(map(len, content))
-    assert (split.ledger.rows_used, split.ledger.tokens_cut, dict(split.ledger.rejected)) == (len(ROWS), 0, {})
-    rows = read_rows(root, "train")
-    found = np.bincount(rows["input_ids"][rows["segment_ids"] > 0])
-    assert found.tolist() == np.bincount(np.concatenate(content)).tolist()
-
-
 def test_long_documents_are_rejected_by_name_where_they_are_to_be_dropped() -> None:
     root = packed(long_documents="drop", max_error_rate=1.0)
     long = {row for row, tokens in enumerate(documents(root)) if len(tokens) > LENGTH}
@@ -119,13 +109,6 @@ def test_long_documents_are_rejected_by_name_where_they_are_to_be_dropped() -> N
     ]
     assert set(named) == long
     assert long
-
-
-def test_what_the_layout_was_is_in_the_manifest() -> None:
-    assert read_manifest(packed()).layout == {"name": "pack", "max_length": LENGTH}
-    dropping = read_manifest(packed(long_documents="drop", max_error_rate=1.0))
-    assert dropping.layout["long_documents"] == "drop"
-    assert dropping.fingerprint != read_manifest(packed()).fingerprint
 
 
 @pytest.mark.parametrize(
@@ -149,23 +132,6 @@ def test_options_that_mean_nothing_here_are_refused(tmp_path: Path, changes: dic
 
 
 # --- the commands ---------------------------------------------------------------------------------------------------
-
-
-def test_inspect_shows_documents_with_their_separators_and_sizes() -> None:
-    outcome = building.command("inspect", packed(), "--rows", 3, "--json")
-    rows, tokenizer = shard_rows(packed(), 0), load_tokenizer(str(packed()))
-    shown = json.loads(outcome.out)
-    assert len(shown) == 3
-    for record, ids, marks in zip(shown, rows["input_ids"], rows["segment_ids"], strict=False):
-        sizes = [int((marks == segment).sum()) for segment in range(1, int(marks.max()) + 1)]
-        assert record["features"] == {"tokens of each document": sizes}
-        assert record["num_tokens"] == sum(sizes)
-        assert record["text"] == tokenizer.decode(ids[: sum(sizes)].tolist(), clean_up_tokenization_spaces=False)
-
-
-def test_shards_are_alike_in_size() -> None:
-    sizes = [shard.num_bytes for shard in read_manifest(packed()).splits["train"].shards]
-    assert max(sizes) < 1.2 * min(sizes)
 
 
 # --- verify ---------------------------------------------------------------------------------------------------------
@@ -232,61 +198,7 @@ def test_a_loss_mask_is_packed_with_its_documents_and_without_those_that_cannot_
     assert list(builder.chunks(None)) == []
 
 
-def test_rows_of_many_chunks_are_those_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    lists = [rng.integers(1, 200, size).tolist() for size in rng.integers(1, 20, 200)]
-    batch = encoded(lists, lists, reasons=[""] * len(lists))
-
-    def chunks() -> list[Columns]:
-        builder = PackBuilder(length=16, pad_id=0, dtype=np.dtype(np.uint16), frame=DocumentFrame(after=(1,)))
-        builder.add(batch)
-        found = list(builder.chunks(np.random.default_rng(1)))
-        assert builder.rows_used == len(lists)
-        return found
-
-    (whole,) = chunks()
-    monkeypatch.setattr("pipelines.prepare.layouts.pack._TOKENS_PER_CHUNK", 100)
-    parts = chunks()
-    assert len(parts) == -(-len(whole["input_ids"]) // 6)
-    for name, values in whole.items():
-        np.testing.assert_array_equal(np.concatenate([part[name] for part in parts]), values)
-
-
 # --- readers --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_the_reader_gives_the_documents_back_in_static_shapes() -> None:
-    from tfrecord_io import reader
-
-    root = packed()
-    dataset = reader.open(root).dataset("train", global_batch_size=16, training=False)
-    spec = dataset.element_spec
-    shapes = {name: tuple(values.shape) for name, values in spec.items()}
-    assert shapes == {
-        **dict.fromkeys(("input_ids", "segment_ids", "positions", "attention_mask"), (16, LENGTH)),
-        "example_weight": (16,),
-    }
-    whole = {tuple(tokens) for tokens in documents(root) if len(tokens) <= LENGTH}
-    found = set()
-    for element in dataset:
-        batch = {name: values.numpy() for name, values in element.items()}
-        assert (batch["attention_mask"] == (batch["segment_ids"] > 0)).all()
-        for ids, marks in zip(batch["input_ids"], batch["segment_ids"], strict=True):
-            found |= {tuple(ids[marks == segment].tolist()) for segment in range(1, marks.max(initial=0) + 1)}
-    assert whole <= found
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")
-def test_tfds_gives_the_rows() -> None:
-    import tensorflow_datasets
-
-    builder = tensorflow_datasets.builder_from_directory(str(packed()))
-    options = tensorflow_datasets.ReadConfig(interleave_cycle_length=1, try_autocache=False)
-    (rows,) = builder.as_dataset(split="train", shuffle_files=False, read_config=options, batch_size=1000)
-    for name, values in read_rows(packed(), "train").items():
-        np.testing.assert_array_equal(rows[name].numpy(), values)
 
 
 # --- the docs -------------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -126,38 +125,6 @@ def test_windows_are_those_of_the_tokenizer(zoo: Zoo, kind: str, pair: bool) -> 
     assert got["label"].tolist() == [10 * owner for owner in owners]
 
 
-@pytest.mark.parametrize("kind", ["wordpiece_cased", "truncation_left", "byte_bpe_bos"])
-@settings(deadline=None, max_examples=20)
-@given(words=CONTEXTS, stride=st.integers(0, 8))
-def test_windows_cover_every_token_and_neighbours_share_the_stride(
-    zoo: Zoo, kind: str, words: list[str], stride: int
-) -> None:
-    tokenizer, encoder = _tokenizer(zoo, kind), _encoder(zoo, kind, pair=False, stride=stride, length=12)
-    encoded = encoder.encode(_rows([" ".join(words)]))
-    whole = tokenizer(" ".join(words), add_special_tokens=False)["input_ids"]
-    special = tokenizer.num_special_tokens_to_add()
-    ragged = encoded.ragged["input_ids"]
-    lead = 1 if special else 0
-    bodies = [
-        ragged.ids[start + lead : stop - (special - lead)].tolist()
-        for start, stop in itertools.pairwise(ragged.offsets)
-    ]
-    if tokenizer.truncation_side == "left":
-        bodies.reverse()
-    joined = list(bodies[0])
-    for before, after in itertools.pairwise(bodies):
-        assert stride == 0 or before[-stride:] == after[:stride]
-        joined += after[stride:]
-    assert joined == whole
-    assert encoded.full_lengths.tolist() == [len(whole) + special]
-    assert max(len(body) for body in bodies) <= 12 - special
-
-
-def test_a_text_without_tokens_has_one_window(zoo: Zoo) -> None:
-    encoded = _encoder(zoo, "wordpiece_cased", pair=False).encode(_rows(["", "one"]))
-    assert encoded.num_sequences.tolist() == [1, 1]
-
-
 # --- answers --------------------------------------------------------------------------------------------------------
 
 
@@ -257,18 +224,6 @@ def test_rows_that_cannot_be_used_are_named(zoo: Zoo) -> None:
     assert sorted(set(_laid_out(encoder, made)["source_row"].tolist())) == usable
 
 
-def test_lists_of_answers_of_two_lengths_do_not_match(zoo: Zoo) -> None:
-    kind = _answers([None]).type
-    answers = pa.array([{"text": ["a", "b"], "answer_start": [0]}, {"text": None, "answer_start": None}], kind)
-    rows = Rows(
-        texts=(pa.array(["a ?"] * 2), pa.array(["a"] * 2)),
-        arrays={},
-        nested={"answers": answers},
-        numbers=np.arange(2),
-    )
-    assert _encoder(zoo, "wordpiece_cased").encode(rows).reasons.tolist() == ["answer_mismatch", ""]
-
-
 # --- refused at the start -------------------------------------------------------------------------------------------
 
 
@@ -338,21 +293,6 @@ def test_a_built_dataset_has_every_window_of_every_row() -> None:
     assert (split.ledger.rows_used, split.ledger.tokens_cut) == (len(reviews), 0)
     assert split.num_examples == len(expected["input_ids"]) > len(reviews)
     assert facts.layout == {"name": "pad", "max_length": 24, "stride": 8}
-
-
-@pytest.mark.slow
-def test_rows_of_a_part_of_a_split_keep_their_numbers() -> None:
-    rows = read_rows(_windows(split="validation[10:20]"), "validation")
-    assert sorted(set(rows["source_row"].tolist())) == list(range(10, 20))
-
-
-@pytest.mark.slow
-def test_inspect_shows_answers_and_the_characters_of_a_window() -> None:
-    outcome = building.command("inspect", _questions(no_shuffle=True), "--json", "--rows", 100)
-    shown = json.loads(outcome.out)
-    assert {row["features"]["answer"] for row in shown} >= {"at night", "by ear alone", "nine", ""}
-    assert shown[0]["features"].keys() == {"characters", "answer", "source_row"}
-    assert shown[0]["features"]["characters"][0] == 0
 
 
 @pytest.mark.parametrize(

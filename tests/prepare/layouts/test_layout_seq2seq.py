@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import itertools
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pipelines.prepare.audit.invariants import check_columns
 from pipelines.prepare.crosscheck.comparing import CrossCheck
-from pipelines.prepare.layouts import LAYOUTS, BatchEncoder, LayoutContext, rows_builder
+from pipelines.prepare.layouts import LAYOUTS, BatchEncoder, LayoutContext
 from pipelines.prepare.options.config import LayoutConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
 from pipelines.prepare.tokenize import tokenization
@@ -34,12 +31,6 @@ EXAMPLE = building.REPOSITORY / "examples" / "translations"
 L, T = 14, 9
 SOURCES = [*texts.sentences(12, seed=3), "", "one", *texts.HOSTILE[::6]]
 TARGETS = [*SOURCES[5:], *SOURCES[:5]]
-
-WORDS = st.lists(st.sampled_from(["the", "a", "of", "small", "house", "river", "walks", "7", ","]), max_size=15).map(
-    " ".join
-)
-PAIRS = st.lists(st.tuples(WORDS, WORDS), max_size=12)
-CUTS = st.lists(st.integers(0, 100), max_size=4)
 
 
 def _context(tokenizer: Any, *, pair: bool = False, engine: Any = "auto", **options: Any) -> LayoutContext:
@@ -206,65 +197,7 @@ def test_targets_of_a_tokenizer_with_a_target_mode_get_the_code_of_their_languag
     assert set(built["target_ids"][:, 0]) == {target}
 
 
-def test_one_thread_at_a_time_uses_such_a_tokenizer(bilingual: Path) -> None:
-    # The mode is the tokenizer's own: two threads would change it for one another.
-    assert not _encoder(_load(bilingual)).concurrent
-    same = _load(bilingual)
-    same.tgt_lang = same.src_lang
-    assert _encoder(same).concurrent
-
-
-@pytest.mark.slow
-def test_a_build_with_such_a_tokenizer_is_repaired_to_the_byte(bilingual: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(_build(tmp_path / "first", tokenizer=bilingual), out)
-    before = building.shard_bytes(out)
-    next(out.glob("*.tfrecord")).unlink()
-    assert building.command("verify", out, "--repair").status == 0
-    assert building.shard_bytes(out) == before
-
-
 # --- rows depend on the texts and their order alone -----------------------------------------------------------------
-
-
-@settings(deadline=None, max_examples=25)
-@given(pairs=PAIRS, cuts=CUTS, chunk=st.integers(1, 5), seed=st.none() | st.integers(0, 9))
-def test_records_are_the_same_through_any_batches_and_chunks(
-    zoo: Zoo, pairs: list[tuple[str, str]], cuts: list[int], chunk: int, seed: int | None
-) -> None:
-    encoder = _zoo_encoder(zoo, "wordpiece_cased")
-    sources, targets = [text for text, _ in pairs], [target for _, target in pairs]
-    whole = _built(encoder, [sources], targets, seed=seed)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows_builder, "_ROWS_PER_CHUNK", chunk)
-        parts = _built(encoder, [sources], targets, cuts=cuts, seed=seed)
-    assert {name: values.tolist() for name, values in parts.items()} == {
-        name: values.tolist() for name, values in whole.items()
-    }
-
-
-@settings(deadline=None, max_examples=25)
-@given(pairs=PAIRS.filter(len), seed=st.integers(0, 99))
-def test_a_permuted_target_stays_beside_its_input(zoo: Zoo, pairs: list[tuple[str, str]], seed: int) -> None:
-    encoder = _zoo_encoder(zoo, "unigram")
-    sources, targets = [text for text, _ in pairs], [target for _, target in pairs]
-    in_order, permuted = (_built(encoder, [sources], targets, seed=each) for each in (None, seed))
-    for name, values in permuted.items():
-        np.testing.assert_array_equal(values, in_order[name][permuted["row"]])
-
-
-@settings(deadline=None, max_examples=25)
-@given(pairs=PAIRS.filter(len))
-def test_every_token_of_a_row_is_in_its_record_or_counted_as_cut(zoo: Zoo, pairs: list[tuple[str, str]]) -> None:
-    encoder, tokenizer = _zoo_encoder(zoo, "unigram"), zoo.tokenizer("unigram")
-    sources, targets = [text for text, _ in pairs], [target for _, target in pairs]
-    encoded = encoder.encode(_rows([sources], targets))
-    whole = [
-        len(one) + len(two)
-        for one, two in zip(tokenizer(sources)["input_ids"], tokenizer(text_target=targets)["input_ids"], strict=True)
-    ]
-    assert encoded.full_lengths.tolist() == whole
-    assert encoded.num_tokens + encoded.tokens_cut == sum(whole)
 
 
 # --- rows that cannot be used ---------------------------------------------------------------------------------------
@@ -287,12 +220,6 @@ def test_a_target_is_cut_where_only_the_first_text_of_an_input_may_give_way(zoo:
     assert encoded.reasons.tolist() == ["", "cannot_truncate"]
     expected = tokenizer(text_target=[long], truncation=True, max_length=T)["input_ids"][0]
     assert encoded.ragged["target_ids"].ids[:T].tolist() == expected
-
-
-def test_tokens_of_rows_that_are_rejected_for_their_input_do_not_count_as_cut_from_the_target(zoo: Zoo) -> None:
-    encoder = _encoder(zoo.tokenizer("unigram"), pair=True, truncation="only_first")
-    long = "the house " * 20
-    assert encoder.encode(_rows([["a"], [long]], [long])).tokens_cut == 0
 
 
 @pytest.mark.parametrize("name", ["input_ids", "target_ids"])
@@ -382,18 +309,6 @@ def test_a_build_has_the_rows_of_transformers(translations: Path, trained: Path)
     assert sorted(made) == sorted(zip(inputs, targets, strict=True))
 
 
-def test_a_plan_says_nothing_of_other_layouts_which_have_one_length(trained: Path) -> None:
-    arguments = ("--tokenizer", trained, "--layout", "seq2seq", "--text-column", "en", "--target-column", "de")
-    (planned,) = json.loads(building.command("plan", EXAMPLE, *arguments, "--json").out)
-    assert planned["layouts"] == []
-
-
-def test_inspect_shows_the_target_as_text(translations: Path) -> None:
-    outcome = building.command("inspect", translations, "--rows", "24", "--json")
-    shown = {row["text"]: row["features"] for row in json.loads(outcome.out)}
-    assert shown["de: The soup is too hot.</s>"] == {"target text": "Die Suppe ist zu heiß.</s>"}
-
-
 def test_a_manifest_in_which_a_row_is_not_one_example_is_refused(translations: Path) -> None:
     facts = building.read_manifest(translations)
     split = facts.splits["train"]
@@ -440,18 +355,3 @@ def test_a_target_that_is_none_is_found(translations: Path, name: str, position:
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_a_decoder_s_inputs_are_the_target_shifted_by_one(translations: Path) -> None:
-    from tfrecord_io import objectives, reader
-
-    dataset = reader.open(translations).dataset(
-        "train", global_batch_size=4, training=False, objective=objectives.seq2seq()
-    )
-    inputs, labels, weights = next(iter(dataset))
-    assert labels.shape == (4, 16)
-    shifted = inputs["decoder_input_ids"].numpy()
-    np.testing.assert_array_equal(shifted[:, 0], np.zeros(4))
-    counted = weights.numpy()[:, 1:] > 0
-    np.testing.assert_array_equal(shifted[:, 1:][counted], labels.numpy()[:, :-1][counted])

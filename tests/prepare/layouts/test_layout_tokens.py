@@ -28,9 +28,8 @@ from pipelines.prepare.tokenize.word_rows import ReferenceWords, TemplateWords, 
 from tests import building
 from tests.building import built, read_manifest, read_rows
 from tests.support import texts
-from tests.support.speed import slow_but
-from tests.support.tokenizers_zoo import FAST_KINDS, Zoo
-from tfrecord_io.errors import ColumnError, ConfigError, CorruptRecordError, TokenizerError
+from tests.support.tokenizers_zoo import Zoo
+from tfrecord_io.errors import ColumnError, CorruptRecordError, TokenizerError
 
 LENGTH = 12
 TAGS = building.REPOSITORY / "examples" / "tags"
@@ -69,14 +68,6 @@ def _tokenizer(zoo: Zoo, kind: str) -> Any:
             found.truncation_side = "left"
     found.pad_token = found.pad_token or found.eos_token
     return found
-
-
-KINDS = slow_but(
-    [*FAST_KINDS, "byte_bpe_prefixed", "unigram_left+left", "byte_bpe_roberta+left"],
-    "wordpiece_cased",
-    "byte_bpe_bos",
-    "unigram_left+left",
-)
 
 
 @functools.cache
@@ -141,15 +132,6 @@ def _as_lists(columns: dict[str, np.ndarray]) -> dict[str, Any]:
 # --- the same as transformers ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("every", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
-def test_tokens_and_labels_are_those_of_the_tokenizer_with_its_word_ids(zoo: Zoo, kind: str, every: bool) -> None:
-    rows = _rows(HOSTILE_ROWS)
-    got = _as_lists(_laid_out(_encoder(zoo, kind, every=every), rows))
-    tags = rows.nested["tags"].to_pylist()
-    assert got == _expected(_tokenizer(zoo, kind), HOSTILE_ROWS, tags, every=every)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["wordpiece_cased", "byte_bpe_bos", "unigram_left+left"])
 @settings(deadline=None, max_examples=15)
@@ -210,20 +192,7 @@ def test_rows_that_may_not_be_cut_are_refused(zoo: Zoo) -> None:
     assert encoder.may_reject
 
 
-def test_what_is_cut_is_counted(zoo: Zoo) -> None:
-    encoded = _encoder(zoo, "wordpiece_cased").encode(_rows(HOSTILE_ROWS))
-    tokenizer = _tokenizer(zoo, "wordpiece_cased")
-    whole = [len(ids) for ids in tokenizer(HOSTILE_ROWS, is_split_into_words=True)["input_ids"]]
-    assert encoded.full_lengths.tolist() == whole
-    assert encoded.tokens_cut == sum(max(0, length - LENGTH) for length in whole)
-
-
 # --- refused at the start -------------------------------------------------------------------------------------------
-
-
-def test_a_tokenizer_in_python_is_refused(zoo: Zoo) -> None:
-    with pytest.raises(TokenizerError, match=r"needs the word of each token.*use a fast tokenizer"):
-        open_words(zoo.tokenizer("slow_byt5"), length=9, truncation="longest_first", dtype=np.dtype(np.int32))
 
 
 def test_a_tokenizer_that_refuses_words_is_an_error_with_the_way_out(zoo: Zoo) -> None:
@@ -240,11 +209,6 @@ def test_a_tokenizer_that_refuses_words_is_an_error_with_the_way_out(zoo: Zoo) -
         open_words(Refusing(), length=9, truncation="longest_first", dtype=np.dtype(np.int32))
 
 
-def test_there_is_no_second_text_to_cut(zoo: Zoo) -> None:
-    with pytest.raises(ConfigError, match="--truncation only_second with --layout tokens"):
-        _encoder(zoo, "wordpiece_cased", truncation="only_second")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "warned"), [("byte_bpe", True), ("byte_bpe_prefixed", False), ("unigram", False)])
 def test_words_that_run_together_are_warned_of(
@@ -256,14 +220,6 @@ def test_words_that_run_together_are_warned_of(
     )
     assert outcome.status == 0, outcome.err
     assert ("puts no space between words" in caplog.text) == warned
-
-
-def test_a_label_column_beside_tags_is_refused(tmp_path: Path) -> None:
-    cause, remedy = building.command(
-        "build", TAGS, *building.options(tmp_path / "out", layout="tokens", label_column="label")
-    ).error
-    assert "--layout tokens with --label-column" in cause
-    assert "--keep-column" in remedy
 
 
 # --- columns --------------------------------------------------------------------------------------------------------
@@ -371,14 +327,6 @@ def test_a_built_dataset_has_the_names_and_every_row() -> None:
     assert (root / "features.json").exists()
 
 
-def test_inspect_shows_tokens_with_the_names_of_their_tags() -> None:
-    outcome = building.command("inspect", _built(no_shuffle=True), "--json", "--rows", 1)
-    ((row),) = json.loads(outcome.out)
-    assert len(row["features"]["tags"]) == len(ROWS[0]["tokens"])
-    assert [shown.split(" ")[1] for shown in row["features"]["tags"]] == ROWS[0]["tags"]
-    assert row["features"].keys() == {"tags"}
-
-
 @pytest.mark.parametrize(
     ("name", "value", "problem"),
     [
@@ -401,17 +349,3 @@ def test_a_tag_without_its_mark_is_found() -> None:
     columns["tags"][0, 1] = 1
     with pytest.raises(CorruptRecordError, match="record 0: a tag on a token that tag_mask says has none"):
         invariants.check_columns(columns, read_manifest(root), path="shard", first=0)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")
-def test_tfds_knows_the_names_of_tags() -> None:
-    import tensorflow_datasets
-
-    root = building.built(building.REPOSITORY / "examples" / "tags", layout="tokens")
-    names = list(building.read_manifest(root).label_names or ())
-    assert (root / "tags.labels.txt").read_text(encoding="utf-8").splitlines() == names
-    builder = tensorflow_datasets.builder_from_directory(str(root))
-    assert builder.info.features["tags"].feature.names == names
-    (rows,) = builder.as_dataset(split="train", shuffle_files=False, batch_size=1000)
-    np.testing.assert_array_equal(rows["tags"].numpy(), building.read_rows(root, "train")["tags"])

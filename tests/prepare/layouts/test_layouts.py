@@ -113,22 +113,6 @@ def test_padded_rows_are_those_of_transformers_in_source_order(zoo: Zoo, kind: s
     assert {name: values.tolist() for name, values in built.items()} == dict(expected)
 
 
-@settings(deadline=None, max_examples=40)
-@given(texts=TEXTS.filter(len), seed=st.integers(0, 99))
-def test_permuted_rows_are_the_same_rows_and_their_columns_go_with_them(zoo: Zoo, texts: list[str], seed: int) -> None:
-    in_order = _build(_pad(zoo), [texts], cuts=[], chunk=3)
-    permuted = _build(_pad(zoo), [texts], cuts=[], chunk=3, seed=seed)
-    assert sorted(permuted["row"].tolist()) == list(range(len(texts)))
-    for name, values in permuted.items():
-        np.testing.assert_array_equal(values, in_order[name][permuted["row"]])
-
-
-def test_another_seed_gives_another_order(zoo: Zoo) -> None:
-    orders = {tuple(_build(_pad(zoo), [SOME_TEXTS], cuts=[], chunk=9, seed=seed)["row"]) for seed in (0, 1, 2)}
-    assert len(orders) == 3
-    assert tuple(range(len(SOME_TEXTS))) not in orders
-
-
 @pytest.mark.parametrize(("truncation", "reason"), [("do_not_truncate", "too_long"), ("only_first", "cannot_truncate")])
 def test_rows_that_cannot_be_made_are_given_a_reason_and_left_out(zoo: Zoo, truncation: Any, reason: str) -> None:
     opened = _pad(zoo, pair=True, truncation=truncation)
@@ -137,12 +121,6 @@ def test_rows_that_cannot_be_made_are_given_a_reason_and_left_out(zoo: Zoo, trun
     assert encoded.reasons.tolist() == ["", reason, "", reason]
     assert opened.encoder.may_reject
     assert _build(opened, columns, cuts=[2], chunk=3)["row"].tolist() == [0, 2]
-
-
-def test_longest_first_can_make_every_row(zoo: Zoo) -> None:
-    opened = _pad(zoo, pair=True)
-    assert not opened.encoder.may_reject
-    assert set(opened.encoder.encode(_rows([SOME_TEXTS, SOME_TEXTS[::-1]])).reasons) == {""}
 
 
 def test_tokens_cut_and_full_lengths_are_those_of_the_whole_rows(zoo: Zoo) -> None:
@@ -175,13 +153,6 @@ def test_every_token_of_a_row_is_in_its_record_or_counted_as_cut(
             placed += len(expected[row])
     assert placed + builder.tokens_cut == sum(map(len, opened.tokenizer(texts)["input_ids"]))
     assert builder.rows_used == len(texts)
-
-
-def test_tokens_of_rows_that_are_left_out_do_not_count_as_cut(zoo: Zoo) -> None:
-    opened = _pad(zoo, truncation="do_not_truncate")
-    builder = opened.encoder.builder()
-    builder.add(opened.encoder.encode(_rows([SOME_TEXTS])))
-    assert builder.tokens_cut == 0
 
 
 @pytest.mark.parametrize("layout", ["pad", "concat"])
@@ -276,22 +247,6 @@ def test_permuted_blocks_are_the_same_through_any_batches_and_chunks(
 
 
 @settings(deadline=None, max_examples=40)
-@given(texts=TEXTS, seed=st.integers(0, 99))
-def test_permuted_blocks_hold_the_same_documents_each_in_one_piece(zoo: Zoo, texts: list[str], seed: int) -> None:
-    opened = _concat(zoo)
-    tokens = _unpadded(_build(opened, [texts], cuts=[], chunk=10, seed=seed))
-    separator = opened.tokenizer.eos_token_id
-    ends = [index + 1 for index, token in enumerate(tokens) if token == separator]
-    found = [tokens[start:stop] for start, stop in itertools.pairwise([0, *ends])]
-    assert sorted(found) == sorted(_documents(opened, texts))
-
-
-def test_another_seed_joins_documents_in_another_order(zoo: Zoo) -> None:
-    streams = {tuple(_unpadded(_build(_concat(zoo), [SOME_TEXTS], cuts=[], chunk=9, seed=seed))) for seed in (0, 1, 2)}
-    assert len(streams) == 3
-
-
-@settings(deadline=None, max_examples=40)
 @given(texts=TEXTS, chunk=st.integers(1, 40))
 def test_a_dropped_remainder_is_counted_to_the_token(zoo: Zoo, texts: list[str], chunk: int) -> None:
     opened = _concat(zoo, remainder="drop")
@@ -332,27 +287,6 @@ def test_dropping_the_remainder_takes_the_last_block_and_changes_no_other(
     assert len(padded) == sum(
         map(len, _documents(_concat(zoo, "byte_bpe_roberta", special_tokens=special_tokens), texts))
     )
-
-
-def test_a_padded_remainder_cuts_nothing(zoo: Zoo) -> None:
-    builder = _concat(zoo).encoder.builder()
-    builder.add(_concat(zoo).encoder.encode(_rows([["a small house", "x"]])))
-    blocks = list(builder.chunks(None))
-    assert blocks[-1]["num_tokens"][-1] < LENGTH
-    assert builder.tokens_cut == 0
-
-
-@pytest.mark.parametrize("special_tokens", ["eos", "bos-eos", "tokenizer", "none"])
-def test_full_lengths_of_documents_count_what_is_put_around_them(zoo: Zoo, special_tokens: SpecialTokens) -> None:
-    opened = _concat(zoo, "byte_bpe_roberta", special_tokens=special_tokens)
-    encoded = opened.encoder.encode(_rows([SOME_TEXTS]))
-    assert encoded.full_lengths.tolist() == [len(document) for document in _documents(opened, SOME_TEXTS)]
-
-
-def test_concat_rejects_no_row(zoo: Zoo) -> None:
-    encoder = _concat(zoo).encoder
-    assert not encoder.may_reject
-    assert set(encoder.encode(_rows([SOME_TEXTS])).reasons) == {""}
 
 
 # --- features and refusals ------------------------------------------------------------------------------------------

@@ -85,14 +85,6 @@ def test_rows_are_those_of_a_packing_that_looks_at_every_row(lengths: list[int],
     assert packing.firsts.tolist() == [piece.first for row in expected for piece in row]
 
 
-@settings(deadline=None, max_examples=50)
-@given(lengths=st.lists(st.integers(1, 5000), max_size=300), length=st.integers(2000, 5000))
-def test_long_rows_are_those_of_a_packing_that_looks_at_every_row_too(lengths: list[int], length: int) -> None:
-    packing = pack(np.array(lengths, np.int64), length=length)
-    found = [[part[0] for part in packing.parts(row)] for row in range(len(packing))]
-    assert found == [[piece.document for piece in row] for row in slow_packing.packed(lengths, length=length)]
-
-
 @settings(deadline=None)
 @given(lengths=LENGTHS, length=st.integers(1, 24), data=st.data())
 def test_an_order_packs_the_documents_as_if_they_had_come_in_it(
@@ -105,35 +97,6 @@ def test_an_order_packs_the_documents_as_if_they_had_come_in_it(
     assert ordered.edges.tolist() == plain.edges.tolist()
 
 
-@pytest.mark.slow
-@given(lengths=LENGTHS, length=st.integers(1, 24))
-def test_no_row_could_take_in_another_one(lengths: list[int], length: int) -> None:
-    packing = pack(np.array(lengths, np.int64), length=length)
-    used = np.add.reduceat(packing.sizes, packing.edges[:-1]) if len(packing) else np.zeros(0)
-    assert (used <= length).all()
-    assert len(used) < 2 or np.sort(used)[:2].sum() > length
-
-
-@given(lengths=LENGTHS, length=st.integers(1, 24))
-def test_only_a_document_longer_than_a_row_is_split_and_into_as_few_pieces_as_can_be(
-    lengths: list[int], length: int
-) -> None:
-    packing = pack(np.array(lengths, np.int64), length=length)
-    pieces = np.bincount(packing.documents, minlength=len(lengths))
-    assert pieces.tolist() == [-(-size // length) for size in lengths]
-
-
-def test_rows_stand_where_the_documents_that_opened_them_do() -> None:
-    lengths = np.array([3, 11, 4, 2, 5])
-    packing = pack(lengths, length=8)
-    assert [packing.parts(row) for row in range(len(packing))] == [
-        [(1, 0, 8)],
-        [(1, 0, 3), (2, 3, 7)],
-        [(3, 0, 2)],
-        [(0, 0, 3), (4, 3, 8)],
-    ]
-
-
 def test_long_and_short_documents_are_spread_over_the_shard() -> None:
     """Rows in the order in which they were opened would have the longest documents first."""
     lengths = natural(20_000, median=300)
@@ -144,14 +107,6 @@ def test_long_and_short_documents_are_spread_over_the_shard() -> None:
 
 
 # --- worst cases ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("size", "rows"),
-    [(64, 100), (33, 100), (32, 50), (1, 2), (0, 0), (65, 102), (128, 200), (63, 100), (640, 1000)],
-)
-def test_a_hundred_equal_documents_take_as_few_rows_as_can_be(size: int, rows: int) -> None:
-    assert len(pack(np.full(100, size), length=64)) == rows
 
 
 def test_no_documents_make_no_rows() -> None:
@@ -189,21 +144,6 @@ def test_the_segments_of_a_document_give_it_back(case: Case, data: st.DataObject
     assert joined == {document: tokens for document, tokens in whole.items() if tokens}
 
 
-@settings(deadline=None, max_examples=100)
-@given(case=cases())
-def test_ids_segments_and_positions_agree(case: Case) -> None:
-    packing = case.pack()
-    laid_out = case.lay_out(packing)
-    for row in range(len(packing)):
-        expected_segments, expected_positions = np.zeros((2, case.length), np.int64)
-        for segment, (_, start, stop) in enumerate(packing.parts(row), start=1):
-            expected_segments[start:stop] = segment
-            expected_positions[start:stop] = np.arange(stop - start)
-        assert laid_out["segment_ids"][row].tolist() == expected_segments.tolist()
-        assert laid_out["positions"][row].tolist() == expected_positions.tolist()
-        assert (laid_out["input_ids"][row][expected_segments == 0] == PAD).all()
-
-
 @settings(deadline=None, max_examples=50)
 @given(case=cases(), data=st.data())
 def test_a_loss_mask_goes_with_its_tokens(case: Case, data: st.DataObject) -> None:
@@ -225,29 +165,6 @@ def test_rows_are_the_same_laid_out_a_few_at_a_time(case: Case, step: int) -> No
     parts = [case.lay_out(packing.rows(start, start + step)) for start in range(0, len(packing), step)]
     for name, values in whole.items():
         assert [row for part in parts for row in part[name].tolist()] == values.tolist()
-
-
-@pytest.mark.parametrize(("length", "dtype"), [(65_535, np.uint16), (65_536, np.int32)])
-def test_marks_are_as_narrow_as_a_row_allows(length: int, dtype: type) -> None:
-    documents = from_lists([[5]] * (length - 1) + [[6]], dtype=INT32)
-    case = Case(documents, length, DocumentFrame())
-    marks = case.lay_out(case.pack())["segment_ids"]
-    assert marks.dtype == dtype
-    assert marks[0, -1] == length
-
-
-@pytest.mark.parametrize("dtype", [np.uint16, np.int32])
-def test_tokens_of_any_width_are_laid_out(dtype: type) -> None:
-    largest = int(np.iinfo(dtype).max)
-    case = Case(from_lists([[largest, 3], [largest]], dtype=np.dtype(dtype)), 4, DocumentFrame())
-    assert case.lay_out(case.pack())["input_ids"].tolist() == [[largest, 3, largest, PAD]]
-
-
-def test_the_same_documents_give_the_same_rows_again() -> None:
-    lengths = natural(5000, median=300)
-    first, again = pack(lengths, length=2048), pack(lengths.copy(), length=2048)
-    for name in ("documents", "firsts", "sizes", "edges"):
-        np.testing.assert_array_equal(getattr(first, name), getattr(again, name))
 
 
 # --- how full rows are ----------------------------------------------------------------------------------------------
@@ -275,8 +192,3 @@ def natural(count: int, *, median: int, spread: float = 1.0) -> np.ndarray:
 )
 def test_rows_of_natural_texts_are_full(median: int, spread: float, length: int, count: int, at_least: float) -> None:
     assert fill(natural(count, median=median, spread=spread), length=length) > at_least
-
-
-def test_documents_of_about_a_row_leave_what_nothing_short_is_there_to_fill() -> None:
-    lengths = natural(20_000, median=400, spread=0.2)
-    assert 0.7 < fill(lengths, length=512) < 0.95

@@ -153,13 +153,6 @@ def test_headers_are_right_where_each_row_has_another_size_than_the_one_before(l
     assert list(examples.encode(columns, schema)) == expected
 
 
-def test_values_that_need_more_room_than_ids_do_get_it() -> None:
-    columns, schema = {"ids": np.full((300, 40), -1)}, Schema((feature("ids", shape=(40,)),))
-    columns["ids"][0] = 7  # the first row alone is small
-    expected = [by_tensorflow(columns, schema, 0)] + [by_tensorflow(columns, schema, 1)] * 299
-    assert list(examples.encode(columns, schema)) == expected
-
-
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 64, 65])
 def test_nothing_is_written_past_the_last_row(length: int) -> None:
     values_NL = np.tile([300, 7] * length, (3, 1))[:, :length].astype(np.int32)
@@ -209,16 +202,6 @@ def test_records_hold_features_by_name_and_a_name_after_those_that_it_begins() -
     payloads = examples.encode({name: np.array([7]) for name in names}, schema)
     content = b"".join(entry(name, b"\7") for name in names)
     assert list(payloads) == [field(0x0A, content)]
-
-
-def test_tensorflow_parses_the_records() -> None:
-    schema = Schema((feature("ids", shape=(2, 3)), feature("score", "float32")))
-    columns: Columns = {"ids": np.arange(12).reshape(2, 2, 3) * 999, "score": np.array([0.5, -2], np.float32)}
-    parsed = tf.io.parse_example(
-        list(examples.encode(columns, schema)),
-        {"ids": tf.io.FixedLenFeature([2, 3], tf.int64), "score": tf.io.FixedLenFeature([], tf.float32)},
-    )
-    assert_same_bits({name: parsed[name].numpy() for name in columns}, columns)
 
 
 @pytest.mark.parametrize(

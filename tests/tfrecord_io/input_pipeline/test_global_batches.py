@@ -138,15 +138,6 @@ def test_an_evaluation_gives_every_row_once_in_order_with_fill_rows_at_the_end(
 
 
 @pytest.mark.slow
-def test_an_evaluation_goes_on_at_a_step(root: pathlib.Path) -> None:
-    data = reader.open(root)
-    whole = steps(data, hosts=2, training=False, stop=11)
-    assert steps(data, hosts=4, training=False, start=4, stop=11) == whole[4:]
-    ended = data.dataset("train", global_batch_size=BATCH, training=False, order="global", start_step=99)
-    assert ended.cardinality() == 0
-
-
-@pytest.mark.slow
 def test_a_mixture_is_the_same_on_any_hosts(write_dataset: WriteDataset, how: str) -> None:
     parts = {
         name: reader.open(write_dataset({"train": [pad_rows(size, first=1000 * at) for size in sizes]}))
@@ -204,15 +195,6 @@ def test_shapes_are_static_and_the_graph_needs_no_python(root: pathlib.Path, how
     assert {finding.kind for finding in found if finding.fatal} == {"path"}
 
 
-@pytest.mark.slow
-def test_a_mixtures_graph_needs_no_python(root: pathlib.Path, how: str) -> None:
-    mixed = Mixture({"a": reader.open(root), "b": reader.open(root)}, weights={"a": 0.3, "b": 0.7})
-    dataset = mixed.dataset("train", global_batch_size=BATCH, order="global", start_step=3)
-    assert not impure(graph_ops(dataset))
-    found = readiness.check(dataset, tpu="node")
-    assert {finding.kind for finding in found if finding.fatal} == {"path"}
-
-
 @pytest.mark.usefixtures("blocks")
 def test_compressed_shards_are_refused(write_dataset: WriteDataset) -> None:
     data = reader.open(write_dataset({"train": pad_shards(20, 20)}, compression="gzip"))
@@ -237,16 +219,6 @@ def test_an_index_that_is_missing_or_damaged_is_named(write_dataset: WriteDatase
     path.unlink()
     with pytest.raises(ReaderError, match=r"00001-of-00002.*offsets"):
         reader.open(root).dataset("train", global_batch_size=4, order="global")
-
-
-@pytest.mark.usefixtures("blocks")
-def test_a_shard_that_is_damaged_while_it_is_read_stops_the_training(write_dataset: WriteDataset) -> None:
-    root = write_dataset({"train": pad_shards(40, 40)})
-    dataset = reader.open(root).dataset("train", global_batch_size=40, order="global")
-    path = root / "tiny-train-00001-of-00002.tfrecord"
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(tf.errors.OpError):
-        list(dataset.take(2))
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from tests.tfrecord_io.conftest import (
     tokenizer_facts,
 )
 from tests.tfrecord_io.input_pipeline.test_start_step import digests
-from tfrecord_io import mixture, objectives, reader, readiness
+from tfrecord_io import mixture, objectives, reader
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.mixing import common_manifest
 from tfrecord_io.mixture import Mixture
@@ -110,11 +110,6 @@ class TestShares:
         counts = collections.Counter(itertools.chain(*rows_of(elements_of(found, batch=7, steps=46))))
         assert counts == dict.fromkeys([*range(40), *range(1000, 1021), *range(2000, 2100)], 2)
 
-    @pytest.mark.slow
-    def test_rows_of_all_datasets_are_mixed_within_a_batch(self, mixed: Mixture) -> None:
-        firsts = collections.Counter(rows[0] // 1000 for rows in rows_of(elements_of(mixed, batch=10, steps=200)))
-        assert [firsts[at] / 200 for at in range(3)] == pytest.approx(list(WEIGHTS.values()), abs=0.12)
-
 
 class TestEachDataset:
     @pytest.mark.slow
@@ -128,20 +123,6 @@ class TestEachDataset:
             assert [set(part) for part in batched(rows[name], size)] == [set(part) for part in batched(expected, size)]
 
     @pytest.mark.slow
-    def test_has_epochs_of_its_own_each_in_another_order(self, mixed: Mixture) -> None:
-        rows = by_dataset(itertools.chain(*rows_of(elements_of(mixed, batch=10, steps=105))))["b"]
-        epochs = batched(rows, 21)
-        assert [sorted(epoch) for epoch in epochs] == [list(range(1000, 1021))] * 15
-        assert len({tuple(epoch) for epoch in epochs}) == 15
-
-    @pytest.mark.slow
-    def test_is_shuffled_in_its_own_way(self, write_dataset: WriteDataset) -> None:
-        data = [reader.open(write_dataset({"train": shards(30, 30, first=first)})) for first in (0, 1000)]
-        rows = rows_of(elements_of(Mixture({"a": data[0], "b": data[1]}), batch=2, steps=60))
-        found = by_dataset(itertools.chain(*rows))
-        assert found["a"] != [row - 1000 for row in found["b"]]
-
-    @pytest.mark.slow
     @pytest.mark.parametrize("hosts", [2, 3])
     def test_is_dealt_out_to_hosts_without_overlap(self, mixed: Mixture, hosts: int) -> None:
         # Two hosts get shards of a and b, three of a alone; of c, each keeps some records. A step of 14 rows is less
@@ -153,28 +134,12 @@ class TestEachDataset:
         assert len(set(itertools.chain(*seen))) == 14 * hosts
         assert all(by_dataset(rows)[name] for rows in seen for name in FIRST)
 
-    @pytest.mark.slow
-    def test_keeps_its_order_when_another_is_added(self, datasets: Mapping[str, Data]) -> None:
-        two = Mixture({name: datasets[name] for name in "ab"}, weights={"a": 0.5, "b": 0.5})
-        three = Mixture(datasets, weights={"a": 0.4, "b": 0.4, "c": 0.2})
-        few, many = (
-            by_dataset(itertools.chain(*rows_of(elements_of(each, batch=batch, steps=20))))
-            for each, batch in ((two, 4), (three, 5))
-        )
-        for name in "ab":
-            assert [set(pair) for pair in batched(few[name], 2)] == [set(pair) for pair in batched(many[name], 2)]
-
 
 def batched(values: list[int], size: int) -> list[list[int]]:
     return [values[start : start + size] for start in range(0, len(values), size)]
 
 
 class TestReproducible:
-    @pytest.mark.slow
-    def test_the_same_seed_gives_the_same_batches(self, mixed: Mixture) -> None:
-        options: dict[str, Any] = {"batch": 8, "steps": 20, "seed": 5, "objective": objectives.masked_lm(0.5)}
-        assert digests(elements_of(mixed, **options)) == digests(elements_of(mixed, **options))
-
     @pytest.mark.slow
     @pytest.mark.parametrize(
         ("batch", "hosts", "replicas", "weights"),
@@ -196,27 +161,8 @@ class TestReproducible:
             rest = digests(elements_of(mixed, steps=steps - start, start_step=start, **options))
             assert rest == whole[start * replicas // hosts :], start
 
-    @pytest.mark.slow
-    def test_a_step_far_away_is_there_at_once(self, mixed: Mixture) -> None:
-        far = 10**9 + 3
-        two = rows_of(elements_of(mixed, batch=8, steps=2, start_step=far))
-        assert rows_of(elements_of(mixed, batch=8, steps=1, start_step=far + 1)) == two[1:]
-
 
 class TestFitForATpu:
-    @pytest.mark.slow
-    def test_every_shape_is_static_and_nothing_wider_than_32_bits(self, mixed: Mixture) -> None:
-        spec = elements_of(mixed, batch=16, steps=1, replicas=8).element_spec
-        assert {name: tuple(leaf.shape) for name, leaf in spec.items()} == {
-            "input_ids": (2, LENGTH),
-            "attention_mask": (2, LENGTH),
-            "token_type_ids": (2, LENGTH),
-            "label": (2,),
-            "row": (2,),
-            "example_weight": (2,),
-        }
-        assert {leaf.dtype for leaf in spec.values()} == {tf.int32, tf.float32}
-
     @pytest.mark.slow
     @pytest.mark.parametrize("start_step", [17, 0])
     def test_the_graph_runs_no_python(self, mixed: Mixture, start_step: int) -> None:
@@ -226,13 +172,6 @@ class TestFitForATpu:
         ops = graph_ops(fn(context()))
         assert "ZipDataset" in ops
         assert not impure(ops)
-
-    @pytest.mark.slow
-    def test_a_dataset_with_fewer_shards_than_hosts_is_pointed_out(self, mixed: Mixture) -> None:
-        found = readiness.check_data(mixed, "train", global_batch_size=16, tpu="vm", num_hosts=2, num_replicas=8)
-        assert [finding.problem for finding in found if finding.kind == "shards"] == [
-            "fewer shards (1) than hosts (2): each host reads all and drops most records"
-        ]
 
 
 def changed(data: Data, **changes: Any) -> Data:

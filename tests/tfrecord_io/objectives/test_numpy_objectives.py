@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections import Counter
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,17 +10,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.tfrecord_io.conftest import CONCAT_SCHEMA, LENGTH, PAD_SCHEMA, make_manifest, pad_rows
+from tests.tfrecord_io.conftest import CONCAT_SCHEMA, LENGTH, make_manifest
 from tests.tfrecord_io.objectives.test_objectives import SEED, batch
 from tests.tfrecord_io.objectives.test_objectives_packed import CHAT_SCHEMA, PACK_SCHEMA, PACKED_CHAT_SCHEMA
 from tests.tfrecord_io.objectives.test_objectives_packed import TOKENIZER as PACKED_TOKENIZER
 from tests.tfrecord_io.objectives.test_objectives_seq2seq import SCHEMA as SEQ2SEQ_SCHEMA
-from tests.tfrecord_io.objectives.test_objectives_spans import EOS, TOKENIZER, manifest_of
+from tests.tfrecord_io.objectives.test_objectives_spans import EOS, manifest_of
 from tfrecord_io import numpy_objectives, objectives
-from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import spans
-from tfrecord_io.objectives.array_ops import NumpyOps
 from tfrecord_io.objectives.spans import SpanCounts, draw_spans
 from tfrecord_io.objectives.tensor_ops import TensorOps
 from tfrecord_io.schema import Schema
@@ -114,54 +111,6 @@ def test_span_corruption_is_the_graphs_for_the_same_spans(left: bool, monkeypatc
     assert_equal(found, expected)
 
 
-def test_every_choice_of_spans_is_equally_likely() -> None:
-    """3 of 10 tokens in 2 spans: 2 ways to cut the spans, 28 to cut the gaps."""
-    counts = SpanCounts.of(12, density=0.3, mean_span=1.5)
-    _, hidden = draw_spans(np.full(28_000, 10), counts, NumpyOps(RNG(0)))
-    seen = Counter(map(bytes, hidden))
-    # Spans that touch look like one: patterns of one span of 3 can come from either cut, and others from one.
-    assert all(np.frombuffer(pattern, np.bool_).sum() == 3 for pattern in seen)
-    first, _ = draw_spans(np.full(28_000, 10), counts, NumpyOps(RNG(1)))
-    graph_first, graph_hidden = (each.numpy() for each in draw_spans(tf.fill([28_000], 10), counts, TensorOps(SEED)))
-    assert set(seen) == set(map(bytes, graph_hidden))
-    np.testing.assert_allclose(first.mean(axis=0), graph_first.mean(axis=0), atol=0.012)
-    np.testing.assert_allclose(hidden.mean(axis=0), graph_hidden.mean(axis=0), atol=0.012)
-    expected = Counter(map(bytes, graph_hidden))
-    for pattern, times in seen.items():
-        assert abs(times - expected[pattern]) < 6 * (2 * expected[pattern]) ** 0.5
-
-
-def test_texts_of_any_length_lose_what_the_counts_say() -> None:
-    counts = SpanCounts.of(30, density=0.4, mean_span=2.5)
-    length_B = np.repeat(np.arange(31), 20)
-    first, hidden = draw_spans(length_B, counts, NumpyOps(RNG(0)))
-    np.testing.assert_array_equal(hidden.sum(axis=1), counts.noise[length_B])
-    np.testing.assert_array_equal(first.sum(axis=1), counts.spans[length_B])
-    assert not (hidden & (np.arange(31) >= length_B[:, None])).any()
-
-
-def test_masked_lm_hides_as_many_as_the_graph() -> None:
-    manifest, columns = make_manifest(), pad_rows(20_000)
-    inputs, labels, weights = numpy_objectives.masked_lm(0.2).bind(manifest)(columns, rng=RNG(0))
-    np.testing.assert_array_equal(labels, columns["input_ids"])
-    ids, seen, chosen = columns["input_ids"], inputs["input_ids"], weights > 0
-    ordinary = (ids > 4) & (columns["attention_mask"] > 0)
-    assert not (chosen & ~ordinary).any()
-    np.testing.assert_array_equal(seen[~chosen], ids[~chosen])
-    assert abs(chosen[ordinary].mean() - 0.2) < 0.01
-    masked, kept = seen[chosen] == manifest.tokenizer.mask_id, seen[chosen] == ids[chosen]
-    assert abs(masked.mean() - 0.8) < 0.02
-    assert abs(kept.mean() - 0.1) < 0.02
-    drawn = seen[chosen][~masked & ~kept]
-    assert drawn.min() > 4
-    assert drawn.max() < manifest.tokenizer.vocab_size
-    graph_inputs, _, graph_weights = in_graph(objectives.masked_lm(0.2), manifest, columns)
-    graph_chosen = graph_weights.numpy() > 0
-    assert abs(graph_chosen[ordinary].mean() - chosen[ordinary].mean()) < 0.01
-    graph_masked = graph_inputs["input_ids"].numpy()[graph_chosen] == manifest.tokenizer.mask_id
-    assert abs(graph_masked.mean() - masked.mean()) < 0.02
-
-
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("library", [tf.constant, jnp.asarray], ids=["tensorflow", "jax"])
 def test_the_attention_mask_of_segments_is_the_same_in_every_library(library: Any, causal: bool) -> None:
@@ -206,23 +155,3 @@ def test_the_features_are_left_as_they_were(objective: Any, manifest: Manifest) 
     assert list(columns) == list(before)
     for name, values in before.items():
         np.testing.assert_array_equal(columns[name], values)
-
-
-@pytest.mark.parametrize(("objective", "manifest"), BOUND)
-def test_rows_of_weight_0_have_no_token_weight(objective: Any, manifest: Manifest) -> None:
-    columns = {**random_rows(manifest.schema, 4), "example_weight": np.array([1, 0, 1, 0], np.float32)}
-    *_, weights = objective.bind(manifest)(columns, rng=RNG(0))
-    assert not weights[1::2].any()
-
-
-def test_what_the_graph_refuses_is_refused() -> None:
-    with pytest.raises(ReaderError, match="no target_ids"):
-        numpy_objectives.seq2seq().bind(make_manifest(PAD_SCHEMA))
-    with pytest.raises(ReaderError, match="sentinels, expected one for each span"):
-        numpy_objectives.span_corruption(eos_id=EOS).bind(make_manifest(PAD_SCHEMA))
-    with pytest.raises(ReaderError, match="several documents each"):
-        numpy_objectives.span_corruption().bind(make_manifest(PACK_SCHEMA, tokenizer=TOKENIZER))
-    with pytest.raises(ReaderError, match="probability is 2"):
-        numpy_objectives.masked_lm(2)
-    with pytest.raises(ReaderError, match="density is 1"):
-        numpy_objectives.span_corruption(1)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.tfrecord_io.conftest import LENGTH, WriteDataset, graph_ops, impure, make_manifest, tokenizer_facts
+from tests.tfrecord_io.conftest import LENGTH, WriteDataset, make_manifest, tokenizer_facts
 from tests.tfrecord_io.objectives.test_objectives import SEED, batch, in_tf_data
 from tfrecord_io import objectives, reader
 from tfrecord_io.objectives import Objective
@@ -79,23 +79,6 @@ class TestReading:
         assert element["attention_mask"].dtype == tf.int32
         np.testing.assert_array_equal(element["attention_mask"], columns["segment_ids"] > 0)
 
-    def test_rows_that_fill_up_a_batch_are_padding(self, write_dataset: WriteDataset) -> None:
-        data = reader.open(str(write_dataset({"test": [packed([[[5, 6]]])]}, schema=PACK_SCHEMA)))
-        element = next(iter(data.dataset("test", global_batch_size=2)))
-        assert element["example_weight"].numpy().tolist() == [1, 0]
-        for name in ("input_ids", "attention_mask", "segment_ids", "positions"):
-            assert element[name].numpy()[1].tolist() == [0] * LENGTH
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("objective", EVERY_OBJECTIVE)
-    def test_every_objective_is_pure_and_static(self, write_dataset: WriteDataset, objective: Objective) -> None:
-        columns = packed([[[5, 6], [7, 8, 9]], [[8] * LENGTH]])
-        data = reader.open(str(write_dataset({"train": [columns]}, schema=PACK_SCHEMA)))
-        dataset = data.dataset("train", global_batch_size=4, objective=objective)
-        assert not impure(graph_ops(dataset))
-        assert all(spec.shape.is_fully_defined() for spec in tf.nest.flatten(dataset.element_spec))
-        assert np.sum(next(iter(dataset))[2]) > 0
-
 
 @pytest.mark.parametrize("objective", EVERY_OBJECTIVE)
 def test_segments_and_positions_are_inputs(objective: Objective) -> None:
@@ -159,13 +142,6 @@ class TestAttentionMask:
         assert mask.numpy()[0].astype(int).tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
         both_ways = objectives.segment_attention_mask(segments, causal=False)
         assert both_ways.numpy()[0].astype(int).tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
-
-    def test_its_shape_is_static_in_tf_data(self) -> None:
-        dataset = tf.data.Dataset.from_tensors(tf.constant([[1, 1, 2, 0]] * 3)).map(
-            lambda segments: objectives.segment_attention_mask(segments, causal=True)
-        )
-        assert dataset.element_spec.shape == (3, 4, 4)
-        assert next(iter(dataset)).numpy()[2].sum() == 4
 
     @pytest.mark.parametrize("causal", [True, False])
     @settings(deadline=None, max_examples=50)

@@ -76,17 +76,6 @@ def test_decoder_inputs_are_what_shift_tokens_right_of_transformers_gives(
     np.testing.assert_array_equal(inputs["decoder_input_ids"], expected)
 
 
-@settings(deadline=None, max_examples=60)
-@given(rows=targets, left=st.booleans())
-def test_every_token_is_predicted_from_the_start_token_and_all_before_it(rows: list[list[int]], left: bool) -> None:
-    inputs, labels, weights = applied(seq2seq_batch(rows, left=left), decoder_start_id="bos")
-    for row, target in enumerate(rows):
-        counted = weights.numpy()[row] == 1
-        assert labels.numpy()[row][counted].tolist() == target
-        assert inputs["decoder_input_ids"].numpy()[row][counted].tolist() == [7, *target][: len(target)]
-        assert inputs["decoder_attention_mask"].numpy()[row][counted].tolist() == [1] * len(target)
-
-
 def test_rows_that_fill_up_a_batch_have_no_weight_and_padding_for_a_target(write_dataset: WriteDataset) -> None:
     columns = {name: np.asarray(seq2seq_batch([[11, 12, 9]], pad_id=9)[name], np.int64) for name in SCHEMA.names}
     folder = write_dataset({"test": [columns]}, schema=SCHEMA, tokenizer=tokenizer_facts(pad_id=9))

@@ -71,12 +71,6 @@ def test_every_row_is_the_one_that_was_written(rows: Rows) -> None:
         assert_rows(rows[number], number)
 
 
-def test_a_row_has_arrays_of_its_features_shapes(rows: Rows) -> None:
-    row = rows[3]
-    assert {name: values.shape for name, values in row.items()} == {f.name: f.shape for f in PAD_SCHEMA.features}
-    assert all(type(values) is np.ndarray for values in row.values())
-
-
 def test_negative_numbers_count_from_the_end(rows: Rows) -> None:
     assert_rows(rows[-1], -1)
     assert_rows(rows[-len(rows)], 0)
@@ -435,10 +429,6 @@ class TestMixing:
                 np.testing.assert_array_equal(values, stacked[feature][number])
                 np.testing.assert_array_equal(values, datasets[name][row][feature])
         assert [int(row["row"]) for row in mixed.__getitems__([3, 9])] == stacked["row"][[3, 9]].tolist()
-
-    def test_a_mixture_can_be_pickled(self, datasets: dict[str, Rows]) -> None:
-        mixed = random_access.mix(datasets, temperature=2.0)
-        assert pickle.loads(pickle.dumps(mixed))[5]["row"] == mixed[5]["row"]
 
     def test_datasets_that_do_not_go_together_are_refused(
         self, datasets: dict[str, Rows], write_dataset: WriteDataset

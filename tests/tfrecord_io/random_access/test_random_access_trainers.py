@@ -51,22 +51,12 @@ class TestGrain:
     def grain(self) -> Any:
         return pytest.importorskip("grain")
 
-    def test_rows_are_a_data_source(self, grain: Any, rows: Rows) -> None:
-        assert isinstance(rows, grain.sources.RandomAccessDataSource)
-
     def test_each_row_comes_once_in_an_epoch(self, grain: Any, rows: Rows) -> None:
         batches = list(grain.MapDataset.source(rows).seed(0).shuffle().batch(8))
         assert sorted(np.concatenate([batch["row"] for batch in batches]).tolist()) == list(range(64))
         for batch in batches:
             assert batch["input_ids"].shape == (8, 8)
             assert_rows(batch)
-
-    def test_reading_batches_gives_the_same_as_reading_rows(self, grain: Any, rows: Rows) -> None:
-        single = grain.MapDataset.source(rows).seed(0).shuffle().batch(8)
-        whole = grain.MapDataset.range(len(rows)).seed(0).shuffle().batch(8).map(rows.batch)
-        for one, other in zip(single, whole, strict=True):
-            np.testing.assert_array_equal(one["row"], other["row"])
-            assert_rows(other)
 
     def test_a_saved_iterator_goes_on_where_it_was(self, grain: Any, rows: Rows) -> None:
         dataset = grain.MapDataset.source(rows).seed(0).shuffle().repeat().batch(8).to_iter_dataset()
@@ -98,11 +88,6 @@ class TestGrain:
         np.testing.assert_array_equal(first(3)[0]["input_ids"], first(3)[0]["input_ids"])
         assert not np.array_equal(first(3)[0]["input_ids"], first(4)[0]["input_ids"])
 
-    def test_mixtures_are_a_data_source_too(self, grain: Any, rows: Rows) -> None:
-        mixed = random_access.mix({"one": rows, "other": rows}, weights={"one": 3, "other": 1})
-        for batch in grain.MapDataset.source(mixed).seed(0).shuffle().batch(16):
-            assert_rows(batch)
-
     @pytest.mark.slow
     def test_the_example_trains_with_jax(self, grain: Any, root: pathlib.Path) -> None:
         pytest.importorskip("jax")
@@ -133,11 +118,6 @@ class TestTorch:
         for batch in batches:
             assert_rows(batch)
 
-    @pytest.mark.slow
-    def test_workers_that_are_spawned_read_too(self, torch: Any, rows: Rows) -> None:
-        loader = torch.utils.data.DataLoader(rows, batch_size=16, num_workers=1, multiprocessing_context="spawn")
-        assert torch.cat([batch["row"] for batch in loader]).tolist() == list(range(64))
-
     def test_a_batch_of_rows_is_one_reading(self, torch: Any, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
         asked: list[int] = []
         batch = Rows.batch
@@ -149,19 +129,6 @@ class TestTorch:
         monkeypatch.setattr(Rows, "batch", counted)
         list(torch.utils.data.DataLoader(rows, batch_size=16))
         assert asked == [16] * 4
-
-    def test_a_sampler_of_batches_reads_stacked_rows(self, torch: Any, rows: Rows) -> None:
-        """Without a step of stacking: `batch` as the dataset, indices of a batch as its index."""
-
-        class Batches(torch.utils.data.Dataset):
-            def __getitem__(self, indices: list[int]) -> Any:
-                return rows.batch(indices)
-
-        order = torch.utils.data.RandomSampler(rows)
-        sampler = torch.utils.data.BatchSampler(order, batch_size=16, drop_last=True)
-        for batch in torch.utils.data.DataLoader(Batches(), sampler=sampler, batch_size=None):
-            assert isinstance(batch["input_ids"], torch.Tensor)
-            assert_rows(batch)
 
     @pytest.mark.slow
     def test_the_example_trains_with_workers(self, torch: Any, root: pathlib.Path) -> None:
