@@ -13,7 +13,7 @@
     model.fit(train.dataset(), ...)                           Keras: elements [None, None], the same batches
 
 A training goes in rounds, in each of which every bucket gives all of its batches, in an order that `seed` shuffles (see
-`bucket_plan`): lengths come in proportion to their rows at all times. Within a bucket all is as in a dataset of its own
+`Rounds`): lengths come in proportion to their rows at all times. Within a bucket all is as in a dataset of its own
 (`reader`). An evaluation gives each bucket in turn, every example once.
 
 With `global_batch_size` each batch has that many rows, with `tokens_per_batch` as many as fit into so many positions:
@@ -34,13 +34,12 @@ import tensorflow as tf
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import input_plan, input_records
 from tfrecord_io.input_pipeline.input_plan import Order, Shuffle
-from tfrecord_io.mixing.bucket_plan import Rounds
 from tfrecord_io.mixture import source_seed
 from tfrecord_io.objectives import Objective
 from tfrecord_io.ordering import settings
 from tfrecord_io.reader import Data
 
-__all__ = ["Buckets", "read"]
+__all__ = ["Buckets", "Rounds", "read"]
 
 
 def read(
@@ -239,6 +238,41 @@ class Buckets:
 
     def _step(self, step: SupportsIndex) -> int:
         return input_plan.whole_step(step, global_batch_size=max(self.batch_rows.values()), deterministic=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rounds:
+    """Rounds of K buckets that have `rows` rows and give `batch_rows` of them at a time.
+
+    In a round each bucket gives as many batches as it has in one pass over its rows, in an order that is shuffled for
+    all of them together. A pass is seldom a whole number of batches, so after r rounds a bucket has given
+    floor(r * rows / batch) of them:
+
+                  rows   batch   in a pass    round  0            1              2
+        a           10       4         2.5           2            3              2
+        b            6       2         3             3            3              3
+        steps                                        a b b a b    b a a b a b    b a b b a    ...
+
+    So every bucket is read equally often, to within a batch, however small it is; and which round a step is in, and
+    what came before it, follows by a search in these sums.
+    """
+
+    rows: tuple[int, ...]
+    batch_rows: tuple[int, ...]
+
+    def batches_before(self, number: int) -> tuple[int, ...]:
+        """Batches of each bucket in the rounds before round `number`."""
+        return tuple(number * rows // batch for rows, batch in zip(self.rows, self.batch_rows, strict=True))
+
+    def locate(self, step: int) -> tuple[int, int]:
+        """The round that step `step` is in, and the steps before it in that round."""
+        low, high = 0, 1
+        while sum(self.batches_before(high)) <= step:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if sum(self.batches_before(middle)) <= step else (low, middle)
+        return low, step - sum(self.batches_before(low))
 
 
 def _batch_rows(

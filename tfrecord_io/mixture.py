@@ -54,7 +54,7 @@ class Mixture(InputFunctions):
     A name is part of the seed of its dataset's order: adding another dataset leaves that order as it was.
 
     weights: for each dataset, in proportion to each other.
-    temperature, maximum: instead of weights, rates by size, see `mixing_plan.rates_by_size`; with neither of the three,
+    temperature, maximum: instead of weights, rates by size, see `mixing_plan.rates`; with neither of the three,
         in proportion to the numbers of examples.
     manifest: what is common to all of them; its fingerprint covers the rates too.
 
@@ -74,11 +74,6 @@ class Mixture(InputFunctions):
     def __post_init__(self) -> None:
         if not self.datasets:
             raise ReaderError("a mixture of no datasets, expected at least one")
-        if self.weights is not None and (self.temperature is not None or self.maximum is not None):
-            raise ReaderError(
-                "weights together with a temperature or a maximum, expected one or the other",
-                remedy="leave out the weights, or both others",
-            )
         self._rates(dict.fromkeys(self.datasets, 1))  # refuses weights and temperatures that are none
         given = {"weights": self.weights, "temperature": self.temperature, "maximum": self.maximum}
         rates = {name: None if value is None else _plain(value) for name, value in given.items()}
@@ -115,10 +110,7 @@ class Mixture(InputFunctions):
         return {name: data.manifest for name, data in self.datasets.items()}
 
     def _rates(self, num_examples: Mapping[str, int]) -> dict[str, float]:
-        if self.weights is not None:
-            return mixing_plan.rates_by_weight(self.weights, list(self.datasets))
-        temperature = 1.0 if self.temperature is None else self.temperature
-        return mixing_plan.rates_by_size(num_examples, temperature=temperature, maximum=self.maximum)
+        return mixing_plan.rates(num_examples, weights=self.weights, temperature=self.temperature, maximum=self.maximum)
 
     def _with_examples(self, split: str) -> Mapping[str, Data]:
         """The datasets. Raises: ReaderError if one of them has no such split, or no example in it."""

@@ -11,7 +11,6 @@ Reading checks every byte. A size is believed only when its crc is right, and no
 
 from __future__ import annotations
 
-import dataclasses
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import BinaryIO, Literal
@@ -28,7 +27,6 @@ __all__ = [
     "FRAME_BYTES",
     "MOST_RECORD_BYTES",
     "Compression",
-    "Frames",
     "crc32c",
     "encode_framed",
     "frame",
@@ -70,26 +68,14 @@ def frame(payloads: Payloads) -> np.ndarray:
     return out
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Frames:
-    """N records, back to back, as they stand in a file.
-
-    data: uint8[total]. offsets: int64[N + 1]; record i with its frame is data[offsets[i] : offsets[i + 1]].
-    """
-
-    data: np.ndarray
-    offsets: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-
-def encode_framed(columns: Mapping[str, np.ndarray], schema: Schema) -> Frames:
+def encode_framed(columns: Mapping[str, np.ndarray], schema: Schema) -> Payloads:
     """Encode columns straight into frames: what `frame` makes of `examples.encode`, which describes the columns.
+
+    Message i of the result is record i with its frame.
 
     Raises: SchemaError if a column is missing, unknown, or of another dtype, shape or number of rows.
     """
-    return Frames(*encoding.write(columns, schema, framed=True))
+    return Payloads(*encoding.write(columns, schema, framed=True))
 
 
 def scan(data: Data, *, place: str) -> Payloads:

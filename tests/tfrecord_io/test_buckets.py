@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 from tests.tfrecord_io.conftest import PAD_SCHEMA, context, graph_ops, impure, tokenizer_facts
 from tfrecord_io import buckets, examples, reader, records
 from tfrecord_io import manifest as manifests
-from tfrecord_io.buckets import Buckets
+from tfrecord_io.buckets import Buckets, Rounds
 from tfrecord_io.errors import ManifestError, ReaderError
 from tfrecord_io.format import record_index
 from tfrecord_io.manifest import Ledger, Manifest, Shard, Split
-from tfrecord_io.mixing.bucket_plan import Rounds
 from tfrecord_io.mixture import Mixture, source_seed
 
 LENGTHS = (4, 8, 16)

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tfrecord_io.input_pipeline import global_records, input_records
 from tfrecord_io.input_pipeline.global_records import Stream
 from tfrecord_io.input_pipeline.input_plan import Host
-from tfrecord_io.input_pipeline.input_request import Request
+from tfrecord_io.input_pipeline.input_source import Request
 from tfrecord_io.ordering import settings
 from tfrecord_io.ordering.batch_columns import BatchColumns
 

@@ -16,8 +16,7 @@ from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import element_names, input_graph, input_plan
 from tfrecord_io.input_pipeline.element_names import Names
 from tfrecord_io.input_pipeline.input_plan import Host, Order, Shuffle
-from tfrecord_io.input_pipeline.input_request import Request
-from tfrecord_io.input_pipeline.input_source import Source
+from tfrecord_io.input_pipeline.input_source import Request, Source
 from tfrecord_io.manifest import Manifest, Split
 from tfrecord_io.objectives import BoundObjective, Objective
 from tfrecord_io.ordering import settings

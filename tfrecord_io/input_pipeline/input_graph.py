@@ -20,8 +20,7 @@ import tensorflow as tf
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import global_batches, input_plan, input_records
 from tfrecord_io.input_pipeline.input_plan import Host
-from tfrecord_io.input_pipeline.input_request import Request
-from tfrecord_io.input_pipeline.input_source import Source
+from tfrecord_io.input_pipeline.input_source import Request, Source
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.objectives import draws

@@ -23,8 +23,11 @@ import tensorflow as tf
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.format import record_index
 from tfrecord_io.format.ledger import Shard
+from tfrecord_io.input_pipeline.input_plan import Order, Shuffle
+from tfrecord_io.manifest import Manifest
+from tfrecord_io.objectives import BoundObjective
 
-__all__ = ["Source", "in_parallel", "join"]
+__all__ = ["Request", "Source", "in_parallel", "join"]
 
 # Large sequential reads: an object store answers a request for 8 MiB about as fast as one for 256 KiB.
 _READ_BYTES = 8 * 1024 * 1024
@@ -144,6 +147,28 @@ class Source:
                 remedy=f"run `prep-tfrecords verify {self.root} --repair`, which makes it again",
             ) from error
         return record_index.parse(content, shard=shard, stride=stride, place=path)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is to be read, already checked, the same on every host: a split of one dataset, or of several mixed.
+
+    `manifest` says what is in the records of all sources, and `keep` which of their features of text and bytes are in
+    elements. An evaluation has one source.
+    """
+
+    manifest: Manifest
+    split: str
+    sources: tuple[Source, ...]
+    global_batch_size: int
+    seed: int
+    objective: BoundObjective | None
+    training: bool
+    shuffle: Shuffle
+    deterministic: bool
+    order: Order
+    start_step: int
+    keep: tuple[str, ...] = ()
 
 
 def join(folder: str, name: str) -> str:

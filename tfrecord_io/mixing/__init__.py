@@ -1,1 +1,1 @@
-"""The arithmetic of batches from several datasets, or of several row lengths (no TensorFlow)."""
+"""The arithmetic of batches from several datasets (no TensorFlow)."""

@@ -29,7 +29,7 @@ import numpy as np
 
 from tfrecord_io.errors import ReaderError
 
-__all__ = ["Cycle", "cycle", "rates_by_size", "rates_by_weight", "source_seed"]
+__all__ = ["Cycle", "cycle", "rates", "source_seed"]
 
 # As a vector of rows for each dataset the cycle is part of the graph: at most 32 KB for each of them.
 _MOST_ELEMENTS = 4096
@@ -59,64 +59,70 @@ class Cycle:
         return self.from_element(index * len(self.rows_PK) // count)
 
 
-def rates_by_weight(weights: Mapping[str, float], names: Sequence[str]) -> dict[str, float]:
-    """Weights as shares of 1.
-
-    Raises: ReaderError if there is no weight for one of `names`, one for another name, or one that is not a positive
-        number.
-    """
-    if unknown := [name for name in weights if name not in names]:
-        raise ReaderError(f"a weight for {unknown[0]!r}, expected weights for the datasets {list(names)}")
-    if missing := [name for name in names if name not in weights]:
-        raise ReaderError(
-            f"no weight for dataset {missing[0]!r}, expected one for each of {list(names)}",
-            remedy="give it one, or leave the dataset out",
-        )
-    for name, weight in weights.items():
-        if not _is_positive(weight):
-            raise ReaderError(
-                f"the weight of dataset {name!r} is {weight!r}, expected a number above 0",
-                remedy="leave out a dataset that is not to be read",
-            )
-    return _shares({name: float(weights[name]) for name in names})
-
-
-def rates_by_size(
-    num_examples: Mapping[str, int], *, temperature: float = 1.0, maximum: int | None = None
+def rates(
+    num_examples: Mapping[str, int],
+    *,
+    weights: Mapping[str, float] | None = None,
+    temperature: float | None = None,
+    maximum: int | None = None,
 ) -> dict[str, float]:
-    """Rates in proportion to min(num_examples, maximum) ** (1 / temperature), as shares of 1.
+    """Return each dataset's share of the rows: in proportion to its weight, or by size.
 
-    At temperature 1 every example comes as often as any other; the higher it is, the more equal are the rates. No
-    dataset counts as larger than `maximum` examples. (T5, arXiv:1910.10683, section 3.5.2.)
+    By size it is min(num_examples, maximum) ** (1 / temperature). At temperature 1, the default, every example comes as
+    often as any other; the higher it is, the more equal are the rates. No dataset counts as larger than `maximum`
+    examples. (T5, arXiv:1910.10683, section 3.5.2.)
 
-    Raises: ReaderError if the temperature is not a positive number, or `maximum` not a whole number of at least 1.
+    Raises: ReaderError if both are given, a weight is missing, of no dataset, or not a positive number, the temperature
+        is not a positive number, or `maximum` not a whole number of at least 1.
     """
+    names = list(num_examples)
+    if weights is not None:
+        if temperature is not None or maximum is not None:
+            raise ReaderError(
+                "weights together with a temperature or a maximum, expected one or the other",
+                remedy="leave out the weights, or both others",
+            )
+        if unknown := [name for name in weights if name not in names]:
+            raise ReaderError(f"a weight for {unknown[0]!r}, expected weights for the datasets {names}")
+        for name in names:
+            if name not in weights:
+                raise ReaderError(
+                    f"no weight for dataset {name!r}, expected one for each of {names}",
+                    remedy="give it one, or leave the dataset out",
+                )
+            if not _is_positive(weights[name]):
+                raise ReaderError(
+                    f"the weight of dataset {name!r} is {weights[name]!r}, expected a number above 0",
+                    remedy="leave out a dataset that is not to be read",
+                )
+        return _shares({name: float(weights[name]) for name in names})
+    temperature = 1.0 if temperature is None else temperature
     if not _is_positive(temperature):
         raise ReaderError(f"temperature is {temperature!r}, expected a number above 0: 1 means by size, more evens out")
     if maximum is not None and (not isinstance(maximum, int) or isinstance(maximum, bool) or maximum < 1):
         raise ReaderError(f"maximum is {maximum!r}, expected a whole number of examples of at least 1")
-    sizes = {name: min(count, count if maximum is None else maximum) for name, count in num_examples.items()}
+    sizes = {name: count if maximum is None else min(count, maximum) for name, count in num_examples.items()}
     largest = max(sizes.values())
     # Of the largest size, so that no power overflows.
     return _shares({name: (size / largest) ** (1 / temperature) for name, size in sizes.items()})
 
 
 @functools.lru_cache(maxsize=64)
-def cycle(rates: tuple[tuple[str, float], ...], *, rows: int) -> Cycle:
+def cycle(shares: tuple[tuple[str, float], ...], *, rows: int) -> Cycle:
     """The shortest cycle of elements of `rows` rows that has the datasets, by name, at these rates.
 
     Where no cycle of at most 4,096 elements has, the one that comes closest: off by less than 1 row in 4,096 elements.
 
     Raises: ReaderError if a rate is less than a row in so many elements.
     """
-    quotas_K = rows * np.array([rate for _, rate in rates], np.float64)
+    quotas_K = rows * np.array([share for _, share in shares], np.float64)
     elements = np.arange(1, _MOST_ELEMENTS + 1, dtype=np.int64)
     exact_PK = elements[:, np.newaxis] * quotas_K
     totals_PK = _whole(exact_PK, elements * rows)
     off_P = np.abs(totals_PK - exact_PK).max(axis=1) / elements
     off_P[(totals_PK < 1).any(axis=1)] = np.inf
     if np.isinf(off_P.min()):
-        name, least = min(rates, key=lambda rate: rate[1])
+        name, least = min(shares, key=lambda share: share[1])
         raise ReaderError(
             f"dataset {name!r} has a share of {least:.3g} of the rows, expected at least one row in {_MOST_ELEMENTS} "
             f"elements of {rows} rows",

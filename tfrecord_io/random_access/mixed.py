@@ -36,7 +36,7 @@ def mix(
 
     Args:
         weights: for each dataset, in proportion to each other.
-        temperature: rates by size, instead of weights, see `mixing_plan.rates_by_size`; with neither, in proportion to
+        temperature: rates by size, instead of weights, see `mixing_plan.rates`; with neither, in proportion to
             the numbers of rows.
         maximum: the size that larger datasets count as, instead of weights.
 
@@ -45,16 +45,8 @@ def mix(
     if not datasets or not all(map(len, datasets.values())):
         empty = [name for name, rows in datasets.items() if not len(rows)]
         raise ReaderError(f"a mixture of the datasets {list(datasets)}, {empty} without rows, expected rows in each")
-    if weights is not None and (temperature is not None or maximum is not None):
-        raise ReaderError(
-            "weights together with a temperature or a maximum, expected one or the other",
-            remedy="leave out the weights, or both others",
-        )
-    if weights is not None:
-        rates = mixing_plan.rates_by_weight(weights, list(datasets))
-    else:
-        sizes = {name: len(rows) for name, rows in datasets.items()}
-        rates = mixing_plan.rates_by_size(sizes, temperature=temperature or 1.0, maximum=maximum)
+    sizes = {name: len(rows) for name, rows in datasets.items()}
+    rates = mixing_plan.rates(sizes, weights=weights, temperature=temperature, maximum=maximum)
     return MixedRows(datasets, rates=rates)
 
 

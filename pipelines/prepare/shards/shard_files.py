@@ -20,6 +20,7 @@ from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.threads import ordered_map
 from tfrecord_io import records
 from tfrecord_io.errors import LedgerError, OutputError
+from tfrecord_io.examples import Payloads
 from tfrecord_io.format.shard_indexes import ShardIndexes
 from tfrecord_io.manifest import Ledger, Shard
 from tfrecord_io.schema import UNLABELLED, Schema
@@ -144,7 +145,7 @@ def _pieces(
 
     label = schema.with_role("label") if job.spec.columns.label_names is not None else None
 
-    def encode(columns: Mapping[str, np.ndarray]) -> tuple[records.Frames, int, int]:
+    def encode(columns: Mapping[str, np.ndarray]) -> tuple[Payloads, int, int]:
         no_label = label is not None and columns[label.name] == UNLABELLED
         return (
             records.encode_framed(columns, schema),

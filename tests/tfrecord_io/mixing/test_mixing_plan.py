@@ -90,20 +90,18 @@ def test_a_share_of_less_than_a_row_in_a_cycle_is_refused_by_name() -> None:
 
 class TestRates:
     def test_weights_are_in_proportion_to_each_other(self) -> None:
-        assert mixing_plan.rates_by_weight({"b": 3, "a": 1}, ["a", "b"]) == {"a": 0.25, "b": 0.75}
+        assert mixing_plan.rates({"a": 5, "b": 9}, weights={"b": 3, "a": 1}) == {"a": 0.25, "b": 0.75}
 
     @pytest.mark.parametrize("weight", [0, 0.0, -1, math.inf, math.nan, True, "1", None])
     def test_a_weight_that_is_no_positive_number_is_refused(self, weight: Any) -> None:
         with pytest.raises(ReaderError, match=r"the weight of dataset 'b' is .*expected a number above 0"):
-            mixing_plan.rates_by_weight({"a": 1.0, "b": weight}, ["a", "b"])
+            mixing_plan.rates({"a": 5, "b": 9}, weights={"a": 1.0, "b": weight})
 
-    def test_an_unknown_name_is_refused(self) -> None:
+    def test_names_without_a_weight_and_weights_without_a_name_are_refused(self) -> None:
         with pytest.raises(ReaderError, match=r"a weight for 'c', expected .*\['a', 'b'\]"):
-            mixing_plan.rates_by_weight({"a": 1, "b": 1, "c": 1}, ["a", "b"])
-
-    def test_a_missing_weight_is_refused(self) -> None:
+            mixing_plan.rates({"a": 5, "b": 9}, weights={"a": 1, "b": 1, "c": 1})
         with pytest.raises(ReaderError, match="no weight for dataset 'b'"):
-            mixing_plan.rates_by_weight({"a": 1}, ["a", "b"])
+            mixing_plan.rates({"a": 5, "b": 9}, weights={"a": 1})
 
     @pytest.mark.parametrize(
         ("options", "expected"),
@@ -116,15 +114,15 @@ class TestRates:
         ],
     )
     def test_by_size(self, options: dict[str, Any], expected: list[int]) -> None:
-        found = mixing_plan.rates_by_size({"large": 10_000, "small": 100}, **options)
+        found = mixing_plan.rates({"large": 10_000, "small": 100}, **options)
         assert list(found.values()) == pytest.approx(np.array(expected) / sum(expected), rel=1e-12)
 
     @pytest.mark.parametrize("temperature", [0, -1.0, math.nan, math.inf, "2"])
     def test_what_is_no_temperature_is_refused(self, temperature: Any) -> None:
         with pytest.raises(ReaderError, match="temperature is"):
-            mixing_plan.rates_by_size({"a": 1}, temperature=temperature)
+            mixing_plan.rates({"a": 1}, temperature=temperature)
 
     @pytest.mark.parametrize("maximum", [0, -1, 1.5, True])
     def test_what_is_no_maximum_is_refused(self, maximum: Any) -> None:
         with pytest.raises(ReaderError, match="maximum is"):
-            mixing_plan.rates_by_size({"a": 1}, maximum=maximum)
+            mixing_plan.rates({"a": 1}, maximum=maximum)
