@@ -22,7 +22,7 @@ from tfrecord_io.buckets import Buckets, Rounds
 from tfrecord_io.errors import ManifestError, ReaderError
 from tfrecord_io.format import record_index
 from tfrecord_io.manifest import Ledger, Manifest, Shard, Split
-from tfrecord_io.mixture import Mixture, source_seed
+from tfrecord_io.mixture import Mixture
 
 LENGTHS = (4, 8, 16)
 # Rows of each length, in two shards each.
@@ -163,12 +163,6 @@ def test_each_batch_has_rows_of_one_length_and_a_static_shape(data: reader.Data)
             **dict.fromkeys(("label", "row", "example_weight"), (4,)),
         }
         assert all(row // 1000 == length for rows in rows_of(batches.take(20)) for row in rows)
-
-
-@pytest.mark.slow
-def test_a_bucket_is_read_as_a_dataset_of_its_own(data: reader.Data) -> None:
-    alone = data.bucket(8).dataset("train", global_batch_size=4, seed=source_seed(5, "8"))
-    assert rows_of(training(data, seed=5).input_fn(8)(context()).take(20)) == rows_of(alone.take(20))
 
 
 @pytest.mark.slow

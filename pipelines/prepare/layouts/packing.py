@@ -15,8 +15,7 @@ documents of a shard. Taking the longest first makes the rows full, but would le
 end. So the piece that opened a row decides its place: rows follow each other as those pieces do in the shard's order,
 be it random or the source's. Inside a row, all pieces keep that order.
 
-The least room that is enough is found in a bitmap of the rooms that there are, 64 to a word, above which lies a bitmap
-of the words that are not 0, and so on: for every L up to 2^18, at most three steps up and two down.
+The least room that is enough is found in a bitmap of the rooms that there are, 64 to a word.
 """
 
 from __future__ import annotations
@@ -141,11 +140,11 @@ def _best_fit(sizes, length):  # type: ignore[no-untyped-def]
     row_of_piece = np.empty(len(sizes), np.int64)
     opener, below = np.empty(most, np.int64), np.empty(most, np.int64)
     top = np.full(length, -1, np.int64)  # of the stack of rows with that much room; `below` are the others
-    bits, levels = _empty_bitmap(length)
+    bits = np.zeros((length >> 6) + 1, np.uint64)
     num_rows = 0
     for piece in order:
         size = sizes[piece]
-        room = _next_set(bits, levels, size)
+        room = _next_set(bits, size)
         if room < 0:
             row, room = num_rows, length
             opener[row] = piece
@@ -154,12 +153,12 @@ def _best_fit(sizes, length):  # type: ignore[no-untyped-def]
             row = top[room]
             top[room] = below[row]
             if top[room] < 0:
-                _clear(bits, levels, room)
+                bits[room >> 6] &= ~(np.uint64(1) << np.uint64(room & 63))
         row_of_piece[piece] = row
         left = room - size
         if left:
             if top[left] < 0:
-                _set(bits, levels, left)
+                bits[left >> 6] |= np.uint64(1) << np.uint64(left & 63)
             below[row] = top[left]
             top[left] = row
     return _renumbered(row_of_piece, opener[:num_rows]), num_rows
@@ -213,44 +212,15 @@ def _grouped(row_of_piece, edges, documents, firsts, sizes):  # type: ignore[no-
 
 
 @jit
-def _empty_bitmap(size):  # type: ignore[no-untyped-def]
-    """Return the concatenated levels of an empty bitmap of `size` bits, and the offsets of the levels."""
-    levels = [0]
-    words = size
-    while words > 1 or len(levels) == 1:
-        words = (words + 63) >> 6
-        levels.append(levels[-1] + words + 1)  # one more, so that looking behind the last is allowed
-    return np.zeros(levels[-1], np.uint64), np.array(levels)
-
-
-@jit
-def _set(bits, levels, at):  # type: ignore[no-untyped-def]
-    for level in range(len(levels) - 1):
-        bits[levels[level] + (at >> 6)] |= np.uint64(1) << np.uint64(at & 63)
-        at >>= 6
-
-
-@jit
-def _clear(bits, levels, at):  # type: ignore[no-untyped-def]
-    for level in range(len(levels) - 1):
-        word = levels[level] + (at >> 6)
-        bits[word] &= ~(np.uint64(1) << np.uint64(at & 63))
-        if bits[word]:
-            return
-        at >>= 6
-
-
-@jit
-def _next_set(bits, levels, at):  # type: ignore[no-untyped-def]
+def _next_set(bits, at):  # type: ignore[no-untyped-def]
     """Return the first set bit at or after `at`, or -1."""
-    for level in range(len(levels) - 1):
-        word = bits[levels[level] + (at >> 6)] >> np.uint64(at & 63)
-        if word:
-            at += lowest_bit(word)
-            for lower in range(level - 1, -1, -1):
-                at = (at << 6) + lowest_bit(bits[levels[lower] + at])
-            return at
-        at = (at >> 6) + 1
+    first = at >> 6
+    rest = bits[first] >> np.uint64(at & 63)
+    if rest:
+        return at + lowest_bit(rest)
+    for word in range(first + 1, len(bits)):
+        if bits[word]:
+            return (word << 6) + lowest_bit(bits[word])
     return -1
 
 

@@ -246,10 +246,6 @@ class TestRefusals:
         with pytest.raises(ReaderError, match=r"\['LOC'\], those of 'PER' are \['PER'\]"):
             common_manifest.bind(objectives.token_classification(), merged, manifests=named)
 
-    def test_another_layout(self, data: Data, write_dataset: WriteDataset) -> None:
-        concat = reader.open(write_dataset({}, schema=CONCAT_SCHEMA))
-        assert "--layout" in self.refusal(data, concat).remedy
-
     def test_no_dataset(self) -> None:
         with pytest.raises(ReaderError, match="at least one"):
             Mixture({})
@@ -282,11 +278,6 @@ class TestRefusals:
         with pytest.raises(ReaderError, match="has 1 examples, expected at least one for each of the 2 hosts"):
             fn(context(hosts=2, replicas=2))
 
-    def test_a_weight_of_less_than_a_row_in_thousands_of_elements(self, datasets: Mapping[str, Data]) -> None:
-        rare = Mixture(datasets, weights={"a": 1, "b": 1, "c": 1e-9})
-        with pytest.raises(ReaderError, match="dataset 'c' has a share of 5e-10"):
-            rare.dataset("train", global_batch_size=8)
-
 
 class TestWhatMayDiffer:
     @pytest.fixture
@@ -306,10 +297,6 @@ class TestWhatMayDiffer:
         (batch,) = found.dataset("train", global_batch_size=70).take(1)
         expected = np.where(batch["row"][:, None] < 1000, 0, batch["attention_mask"])
         np.testing.assert_array_equal(batch["token_type_ids"], expected)
-
-    def test_a_value_that_is_the_same_constant_in_all_need_not_be_parsed(self, data: Data) -> None:
-        single = with_feature(data, "token_type_ids", constant=0)
-        assert Mixture({"a": single, "b": single}).manifest.schema["token_type_ids"].constant == 0
 
     def test_an_objective_that_fits_none_of_them_says_so_itself(self, data: Data, write_dataset: WriteDataset) -> None:
         roots = [write_dataset({"train": concat_shard()}, schema=CONCAT_SCHEMA) for _ in range(2)]

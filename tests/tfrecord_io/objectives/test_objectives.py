@@ -82,11 +82,6 @@ def test_classification_gives_float_labels_for_regression() -> None:
     assert labels.numpy().tolist() == [0.25]
 
 
-def test_classification_refuses_a_dataset_without_label() -> None:
-    with pytest.raises(ReaderError, match="no label"):
-        objectives.classification().bind(make_manifest(CONCAT_SCHEMA))
-
-
 def test_causal_labels_are_the_next_tokens() -> None:
     features = batch(
         {"input_ids": [[2, 5, 6, 3, 0, 0], [7, 8, 9, 10, 11, 12]], "attention_mask": [[1] * 4 + [0] * 2, [1] * 6]}

@@ -175,21 +175,6 @@ class TestEnds:
         inputs, _, _ = bound(text_batch([text], 8), seed=SEED)
         assert np.sum(inputs["input_ids"].numpy() == EOS) >= 2
 
-    def test_another_id_can_be_the_end(self) -> None:
-        inputs, labels, _ = objectives.span_corruption(eos_id=3).bind(manifest_of(8))(
-            text_batch([[10, 11, 12, 3]], 8), seed=SEED
-        )
-        assert inputs["input_ids"].numpy()[inputs["attention_mask"].numpy() == 1][-1] == 3
-        assert np.sum(labels.numpy() == 3) == 1
-
-    def test_decoder_inputs_are_the_target_behind_the_start_token(self) -> None:
-        bound = objectives.span_corruption(decoder_start_id="cls").bind(manifest_of(12))
-        inputs, labels, weights = bound(text_batch(numbered(12), 12), seed=SEED)
-        assert inputs["decoder_input_ids"].numpy()[0, 0] == 2
-        np.testing.assert_array_equal(inputs["decoder_input_ids"].numpy()[0, 1:], labels.numpy()[0, :-1])
-        assert {value.dtype for value in (*inputs.values(), labels)} == {tf.int32}
-        assert weights.dtype == tf.float32
-
     def test_weights_count_the_target_and_its_end(self) -> None:
         texts = numbered(20, 12, 2)
         bound = objectives.span_corruption().bind(manifest_of(20))

@@ -83,12 +83,6 @@ def test_a_row_that_is_not_there_is_an_index_error(rows: Rows, index: int) -> No
         rows[index]
 
 
-@pytest.mark.parametrize("index", [58, -59])
-def test_a_batch_with_a_row_that_is_not_there_is_an_index_error(rows: Rows, index: int) -> None:
-    with pytest.raises(IndexError, match=f"row {index} of split 'train', which has 58"):
-        rows.batch([0, index])
-
-
 @pytest.mark.parametrize("where", [slice(None), slice(10, 45), slice(-3, None), slice(50, 5, -7), slice(3, 3)])
 def test_a_slice_gives_stacked_rows(rows: Rows, where: slice) -> None:
     assert_rows(rows[where], np.arange(sum(SIZES))[where])
