@@ -24,7 +24,7 @@ from tfrecord_io.input_pipeline.input_source import Request, Source
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.objectives import draws
-from tfrecord_io.objectives.tensor_ops import TensorOps
+from tfrecord_io.objectives.tensor_ops import TensorOps, in_graph
 from tfrecord_io.objectives.tokens import token_mask
 from tfrecord_io.schema import Feature
 
@@ -161,6 +161,7 @@ def _evaluation_batches(request: Request, batch_rows: int, *, host: Host, first:
     return records.concatenate(fill).batch(batch_rows, drop_remainder=True)
 
 
+@in_graph
 def _parse(serialized_B: tf.Tensor, manifest: Manifest, *, keep: Collection[str]) -> dict[str, tf.Tensor]:
     """Every feature as int32 or float32 [B, *shape], and a mask of the tokens if none is stored.
 

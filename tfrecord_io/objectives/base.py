@@ -50,9 +50,9 @@ class BoundObjective:
         """
         if seed is not None:
             # Imported here, so that objectives on arrays need no TensorFlow.
-            from tfrecord_io.objectives.tensor_ops import TensorOps
+            from tfrecord_io.objectives.tensor_ops import TensorOps, in_graph
 
-            return self.apply(features, TensorOps(seed))
+            return in_graph(self.apply)(features, TensorOps(seed))
         single = np.ndim(features[self.tokens.ids]) == 1
         batch = {name: np.asarray(values)[np.newaxis] if single else values for name, values in features.items()}
         ops = NumpyOps(np.random.default_rng() if rng is None else rng)

@@ -77,8 +77,9 @@ def token_mask(features: Mapping[str, Any], schema: Schema, ops: Any) -> Any:
     """
     ids_BL = schema.values(features, "token_ids")
     assert ids_BL is not None, "only asked for with token ids"
-    if (segments_BL := schema.values(features, "segment_ids")) is not None:
+    segments_BL, count_B = schema.values(features, "segment_ids"), schema.values(features, "num_tokens")
+    if segments_BL is not None:
         return ops.integers(segments_BL > 0, ids_BL)
-    if (count_B := schema.values(features, "num_tokens")) is not None:
+    if count_B is not None:
         return ops.integers(ops.arange(0, ids_BL.shape[1]) < count_B[:, None], ids_BL)
     return ids_BL * 0 + 1
