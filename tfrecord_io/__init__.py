@@ -1,7 +1,8 @@
 """The on-disk format and its readers: everything a trainer needs, and nothing of the preparing side.
 
-`reader`, `buckets`, `mixture`, `objectives` and `readiness` need TensorFlow; `random_access`, `numpy_objectives` and
-all others do not. Each is imported when it is first used, so `import tfrecord_io` is enough and costs nothing:
+`reader`, `buckets`, `mixture` and `readiness` need TensorFlow, and `objectives` on tensors; `random_access`,
+`numpy_objectives` and all others do not. Each is imported when it is first used, so `import tfrecord_io` is enough and
+costs nothing:
 
     data = tfrecord_io.reader.open("gs://bucket/dataset")
 """
