@@ -256,7 +256,7 @@ def _is_out_of_reach(text: str, *, gs_only: bool) -> bool:
     """Whether a constant is a path by itself: an address, or of files that are on this machine."""
     if address := _ADDRESS.match(text):
         return address[1] == "file" or (gs_only and address[1] != "gs")
-    if "\0" in text or not text:
+    if "\0" in text or not any(each in text for each in "/."):  # names of features are constants too
         return False
     is_pattern = os.path.isabs(text) and any(each in text for each in "*?[") and os.path.isdir(os.path.dirname(text))
     return is_pattern or os.path.lexists(text)

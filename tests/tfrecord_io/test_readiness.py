@@ -72,7 +72,11 @@ def bucket_data(data: Data) -> Data:
 
 class TestOurs:
     @pytest.mark.parametrize("objective", [None, objectives.masked_lm()])
-    def test_is_ready_for_a_node_in_a_bucket(self, bucket_data: Data, objective: Any) -> None:
+    def test_is_ready_for_a_node_in_a_bucket(
+        self, bucket_data: Data, objective: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "input_ids").mkdir()  # the name of a feature, and no path
         options: dict[str, Any] = {"global_batch_size": 64, "tpu": "node", "objective": objective}
         assert readiness.check_data(bucket_data, "train", **options) == []
 

@@ -6,7 +6,7 @@ An index has the byte of every `stride`-th record, so what can be read by itself
     groups of a shard        │ 0 ........ │ 1 ........ │ 2 ...... │         edges: where they begin, and the shard's end
     to read                  └────── one span ─────────┘                    neighbours are read together
 
-A compressed shard has no bytes to begin at: it is decompressed as a whole and kept until the next one is needed. To
+A compressed shard has no bytes to begin at: it is decompressed as a whole and kept while there is room. To
 read such shards at random costs a shard for each row; read them in order. A shard without index is read once as a
 whole, for its edges alone.
 """
@@ -33,6 +33,8 @@ __all__ = ["Groups", "ShardFiles"]
 
 # Indexes that are kept, of 8 bytes for 16 rows: 25 KB of a shard of 100 MB.
 _INDEXES = 1024
+# Of decompressed shards: a few, and at least one.
+_UNPACKED_BYTES = 512 << 20
 _FRAME_BYTES = 16
 
 
@@ -171,10 +173,20 @@ class ShardFiles:
         """Where the groups of a shard begin, and the last of them ends: int64 [groups + 1]."""
         return functools.lru_cache(_INDEXES)(self._find_edges)
 
+    def _unpacked(self, shard: int) -> np.ndarray:
+        """All bytes of a compressed shard as they were before compression, kept while there is room."""
+        content = self._kept.get(shard)
+        if content is None:
+            content = self._kept[shard] = self._whole(shard)
+            for oldest in list(self._kept)[:-1]:
+                if sum(map(len, list(self._kept.values()))) <= _UNPACKED_BYTES:
+                    break
+                self._kept.pop(oldest, None)  # another thread may have let go of it
+        return content
+
     @functools.cached_property
-    def _unpacked(self) -> Any:
-        """All bytes of a compressed shard as they were before compression."""
-        return functools.lru_cache(1)(self._whole)
+    def _kept(self) -> dict[int, np.ndarray]:
+        return {}
 
     def _cut_off(self, shard: int, stop: int) -> CorruptRecordError:
         return CorruptRecordError(

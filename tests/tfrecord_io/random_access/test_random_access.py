@@ -19,7 +19,7 @@ from tests.tfrecord_io.conftest import CONCAT_SCHEMA, LENGTH, PAD_SCHEMA, WriteD
 from tfrecord_io import manifest as manifests
 from tfrecord_io import random_access, records
 from tfrecord_io.errors import CorruptRecordError, ManifestError, ReaderError
-from tfrecord_io.random_access import Rows
+from tfrecord_io.random_access import Rows, storage
 from tfrecord_io.schema import Feature, Schema
 
 SIZES = (40, 1, 17)
@@ -435,3 +435,24 @@ class TestMixing:
             random_access.mix({})
         with pytest.raises(ReaderError, match="one or the other"):
             random_access.mix(datasets, weights={"w": 1, "c": 1}, temperature=2.0)
+
+
+def test_decompressed_shards_are_kept_while_there_is_room(
+    write_dataset: WriteDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_dataset({"train": pad_shards(*SIZES)}, compression="gzip")
+    read: list[str] = []
+    opened = type(storage.at(root)).read
+
+    def counted(self: Any, name: str, *, most: int) -> bytes:
+        read.append(name)
+        return opened(self, name, most=most)
+
+    monkeypatch.setattr(type(storage.at(root)), "read", counted)
+    for room, times in ((1 << 20, 3), (1, 6)):
+        monkeypatch.setattr("tfrecord_io.random_access.shards._UNPACKED_BYTES", room)
+        rows = random_access.open(root)["train"]
+        read.clear()
+        for number in (0, 40, 41, 0, 40, 41):
+            assert_rows(rows[number], number)
+        assert len(read) == times
