@@ -149,10 +149,11 @@ def decoded(hint: Any, value: Any) -> Any:
     if kind is Literal:
         return one_of(value, *arguments)
     if kind in (Union, types.UnionType):
-        return None if value is None else decoded(arguments[0], value)
+        others = [each for each in arguments if each is not type(None)]
+        return None if value is None and len(others) < len(arguments) else _first_decoded(others, value)
     if kind is tuple:
         return tuple(decoded(arguments[0], each) for each in items(value))
-    if kind is collections.abc.Mapping:
+    if kind in (dict, collections.abc.Mapping):
         return {decoded(arguments[0], name): decoded(arguments[1], each) for name, each in mapping(value).items()}
     if dataclasses.is_dataclass(hint):
         fields = mapping(value)
@@ -162,7 +163,19 @@ def decoded(hint: Any, value: Any) -> Any:
             raise ValueError(f"{nulls[0]} is null, expected a value, or none of that name")
         return hint(**object_of(hint, {name: fields[name] for name in names}, names))  # type: ignore[operator]
     readers: dict[Any, Any] = {int: integer, str: text, bool: flag}
+    if hint not in readers and isinstance(hint, type) and type(value) is not hint:
+        raise ValueError(f"{_shown(value)} where a {hint.__name__} is expected")
     return readers[hint](value) if hint in readers else value
+
+
+def _first_decoded(hints: list[Any], value: Any) -> Any:
+    """Read a value of the first of several types that takes it."""
+    try:
+        return decoded(hints[0], value)
+    except WRONG:
+        if len(hints) == 1:
+            raise
+    return _first_decoded(hints[1:], value)
 
 
 def object_of(kind: Any, document: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

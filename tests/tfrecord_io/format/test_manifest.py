@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tfrecord_io import manifest
 from tfrecord_io.errors import ManifestError
+from tfrecord_io.format import json_fields
 from tfrecord_io.manifest import Generation, Ledger, Manifest, Shard, Split, TokenizerFacts
 from tfrecord_io.schema import Feature, Schema
 
@@ -440,3 +441,21 @@ def test_the_manifest_of_an_earlier_generation_is_named_by_its_path() -> None:
         "/": ("/", "manifest.json"),
     }
     assert {path: manifest.folder_and_name(path) for path in named} == named
+
+
+@dataclasses.dataclass
+class Options:
+    lengths: tuple[int, ...] | str | None = None
+    rate: float = 0.0
+
+
+@pytest.mark.parametrize("value", [None, [1, 2], "auto:4"])
+def test_an_option_of_several_types_is_read_as_the_one_that_it_has(value: Any) -> None:
+    found = json_fields.object_of(Options, {"lengths": value, "rate": 0.5}, ("lengths", "rate", "absent"))
+    assert found == {"lengths": tuple(value) if isinstance(value, list) else value, "rate": 0.5}
+
+
+@pytest.mark.parametrize("wrong", [{"lengths": [1.5]}, {"lengths": {}}, {"rate": "0.5"}, {"rate": None}])
+def test_an_option_of_none_of_its_types_is_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        json_fields.object_of(Options, wrong, tuple(wrong))
