@@ -1,8 +1,8 @@
 # Sourced by the scripts beside it: finds a Python, makes .venv, and installs this project there when that is due.
 #
 #   venv_make [PYTHON]      .venv exists and runs; PYTHON, if given, decides its version
-#   venv_install EXTRA      `pip install -e .[EXTRA]`, unless setup.py and Python are those of the last install; for dev
-#                           the versions and digests that scripts/lock wrote for this Python, if it did
+#   venv_install EXTRA      `pip install -e .[EXTRA]`, unless setup.py and Python are those of the last install; for base
+#                           without an extra, for dev the versions and digests that scripts/lock wrote for this Python
 #   venv_ready EXTRA        whether that install is up to date
 #
 # The stamp .venv/.installed-EXTRA is written after a successful install only, so that an interrupted one is redone.
@@ -85,9 +85,10 @@ venv_ready() {
 }
 
 venv_install() {
-  local extra="$1" lock
+  local extra="$1" named="[$1]" lock
+  [ "$extra" != base ] || named=""
   ! venv_ready "$extra" || return 0
-  say "installing this project with [$extra] into $VENV; the first time takes some minutes"
+  say "installing .$named into $VENV; the first time takes some minutes"
   rm -f "$VENV/.installed-$extra"
   lock="$(locked "$extra")"
   if [ -n "$lock" ]; then
@@ -96,7 +97,7 @@ venv_install() {
     venv_pip --no-deps --no-build-isolation --editable .
   else
     venv_pip --upgrade pip
-    venv_pip --editable ".[$extra]"
+    venv_pip --editable ".$named"
   fi
   venv_stamp "$extra" >"$VENV/.installed-$extra"
 }

@@ -179,6 +179,9 @@ class LayoutContext:
     columns: ColumnPlan
     engine: EngineName = "auto"
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "tokenizer": None}  # an encoder that travels to a worker has what it needs of it
+
 
 def text_inputs(source: SourceConfig) -> Inputs:
     """Return the requested text columns."""

@@ -114,7 +114,8 @@ class _PadBatchEncoder:
         self.reference = reference
         self._encoder = encoder
         self._impossible = "too_long" if truncation == "do_not_truncate" else "cannot_truncate"
-        self._context, self._lengths = context, context.layout.buckets
+        self._length, self._lengths = context.length, context.layout.buckets
+        self._fields, self._constants = fields_of(context, constant_type=self.constant_type)
 
     def encode(self, rows: Rows) -> Encoded:
         encoded = self._encoder.encode(rows.texts)
@@ -130,12 +131,11 @@ class _PadBatchEncoder:
         )
 
     def builder(self) -> Builder:
-        return BucketsBuilder(self._lengths, self._rows_of) if self._lengths else self._rows_of(self._context.length)
+        return BucketsBuilder(self._lengths, self._rows_of) if self._lengths else self._rows_of(self._length)
 
     def _rows_of(self, length: int) -> Builder:
-        context = dataclasses.replace(self._context, length=length)
-        fields, constants = fields_of(context, constant_type=self.constant_type)
-        return RowsBuilder(fields, constants=constants)
+        fields = [dataclasses.replace(field, length=length) for field in self._fields]
+        return RowsBuilder(fields, constants={name: value[:length] for name, value in self._constants.items()})
 
 
 PAD = Layout(open_encoder=_open_encoder, features=_features)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -68,8 +70,11 @@ class ShardMaker(Shared):
         Raises: PrepError if a process died, which names the shard; otherwise as `workers.run`.
         """
         missing = dict.fromkeys(keys)
+        # One that Python decides, such as a tokenizer without tokenizer.json, is opened anew.
+        travels = processes and self._encoder is not None and self._encoder.reference is not None
+        function = _WithEncoder(self, self._job, self._threads, self._encoder) if travels else self
         try:
-            for key, done in workers.run(self, keys, processes=processes, progress=progress, is_stopped=is_stopped):
+            for key, done in workers.run(function, keys, processes=processes, progress=progress, is_stopped=is_stopped):
                 del missing[key]
                 yield done
             if processes:  # one that was replaced may have left a file half written
@@ -96,6 +101,25 @@ class ShardMaker(Shared):
     def _failed(self, key: TaskKey, how: str, instead: str) -> PrepError:
         name = self._job.shard_name(plan_files.task_of(self._job, key))
         return PrepError(f"{name}: {how}", remedy=_REMEDY.format(instead))
+
+
+class _WithEncoder:
+    """A maker that takes its encoder along to a worker process, where opening one costs a second and 130 MB."""
+
+    def __init__(self, maker: ShardMaker, *arguments: Any) -> None:
+        self._maker, self._arguments = maker, arguments
+
+    def __call__(self, key: TaskKey, progress: Progress) -> Done:
+        return self._maker(key, progress)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        job, threads, encoder = self._arguments
+        return _in_worker, (job, threads, pickle.dumps(encoder))
+
+
+def _in_worker(job: Job, threads: int, encoder: bytes) -> ShardMaker:
+    _share_machine(threads=threads)
+    return ShardMaker(job, threads, encoder=pickle.loads(encoder))
 
 
 def _share_machine(*, threads: int) -> None:

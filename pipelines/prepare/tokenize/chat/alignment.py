@@ -96,7 +96,7 @@ def _table(backend: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         pieces[number] = token.content.encode()
         kinds[number] = _ADDED | (_TAKES_BEFORE if token.lstrip else 0) | (_TAKES_AFTER if token.rstrip else 0)
     edges = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])]).astype(np.int64)
-    return np.frombuffer(b"".join(pieces) + bytes(_WORD), np.uint8), edges, kinds
+    return np.frombuffer(bytearray(b"".join(pieces)) + bytes(_WORD), np.uint8), edges, kinds
 
 
 def _reading(backend: Any) -> Any:

@@ -33,6 +33,7 @@ from pipelines.prepare.tokenize.engines.qualified import (
     encoding_parts,
     opened,
     or_none,
+    reopened,
     require_ids_kept,
     require_merges_only,
     require_release,
@@ -176,6 +177,9 @@ class FastokensEngine:
         self._reference = reference
         self._dtype = dtype
         self._split_special_tokens = split_special_tokens
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reopened, (make_fastokens, self._reference, self._dtype)
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
         """Return the tokens of each text."""

@@ -26,6 +26,7 @@ from pipelines.prepare.tokenize.engines.qualified import (
     encoding_parts,
     opened,
     or_none,
+    reopened,
     require_ids_kept,
     require_merges_only,
     require_release,
@@ -121,6 +122,9 @@ class GigatokenEngine:
         self._backend = opened("gigatoken", lambda: importlib.import_module("gigatoken").Tokenizer.from_json(state))
         self._reference = reference
         self._dtype = dtype
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reopened, (make_gigatoken, self._reference, self._dtype)
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
         """Return the tokens of each text."""

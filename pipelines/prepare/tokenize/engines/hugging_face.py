@@ -34,6 +34,11 @@ class HuggingFaceEngine:
         """Open an engine for a tokenizer; None for one in Python."""
         return cls(tokenizer, dtype=dtype) if tokenizer.is_fast else None
 
+    @property
+    def split_special_tokens(self) -> bool:
+        """Whether special tokens in a text are split as any other text is."""
+        return bool(self.backend.encode_special_tokens)
+
     @functools.cached_property
     def parts(self) -> Mapping[str, Any]:
         """Content of tokenizer.json, without truncation and padding."""

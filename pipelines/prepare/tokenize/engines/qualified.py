@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 import numpy as np
 
 from pipelines.prepare.tokenize import library_failures
+from pipelines.prepare.tokenize.engines.base import Engine
 from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine
 from tfrecord_io.shown import first_line
 
@@ -24,6 +25,7 @@ __all__ = [
     "largest_id",
     "opened",
     "or_none",
+    "reopened",
     "require_ids_kept",
     "require_merges_only",
     "require_reference",
@@ -62,6 +64,14 @@ def or_none(make: Callable[Parameters, Result]) -> Callable[Parameters, Result |
             return None
 
     return open_engine
+
+
+def reopened(make: Callable[..., Engine], reference: HuggingFaceEngine, dtype: np.dtype) -> Engine:
+    """Open an engine that another process has compared and chosen: no comparison here, and no `transformers`."""
+    try:
+        return make(reference, dtype=dtype, reference=reference)
+    finally:
+        reference.forget_parts()
 
 
 def require_release(package: str, *, tried: Releases, any_version: bool) -> str:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import functools
 import itertools
+import pickle
 import re
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from typing import Any
@@ -16,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.tokenize.engines import HuggingFaceEngine, qualified
+from pipelines.prepare.tokenize.engines import BATTERY, HuggingFaceEngine, qualified
 from pipelines.prepare.tokenize.engines.fastokens_engine import open_fastokens
 from pipelines.prepare.tokenize.engines.gigatoken_engine import open_gigatoken
 from pipelines.prepare.tokenize.engines.qualified import NotQualified
@@ -80,6 +83,17 @@ def test_the_scanners_cut_as_the_expressions_do_whatever_class_stands_beside_whi
     texts = ["".join(letters) for size in (1, 2, 3) for letters in itertools.product(classes, repeat=size)]
     reference = HuggingFaceEngine(tokenizer(kind), dtype=INT32)
     assert comparing.differing(_opened("fastokens", kind), reference, texts) == []
+
+
+@pytest.mark.parametrize(("name", "kind"), [SERVED[0], SERVED[5], *SERVED[8:10]])
+def test_an_engine_that_travels_to_another_process_gives_the_same_ids(name: str, kind: str) -> None:
+    """There it needs no `transformers`, whose import costs 0.5 s of CPU."""
+    engine = _opened(name, kind)
+    code = "import pickle, sys; engine, texts = pickle.load(sys.stdin.buffer); runs = engine.encode(texts)\n"
+    code += "assert 'transformers' not in sys.modules; sys.stdout.buffer.write(pickle.dumps(runs))"
+    texts = pa.array(BATTERY)
+    answer = subprocess.run([sys.executable, "-c", code], input=pickle.dumps((engine, texts)), capture_output=True)
+    assert _lists(pickle.loads(answer.stdout)) == _lists(engine.encode(texts)), answer.stderr.decode()
 
 
 @pytest.mark.parametrize(("name", "kind"), REFUSED)

@@ -33,6 +33,7 @@ from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine
 from pipelines.prepare.tokenize.engines.qualified import (
     NotQualified,
     or_none,
+    reopened,
     require_ids_kept,
     require_reference,
     rust_tokenizer,
@@ -145,6 +146,9 @@ class UnigramEngine:
     def knows_spaces(self) -> bool:
         """Return whether the normalizer keeps a space as the end of a word."""
         return self._pages.kind(ord(" ")) == SPACE
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reopened, (make_unigram, self._reference, self._dtype)
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
         """Return the tokens of each text."""

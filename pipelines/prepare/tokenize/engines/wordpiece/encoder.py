@@ -33,6 +33,7 @@ from pipelines.prepare.tokenize.engines.qualified import (
     NotQualified,
     largest_id,
     or_none,
+    reopened,
     require_ids_kept,
     require_reference,
     rust_tokenizer,
@@ -121,6 +122,9 @@ class WordPieceEngine:
         folded = _LETTERS.lower() if self._tables.fold else _LETTERS
         spelled = b"".join(self._pages.spelling(letter) or b"?" for letter in _LETTERS)
         return spelled == folded and self._pages.kind(ord(" ")) == SPACE
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reopened, (make_wordpiece, self._reference, self._dtype)
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
         """Return the tokens of each text."""
