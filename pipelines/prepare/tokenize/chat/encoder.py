@@ -54,38 +54,35 @@ class ChatEncoder:
 
     def encode(self, conversations: Conversations) -> EncodedChats:
         """Encode conversations."""
-        whole, sizes = self._encode(conversations)
+        whole = self._encode(conversations)
         long = np.flatnonzero((whole.reasons == "") & (whole.ids.lengths > self._length))
-        cut = self._cut(conversations, whole, long, sizes) if len(long) else whole
+        cut = self._cut(conversations, whole, long) if len(long) else whole
         reasons = cut.reasons.copy()
         learned = np.concatenate([[0], np.cumsum(cut.learned)])[cut.ids.offsets]
         reasons[(reasons == "") & (np.diff(learned) == 0)] = "no_assistant"
         return dataclasses.replace(cut, reasons=reasons)
 
-    def _encode(self, conversations: Conversations) -> tuple[EncodedChats, np.ndarray]:
-        """Encode conversations whole. Returns: the result, and the bytes of each text, int64 [N]."""
+    def _encode(self, conversations: Conversations) -> EncodedChats:
+        """Encode conversations whole."""
         rendered = self._template.render(conversations)
         ids, mask = self._aligner.align(self._engine.encode(rendered.texts.strings), rendered.texts)
-        encoded = EncodedChats(
+        return EncodedChats(
             ids=ids, learned=mask, full_lengths=ids.lengths, reasons=rendered.reasons, details=rendered.details
         )
-        return encoded, rendered.texts.sizes
 
-    def _cut(
-        self, conversations: Conversations, whole: EncodedChats, rows: np.ndarray, sizes: np.ndarray
-    ) -> EncodedChats:
+    def _cut(self, conversations: Conversations, whole: EncodedChats, rows: np.ndarray) -> EncodedChats:
         """Return `whole` with the conversations `rows` cut to the turns that fit, or rejected as too long."""
         every = np.ones(len(conversations.flat), bool)
         long = conversations.keep(every, rows=rows)
         rank = ranks(long, side=self._side)
-        search = Search(rank, long, sizes=_sizes(long, sizes[rows]), room=self._room(whole, rows, sizes))
+        search = Search(rank, long)
         ids = RaggedTokens(np.empty(0, whole.ids.ids.dtype), np.zeros(len(rows) + 1, np.int64))
         learned = RaggedTokens(np.empty(0, np.uint8), ids.offsets)
         while len(tried := search.rows):
             wanted = search.next()
             limits = np.zeros(len(rows), np.int64)
             limits[tried] = wanted
-            part, _ = self._encode(long.keep(rank <= limits[long.owners], rows=tried))
+            part = self._encode(long.keep(rank <= limits[long.owners], rows=tried))
             fits = (part.reasons == "") & (part.ids.lengths <= self._length)
             search.tell(wanted, fits)
             chosen = np.flatnonzero(fits)
@@ -96,15 +93,3 @@ class ChatEncoder:
         reasons[rows[~has_answer]] = "too_long"
         masks = exchanged(RaggedTokens(whole.learned, whole.ids.offsets), rows, learned)
         return dataclasses.replace(whole, ids=exchanged(whole.ids, rows, ids), learned=masks.ids, reasons=reasons)
-
-    def _room(self, whole: EncodedChats, rows: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """Predict how many bytes of text fit, from each row's ratio of bytes to tokens."""
-        return np.asarray(self._length * sizes[rows] / whole.ids.lengths[rows])
-
-
-def _sizes(conversations: Conversations, sizes: np.ndarray) -> np.ndarray:
-    """Predict each message's bytes in the text: its content, and an even share of what the template adds."""
-    contents = conversations.content_sizes
-    owners = conversations.owners
-    around = sizes - np.bincount(owners, weights=contents, minlength=len(sizes))
-    return np.asarray(contents + np.maximum(around / conversations.lengths, 0)[owners])

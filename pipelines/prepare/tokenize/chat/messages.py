@@ -79,14 +79,6 @@ class Conversations:
         return codes.astype(np.int64), encoded.dictionary.to_pylist()
 
     @property
-    def content_sizes(self) -> np.ndarray:
-        """Return the bytes of each message's content, int64 [M]; 0 for one that is not a string."""
-        column = self.fields.get("content")
-        if column is None or not _is_text(column.type):
-            return np.zeros(len(self.flat), np.int64)
-        return np.asarray(pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False), np.int64)
-
-    @property
     def batch(self) -> pa.RecordBatch:
         """Return the columns `messages` and, if there are any, `tools`."""
         columns = {"messages": pa.LargeListArray.from_arrays(pa.array(self.offsets), self.flat)}

@@ -26,8 +26,7 @@ import datetime
 import functools
 import json
 import re
-import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from jinja2 import TemplateError, TemplateSyntaxError, nodes, pass_eval_context
@@ -35,20 +34,16 @@ from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.utils import Cycler, Joiner, Namespace
+from jinja2.utils import Namespace
 
 from pipelines.prepare.tokenize.chat.conversation import ANSWER, QUESTION, Message, Rejected, check_parts_read
-from pipelines.prepare.tokenize.chat.protocol import DATE_UNKNOWN, DIFFERS, INVALID, OVER_LIMIT, TemplateFacts
+from pipelines.prepare.tokenize.chat.protocol import DATE_UNKNOWN, INVALID, OVER_LIMIT, TemplateFacts
 
 __all__ = ["ChatTemplate", "Rendering", "Spans", "syntax_error"]
 
 Spans = list[tuple[int, int]]
 
 _TOO_LONG = "the chat template makes a text of more than {:,} characters"
-# Types of values whose text holds their address, besides those that have the text of any object.
-_WITH_ADDRESS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.GeneratorType)
-# Filters that give such values.
-_LAZY = ["attr", "batch", "items", "map", "reject", "rejectattr", "reverse", "select", "selectattr", "slice", "unique"]
 _METHODS = frozenset(dir(dict))
 _MARKER = re.compile(r"\{\%[-+]?\s*generation\s*[-+]?\%\}")
 
@@ -198,78 +193,21 @@ class _MarkedParts(Extension):
         return text
 
 
-class _Nameless:
-    """An object without a text: Python's own for it would be its address, another one in each process."""
-
-    def __repr__(self) -> str:
-        raise Rejected(DIFFERS, "it writes a function, or another object whose text is its address in memory")
-
-
-class _Function(_Nameless):
-    """A function or method that templates may call."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._function(*args, **kwargs)
-
-
-class _Iterator(_Nameless):
-    """A generator or another iterator."""
-
-    def __init__(self, items: Iterator[Any]) -> None:
-        self._items = items
-
-    def __iter__(self) -> _Iterator:
-        return self
-
-    def __next__(self) -> Any:
-        return next(self._items)
-
-
-class _Cycler(_Nameless, Cycler):
-    pass
-
-
-class _Joiner(_Nameless, Joiner):
-    pass
-
-
-def _nameless(value: Any) -> Any:
-    """Return the value, or one that does the same where its text would be an address."""
-    texts: Any = type(value).__repr__
-    if texts is not object.__repr__ and not isinstance(value, _WITH_ADDRESS):
-        return value
-    if isinstance(value, Iterator):
-        return _Iterator(value)
-    return _Function(value) if callable(value) else value
-
-
-def _nameless_results(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def filtered(*args: Any, **kwargs: Any) -> Any:
-        return _nameless(function(*args, **kwargs))
-
-    return filtered
-
-
 class _Environment(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, where no value comes from that has an address for its text."""
+    """Jinja's sandbox, in which a message's keys are found first: Jinja's own way to them is an error of `getattr`."""
 
-    # Calls give no such value. Keys of messages come first: Jinja's way to them is an error of `getattr`.
     def getattr(self, obj: Any, attribute: str) -> Any:
         if type(obj) is dict and attribute in obj and attribute not in _METHODS:
             return obj[attribute]
-        return _nameless(super().getattr(obj, attribute))
+        return super().getattr(obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         if type(obj) is dict and type(argument) is str and argument in obj:
             return obj[argument]
-        return _nameless(super().getitem(obj, argument))
+        return super().getitem(obj, argument)
 
 
-class _Dict(_Nameless):
+class _Dict:
     """`dict` without what the type itself would give away."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
@@ -313,11 +251,9 @@ def _environment(date: str | None) -> ImmutableSandboxedEnvironment:
 
     environment.filters["tojson"] = _to_json
     own = {"raise_exception": _refuse, "strftime_now": strftime_now, "dict": _Dict(), "namespace": _Namespace}
-    environment.globals = {name: _nameless(each) for name, each in {**environment.globals, **own}.items()}
-    environment.globals |= {"cycler": _Cycler, "joiner": _Joiner}
+    environment.globals |= own
     # Another text each time.
     del environment.globals["lipsum"], environment.filters["random"]
-    environment.filters |= {name: _nameless_results(environment.filters[name]) for name in _LAZY}
     return environment
 
 

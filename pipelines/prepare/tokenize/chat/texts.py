@@ -40,11 +40,6 @@ class Texts:
     def __len__(self) -> int:
         return len(self.strings)
 
-    @property
-    def sizes(self) -> np.ndarray:
-        """Size of each text in bytes, int64 [N]."""
-        return np.diff(self.edges)
-
     def text(self, index: int) -> str:
         """Return one text."""
         return str(self.strings[index].as_py())

@@ -248,6 +248,6 @@ def test_two_processes_that_make_two_texts_are_told(monkeypatch: pytest.MonkeyPa
 def test_a_template_that_writes_an_address_is_refused_at_once() -> None:
     tokenizer: Any = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()))
     tokenizer.chat_template = "{{ raise_exception }}{{ messages[0].content }}" + MARKER
-    with pytest.raises(TokenizerError, match="another text each time: it writes a function") as caught:
+    with pytest.raises(TokenizerError, match="another text each time: two processes") as caught:
         open_template(tokenizer)
     assert "mend the template" in caught.value.remedy

@@ -126,41 +126,11 @@ def test_what_transformers_refuses_is_refused(expression: str) -> None:
         assert rejected.detail == " ".join(str(caught.value).split())[:300]
 
 
-@pytest.mark.parametrize(
-    "expression",
-    [
-        "raise_exception",
-        "range",
-        "[strftime_now]",
-        "'%s' | format(dict)",
-        "messages[0].content.strip",
-        "messages[0]['items'] | string | length",
-        "'{}'.format",
-        "{'a': messages.index} | tojson ~ messages.index",
-        "messages | map('upper')",
-        "messages | selectattr('role') | string",
-        "[1, 2] | reverse",
-        "'x' | attr('upper')",
-        "cycler(1)",
-        "joiner()",
-        "namespace(a=range)",
-        "dict.fromkeys ~ ''",
-    ],
-)
-def test_what_would_be_an_address_is_no_text(expression: str) -> None:
-    found = refusal(f"{{{{ {expression} }}}}")
-    assert found.reason in ("template_differs", "template_rejected"), found
-    assert "0x" not in found.detail
-
-
-def test_a_cycle_of_a_loop_and_a_block_of_ones_own_have_no_text_but_can_be_called() -> None:
+def test_a_cycle_of_a_loop_and_a_block_of_ones_own_can_be_called() -> None:
     template = (
         "{% for m in messages %}{% block b scoped %}x{% endblock %}{{ loop.cycle('a', 'b') }}{{ self.b() }}{% endfor %}"
     )
     assert rendered(marked(template)).text == tokenizer(marked(template)).apply_chat_template(MESSAGES, tokenize=False)
-    for text in ("loop.cycle", "self.b"):
-        found = refusal("{% block b %}x{% endblock %}{% for m in messages %}{{ " + text + " }}{% endfor %}")
-        assert found.reason == "template_differs"
 
 
 def test_nothing_is_chosen_by_chance() -> None:
