@@ -71,8 +71,9 @@ class ShardMaker(Shared):
         """
         missing = dict.fromkeys(keys)
         # One that Python decides, such as a tokenizer without tokenizer.json, is opened anew.
-        travels = processes and self._encoder is not None and self._encoder.reference is not None
-        function = _WithEncoder(self, self._job, self._threads, self._encoder) if travels else self
+        function: Callable[[TaskKey, Progress], Done] = self
+        if processes and self._encoder is not None and self._encoder.reference is not None:
+            function = _WithEncoder(self, self._job, self._threads, self._encoder)
         try:
             for key, done in workers.run(function, keys, processes=processes, progress=progress, is_stopped=is_stopped):
                 del missing[key]
