@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.prepare.sources.columns.labels import is_text
+from pipelines.prepare.sources.columns.labels import is_text, list_lengths
 from pipelines.prepare.sources.resolve.features import Columns
 
 __all__ = ["CANDIDATES", "FORMS", "as_messages", "described", "is_sharegpt", "recognised"]
@@ -67,9 +67,7 @@ def is_sharegpt(kind: pa.DataType) -> bool:
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(kind.value_type):
         return False
     fields = {field.name: field.type for field in kind.value_type}
-    return (
-        {"from", "value"} <= set(fields) and "role" not in fields and all(is_text(fields[n]) for n in ("from", "value"))
-    )
+    return "role" not in fields and all(name in fields and is_text(fields[name]) for name in ("from", "value"))
 
 
 def as_messages(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
@@ -100,15 +98,14 @@ def _renamed(messages: pa.Array) -> pa.Array:
     for found, role in _ROLES.items():
         roles = columns["role"]
         columns["role"] = pc.if_else(pc.equal(roles, found), pa.scalar(role, roles.type), roles)
-    lengths = pc.list_value_length(messages).fill_null(0).to_numpy(zero_copy_only=False)
-    return _lists(pa.StructArray.from_arrays(list(columns.values()), list(columns)), lengths)
+    return _lists(pa.StructArray.from_arrays(list(columns.values()), list(columns)), list_lengths(messages))
 
 
 def _joined(prompts: pa.Array, completions: pa.Array) -> pa.Array:
     if is_text(prompts.type):
         return _turns(prompts, completions)
     parts = [_renamed(prompts), _renamed(completions)]
-    lengths_2N = np.stack([pc.list_value_length(part).fill_null(0).to_numpy(zero_copy_only=False) for part in parts])
+    lengths_2N = np.stack(list(map(list_lengths, parts)))
     flat = pa.concat_tables(
         [pa.Table.from_struct_array(part.flatten()) for part in parts], promote_options="permissive"
     ).combine_chunks()

@@ -217,15 +217,12 @@ def extract(batch: pa.RecordBatch, plan: ColumnPlan, *, first: int = 0) -> tuple
 
 def text_bytes_of(batch: pa.RecordBatch, columns: Sequence[str]) -> np.ndarray:
     """Return the UTF-8 bytes of all texts in each row, nested ones too, int64 [N]; computed from the offsets alone."""
-    total = np.zeros(batch.num_rows, np.int64)
-    for name in columns:
-        total += _text_bytes(batch.column(name))
-    return total
+    return sum((_text_bytes(batch.column(name)) for name in columns), np.zeros(batch.num_rows, np.int64))
 
 
 def _text_bytes(column: pa.Array) -> np.ndarray:
     if is_text(column.type):
-        return np.asarray(pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False))
+        return np.asarray(pc.binary_length(column).fill_null(0))
     if pa.types.is_struct(column.type):
         parts = [_text_bytes(column.field(index)) for index in range(column.type.num_fields)]
         return np.sum([np.zeros(len(column), np.int64), *parts], axis=0) * ~null_mask(column)
@@ -256,8 +253,7 @@ def _utf8(column: pa.Array, name: str) -> pa.Array:
 def _reject_kept(reasons: np.ndarray, column: pa.Array, feature: Feature) -> None:
     values = column
     if feature.is_bytes:
-        sizes = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
-        reasons[sizes > MOST_VALUE_BYTES] = "column_too_long"
+        reasons[np.asarray(pc.binary_length(column).fill_null(0)) > MOST_VALUE_BYTES] = "column_too_long"
     if feature.shape:
         lengths = list_lengths(column)
         reasons[lengths != feature.shape[0]] = "column_length"
@@ -269,17 +265,13 @@ def _reject_kept(reasons: np.ndarray, column: pa.Array, feature: Feature) -> Non
         reasons[owners[outside_range(values, *INT32)]] = "int_out_of_range"
     elif feature.dtype == "float32":
         reasons[owners[overflows_float32(values)]] = "float_out_of_range"
-    reasons[owners[np.asarray(values.is_null().to_numpy(zero_copy_only=False), dtype=bool)]] = "column_null"
-    reasons[np.asarray(column.is_null().to_numpy(zero_copy_only=False), dtype=bool)] = "column_null"
+    reasons[owners[np.asarray(values.is_null())]] = "column_null"
+    reasons[np.asarray(column.is_null())] = "column_null"
 
 
 def _kept_values(column: pa.Array, feature: Feature) -> np.ndarray:
-    values = column.flatten() if feature.shape else column
-    return (
-        np.asarray(values.to_numpy(zero_copy_only=False))
-        .astype(feature.array_dtype)
-        .reshape(len(column), *feature.shape)
-    )
+    values = np.asarray(column.flatten() if feature.shape else column)
+    return values.astype(feature.array_dtype).reshape(len(column), *feature.shape)
 
 
 def is_json(kind: pa.DataType) -> bool:

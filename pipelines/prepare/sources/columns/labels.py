@@ -131,11 +131,9 @@ def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
     distinct: set[Any] = set()
     lengths: set[int] = set()
     for column in _columns_in(plan, source):
-        values = column
         if is_list(column.type):
             lengths.update(pc.unique(pc.list_value_length(column)).drop_null().to_pylist())
-            values = column.flatten()
-        distinct.update(_distinct(values, plan))
+        distinct.update(_distinct(column.flatten() if is_list(column.type) else column, plan))
         if len(distinct) > MAX_LABEL_NAMES:
             raise ColumnError(
                 f"label column {plan.column!r} has more than {MAX_LABEL_NAMES} distinct {plan.kind}s, expected classes",
@@ -147,20 +145,15 @@ def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
         )
     # Lists of two classes repeat none, so longer ones of 0 and 1 are vectors.
     if plan.several and distinct <= {0, 1} and (max(lengths) > 2 or lengths == {2}):
-        return _vectors(plan, lengths)
+        if len(lengths) > 1 or max(lengths) > MAX_LABEL_NAMES:
+            listed = ", ".join(map(str, sorted(lengths)[:5]))
+            raise ColumnError(
+                f"label column {plan.column!r} holds vectors of 0 and 1 of {listed} values, expected one length up to "
+                f"{MAX_LABEL_NAMES}",
+                remedy="make all vectors equally long, or write the numbers of the classes of each row instead",
+            )
+        return dataclasses.replace(plan, kind="hot", size=lengths.pop())
     return dataclasses.replace(plan, names=tuple(map(str, sorted(distinct))))
-
-
-def _vectors(plan: LabelPlan, lengths: set[int]) -> LabelPlan:
-    """Plan vectors of 0 and 1. Raises: ColumnError if they differ in length, or have too many values."""
-    if len(lengths) > 1 or max(lengths) > MAX_LABEL_NAMES:
-        listed = ", ".join(map(str, sorted(lengths)[:5]))
-        raise ColumnError(
-            f"label column {plan.column!r} holds vectors of 0 and 1 of {listed} values, expected one length up to "
-            f"{MAX_LABEL_NAMES}",
-            remedy="make all vectors equally long, or write the numbers of the classes of each row instead",
-        )
-    return dataclasses.replace(plan, kind="hot", size=lengths.pop())
 
 
 def _distinct(values: pa.Array, plan: LabelPlan) -> list[Any]:
@@ -168,17 +161,13 @@ def _distinct(values: pa.Array, plan: LabelPlan) -> list[Any]:
     found = pc.unique(values).drop_null()
     if plan.kind == "string":
         return decode_texts(found, plan.column)
-    numbers = found.to_numpy(zero_copy_only=False)
-    numbers = numbers[~np.isnan(numbers)] if numbers.dtype.kind == "f" else numbers
-    if len(odd := numbers[numbers != np.floor(numbers)] if numbers.dtype.kind == "f" else numbers[:0]):
+    numbers = [number for number in found.to_pylist() if number == number]  # NaN is none
+    if odd := next((number for number in numbers if number % 1), None):
         raise ColumnError(
-            f"label column {plan.column!r} holds {odd[0]}, expected classes: whole numbers"
-            f"{', or vectors of 0 and 1' if plan.several else ''}",
-            remedy="keep it with --keep-column"
-            if plan.several
-            else "leave --label-classes out to train on the numbers",
+            f"label column {plan.column!r} holds {odd}, expected classes: whole numbers, or vectors of 0 and 1",
+            remedy="leave --label-classes out to train on numbers; keep vectors with --keep-column",
         )
-    return [int(number) for number in numbers.tolist()]
+    return [int(number) for number in numbers]
 
 
 def reject_labels(reasons: np.ndarray, column: pa.Array, label: LabelPlan) -> None:
@@ -219,7 +208,7 @@ def label_values(column: pa.Array, label: LabelPlan) -> np.ndarray:
     if label.from_rows:
         values = pc.index_in(_comparable(values), value_set=label.value_set)
     dtype = np.float32 if label.kind == "float" else np.int64
-    found = np.asarray(values.to_numpy(zero_copy_only=False)).astype(dtype)
+    found = np.asarray(values).astype(dtype)
     if not label.several:
         return found
     if label.kind == "hot":
@@ -236,19 +225,19 @@ def tag_values(column: pa.Array, plan: LabelPlan) -> np.ndarray:
 
 def null_mask(column: pa.Array) -> np.ndarray:
     """Return which values are null or NaN, bool [N]."""
-    return np.asarray(column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False), dtype=bool)
+    return np.asarray(column.is_null(nan_is_null=True), dtype=bool)
 
 
 def outside_range(column: pa.Array, low: int, high: int) -> np.ndarray:
     """Return which integers are below `low` or above `high`, bool [N]; False for nulls."""
-    values = column.fill_null(0 if low <= 0 <= high else low).to_numpy(zero_copy_only=False)
+    values = np.asarray(column.fill_null(0 if low <= 0 <= high else low))
     # Comparisons with Python integers do not wrap around, whatever the NumPy type.
     return np.asarray((values > high) | ((values < low) if values.dtype.kind != "u" else False))
 
 
 def overflows_float32(column: pa.Array) -> np.ndarray:
     """Return which finite numbers are infinite as float32, bool [N]."""
-    values = column.fill_null(0).to_numpy(zero_copy_only=False)
+    values = np.asarray(column.fill_null(0))
     with np.errstate(over="ignore"):
         return np.isinf(values.astype(np.float32)) & ~np.isinf(values)
 
@@ -256,11 +245,10 @@ def overflows_float32(column: pa.Array) -> np.ndarray:
 def decode_texts(column: pa.Array, name: str) -> list[str]:
     """Return the texts of a column. Raises: SourceError if one is not UTF-8."""
     try:
-        values: list[str] = column.to_pylist()
+        return list(column.to_pylist())
     except UnicodeDecodeError as error:
         # Files are read without checking what their strings hold.
         raise SourceError(f"column {name!r}: {error.object[:40]!r} is not UTF-8", remedy=to_utf8(b"")) from error
-    return values
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -292,19 +280,18 @@ def _comparable(values: pa.Array) -> pa.Array:
     if not pa.types.is_floating(values.type):
         return values.cast(pa.int64(), safe=False)
     # What is no whole number is no class, and -2^63 stands for it.
-    numbers = values.fill_null(0.5).to_numpy(zero_copy_only=False)
+    numbers = np.asarray(values.fill_null(0.5))
     whole = np.isfinite(numbers) & (numbers == np.floor(numbers)) & (np.abs(numbers) < 2**53)
     return pa.array(np.where(whole, numbers, -(2.0**63)).astype(np.int64))
 
 
 def _unknown(column: pa.Array, plan: LabelPlan) -> np.ndarray:
-    known = pc.is_in(_comparable(column), value_set=plan.value_set)
-    return np.asarray(~known.to_numpy(zero_copy_only=False))
+    return ~np.asarray(pc.is_in(_comparable(column), value_set=plan.value_set))
 
 
 def list_lengths(column: pa.Array) -> np.ndarray:
     """Return the length of each list, int64 [N]; 0 for null."""
-    return np.asarray(pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)).astype(np.int64)
+    return np.asarray(pc.list_value_length(column).fill_null(0)).astype(np.int64)
 
 
 def _owners(column: pa.Array) -> np.ndarray:

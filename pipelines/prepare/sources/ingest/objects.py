@@ -10,11 +10,8 @@ source. The parts are cut where `save_to_disk` begins a new file, so that its fo
 
 from __future__ import annotations
 
-import glob
 import os
-import shutil
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -32,8 +29,6 @@ __all__ = ["store", "store_saved"]
 _ROWS = 1000
 # The largest file that `save_to_disk` writes by default.
 _FILE_BYTES = 500_000_000
-_UNFINISHED = ".object-"
-_DAY_SECONDS = 86_400
 
 
 def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
@@ -53,10 +48,7 @@ def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
 
 def _store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
     digest = xxhash.xxh3_128()
-    for left in glob.glob(os.path.join(glob.escape(home), f"{_UNFINISHED}*")):
-        if time.time() - os.path.getmtime(left) > _DAY_SECONDS:  # by a process that was killed
-            shutil.rmtree(left, ignore_errors=True)
-    with library.quiet(), tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=home) as folder:
+    with library.quiet(), tempfile.TemporaryDirectory(prefix=".object-", dir=home) as folder:
         splits = _splits_of(source)
         for split, dataset in splits.items():
             shards = _shards_of(dataset)

@@ -55,7 +55,9 @@ def opened(file: FileVersion, addresses: Mapping[str, str]) -> Iterator[pa.Nativ
     local = (storage.local_path(address) or address) if "://" in address else address
     _require_unchanged(local, file)
     try:
-        with _local(local) as handle:
+        with _as_source_error(local):
+            opened_file = pa.OSFile(local)
+        with opened_file as handle:
             yield handle
     finally:
         # After an error too: a change is what caused it then.
@@ -68,13 +70,8 @@ def require_unchanged(file: FileVersion) -> None:
     """
     if not is_remote(file.path):
         _require_unchanged(storage.local_path(file.path) or file.path, file)
-    elif not (file.path.startswith("hf://") and "@" in file.path):
+    elif not _is_pinned(file.path):
         _require_same_version.__wrapped__(file.path, file.size, file.version)
-
-
-def _local(path: str) -> pa.NativeFile:
-    with _as_source_error(path):
-        return pa.OSFile(path)
 
 
 def _require_unchanged(path: str, file: FileVersion) -> None:
@@ -128,13 +125,17 @@ class _RemoteFile(fsspec.spec.AbstractBufferedFile):
 
 def _range_reader(file: FileVersion, address: str) -> Callable[[int, int], bytes]:
     """Return a function that requests bytes [start, stop), of the plan's version if the service can select one."""
-    if address.startswith("hf://datasets/") and "@" in address:
+    if _is_pinned(address):
         return functools.partial(hub.read_range, address)
     fs, inner = storage.file_system(address)
     if storage_errors.bucket_of(address) is not None and file.version.isdecimal():
         return lambda start, stop: bytes(fs.cat_file(inner, start=start, end=stop, generation=file.version))
     _require_same_version(address, file.size, file.version)
     return lambda start, stop: bytes(fs.cat_file(inner, start=start, end=stop))
+
+
+def _is_pinned(address: str) -> bool:
+    return address.startswith("hf://") and "@" in address
 
 
 @functools.lru_cache(maxsize=_MOST_COMPARED)

@@ -171,11 +171,10 @@ def read_range(address: str, start: int, stop: int) -> bytes:
 
     Raises: FileNotFoundError; SourceError if access is refused; the client's error if the hub cannot be reached.
     """
+    import huggingface_hub.utils
     from huggingface_hub import errors
-    from huggingface_hub import utils as hub_utils
 
-    # The module makes its exports at run time, which mypy cannot see.
-    utils: Any = hub_utils
+    utils: Any = huggingface_hub.utils  # which makes its exports at run time
     headers = {**utils.build_hf_headers(), "range": f"bytes={start}-{stop - 1}"}
     try:
         response = utils.http_backoff("GET", _url(address), headers=headers, timeout=_SECONDS)
@@ -194,8 +193,7 @@ def read_range(address: str, start: int, stop: int) -> bytes:
         if status == 404:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), address) from error
         raise
-    content: bytes = response.content
-    return content
+    return bytes(response.content)
 
 
 @functools.lru_cache(maxsize=1_024)

@@ -164,29 +164,14 @@ def _outputs(names: Collection[str]) -> set[str]:
 
     With an --output below the source, the same command would otherwise find other files each time.
     """
-    folders: dict[str, set[str]] = {}
-    for name in names:
-        folder, _, last = name.rpartition("/")
-        folders.setdefault(folder, set()).add(last)
-    finished = {
-        folder
-        for folder, files in folders.items()
-        if "manifest.json" in files and any(".tfrecord" in file for file in files)
-    }
-    return finished | {folder.partition(f"/{_WORK_FOLDER}")[0] for folder in folders if f"/{_WORK_FOLDER}" in folder}
+    return {f"/{name}".partition(f"/{_WORK_FOLDER}/")[0][1:] for name in names if f"/{_WORK_FOLDER}/" in f"/{name}"}
 
 
 def _is_visible(path: str, pattern: str) -> bool:
     """Whether a path is visible, as `datasets` counts: below no hidden or special folder but those the glob names."""
-    *folders, name = path.split("/")
-    *asked_folders, asked_name = pattern.split("/")
-    return _count(folders, "__") <= _count(asked_folders, "__") and _count([*folders, name], ".") <= _count(
-        [*asked_folders, asked_name], "."
-    )
-
-
-def _count(parts: Sequence[str], sign: str) -> int:
-    return sum(part.startswith(sign) for part in parts)
+    hidden, asked_hidden = (sum(part.startswith(".") for part in each.split("/")) for each in (path, pattern))
+    special, asked_special = (sum(part.startswith("__") for part in each.split("/")[:-1]) for each in (path, pattern))
+    return hidden <= asked_hidden and special <= asked_special
 
 
 def _is_transient(error: BaseException) -> bool:

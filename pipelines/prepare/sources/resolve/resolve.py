@@ -170,19 +170,16 @@ def _of_saved(config: SourceConfig) -> SourceListing:
 
 def _of_object(config: SourceConfig) -> SourceListing:
     """List the parts of an object that the user gave in Python (see `ingest.objects`)."""
-    remedy = "save the object with save_to_disk, and name that folder with --source"
-    if not os.path.isdir(config.dataset):
-        raise SourceError(
-            f"the dataset was made from an object in Python, whose rows are not kept at {config.dataset}", remedy=remedy
-        )
-    files = {each.path: each for each in listing.list_folder(config.dataset).values()}
+    there = os.path.isdir(config.dataset)
+    files = {each.path: each for each in listing.list_folder(config.dataset).values()} if there else {}
     splits = {
         split: [path for path, each in files.items() if re.fullmatch(rf"{re.escape(split)}-\d+-of-\d+\.\w+", each.name)]
         for split in config.object_splits
     }
     if not all(splits.values()):
         raise SourceError(
-            f"{config.dataset}: not the Parquet parts of an object with the splits {', '.join(splits)}", remedy=remedy
+            f"the dataset was made from an object in Python, whose rows are not kept at {config.dataset}",
+            remedy="save the object with save_to_disk, and name that folder with --source",
         )
     with as_source_error(config):
         stream = Stream(builders={None: library.open_builder("parquet", data_files=library.listed(splits))})

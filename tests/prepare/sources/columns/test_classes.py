@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.column_planning import plan_columns
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, LabelPlan, extract
 from tests import building
-from tfrecord_io.errors import ColumnError, ConfigError
+from tfrecord_io.errors import ColumnError
 
 NAMES = datasets.ClassLabel(names=["x", "y", "z"])
 BOOL, INT, FLOAT = (datasets.Value(name) for name in ("bool", "int64", "float32"))
@@ -112,11 +110,6 @@ def test_numbers_as_classes_are_numbered_in_their_order(tmp_path: Path, kind: pa
     )
 
 
-def test_minus_one_is_a_class_like_any_other_number(tmp_path: Path) -> None:
-    label = plan(tmp_path, [-1, 1], label_classes=True)
-    assert (label.names, extracted(label, pa.array([1, -1]))[1]) == (("-1", "1"), [1, 0])
-
-
 def test_numbers_that_are_not_whole_are_no_classes(tmp_path: Path) -> None:
     with pytest.raises(ColumnError, match=r"holds 2.5, expected classes: whole numbers; leave --label-classes out"):
         plan(tmp_path, [1.0, 2.5], label_classes=True)
@@ -128,11 +121,6 @@ def test_booleans_have_two_classes(tmp_path: Path) -> None:
         ("False", "True"),
         (["", "", "label_null"], [1, 0]),
     )
-
-
-def test_label_classes_need_a_label_column() -> None:
-    with pytest.raises(ConfigError, match="--label-classes without --label-column"):
-        SourceConfig(dataset="d", label_classes=True)
 
 
 def rows(count: int) -> list[dict[str, Any]]:
@@ -161,12 +149,3 @@ def test_a_finished_dataset_knows_its_classes(tmp_path: Path, column: str) -> No
     appended = building.command("build", source, *building.options(out, append=True, **options))
     assert appended.status == 0, appended.err
     assert building.read_manifest(out).splits["train"].num_examples == 15
-
-
-def test_tfds_gets_vectors_as_tensors(tmp_path: Path) -> None:
-    source = building.source(tmp_path / "in", train=rows(4))
-    out = building.built(source, label_column="tags")
-    features = json.loads((out / "features.json").read_text())["featuresDict"]["features"]
-    assert features["label"]["tensor"]["shape"] == {"dimensions": ["2"]}
-    assert not (out / "label.labels.txt").exists()
-    assert dataclasses.asdict(building.read_manifest(out))["label_names"] == ("a", "b")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import datasets
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,9 +18,7 @@ from hypothesis import strategies as st
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.column_planning import plan_columns
 from pipelines.prepare.sources.columns.extraction import (
-    MAX_LABEL_NAMES,
     ColumnPlan,
-    Inputs,
     LabelPlan,
     extract,
     text_bytes_of,
@@ -82,41 +78,6 @@ def _plan(folder: Path, dataset: datasets.Dataset, **options: Any) -> ColumnPlan
 
 
 # Texts
-
-
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
-def test_both_types_of_text_are_read_and_nulls_refused(kind: pa.DataType) -> None:
-    batch = _batch(text=pa.array(["a", None, "", "ü"], kind))
-    rows, reasons = extract(batch, ColumnPlan(texts=("text",)))
-    assert [column.to_pylist() for column in rows.texts] == [["a", "", "ü"]]
-    assert reasons.tolist() == ["", "text_null", "", ""]
-    assert len(rows) == 3
-
-
-@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
-def test_views_are_texts_on_any_level(tmp_path: Path, suffix: str) -> None:
-    message = pa.list_(pa.struct([("role", pa.string_view()), ("content", pa.string_view())]))
-    messages = [[{"role": "user", "content": "hi " * 9}]]
-    table = pa.table({"text": pa.array(["a"], pa.string_view()), "messages": pa.array(messages, message)})
-    if suffix == "parquet":
-        pq.write_table(table, tmp_path / "a.parquet")
-    else:
-        with pa.ipc.new_stream(str(tmp_path / "a.arrow"), table.schema) as writer:
-            writer.write_table(table)
-    config = SourceConfig(dataset=str(tmp_path))
-    source = opened(config)
-    plan = plan_columns(config, source, inputs=Inputs(texts=("text",), finds_chats=True))
-    assert plan.chats == "messages (messages)"
-    split = source.splits["train"]
-    ((_, batch),) = split.read(split.ranges, plan.names)
-    assert batch.to_pylist() == [{"text": "a", "messages": messages[0]}]
-
-
-def test_a_pair_needs_both_texts() -> None:
-    batch = _batch(a=pa.array(["1", None, "3"]), b=pa.array(["x", "y", None]))
-    rows, reasons = extract(batch, ColumnPlan(texts=("a", "b")))
-    assert [column.to_pylist() for column in rows.texts] == [["1"], ["x"]]
-    assert reasons.tolist() == ["", "text_null", "text_null"]
 
 
 def test_sizes_are_utf8_bytes_of_all_texts_together() -> None:
@@ -183,14 +144,6 @@ def test_a_column_that_one_split_lacks_is_an_error_that_names_the_split(tmp_path
         plan_columns(*_source(tmp_path / "d", splits, label_column="label"))
 
 
-def test_two_columns_of_one_name_are_refused_when_the_dataset_is_opened(tmp_path: Path) -> None:
-    table = pa.table([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
-    with pa.ipc.new_stream(str(tmp_path / "a.arrow"), table.schema) as writer:
-        writer.write_table(table)
-    with pytest.raises(SourceError, match=r'Field "text" exists 2 times'):
-        opened(SourceConfig(dataset=str(tmp_path / "a.arrow")))
-
-
 # Labels
 
 
@@ -218,12 +171,6 @@ def test_string_labels_have_the_same_ids_whatever_part_is_asked_for(tmp_path: Pa
     plan = plan_columns(*_source(tmp_path / "d", splits, label_column="label", **options))
     assert plan.label is not None
     assert plan.label.names == ("mixed", "neg", "pos")
-
-
-def test_too_many_label_strings_are_taken_for_a_mistake(tmp_path: Path) -> None:
-    made = _dataset(label=[f"text {index}" for index in range(MAX_LABEL_NAMES + 1)])
-    with pytest.raises(ColumnError, match=r"more than 10000 distinct strings, expected classes"):
-        _plan(tmp_path / "d", made, label_column="label")
 
 
 def test_labels_of_the_splits_must_mean_the_same(tmp_path: Path) -> None:
@@ -275,21 +222,10 @@ def test_a_kept_column_has_one_dtype_and_shape(
     assert (feature.name, feature.dtype, feature.shape, feature.role) == ("kept", dtype, shape, "column")
 
 
-def test_a_list_of_fixed_length_keeps_that_length(tmp_path: Path) -> None:
-    made = _dataset({"kept": datasets.List(datasets.Value("float32"), length=3)}, kept=[[1.0, 2.0, 3.0]])
-    assert _plan(tmp_path / "d", made, keep_columns=("kept",)).kept[0].shape == (3,)
-
-
 @pytest.mark.parametrize("values", [[None], [[["nested"]]], [[[1]]], [{"a": 1}], [[]], [["a"]]])
 def test_what_is_neither_a_value_nor_a_vector_cannot_be_kept(tmp_path: Path, values: Sequence[Any]) -> None:
     with pytest.raises(ColumnError, match=r"column 'kept' (holds|has no vector)"):
         _plan(tmp_path / "d", _dataset(kept=values, number=[1]), keep_columns=("kept",))
-
-
-def test_kept_columns_of_the_splits_must_have_one_form(tmp_path: Path) -> None:
-    splits = {"train": _dataset(kept=[1]), "test": _dataset(kept=[0.5])}
-    with pytest.raises(ColumnError, match=r"column 'kept' in split 'train' is .*int64.*in split 'test' .*float64"):
-        plan_columns(*_source(tmp_path / "d", splits, keep_columns=("kept",)))
 
 
 # Values of each type: what they become, and why others are refused
@@ -338,12 +274,6 @@ def test_values_become_those_of_the_feature_or_have_a_reason(
     assert _run(plan, **{name: values}) == (reasons, {name: arrays})
 
 
-def test_kept_floats_may_be_nan() -> None:
-    reasons, arrays = _run(_kept("float32"), kept=pa.array([0.5, None, math.nan]))
-    assert reasons == ["", "column_null", ""]
-    np.testing.assert_array_equal(arrays["kept"], [0.5, math.nan])
-
-
 def test_the_first_of_several_reasons_is_the_text_then_the_label_then_kept_columns_in_order() -> None:
     kept = tuple(Feature(name=name, dtype="int64", shape=(), role="column") for name in ("a", "b"))
     plan = ColumnPlan(texts=("text",), label=LabelPlan(column="label", kind="int"), kept=kept)
@@ -354,13 +284,6 @@ def test_the_first_of_several_reasons_is_the_text_then_the_label_then_kept_colum
         b=pa.array([None, None, None, None], INT),
     )
     assert validate(batch, plan).tolist() == ["text_null", "label_null", "int_out_of_range", "column_null"]
-
-
-def test_no_row_gives_empty_arrays_of_the_right_shape() -> None:
-    plan = _kept("float32", 4)
-    rows, reasons = extract(_batch(text=pa.array([], pa.string()), kept=pa.array([], pa.list_(pa.float32()))), plan)
-    assert (len(rows), len(reasons)) == (0, 0)
-    assert rows.arrays["kept"].shape == (0, 4)
 
 
 # Slices: an Arrow array may be a window into a longer one
@@ -425,12 +348,3 @@ def test_a_row_is_used_exactly_if_each_of_its_values_can_be(rows: list[tuple[Any
     arrays = [pa.array(list(values), kind) for values, kind in zip(columns, _TYPES, strict=True)]
     reasons = validate(pa.RecordBatch.from_arrays(arrays, _NAMES), _ALL)
     assert [reason == "" for reason in reasons] == [usable(row) for row in rows]
-
-
-def test_plans_travel_to_workers_as_small_values(tmp_path: Path) -> None:
-    made = _dataset(
-        {"label": datasets.ClassLabel(names=["no", "yes"]), "kept": datasets.Value("int32")}, label=[0], kept=[1]
-    )
-    plan = _plan(tmp_path / "d", made, label_column="label", keep_columns=("kept",))
-    assert plan.names == ("text", "label", "kept")
-    assert pickle.loads(pickle.dumps(plan)) == plan

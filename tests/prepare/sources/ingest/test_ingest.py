@@ -88,14 +88,6 @@ def test_parts_are_read_as_rows_of_a_split(tmp_path: Path, monkeypatch: pytest.M
     assert texts == [*every[2490:2503], *every[2805:2807]]
 
 
-def test_groups_know_the_nulls_and_bytes_of_the_columns_that_are_read(tmp_path: Path) -> None:
-    source = some(tmp_path)
-    made(source)
-    groups = located(source, ["label"])
-    assert groups.nulls["label"].sum() == sum(row["label"] is None for row in (*SHORT, *SHORT[:9]))
-    assert 0 < groups.num_bytes.sum() < 10 * groups.total_rows
-
-
 def test_small_tables_are_put_together() -> None:
     found = list(even_tables(pa.table({"a": [number]}) for number in range(2500)))
     assert [table.num_rows for table in found] == [833, 833, 834]
@@ -121,14 +113,6 @@ def test_a_source_travels(tmp_path: Path) -> None:
     assert list(ingest.find_parts(source, source.tasks())) == source.tasks()
 
 
-def test_only_what_is_missing_is_ingested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = some(tmp_path, monkeypatch)
-    first, second = source.tasks()
-    made(source)
-    os.unlink(source.path(second))
-    assert list(ingest.find_parts(source, [first, second])) == [first]
-
-
 def test_damage_to_a_part_is_an_error_that_names_it_and_never_other_rows(tmp_path: Path) -> None:
     source = some(tmp_path)
     made(source)
@@ -149,16 +133,6 @@ def test_damage_to_a_part_is_an_error_that_names_it_and_never_other_rows(tmp_pat
             errors.append(error)
     assert len(errors) > 12
     assert all(path.name in str(error) and "delete" in error.remedy for error in errors)
-
-
-def test_a_part_that_lacks_bytes_is_an_error_that_names_it(tmp_path: Path) -> None:
-    source = some(tmp_path)
-    made(source)
-    path = Path(source.path(source.tasks()[0]))
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(SourceError, match=f"{path.name}: cannot be read as a Parquet file") as caught:
-        read_all(source)
-    assert "delete" in caught.value.remedy
 
 
 def read_all(source: IngestSource) -> list[Any]:
@@ -231,15 +205,3 @@ def _ingest(folder: Path) -> None:
     source = IngestSource(streams=opened(folder / "data").streams(["train"]), folder=str(folder / "rows"))
     with ingest.naming_files(source):
         list(workers.run(functools.partial(ingest.call, source), source.tasks(), processes=1))
-
-
-def test_a_column_that_is_always_null_is_one(tmp_path: Path) -> None:
-    messages = [{"role": "user", "content": "a", "tool_calls": None}]
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/a.jsonl").write_text(json_lines(*[{"messages": messages, "text": "a"}] * 3))
-    source = IngestSource(streams=opened(tmp_path / "data").streams(["train"]), folder=str(tmp_path / "rows"))
-    made(source)
-    groups = located(source, ["messages"])
-    reader = RowReader(split="train", types=source.streams["train"].types)
-    found = [batch["messages"].to_pylist() for _, batch in reader.read(groups.pieces([(0, 3)]), ["messages"])]
-    assert found == [[messages] * 3]

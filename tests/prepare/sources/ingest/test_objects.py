@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines import build, inspect, plan, verify
+from pipelines import build, inspect, verify
 from pipelines.prepare.sources.ingest import objects
 from tests import building
 from tfrecord_io.errors import ConfigError, OutputError, SourceError
@@ -110,11 +110,6 @@ def test_the_tokenizer_can_be_an_object(tmp_path: Path) -> None:
     assert made.manifest.tokenizer.name == building.tokenizer().name
 
 
-def test_a_plan_takes_an_object(tmp_path: Path) -> None:
-    (planned,) = plan(pd.DataFrame(_columns(40)), tokenizer=building.tokenizer(), **SMALL).splits
-    assert (planned.split, planned.rows) == ("train", 40)
-
-
 def _traced(root: Path, *options: object) -> building.Outcome:
     return building.command("trace", root, "--split", "train", "--shard", 0, "--record", 3, *options)
 
@@ -138,7 +133,7 @@ def test_a_saved_folder_stands_in_for_an_object_that_is_gone(tmp_path: Path) -> 
     shard.write_bytes(before[:-9])
     repaired = building.command("verify", tmp_path / "out", "--repair", "--source", tmp_path / "saved")
     assert (repaired.status, shard.read_bytes()) == (0, before), repaired.err
-    assert "not the Parquet parts" in _traced(tmp_path / "out", "--source", building.REVIEWS).error[0]
+    assert "whose rows are not kept" in _traced(tmp_path / "out", "--source", building.REVIEWS).error[0]
     _dataset(299).save_to_disk(tmp_path / "other")
     assert "has changed" in _traced(tmp_path / "out", "--source", tmp_path / "other").error[0]
 

@@ -126,12 +126,6 @@ def test_a_file_is_asked_for_its_version_once(server: _Server) -> None:
     assert server.asked.count("HEAD /once.parquet") == 1
 
 
-@pytest.mark.parametrize("status", [503, 429])
-def test_what_passes_is_asked_for_again(server: _Server, status: int) -> None:
-    server.refusals["/busy.parquet"] = [status] * 3
-    assert len(texts(on_web(server, "busy.parquet"), [(0, 100)])) == 100
-
-
 @pytest.mark.parametrize(
     ("status", "said"), [(403, "refuses access (status 403)"), (404, "is gone"), (500, "answers with status 500")]
 )
@@ -193,9 +187,3 @@ def test_rows_on_the_hub_take_a_request_for_each_range_and_no_other(server: _Ser
 def test_what_the_hub_refuses_is_said(server: _Server, status: int, said: str) -> None:
     server.refusals[f"/datasets/me/data/resolve/{SHA}/a.parquet"] = [status] * 100
     assert said in on_hub(server, "a.parquet")
-
-
-@pytest.mark.slow
-def test_a_hub_that_may_not_be_asked_is_said(server: _Server) -> None:
-    assert "cannot be read while HF_HUB_OFFLINE is set" in on_hub(server, "a.parquet", HF_HUB_OFFLINE="1")
-    assert not server.asked

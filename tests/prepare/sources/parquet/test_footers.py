@@ -15,7 +15,6 @@ import pytest
 from pipelines.prepare.sources.parquet import footers
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.storage import object_storage
-from tests.prepare.sources import stored
 from tests.prepare.sources.stored import data_file, parquet
 from tfrecord_io.errors import SourceError
 
@@ -83,26 +82,6 @@ def test_nulls_are_known_of_flat_columns_with_statistics(tmp_path: Path) -> None
     assert footer(parquet(tmp_path / "b.parquet", TABLE, write_statistics=False), ["text"]).nulls == {}
 
 
-def test_a_dot_in_a_name_is_a_name(tmp_path: Path) -> None:
-    file = parquet(tmp_path / "a.parquet", TABLE)
-    assert set(footer(file, ["chat.role"]).nulls) == {"chat.role"}
-
-
-def test_each_of_many_files_has_its_own_columns(tmp_path: Path) -> None:
-    first = parquet(tmp_path / "a.parquet", TABLE.select(["text", "number"]))
-    second = parquet(tmp_path / "b.parquet", TABLE.select(["number", "chat", "text"]))
-    third = parquet(tmp_path / "c.parquet", TABLE.select(["number"]))
-    read = footers.read_footers([first, second, third], ["text"])
-    assert read[0].num_bytes.tolist() == read[1].num_bytes.tolist()
-    assert read[2].num_bytes.tolist() == [0] * 10
-
-
-def test_a_file_without_rows_has_no_groups(tmp_path: Path) -> None:
-    file = parquet(tmp_path / "a.parquet", TABLE.slice(0, 0))
-    assert stored.in_place(file).total_rows == 0
-    assert footers.is_in_place(footer(file))
-
-
 @pytest.mark.parametrize(("rows", "fits"), [(4_000, True), (4_001, False)])
 def test_row_groups_of_many_rows_are_not_read_in_place(rows: int, fits: bool, tmp_path: Path) -> None:
     file = parquet(tmp_path / "a.parquet", pa.table({"n": range(rows)}), rows=rows)
@@ -142,12 +121,8 @@ def _damaged_footer(content: bytes) -> bytes:
     return content[:-108] + b"\xff" * 100 + content[-8:]
 
 
-def _encrypted(content: bytes) -> bytes:
-    return content[:-4] + b"PARE"
-
-
 @pytest.mark.parametrize(
-    "damage", [_without_end, _long_footer, _damaged_footer, _encrypted, lambda content: b"", lambda content: b"PAR1"]
+    "damage", [_without_end, _long_footer, _damaged_footer, lambda content: b"", lambda content: b"PAR1"]
 )
 @pytest.mark.parametrize("remote", [False, True])
 def test_a_footer_that_cannot_be_read_names_its_file(damage: object, remote: bool, tmp_path: Path) -> None:
@@ -161,13 +136,6 @@ def test_a_footer_that_cannot_be_read_names_its_file(damage: object, remote: boo
         footer(data_file(place))
     assert "\n" not in str(caught.value)
     assert caught.value.remedy
-
-
-@pytest.mark.parametrize("size", [-1, 1])
-def test_a_file_that_changed_since_it_was_listed_is_refused(size: int, tmp_path: Path) -> None:
-    file = parquet(tmp_path / "a.parquet", TABLE)
-    with pytest.raises(SourceError, match=r"a.parquet: was changed since the job was planned"):
-        footer(dataclasses.replace(file, size=file.size + size))
 
 
 def test_groups_have_no_credentials() -> None:

@@ -58,8 +58,3 @@ def test_joined_groups_have_the_files_of_all_and_the_nulls_that_all_know() -> No
     assert joined.file.tolist() == [0, 0, 1]
     assert joined.ends.tolist() == [2, 5, 9]
     assert {name: nulls.tolist() for name, nulls in joined.nulls.items()} == {"text": [1, 1, 1]}
-
-
-def test_nothing_joined_is_a_split_without_rows() -> None:
-    assert Groups.joined([]).total_rows == 0
-    assert len(Groups.joined([]).pieces([])) == 0

@@ -112,20 +112,3 @@ def test_a_field_that_is_not_there_is_answered_with_those_that_are(tmp_path: Pat
     assert "translation.en, translation.de, meta.label, meta.id" in remedy
     outcome = building.command("plan", place, "--tokenizer", building.tokenizer(), "--text-column", "translation")
     assert outcome.error[1] == "choose a text column with --text-column: translation.en, translation.de, meta.label"
-
-
-def test_a_tokenizer_is_trained_on_a_field(tmp_path: Path) -> None:
-    place = building.source(tmp_path / "d", train=ROWS * 20)
-    trained = building.command(
-        "tokenizer",
-        place,
-        "--output",
-        tmp_path / "t",
-        "--kind",
-        "byte-bpe",
-        "--vocab-size",
-        300,
-        "--text-column",
-        "translation.de",
-    )
-    assert trained.status == 0, trained.err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -59,14 +58,6 @@ def test_what_is_there_is_not_sent_again(tmp_path: Path) -> None:
     Path(copied.path).write_bytes(b"{")
     relay([file], folder=str(tmp_path / "rows"), addresses={})
     assert Path(copied.path).read_bytes() == Path(file.path).read_bytes()
-
-
-def test_another_version_is_another_copy(tmp_path: Path) -> None:
-    file = written(tmp_path / "a.jsonl")
-    newer = dataclasses.replace(file, version="xxh3:2")
-    folder = str(tmp_path / "rows")
-    first, second = relay([file], folder=folder, addresses={}), relay([newer], folder=folder, addresses={})
-    assert first[file.path].path != second[file.path].path
 
 
 def test_a_file_that_has_changed_is_not_sent(tmp_path: Path) -> None:

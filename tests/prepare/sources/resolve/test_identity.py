@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,21 +58,6 @@ def test_a_remote_file_is_known_by_its_bytes_where_its_service_has_no_mark(
     assert known([FILES[7]]) == known([listing.describe(str(tmp_path / "7"), name="7")])
 
 
-def test_services_are_asked_many_at_a_time(remote: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, together = itertools.count(1), threading.Event()
-
-    def info(self: Any, path: str, **options: Any) -> dict[str, Any]:
-        if next(asked) == 8:
-            together.set()
-        assert together.wait(60), "nobody gets an answer before eight have asked"
-        return {"name": path, "size": 1, "etag": path}
-
-    monkeypatch.setattr(MemoryFileSystem, "info", info)
-    found = known(FILES)
-    assert [entry["name"] for entry in found] == [str(index) for index in range(40)]
-    assert found[3]["mark"].endswith("/3")
-
-
 @pytest.mark.parametrize(
     ("error", "cause"),
     [
@@ -92,9 +75,3 @@ def test_what_a_service_says_is_an_error_with_a_remedy(
     with pytest.raises(SourceError, match=f"memory://digests/0: .*{cause}") as caught:
         known(FILES)
     assert caught.value.remedy
-
-
-def test_a_local_file_that_may_not_be_read_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(SourceError, match="folder"):
-        known([DataFile(path=str(tmp_path / "folder"), name="folder", size=1, stamp=1)])

@@ -15,11 +15,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.prepare.doctor import doctor
-from pipelines.prepare.options import paths
-from pipelines.prepare.options.config import SourceConfig, default_name
+from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.resolve.resolve import resolve
-from pipelines.prepare.storage import persistence
 from tests import building
 from tests.building import Outcome
 from tfrecord_io.errors import SourceError
@@ -86,26 +83,6 @@ def test_a_signed_address_is_the_file_that_its_path_names(server: str, name: str
     assert "hush" not in json.dumps(found.identity)
 
 
-def test_an_address_that_is_signed_anew_is_the_same_dataset(server: str) -> None:
-    one, other = (resolve(SourceConfig(dataset=f"{server}/train.jsonl?{SIGNATURE}{end}")).identity for end in ("", "1"))
-    assert one == other
-
-
-@pytest.mark.parametrize(
-    ("address", "kind", "name"),
-    [
-        ("https://host/a/train.parquet?X-Goog-Signature=x/y.csv", "parquet", "train"),
-        ("https://host/Data.JSONL.gz?sig=a.b#c", "json", "Data"),
-        ("https://me:pass@host/a.csv", "csv", "a"),
-        ("gs://box/part-?.tsv", "tsv", "box"),
-        ("https://host/?file=a.csv", None, "host"),
-    ],
-)
-def test_kind_and_name_are_those_of_the_path(address: str, kind: str | None, name: str) -> None:
-    assert paths.kind_of(address) == kind
-    assert default_name(address) == name
-
-
 def test_what_a_server_says_is_told_apart(server: str) -> None:
     error = refused(f"{server}/train.jsonl?sig=hush")
     assert "127.0.0.1 refuses access (status 403)" in error.cause
@@ -121,10 +98,6 @@ def test_a_server_that_is_not_there_is_not_a_file_that_is_not_there(path: str) -
     assert error.remedy.startswith("check the address, the network and the service")
 
 
-def test_a_host_without_an_address_is_named() -> None:
-    assert "no connection to no-such-host.invalid" in refused("http://me:hush@no-such-host.invalid/a.parquet").cause
-
-
 def test_two_addresses_of_one_name_are_refused(server: str) -> None:
     """What tells them apart would be in the query alone, which is never shown."""
     with pytest.raises(SourceError, match=r"/train\.jsonl: named twice, with different queries"):
@@ -133,34 +106,6 @@ def test_two_addresses_of_one_name_are_refused(server: str) -> None:
                 dataset=f"{server}/train.jsonl?{SIGNATURE}", more_paths=(f"{server}/train.jsonl?{SIGNATURE}1",)
             )
         )
-
-
-@pytest.mark.parametrize("status", [429, 503])
-def test_a_server_that_is_overloaded_is_waited_for(server: str, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
-    monkeypatch.setattr(persistence, "_FIRST_SECONDS", 0.01)
-    refusals = [status] * 3
-    answer = _Signed.do_GET
-
-    def busy(self: _Signed) -> None:
-        if refusals:
-            self.send_error(refusals.pop())
-            return
-        answer(self)
-
-    monkeypatch.setattr(_Signed, "do_GET", busy)
-    assert list(resolve(SourceConfig(dataset=f"{server}/train.jsonl?{SIGNATURE}")).splits) == ["train"]
-    assert not refusals
-
-
-def test_the_doctor_says_the_same_of_a_source(server: str, tmp_path: Path) -> None:
-    def check(address: str) -> Any:
-        return doctor.diagnose(str(tmp_path), dataset=address)[-1]
-
-    assert check(f"{server}/train.jsonl?{SIGNATURE}").ok
-    for address in (f"{server}/train.jsonl?sig=hush", f"{server}/none.csv?{SIGNATURE}", f"{refusing()}/a?sig=hush"):
-        found = check(address)
-        assert found.ok is False
-        assert "hush" not in found.found + found.remedy
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -79,16 +78,6 @@ class TestReading:
             filter(None, texts)
         )
 
-    def test_columns_of_any_type_can_be_left_out(self, folder: Path) -> None:
-        write("def some(t): return t['keep']\n")
-        content = {"v": [1.5, 2], "s": {"a": "x", "b": [1]}, "w": ["a"], "m": [{"role": "user"}]}
-        rows = [{"keep": index % 3 == 1, **content} for index in range(9)]
-        split, _ = opened(folder, rows, find(("filter", "clean:some")))
-        (batch,) = rows_of(split, list(content))
-        assert without_reasons(batch).to_pylist() == [
-            content if row["keep"] else dict.fromkeys(content) for row in rows
-        ]
-
     def test_a_column_may_be_added_replaced_and_dropped(self, folder: Path) -> None:
         write(f"{HEAD}def f(t): return pa.table({{'words': pc.utf8_split_whitespace(t['text']), 'text': t['n']}})\n")
         split, columns = opened(folder, [{"text": "a b", "n": 3}] * 4, find(("map", "clean:f")))
@@ -115,13 +104,6 @@ class TestReading:
         split, _ = opened(folder, [{"n": index} for index in range(1000)], find(("map", "clean:f")))
         with refused(SourceError, "double column 'x' for rows 950 to 959 of split 'train', and int64 for other rows"):
             rows_of(split, ["x"], [(950, 960)])
-
-    def test_a_column_that_is_missing_in_some_rows_is_refused(self, folder: Path) -> None:
-        write("def f(t): return t if t['n'][0].as_py() < 950 else t.drop_columns(['text'])\n")
-        rows = [{"n": index, "text": "a"} for index in range(1000)]
-        split, _ = opened(folder, rows, find(("map", "clean:f")))
-        with refused(SourceError, "no column 'text' for row 950 of split 'train'"):
-            rows_of(split, ["text"], [(950, 951)])
 
 
 def classes(folder: Path) -> Stored:
@@ -198,11 +180,3 @@ class TestPlanning:
         assert columns["text"].kind == pa.string()
         texts = [text for batch in rows_of(split, ["text"]) for text in batch.column(0).to_pylist()]
         assert texts == [row["text"] for row in ROWS]
-
-
-def test_the_new_reader_travels_with_its_functions(folder: Path) -> None:
-    write(UPPER)
-    split, _ = opened(folder, [{"text": "a"}] * 3, find(("map", "clean:upper")))
-    reader = pickle.loads(pickle.dumps(split.reader))
-    ((_, batch),) = reader.read(split.groups.pieces([(1, 2)]), ["text"])
-    assert batch.to_pylist() == [{"text": "A"}]

@@ -21,7 +21,7 @@ from pipelines.prepare.sources.columns.rejected import split_reasons
 from pipelines.prepare.sources.rows import hold_out, selection
 from pipelines.prepare.sources.rows.hash_filter import HASHES
 from pipelines.prepare.sources.rows.hold_out import HoldOut
-from pipelines.prepare.sources.rows.left_out import kept_rows, reasons_of
+from pipelines.prepare.sources.rows.left_out import kept_rows
 from pipelines.prepare.sources.rows.reading import SplitSource
 from tests import building
 from tests.prepare.sources.rows.test_function_check import changed, folder
@@ -77,12 +77,6 @@ class TestSides:
         assert 150 < len(validation) < 250
         assert list(found) == ["train", "validation"]
 
-    def test_what_is_held_out_does_not_change_when_more_is(self, folder: Path) -> None:
-        one = divided(folder, "validation=10%")
-        two = divided(folder, "validation=10%", "test=20%")
-        assert numbers(one["validation"]) == numbers(two["validation"])
-        assert set(numbers(two["train"])) < set(numbers(one["train"]))
-
     def test_equal_texts_are_on_the_same_side_wherever_they_are(self, folder: Path) -> None:
         rows = [{"text": f"text {index % 50}", "n": index} for index in range(1000)]
         found = divided(folder, "validation=20%", rows=rows)
@@ -98,12 +92,6 @@ class TestSides:
         assert sum(map(len, sides)) == 40
         assert all(len(side) > 2 for side in sides)
         assert 0 in sides[0], "rows without a group stay"
-
-    def test_order_and_grouping_of_rows_change_nothing(self, folder: Path) -> None:
-        one = set(numbers(divided(folder, "validation=10%")["validation"]))
-        other = divided(folder, "validation=10%", rows=ROWS[::-1], group_rows=7)["validation"]
-        assert {1999 - number for number in _positions(other)} == one
-        assert set(numbers(other)) == one
 
     def test_the_seed_decides_which(self, folder: Path) -> None:
         found = [numbers(divided(folder, "validation=10%", seed=seed)["validation"]) for seed in (0, 1, 10**30)]
@@ -128,11 +116,6 @@ class TestSides:
         assert sorted(numbers(found["a"]) + numbers(found["v"])) == list(range(500))
         assert numbers(found["b"]) == list(range(500, 600))
 
-    def test_the_share_is_what_the_plan_is_to_count_on(self, folder: Path) -> None:
-        found = divided(folder, "validation=10%", "test=15%")
-        shares = {name: split.reader.share for name, split in found.items()}
-        assert shares == pytest.approx({"train": 0.75, "validation": 0.1, "test": 0.15})
-
     @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(
         texts=st.lists(st.none() | st.sampled_from("abcdefgh"), min_size=1, max_size=60),
@@ -148,15 +131,6 @@ class TestSides:
         assert sum(train.values()) == sum(held.values()) == len(texts)
         assert held["used"] == train.get("held_out", 0)
         assert held.get("not_held_out", 0) == train["used"] + train.get("text_null", 0)
-
-
-def _positions(split: SplitSource) -> list[int]:
-    found = []
-    for first, batch in split.read(split.ranges, ["n"]):
-        reasons = reasons_of(batch)
-        stay = np.ones(batch.num_rows, bool) if reasons is None else reasons == ""
-        found += (first + np.flatnonzero(stay)).tolist()
-    return found
 
 
 class TestWithFunctions:

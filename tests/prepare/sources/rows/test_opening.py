@@ -63,11 +63,6 @@ def test_slicing_gives_the_rows_of_datasets_in_their_order(tmp_path: Path, spec:
     assert split.num_rows == len(expected)
 
 
-def test_row_numbers_are_those_of_the_whole_split(tmp_path: Path) -> None:
-    split = _open(_write(tmp_path / "a.jsonl"), splits=("train[20:22]+train[3:5]",)).splits["train"]
-    assert [(row, batch.num_rows) for row, batch in split.read(split.ranges, ["text"])] == [(20, 2), (3, 2)]
-
-
 def test_only_the_splits_that_are_asked_for_are_chosen_but_all_stay_known(tmp_path: Path) -> None:
     for name in ("train.jsonl", "test.jsonl"):
         _write(tmp_path / name)
@@ -108,12 +103,6 @@ def test_a_damaged_file_among_others_is_named_with_the_reason(
         _open(tmp_path)
     assert str(tmp_path / name) in caught.value.cause
     assert caught.value.remedy
-
-
-def test_a_first_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    (tmp_path / "excel.csv").write_bytes("text\nun café noir\n".encode("utf-16"))
-    with pytest.raises(SourceError, match=r"excel\.csv: "):
-        _open(tmp_path)
 
 
 def test_what_travels_to_a_worker_of_a_split_is_small(tmp_path: Path) -> None:

@@ -63,11 +63,6 @@ class TestSlices:
         assert found["validation"].name == "validation"
         assert found["validation"].reader.split == "train"
 
-    def test_several_slices_of_one_split_side_by_side(self, caplog: pytest.LogCaptureFixture) -> None:
-        found = choose({"train": 11}, "a=train[:50%]", "b=train[50%:]")
-        assert ranges(found) == {"a": ("train", ((0, 6),)), "b": ("train", ((6, 11),))}
-        assert not caplog.text
-
     def test_a_limit_is_of_each_split(self) -> None:
         found = choose({"train": 30, "test": 2}, "train[5:7]+train[1:3]", "a=train[10:]", "test", limit=3)
         assert [split.ranges for split in found.values()] == [((5, 7), (1, 2)), ((10, 13),), ((0, 2),)]
@@ -89,10 +84,6 @@ class TestOverlaps:
         with caplog.at_level(logging.WARNING, logger="pipelines"):
             assert len(choose({"train": 30}, *specs)) == 2
         assert said in caplog.text
-
-    def test_of_different_splits_nothing_is_shared(self, caplog: pytest.LogCaptureFixture) -> None:
-        choose({"train": 30, "test": 30}, "train", "test")
-        assert not caplog.text
 
 
 class TestRefusals:

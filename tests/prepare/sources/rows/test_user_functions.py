@@ -70,20 +70,11 @@ def refused(kind: type[PrepError], *parts: str) -> Iterator[None]:
 class TestFinding:
     """Which text a function is pinned by."""
 
-    def test_a_file_in_the_current_directory(self) -> None:
-        path = write(UPPER)
-        (function,) = find(("map", "clean:upper"))
-        assert (function.source, function.path, function.option) == (UPPER, str(path.absolute()), "--map clean:upper")
-
     def test_a_file_below_it_without_executing_the_packages_above(self) -> None:
         write("raise SystemExit('not me')", "mine.__init__")
         write(UPPER, "mine.own.clean")
         (function,) = find(("map", "mine.own.clean:upper"))
         assert run(function)["text"].to_pylist() == ["A", "BBB", None, "CCCC"]
-
-    def test_a_file_here_is_meant_before_an_installed_module_of_its_name(self) -> None:
-        write(UPPER, "colorsys")
-        assert find(("map", "colorsys:upper"))[0].source == UPPER
 
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize(
@@ -170,12 +161,6 @@ class TestPinning:
         )
         assert run(find(("map", "clean:f"))[0])["m"].to_pylist() == [3] * 4
 
-    def test_a_file_here_hides_no_library(self, folder: Path) -> None:
-        write("raise ImportError('wrong file')", "colorsys")
-        write("import colorsys\ndef f(t): return t\n")
-        sys.modules.pop("colorsys", None)
-        assert run(find(("map", "clean:f"))[0]) is TABLE
-
     def test_stored_functions_come_back(self) -> None:
         write(UPPER + LONG)
         found = find(("map", "clean:upper"), ("filter", "clean:long"))
@@ -233,16 +218,6 @@ class TestCalling:
             SourceError, f"--{kind} clean:f raised KeyError", "nothing", "rows 0 to 3", "(line 5 of clean.py)"
         ):
             run(function)
-
-    def test_functions_run_in_their_order_and_later_ones_see_what_is_left(self) -> None:
-        write(
-            f"{HEAD}def twice(t): return t.set_column(1, 'n', pc.multiply(t['n'], 2))\n"
-            "def small(t): return pc.less(t['n'], 5)\n"
-        )
-        twice, small = find(("map", "clean:twice"), ("filter", "clean:small"))
-        results = [user_functions.run(order, TABLE, where="") for order in ([twice, small], [small, twice])]
-        assert [table["n"].to_pylist() for table, _ in results] == [[2, 4], [2, 4, 6, 8]]
-        assert [(reasons == "").tolist().count(True) for _, reasons in results] == [2, 4]
 
     def test_a_function_is_never_called_without_rows(self) -> None:
         write("def none(t): return t['n'].is_null()\ndef fail(t): raise AssertionError\n")

@@ -24,7 +24,6 @@ from pipelines.prepare.beam import pipeline
 from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.config import FunctionOption, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.shards import shard_writer
-from pipelines.prepare.sources.rows.left_out import kept_rows
 from tests import building
 from tests.building import Outcome, read_manifest, read_rows, shard_bytes
 from tests.support import servers
@@ -212,15 +211,6 @@ class TestSameBytes:
         assert begun
         assert shard_bytes(root) == shard_bytes(stepped)
 
-    def test_rows_are_taken_through_the_steps_wherever_they_lie(self, folder: Path) -> None:
-        pq.write_table(pa.Table.from_pylist(ROWS), folder / "train.parquet", row_group_size=70)
-        for dataset in (data(folder), folder / "train.parquet"):
-            found = resolved(folder, ("map", "clean:spaced"), ("filter", "clean:some"), dataset=dataset)
-            batches = found.source.splits["train"].read([(300, 400), (0, 120)], found.job.spec.columns.names)
-            rows = [row for _, batch in batches for row in kept_rows(batch).to_pylist()]
-            expected = [{"text": row["text"], "n": row["n"]} for row in [*MAPPED[300:], *MAPPED[:120]] if row in LEFT]
-            assert rows == expected
-
 
 def resolved(
     folder: Path,
@@ -250,13 +240,6 @@ class TestLedger:
         assert all(shard.ledger.balanced for shard in read_manifest(stepped).splits["train"].shards)
         assert not (stepped / "rejected").exists()
 
-    def test_a_filter_may_leave_out_rows_of_some_row_groups_only(self, folder: Path) -> None:
-        pq.write_table(
-            pa.Table.from_pylist([*LEFT[:100], *ROWS[100:]]).select(["text", "n"]), "x.parquet", row_group_size=100
-        )
-        root = done(folder / "x.parquet", folder / "out", filter="clean:some")
-        assert read_manifest(root).splits["train"].ledger.rows_filtered == 75
-
     def test_one_error_of_the_rows_that_are_left_is_named(self, folder: Path) -> None:
         outcome = build(data(folder), folder / "out", **ONE_ERROR)
         assert "1 of 300 rows cannot be used (train: 1 text_null)" in outcome.error[0]
@@ -271,12 +254,6 @@ class TestLedger:
         assert read_manifest(root).splits["train"].ledger.rejected == {"filtered": 100, "text_null": 1}
         assert building.command("verify", root).status == 0
 
-    def test_the_tables_show_them(self, folder: Path, stepped: Path) -> None:
-        outcome = building.command("inspect", stepped)
-        assert "filtered" in outcome.out
-        assert "function --map clean:spaced (module " in outcome.out
-        assert "rejected in" not in outcome.out
-
 
 class TestPinning:
     """Another text of the module is another dataset."""
@@ -287,11 +264,6 @@ class TestPinning:
         outcome = build(data(folder), folder / "out", **STEPS)
         assert "steps[0].module_sha256: was" in outcome.error[0]
         assert "--overwrite" in outcome.error[1]
-
-    def test_the_order_of_steps_is_pinned(self, folder: Path) -> None:
-        one = resolved(folder, ("map", "clean:spaced"), ("map", "clean:tripled"))
-        other = resolved(folder, ("map", "clean:tripled"), ("map", "clean:spaced"))
-        assert one.job.fingerprint != other.job.fingerprint
 
 
 class TestLater:
@@ -370,11 +342,6 @@ class TestMistakes:
         assert cause.startswith("--map late:late raised ValueError: row of evil for row")
         assert cause.endswith("of split 'train' (line 4 of late.py)")
         assert remedy
-
-    def test_a_split_of_which_nothing_is_left(self, folder: Path) -> None:
-        dataset = building.source(folder / "two", train=ROWS, validation=[{**row, "n": 2000} for row in ROWS])
-        outcome = build(dataset, folder / "out", filter="clean:nothing_of_validation")
-        assert "split 'validation': --filter clean:nothing_of_validation leave none of its 400 rows" in outcome.error[0]
 
 
 class TestExample:
