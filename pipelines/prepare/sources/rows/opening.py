@@ -87,6 +87,7 @@ class OpenedSource:
             shard_files = ()
         return SplitStream(
             dataset=dataset,
+            reader=self.listing.kind,
             types=self.types(split),
             batch_rows=self.listing.stream.batch_rows,
             files=files,
