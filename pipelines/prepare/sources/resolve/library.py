@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import os
 import pkgutil
+import posixpath
 import sys
 import tempfile
 import threading
@@ -45,7 +46,7 @@ _CUT = 16
 _SMALL_BYTES = 16_000_000
 # Modules beside the readers, which `load_dataset` does not take: it would ask the hub for a dataset of that name.
 _INTERNAL = ("cache", "folder_based_builder", "generator", "spark", "sql")
-_TARS = (".tar", ".tar.gz", ".tar.bz2", ".tar.xz")
+_TARS = (".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".tgz")
 
 # Wherever a stream is read, also in another process than the one that opened it.
 fsspec.register_implementation("lines", f"{__package__}.line_ranges.LineRanges", clobber=True)
@@ -135,7 +136,9 @@ def _members(path: str) -> list[str]:
     """Return the addresses of the visible files in a tar archive, in the order in which they would be unpacked."""
     if not path.endswith(_TARS):
         return [path]
-    opened, _ = fsspec.core.url_to_fs(f"tar://::{path}")
+    # fsspec knows a compression by the end of a name, but not this one.
+    archive = f"gzip://{posixpath.basename(path)[:-4]}::{path}" if path.endswith(".tgz") else path
+    opened, _ = fsspec.core.url_to_fs(f"tar://::{archive}")
     names = opened.find("")
     if odd := [name for name in names if "::" in name or "://" in name or name.startswith("./")]:
         raise SourceError(
@@ -146,7 +149,7 @@ def _members(path: str) -> list[str]:
     visible = [parts for parts in paths if not any(part.startswith((".", "__")) for part in parts)]
     # Files come before the folders beside them.
     ordered = sorted(visible, key=lambda parts: [*((1, part) for part in parts[:-1]), (0, parts[-1])])
-    return [f"tar://{'/'.join(parts)}::{path}" for parts in ordered]
+    return [f"tar://{'/'.join(parts)}::{archive}" for parts in ordered]
 
 
 def options_of(config: Any) -> dict[str, Any]:

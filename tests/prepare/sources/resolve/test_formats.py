@@ -134,6 +134,7 @@ FORMATS: dict[str, tuple[Callable[[Path], object], dict[str, Any]]] = {
     "zip of text": (_zip("a.zip", {"0.txt": LINES.encode(), "1.txt": b"one"}), {"sample_by": "document"}),
     "tar of json": (_tar("a.tar", {"x/b.jsonl": JSONL, "c.jsonl": JSONL, "x/.a": b"!"}), {"path": "json"}),
     "tar of csv, packed": (_tar("a.tar.gz", {"1.csv": CSV.encode(), "0.csv": CSV.encode()}, "w:gz"), {"path": "csv"}),
+    "tar of csv, tgz": (_tar("a.tgz", {"1.csv": CSV.encode(), "0.csv": CSV.encode()}, "w:gz"), {"path": "csv"}),
     "tar of text": (_tar("a.tar", {"0.txt": b"a\nb", "1.md": b"c"}), {"path": "text", "sample_by": "document"}),
     "images with a text column": (_images, {}),
     "images with a table of texts": (lambda folder: _images(folder, metadata="metadata.csv"), {}),
