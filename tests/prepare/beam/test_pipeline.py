@@ -343,7 +343,7 @@ def test_a_workers_error_arrives_as_it_was_and_without_a_traceback(
     def fail(*args: Any, **kwargs: Any) -> None:
         raise OutputError("out/x: disk; full", remedy="free some; space")
 
-    monkeypatch.setattr({"write": shard_writer, "commit": commit}[place], place, fail)
+    monkeypatch.setattr({"write": shard_writer, "commit": launcher}[place], place, fail)
     outcome = build(tmp_path / "out", workers=workers)
     assert outcome.error == ("out/x: disk; full", "free some; space")
     assert len(outcome.err.splitlines()) == 3
