@@ -24,8 +24,7 @@ from pipelines.cli.request import (
     functions_of,
     may_take_request,
     takes_consent,
-    takes_making,
-    takes_request,
+    takes_job,
 )
 from pipelines.terminal import stages
 from pipelines.terminal.console import Program, common, errors, is_quiet, quiet, say, show
@@ -62,22 +61,19 @@ def main() -> None:
 
 
 @main.command(cls=WithBeam, epilog=_BUILD_EXAMPLES)
-@takes_request
-@takes_making(output_required=True)
+@takes_job(output_required=True)
 @takes_options_file
 @common
-def build(
-    output: str, workers: int | None, resume: bool, dry_run: bool, as_json: bool, verbose: bool, **request: Any
-) -> None:
+def build(dry_run: bool, as_json: bool, verbose: bool, **request: Any) -> None:
     """Make a dataset from DATASET: a hub id, one or more files by path or glob, or a folder.
 
     Everything after -- goes to Beam, for example: -- --runner=DataflowRunner --region=us-central1
     """
     if dry_run:
-        _plan(request, output=output, workers=workers, as_json=as_json, verbose=verbose)
+        _plan(request, as_json=as_json, verbose=verbose)
         return
     with errors(verbose=verbose, interrupted=_INTERRUPTED_BUILD):
-        config = config_of(request, output=output, workers=workers, overwrite=not resume)
+        config = config_of(request)
         with quiet(verbose=verbose):
             _begin(config)
             from pipelines.cli import report
@@ -103,21 +99,18 @@ def _begin(config: Any) -> None:
 
 
 @main.command(cls=WithBeam)
-@takes_request
-@takes_making(output_required=False)
+@takes_job(output_required=False)
 @takes_options_file
 @common
-def plan(
-    output: str | None, workers: int | None, resume: bool, dry_run: bool, as_json: bool, verbose: bool, **request: Any
-) -> None:
+def plan(dry_run: bool, as_json: bool, verbose: bool, **request: Any) -> None:
     """Show from a sample what `build` with the same arguments would make. Writes nothing."""
-    del resume, dry_run  # without effect here
-    _plan(request, output=output, workers=workers, as_json=as_json, verbose=verbose)
+    del dry_run  # without effect here
+    _plan(request, as_json=as_json, verbose=verbose)
 
 
-def _plan(request: dict[str, Any], *, output: str | None, workers: int | None, as_json: bool, verbose: bool) -> None:
+def _plan(request: dict[str, Any], *, as_json: bool, verbose: bool) -> None:
     with errors(verbose=verbose):
-        config = config_of(request, output="." if output is None else output, workers=workers, overwrite=False)
+        config = config_of(request)
         with quiet(verbose=verbose):
             _begin(config)
             from pipelines.cli import report
@@ -148,7 +141,7 @@ def write_report(output: str, as_json: bool, verbose: bool, **request: Any) -> N
             if request["tokenizer"] is None:
                 page = reporting.of_dataset(_only_dataset(request))
             else:
-                config = config_of(request, output="OUT", workers=None, overwrite=False)
+                config = config_of({**request, "output": "OUT"})
                 _begin(config)
                 own_process.configure()
                 page = reporting.of_source(config)

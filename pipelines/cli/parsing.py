@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 import cloup
+from click.core import ParameterSource
 
 from tfrecord_io.shown import without_access, without_secrets
 
-__all__ = ["BeamArguments", "WithBeam", "WithFunctions", "long_name", "takes_options_file"]
+__all__ = ["BeamArguments", "WithBeam", "WithFunctions", "long_names", "takes_options_file"]
 
 # Options that are kept in their order, whichever of them it is.
 _FUNCTIONS = ("map", "filter")
-# Where a context keeps what is to be saved, and where.
-_SAVING = f"{__name__}.saving"
+# Where a context keeps what a file says of functions and of Beam, and the file to save to.
+_FUNCTIONS_OF_FILE, _BEAM_OF_FILE, _SAVE_TO = (f"{__name__}.{name}" for name in ("functions", "beam", "save_to"))
 # Not part of what a saved file says.
 _UNSAVED = frozenset(("options_file", "save_options", "dry_run", "as_json", "verbose", "quiet", "no_progress"))
 
 
 def takes_options_file(command: Any) -> Any:
-    """Give a command the options --options and --save-options, which `WithBeam` handles."""
-    group = cloup.option_group(
+    """Give a command of class `WithBeam` the options --options and --save-options."""
+    return cloup.option_group(
         "Options file",
         click.option(
             "--options",
@@ -32,6 +33,8 @@ def takes_options_file(command: Any) -> Any:
             metavar="FILE",
             expose_value=False,
             allow_from_autoenv=False,
+            is_eager=True,  # what it says is known before any other option is looked for
+            callback=_use_file,
             help="YAML file of options by their long names, without dashes; those on the command line win.",
         ),
         click.option(
@@ -40,16 +43,17 @@ def takes_options_file(command: Any) -> Any:
             metavar="FILE",
             expose_value=False,
             allow_from_autoenv=False,
+            callback=lambda ctx, _, path: ctx.meta.update({_SAVE_TO: path} if path else {}),
             help="Write the options of this command line to such a file before it runs.",
         ),
-    )
-    return group(command)
+    )(command)
 
 
 class WithFunctions(cloup.Command):
     """A command with --map and --filter, which it gets as one parameter `functions`: pairs of option name and value.
 
-    They are in the order of the command line; click itself keeps that order only within one option.
+    They are in the order of the command line; click itself keeps that order only within one option. If there are none,
+    those of the options file stand.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -58,7 +62,8 @@ class WithFunctions(cloup.Command):
         rest = super().parse_args(ctx, args)
         values = {name: iter(ctx.params.pop(name) or ()) for name in _FUNCTIONS}
         names = [str(parameter.name) for parameter in order if parameter.name in values]
-        ctx.params["functions"] = tuple((name, value) for name in names for value in itertools.islice(values[name], 1))
+        typed = tuple((name, value) for name in names for value in itertools.islice(values[name], 1))
+        ctx.params["functions"] = typed or ctx.meta.get(_FUNCTIONS_OF_FILE, ())
         return rest
 
 
@@ -68,114 +73,77 @@ class BeamArguments(cloup.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Set the arguments for Beam apart, and parse the others."""
         at = args.index("--") if "--" in args else len(args)
-        ctx.params["beam_args"] = tuple(args[at + 1 :])
-        return super().parse_args(ctx, args[:at])
+        rest = super().parse_args(ctx, args[:at])
+        ctx.params["beam_args"] = (*ctx.meta.get(_BEAM_OF_FILE, ()), *args[at + 1 :])
+        return rest
 
 
-class WithBeam(WithFunctions):
-    """A command that gets the arguments after `--`, which are for Beam, as its parameter `beam_args`.
-
-    With `takes_options_file`, the words of the file stand before those of the command line, except for options that
-    the command line has, too. An argument DATASET... of the command line replaces that of the file in the same way.
-    """
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Set the arguments for Beam apart, add those of a file, and parse them all."""
-        at = args.index("--") if "--" in args else len(args)
-        own, beam = args[:at], args[at + 1 :]
-        given, values = self._given(ctx, own)
-        if path := values.get("options_file"):
-            words, more_beam = self._words(_read(path), given=given, path=path)
-            own, beam = [*words, *own], [*more_beam, *beam]
-        ctx.params["beam_args"] = tuple(beam)
-        if path := values.get("save_options"):
-            ctx.meta[_SAVING] = (path, self._saved(ctx, own, beam))
-        return super().parse_args(ctx, own)
+class WithBeam(BeamArguments, WithFunctions):
+    """A command with arguments for Beam, functions, and options from a file."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Write the options file, now that every option is known to be right, and run the command."""
-        if _SAVING in ctx.meta:
-            _write(*ctx.meta[_SAVING])
+        if path := ctx.meta.get(_SAVE_TO):
+            _write(path, self._saved(ctx))
         return super().invoke(ctx)
 
-    def _given(self, ctx: click.Context, args: Sequence[str]) -> tuple[set[str], Mapping[str, Any]]:
-        """Return the names of the parameters that `args` give, and their values as they were typed."""
-        values, order = _parsed(self, ctx, args)
-        given = {str(each.name) for each in order if isinstance(each, click.Option)}
-        datasets = values.get("datasets")  # listed in the order even where there is none
-        if isinstance(datasets, tuple) and datasets:
-            given.add("datasets")
-        return given, values
-
-    def _words(self, content: Mapping[str, Any], *, given: set[str], path: str) -> tuple[list[str], list[str]]:
-        """Return the arguments that a file stands for, without those of `given`, and Beam's."""
-        words: list[str] = []
-        by_key = {key: each for each in self.params for key in _keys(each)}
-        for key, value in content.items():
-            if key == "beam" or (value is None and (key in by_key or key == "functions")):
-                continue  # nothing behind the name: the default
-            if key == "functions":
-                if not given & set(_FUNCTIONS):
-                    words += [f"--{kind}={spec}" for entry in _listed(value) for kind, spec in entry.items()]
-            elif key not in by_key:
-                raise click.UsageError(f"{path}: no option {key!r}, expected names such as tokenizer or max-length")
-            elif by_key[key].name in _FUNCTIONS and given & set(_FUNCTIONS):
-                continue  # they are one list, which the command line replaces as a whole
-            elif by_key[key].name not in given:
-                words += _words_of(by_key[key], value, path=path)
-        return words, [str(word) for word in _listed(content.get("beam", []))]
-
-    def _saved(self, ctx: click.Context, args: Sequence[str], beam: Sequence[str]) -> dict[str, Any]:
-        """Return what a file has to say to stand for these arguments. Addresses lose their credentials."""
-        values, order = _parsed(self, ctx, args)
-        iterators = {name: iter(values.get(name) or ()) for name in _FUNCTIONS}
+    def _saved(self, ctx: click.Context) -> dict[str, Any]:
+        """Return what a file has to say to stand for this command line. Addresses lose their credentials."""
         content: dict[str, Any] = {}
-        for parameter in order:
-            name = str(parameter.name)
-            if name in _FUNCTIONS:
-                content.setdefault("functions", []).append({name: next(iterators[name])})
-            elif name not in _UNSAVED and values.get(name):
-                content[_keys(parameter)[0]] = _without_access(values[name])
-            elif name not in _UNSAVED and isinstance(parameter, click.Option) and parameter.is_flag and name in values:
-                content[_keys(parameter)[0]] = bool(values[name])
-        return {**content, **({"beam": [without_secrets(word) for word in beam]} if beam else {})}
+        for each in self.params:
+            given = ctx.get_parameter_source(str(each.name)) in (
+                ParameterSource.COMMANDLINE,
+                ParameterSource.DEFAULT_MAP,
+            )
+            if given and each.name not in (*_UNSAVED, *_FUNCTIONS):
+                content[long_names(each)[0]] = _without_access(ctx.params[str(each.name)])
+        if functions := ctx.params["functions"]:
+            content["functions"] = [{kind: spec} for kind, spec in functions]
+        if beam := ctx.params["beam_args"]:
+            content["beam"] = [without_secrets(word) for word in beam]
+        return content
 
 
-def _parsed(
-    command: click.Command, ctx: click.Context, args: Sequence[str]
-) -> tuple[Mapping[str, Any], list[click.Parameter]]:
-    """Return values by parameter, as typed, and the parameters in order. Leaves mistakes to the parsing that counts."""
-    before, ctx.resilient_parsing = ctx.resilient_parsing, True
-    values, _, order = command.make_parser(ctx).parse_args(list(args))
-    ctx.resilient_parsing = before
-    return values, order
-
-
-def long_name(option: click.Option) -> str:
-    """Return the name of an option without dashes: `max-length` for --max-length. Long names are declared first."""
-    return option.opts[0].removeprefix("--")
-
-
-def _keys(parameter: click.Parameter) -> list[str]:
-    """Return the names of a parameter in a file, the usual one first; `dataset` for DATASET."""
+def long_names(parameter: click.Parameter) -> list[str]:
+    """Return the names of a parameter in a file, the usual one first: `max-length`; `dataset` for DATASET."""
     if not isinstance(parameter, click.Option):
         return ["dataset"]
-    return [long_name(parameter), *(name.removeprefix("--") for name in parameter.opts[1:] if name.startswith("--"))]
+    return [name.removeprefix("--") for name in parameter.opts if name.startswith("--")]
 
 
-def _words_of(parameter: click.Parameter, value: Any, *, path: str) -> list[str]:
-    for each in _listed(value):
-        if each is None or isinstance(each, list | dict):
-            key = _keys(parameter)[0]
-            raise click.UsageError(f"{path}: {key} is {each!r}, expected a text, a number, or a list of these")
-    if isinstance(parameter, click.Argument):
-        return [str(each) for each in _listed(value)]
-    flag = parameter.opts[0]
+def _use_file(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
+    """Make what a file says the defaults of the command. Raises: UsageError if it cannot be meant."""
+    if not path:
+        return
+    by_name = {name: each for each in ctx.command.params for name in long_names(each)}
+    defaults: dict[str, Any] = {}
+    functions: list[tuple[str, str]] = []
+    content = _read(path)
+    ctx.meta[_BEAM_OF_FILE] = [str(word) for word in _listed(content.get("beam"))]
+    for key, value in content.items():
+        if key == "functions":
+            functions += [pair for entry in _listed(value) for pair in entry.items()]
+        elif key in _FUNCTIONS:
+            functions += [(key, spec) for spec in _listed(value)]
+        elif key != "beam" and key not in by_name:
+            raise click.UsageError(f"{path}: no option {key!r}, expected names such as tokenizer or max-length")
+        elif key != "beam" and value is not None:  # nothing behind the name: the default
+            defaults[str(by_name[key].name)] = _default(by_name[key], value, place=f"{path}: {key}")
+    ctx.default_map = defaults
+    ctx.meta[_FUNCTIONS_OF_FILE] = tuple(functions)
+
+
+def _default(parameter: click.Parameter, value: Any, *, place: str) -> Any:
+    """Return a value as click takes it for a default: texts, as from a command line, or a bool."""
     if isinstance(parameter, click.Option) and parameter.is_flag:
         if not isinstance(value, bool):
-            raise click.UsageError(f"{path}: {flag.removeprefix('--')} is {value!r}, expected true or false")
-        return [flag] if value else parameter.secondary_opts[:1]
-    return [f"{flag}={each}" for each in _listed(value)]
+            raise click.UsageError(f"{place} is {value!r}, expected true or false")
+        return value
+    for each in _listed(value):
+        if each is None or isinstance(each, list | dict):
+            raise click.UsageError(f"{place} is {each!r}, expected a text, a number, or a list of these")
+    texts = [str(each) for each in _listed(value)]
+    return texts if parameter.multiple or parameter.nargs == -1 else ",".join(texts)
 
 
 def _listed(value: Any) -> list[Any]:
@@ -183,7 +151,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _without_access(value: Any) -> Any:
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple):
         return [_without_access(each) for each in value]
     return without_access(value) if isinstance(value, str) and "://" in value else value
 

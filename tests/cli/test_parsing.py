@@ -43,7 +43,7 @@ def test_the_command_line_wins_over_the_file_option_by_option(tmp_path: Path) ->
     file = tmp_path / "options.yaml"
     file.write_text("dataset: a\ntokenizer: t\noutput: out\nsplit: [train, test]\nshuffle: false\nmap: m:f\n")
     found = parameters("b", "--options", file, "--split=dev", "--shuffle", "--filter=m:g")
-    assert (found["datasets"], found["tokenizer"], found["splits"]) == (("b",), "t", ("dev",))
+    assert (found["datasets"], found["tokenizer"], found["split"]) == (("b",), "t", ("dev",))
     assert found["shuffle"] is True
     assert parameters("--options", file)["shuffle"] is False
     assert parameters("--options", file)["functions"] == (("map", "m:f"),)
@@ -56,7 +56,7 @@ def test_addresses_are_saved_without_what_gives_access(tmp_path: Path) -> None:
 
 def test_an_option_with_two_names_may_have_either_in_a_file(tmp_path: Path) -> None:
     file = saved(tmp_path, "a", "--tokenizer=t", "-o", "out", "--num-proc=3")
-    assert yaml.safe_load(file.read_text())["workers"] == "3"
+    assert yaml.safe_load(file.read_text())["workers"] == 3
     file.write_text("dataset: a\ntokenizer: t\noutput: out\nnum-proc: 3\n")
     assert parameters("--options", file)["workers"] == 3
     assert parameters("--options", file, "--workers=2")["workers"] == 2

@@ -24,8 +24,8 @@ from pipelines.prepare.dataset import fingerprint, generations, plan_files, sour
 from pipelines.prepare.dataset.job import Job, JobSplit, decided_path
 from pipelines.prepare.layouts import BatchEncoder, layout_of
 from pipelines.prepare.options.config import EngineName, LayoutConfig, SourceConfig
-from pipelines.prepare.options.layout_traits import LAYOUT_COLUMNS, LAYOUT_OPTIONS
-from pipelines.prepare.options.source_config import SOURCE_OPTIONS
+from pipelines.prepare.options.layout_config import LAYOUT_OPTIONS
+from pipelines.prepare.options.source_config import LAYOUT_COLUMNS, SOURCE_OPTIONS
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.plan.spec import ShardSpec
 from pipelines.prepare.sources.columns.column_planning import complete_from_manifest, plan_types

@@ -15,15 +15,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from pipelines.prepare.options import limits
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["MOST_BUCKETS", "automatic_count", "bucket_of", "choose", "parse"]
+if TYPE_CHECKING:
+    import numpy as np  # in functions, for the command line imports this module
+
+__all__ = ["MOST_BUCKETS", "MOST_TOKENS", "automatic_count", "bucket_of", "choose", "parse"]
 
 MOST_BUCKETS = 8
+# A longer row is a typing mistake; no machine has the memory for it.
+MOST_TOKENS = 1 << 22
 _AUTO = "auto:"
 _MULTIPLE = 8
 _REMEDY = "write for example --bucket-lengths 64,128,256,512, or auto:4"
@@ -48,7 +51,8 @@ def parse(option: str | Sequence[int], *, max_length: int | None) -> tuple[int, 
         raise ConfigError(
             f"--bucket-lengths {_listed(lengths)}, expected lengths of at least 1, ascending", remedy=_REMEDY
         )
-    limits.require_at_most("--bucket-lengths", lengths[-1], limits.MOST_TOKENS, remedy=_REMEDY)
+    if lengths[-1] > MOST_TOKENS:
+        raise ConfigError(f"--bucket-lengths {lengths[-1]}, expected at most {MOST_TOKENS}", remedy=_REMEDY)
     if max_length is not None and lengths[-1] != max_length:
         raise ConfigError(
             f"--bucket-lengths {_listed(lengths)} with --max-length {max_length}, expected the largest length to be "
@@ -70,6 +74,8 @@ def automatic_count(option: object) -> int | None:
 
 def bucket_of(lengths: Sequence[int], row_tokens: np.ndarray) -> np.ndarray:
     """Return for each row the index of the smallest length that holds it, or else of the largest: int64 [N]."""
+    import numpy as np
+
     return np.minimum(np.searchsorted(np.asarray(lengths), row_tokens), len(lengths) - 1)
 
 
@@ -81,6 +87,8 @@ def choose(
     No length is above `longest`, where longer rows are cut. With `fixed` the largest length is `longest`; else it is
     the smallest multiple of 8 that holds all rows. `weights` float64 [N]: how many rows each one stands for.
     """
+    import numpy as np
+
     rounded = np.minimum(-(-np.maximum(row_tokens, 1) // _MULTIPLE) * _MULTIPLE, longest)
     candidates, candidate = np.unique(np.append(rounded, longest) if fixed else rounded, return_inverse=True)
     if not len(candidates):
@@ -95,6 +103,8 @@ def _cheapest(lengths: np.ndarray, rows_before: np.ndarray, count: int) -> list[
 
     `rows_before` float64 [M + 1]: the number of rows that need a length before each index.
     """
+    import numpy as np
+
     size = len(lengths)
     cost = lengths * rows_before[1:]
     came_from = [np.full(size, -1)]

@@ -6,9 +6,10 @@ Each stage receives only the part that it needs; the parts are exported from her
 from __future__ import annotations
 
 import dataclasses
+import operator
 from typing import Any, Literal
 
-from pipelines.prepare.options import limits
+from pipelines.prepare.options import paths
 from pipelines.prepare.options.engine_names import EngineName
 from pipelines.prepare.options.layout_config import (
     LayoutConfig,
@@ -18,9 +19,10 @@ from pipelines.prepare.options.layout_config import (
     Truncation,
     require_layout,
 )
-from pipelines.prepare.options.layout_traits import LAYOUT_COLUMNS, LAYOUT_OPTIONS, LAYOUT_TRAITS
+from pipelines.prepare.options.layout_traits import LAYOUT_TRAITS
 from pipelines.prepare.options.output_config import Compression, OutputConfig, default_name, parse_size
-from pipelines.prepare.options.source_config import FunctionKind, FunctionOption, SourceConfig
+from pipelines.prepare.options.source_config import LAYOUT_COLUMNS, FunctionKind, FunctionOption, SourceConfig
+from pipelines.terminal.option_fields import check, fingerprint_items, option
 from tfrecord_io.errors import ConfigError
 
 __all__ = [
@@ -43,16 +45,35 @@ __all__ = [
 ]
 
 Side = Literal["left", "right"]
+MOST_WORKERS = 1024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """Which tokenizer; a side that is None is the tokenizer's own. `chat_template` is the text of one to give to it."""
+    """Which tokenizer. `chat_template` is the text of one to give to it."""
 
-    name: str
-    revision: str | None = None
-    truncation_side: Side | None = None
-    padding_side: Side | None = None
+    name: str = option(
+        "Hub id or folder of the tokenizer.",
+        group="Tokenizer",
+        flags="--tokenizer",
+        metavar="NAME_OR_DIR",
+        parse=paths.tokenizer_folder,
+        key="tokenizer",
+    )
+    revision: str | None = option(
+        "Branch, tag or commit of a hub tokenizer.",
+        default=None,
+        group="Tokenizer",
+        flags="--tokenizer-revision",
+        metavar="REV",
+        key="tokenizer_revision",
+    )
+    truncation_side: Side | None = option(
+        "Default: the tokenizer's.", default=None, group="Tokenizer", fingerprint="always"
+    )
+    padding_side: Side | None = option(
+        "Default: the tokenizer's.", default=None, group="Tokenizer", fingerprint="always"
+    )
     chat_template: str | None = None
 
     def __post_init__(self) -> None:
@@ -60,60 +81,82 @@ class TokenizerConfig:
             raise ConfigError(
                 "the tokenizer's name is empty, expected a hub id or a folder", remedy="give --tokenizer NAME_OR_DIR"
             )
+        check(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareConfig:
-    """The whole request of a build.
-
-    `workers` None means every core; it never changes a byte of the output. `keep_ingested` is a folder or an address
-    where the ingested copy of the source is kept for the next build. `append` adds the source's new rows to the
-    finished dataset in the output.
-    """
+    """The whole request of a build. `workers` None means every core; it never changes a byte of the output."""
 
     source: SourceConfig
     tokenizer: TokenizerConfig
     output: OutputConfig
     layout: LayoutConfig = dataclasses.field(default_factory=LayoutConfig)
-    seed: int = 0
-    shuffle: bool = True
-    engine: EngineName = "auto"
-    max_error_rate: float = 0.0
-    overwrite: bool = False
-    workers: int | None = None
     beam_args: tuple[str, ...] = ()
-    keep_ingested: str | None = None
-    append: bool = False
+    engine: EngineName = option(
+        "Implementation of the tokenizer; all give the same tokens, auto chooses the fastest.",
+        default="auto",
+        group="Tokenizer",
+    )
+    seed: int = option(
+        "Seed of the shuffle.", default=0, group="Shards", least=0, remedy="choose another seed", fingerprint="always"
+    )
+    shuffle: bool = option(
+        "Shuffle rows, or keep the source's order.",
+        default=True,
+        group="Shards",
+        flags="--shuffle/--no-shuffle",
+        fingerprint="always",
+    )
+    max_error_rate: float = option("Share of rows that may be rejected.", default=0.0, group="Shards")
+    workers: int | None = option(
+        "Processes; never changes a byte. Default: one a core.",
+        default=None,
+        group="Run",
+        flags="--workers --num-proc",
+        metavar="N",
+        least=1,
+        most=MOST_WORKERS,
+        remedy="leave --workers out",
+    )
+    overwrite: bool = option(
+        "Continue an interrupted build (default), or start over.",
+        default=False,
+        group="Run",
+        flags="--resume/--overwrite",
+        parse=operator.not_,
+        typed_default=True,
+    )
+    append: bool = option(
+        "Add new rows of the same source to the finished dataset, as further shards.", default=False, group="Run"
+    )
+    keep_ingested: str | None = option(
+        "Keep the Arrow copy of sources other than Parquet here, for the next build of the same source.",
+        default=None,
+        group="Run",
+        metavar="FOLDER",
+    )
 
     def __post_init__(self) -> None:
         if not self.output.name:
             name = default_name(self.source.dataset, *self.source.more_paths)
             object.__setattr__(self, "output", dataclasses.replace(self.output, name=name))
-        if self.seed < 0:
-            raise ConfigError(f"--seed {self.seed}, expected 0 or more", remedy="choose another seed")
+        check(self)
         if not 0.0 <= self.max_error_rate <= 1.0:
             raise ConfigError(
                 f"--max-error-rate {self.max_error_rate}, expected a fraction from 0 to 1",
                 remedy="write 0.01 for one percent",
             )
-        if self.workers is not None and self.workers < 1:
-            raise ConfigError(f"--workers {self.workers}, expected at least 1", remedy="leave --workers out")
-        limits.require_at_most("--workers", self.workers or 1, limits.MOST_WORKERS, remedy="leave --workers out")
-        # Compressed padding takes almost no bytes, and few rows have the largest of several lengths.
-        is_full_size = self.output.compression == "none" and not self.layout.bucket_lengths
-        if self.layout.max_length is not None and is_full_size:
-            limits.require_room_for_record(
-                self.layout.name, length=self.layout.max_length, shard_bytes=self.output.shard_bytes
-            )
-        for column, layouts in LAYOUT_COLUMNS.items():
-            if getattr(self.source, column) is not None:
-                require_layout(self.layout.name, column, layouts)
+        self._check_room()
+        for field, layouts in LAYOUT_COLUMNS.items():
+            if getattr(self.source, field) is not None:
+                require_layout(self.layout.name, field, layouts)
         if LAYOUT_TRAITS[self.layout.name].joins_documents:
             self._check_joined()
         if self.layout.name == "chat":
             self._check_chat()
         elif self.tokenizer.chat_template is not None:
-            require_layout(self.layout.name, "chat_template", LAYOUT_OPTIONS["chat_template"])
+            require_layout(self.layout.name, "chat_template", ("chat",))
         if self.layout.stride is not None and self.layout.name == "pad":
             self._check_windows()
         if self.append and (self.source.dedup or self.source.decontaminate):
@@ -128,16 +171,32 @@ class PrepareConfig:
                 remedy="leave --label-column out, or keep a column of integers with --keep-column",
             )
 
+    def _check_room(self) -> None:
+        """Raise ConfigError if a record cannot fit into a shard.
+
+        Compressed padding takes almost no bytes, and few rows have the largest of several lengths.
+        """
+        length, shard_bytes = self.layout.max_length, self.output.shard_bytes
+        if length is None or self.output.compression != "none" or self.layout.bucket_lengths:
+            return
+        least = LAYOUT_TRAITS[self.layout.name].values_per_token * length
+        if least > shard_bytes:
+            raise ConfigError(
+                f"--max-length {length} with --shard-size {shard_bytes} bytes, but one record of that length takes at "
+                f"least {least}",
+                remedy="give a smaller --max-length or a larger --shard-size; the default is 100MB",
+            )
+
     def _check_windows(self) -> None:
         conflicts = {
             "two text columns": len(self.source.text_columns) == 2,
             f"--truncation {self.layout.truncation}": self.layout.truncation != "longest_first",
             "--bucket-lengths": self.layout.bucket_lengths is not None,
         }
-        for option, is_given in conflicts.items():
+        for other, is_given in conflicts.items():
             if is_given:
                 raise ConfigError(
-                    f"--layout pad with --stride and {option}: --stride splits one text into windows of one length",
+                    f"--layout pad with --stride and {other}: --stride splits one text into windows of one length",
                     remedy="leave one of them out; for questions with contexts choose --layout qa",
                 )
 
@@ -166,25 +225,6 @@ class PrepareConfig:
             )
 
     def fingerprint_options(self) -> dict[str, Any]:
-        """The options that decide bytes of the output, as the fingerprint covers them, by command-line name."""
-        return {
-            "text_columns": list(self.source.text_columns),
-            "label_column": self.source.label_column,
-            "keep_columns": list(self.source.keep_columns),
-            "layout": self.layout.name,
-            "truncation": self.layout.truncation,
-            "truncation_side": self.tokenizer.truncation_side,
-            "padding_side": self.tokenizer.padding_side,
-            "remainder": self.layout.remainder,
-            "name": self.output.name,
-            "shard_bytes": self.output.shard_bytes,
-            "compression": self.output.compression,
-            "seed": self.seed,
-            "shuffle": self.shuffle,
-            **({"label_classes": True} if self.source.label_classes else {}),
-            **({"index": ["dali"]} if self.output.dali_index else {}),
-            **({"dedup": self.source.dedup} if self.source.dedup else {}),
-            **({"dedup_across_splits": True} if self.source.dedup_across_splits else {}),
-            **self.layout.non_default_options(),
-            **{name: value for name in LAYOUT_COLUMNS if (value := getattr(self.source, name)) is not None},
-        }
+        """Return the options that decide bytes of the output, as the fingerprint covers them."""
+        parts = (self.source, self.tokenizer, self.layout, self.output, self)
+        return {name: value for part in parts for name, value in fingerprint_items(part).items()}

@@ -7,11 +7,14 @@ import datetime
 import re
 from typing import Any, Literal
 
-from pipelines.prepare.options import bucket_lengths, limits
-from pipelines.prepare.options.layout_traits import LAYOUT_OPTIONS, LAYOUT_TRAITS
+from pipelines.prepare.options import bucket_lengths
+from pipelines.prepare.options.bucket_lengths import MOST_TOKENS
+from pipelines.prepare.options.layout_traits import LAYOUT_TRAITS
+from pipelines.terminal.option_fields import check, fingerprint_items, layouts_by_field, option
 from tfrecord_io.errors import ConfigError
 
 __all__ = [
+    "LAYOUT_OPTIONS",
     "LayoutConfig",
     "LongDocuments",
     "Remainder",
@@ -25,46 +28,136 @@ Remainder = Literal["pad", "drop"]
 LongDocuments = Literal["split", "drop"]
 SpecialTokens = Literal["eos", "bos-eos", "tokenizer", "none"]
 
+_PAD, _JOINED, _CHAT, _SEQ2SEQ = "Layout pad, and qa", "Layouts concat and pack", "Layout chat", "Layout seq2seq"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayoutConfig:
-    """How texts become rows of `max_length` tokens; None is the tokenizer's own limit, at most 512.
+    """How texts become rows of `max_length` tokens.
 
-    `bucket_lengths` are several row lengths, ascending, as numbers or as on the command line; the largest becomes
-    `max_length`. `auto:K` stays a string until the launcher has chosen K lengths.
+    `bucket_lengths` are ascending; the largest becomes `max_length`. `auto:K` stays a string until the launcher has
+    chosen K lengths. `chat_template` is a name; the text of a file is in `TokenizerConfig`.
     """
 
-    name: str = "pad"
-    max_length: int | None = None
-    truncation: Truncation = "longest_first"
-    remainder: Remainder = "pad"
-    special_tokens: SpecialTokens = "eos"
-    long_documents: LongDocuments = "split"
-    pack_rows: bool = False
-    chat_date: str | None = None
-    chat_template: str | None = None
-    target_length: int | None = None
-    input_prefix: str = ""
-    label_all_tokens: bool = False
-    stride: int | None = None
-    bucket_lengths: str | tuple[int, ...] | None = None
+    name: str = option(
+        "How texts become rows of tokens; `plan` compares them on your rows.",
+        default="pad",
+        group="Layout",
+        flags="--layout",
+        choices=tuple(LAYOUT_TRAITS),
+        fingerprint="always",
+        key="layout",
+    )
+    max_length: int | None = option(
+        "Tokens in a row. Default: the model's, at most 512.",
+        default=None,
+        group="Layout",
+        metavar="N",
+        least=1,
+        most=MOST_TOKENS,
+        remedy="give the tokens of one row, such as 128 or 512",
+    )
+    truncation: Truncation = option(
+        "Which text is cut in rows that are too long.",
+        default="longest_first",
+        group="Layout",
+        layouts=("pad", "seq2seq", "tokens"),
+        fingerprint="always",
+    )
+    bucket_lengths: str | tuple[int, ...] | None = option(
+        "Several row lengths, each with its own shards, with pad; auto:K chooses K lengths.",
+        default=None,
+        group=_PAD,
+        metavar="N,N,…|auto:K",
+        layouts=("pad",),
+        fingerprint="changed",
+    )
+    stride: int | None = option(
+        "Tokens that windows of a long row share, with pad or qa.",
+        default=None,
+        group=_PAD,
+        metavar="N",
+        least=0,
+        remedy="give the number of tokens that windows share",
+        layouts=("pad", "qa"),
+        fingerprint="changed",
+    )
+    special_tokens: SpecialTokens = option(
+        "What is put around each document; tokenizer: what it puts around one text.",
+        default="eos",
+        group=_JOINED,
+        layouts=("concat", "pack"),
+        fingerprint="changed",
+    )
+    remainder: Remainder = option(
+        "What to do with the last, incomplete row of a shard, with --layout concat.",
+        default="pad",
+        group=_JOINED,
+        layouts=("concat",),
+        fingerprint="always",
+    )
+    long_documents: LongDocuments = option(
+        "What to do with documents of more than --max-length tokens, with --layout pack.",
+        default="split",
+        group=_JOINED,
+        layouts=("pack",),
+        fingerprint="changed",
+    )
+    chat_template: str | None = option(
+        "One of the tokenizer's chat templates, or a file with one for it. Default: the tokenizer's choice.",
+        default=None,
+        group=_CHAT,
+        metavar="NAME_OR_FILE",
+        layouts=("chat",),
+        fingerprint="changed",
+    )
+    chat_date: str | None = option(
+        "Date for chat templates that write today's date.",
+        default=None,
+        group=_CHAT,
+        metavar="DATE",
+        layouts=("chat",),
+        fingerprint="changed",
+    )
+    pack_rows: bool = option(
+        "Pack several conversations into a row.",
+        default=False,
+        group=_CHAT,
+        layouts=("chat",),
+        fingerprint="changed",
+    )
+    target_length: int | None = option(
+        "Tokens of a target. Default: as --max-length.",
+        default=None,
+        group=_SEQ2SEQ,
+        metavar="N",
+        least=1,
+        most=MOST_TOKENS,
+        remedy="give the tokens of one target, such as 64",
+        layouts=("seq2seq",),
+        fingerprint="changed",
+    )
+    input_prefix: str = option(
+        "Put before each text.",
+        default="",
+        group=_SEQ2SEQ,
+        metavar="TEXT",
+        layouts=("seq2seq",),
+        fingerprint="changed",
+    )
+    label_all_tokens: bool = option(
+        "Label all tokens of a word, not only the first.",
+        default=False,
+        group="Layout tokens",
+        layouts=("tokens",),
+        fingerprint="changed",
+    )
 
     def __post_init__(self) -> None:
-        if self.name not in LAYOUT_TRAITS:
-            raise ConfigError(f"layout {self.name!r}, expected one of {tuple(LAYOUT_TRAITS)}")
-        for option, layouts in LAYOUT_OPTIONS.items():
-            if getattr(self, option) != getattr(LayoutConfig, option):
-                require_layout(self.name, option, layouts)
-        if self.stride is not None and self.stride < 0:
-            raise ConfigError(
-                f"--stride {self.stride}, expected at least 0", remedy="give the number of tokens that windows share"
-            )
-        if self.max_length is not None and self.max_length < 1:
-            raise ConfigError(
-                f"--max-length {self.max_length}, expected at least 1", remedy="give the tokens of one row, such as 128"
-            )
-        for option, tokens in (("--max-length", self.max_length), ("--target-length", self.target_length)):
-            limits.require_at_most(option, tokens or 0, limits.MOST_TOKENS, remedy="give fewer tokens, such as 512")
+        check(self)
+        for field, layouts in LAYOUT_OPTIONS.items():
+            if getattr(self, field) != getattr(LayoutConfig, field):
+                require_layout(self.name, field, layouts)
         if self.stride is not None and self.max_length is not None and self.stride >= self.max_length:
             raise ConfigError(
                 f"--stride {self.stride} with --max-length {self.max_length}, expected less: each window "
@@ -74,11 +167,6 @@ class LayoutConfig:
         if self.chat_date is not None and not _is_date(self.chat_date):
             raise ConfigError(
                 f"--chat-date {self.chat_date!r}, expected a date such as 2024-07-26", remedy="write it as YYYY-MM-DD"
-            )
-        if self.target_length is not None and self.target_length < 1:
-            raise ConfigError(
-                f"--target-length {self.target_length}, expected at least 1",
-                remedy="give the tokens of one target, such as 64",
             )
         if self.bucket_lengths is not None:
             self._parse_buckets(self.bucket_lengths)
@@ -95,12 +183,13 @@ class LayoutConfig:
         return self.bucket_lengths if isinstance(self.bucket_lengths, tuple) else ()
 
     def non_default_options(self) -> dict[str, Any]:
-        """The options of this layout that differ from their defaults, as the manifest and the fingerprint list them."""
-        return {
-            option: list(value) if isinstance(value := getattr(self, option), tuple) else value
-            for option, layouts in LAYOUT_OPTIONS.items()
-            if self.name in layouts and getattr(self, option) != getattr(LayoutConfig, option)
-        }
+        """Return the options of this layout that differ from their defaults, as the manifest lists them."""
+        given = {name for name in LAYOUT_OPTIONS if getattr(self, name) != getattr(LayoutConfig, name)}
+        return {name: value for name, value in fingerprint_items(self).items() if name in given}
+
+
+# The layouts that take each option that not all of them take.
+LAYOUT_OPTIONS = layouts_by_field(LayoutConfig)
 
 
 def _is_date(text: str) -> bool:

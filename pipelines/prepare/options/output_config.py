@@ -6,7 +6,9 @@ import dataclasses
 import re
 from typing import Literal
 
-from pipelines.prepare.options import limits, paths
+from pipelines.prepare.options import paths
+from pipelines.prepare.options.split_options import SPLIT_NAME
+from pipelines.terminal.option_fields import check, option
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.shown import without_access
 
@@ -18,43 +20,6 @@ DEFAULT_SHARD_BYTES = 10**8
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*\Z")
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]*\Z")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OutputConfig:
-    """Where to write. An empty `name` is replaced by PrepareConfig with one from the dataset (`default_name`)."""
-
-    root: str
-    name: str = ""
-    shard_bytes: int = DEFAULT_SHARD_BYTES
-    compression: Compression = "none"
-    dali_index: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.root:
-            raise ConfigError("--output is empty, expected a folder or a gs:// address", remedy="give --output OUT")
-        if self.name and not _NAME.match(self.name):
-            raise ConfigError(
-                f"--name {self.name!r}, expected letters, digits, '_', '-', '+' or '.', not beginning with a dot",
-                remedy="choose another --name",
-            )
-        if self.dali_index and self.compression == "gzip":
-            raise ConfigError(
-                "--index dali with --compression gzip, expected one of them: gzip hides where records begin",
-                remedy="leave out one of the two",
-            )
-        if self.shard_bytes < 1:
-            raise ConfigError(
-                f"--shard-size {self.shard_bytes}, expected at least 1 byte",
-                remedy="give for example --shard-size 100MB",
-            )
-        limits.require_at_most(
-            "--shard-size",
-            self.shard_bytes,
-            limits.MOST_SHARD_BYTES,
-            remedy="give for example --shard-size 100MB: a shard is made in memory",
-        )
 
 
 def parse_size(text: str, *, option: str = "--shard-size") -> int:
@@ -71,6 +36,63 @@ def parse_size(text: str, *, option: str = "--shard-size") -> int:
         )
     # Hundreds of digits overflow to infinity, which `round` cannot convert.
     return max(1, round(min(float(match.group(1)) * unit, 10.0**18)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OutputConfig:
+    """Where to write. An empty `name` is replaced by PrepareConfig with one from the dataset (`default_name`)."""
+
+    root: str = option("Folder or gs:// address.", group="Output", flags="--output -o", metavar="OUT")
+    shard_bytes: int = option(
+        "Size of a shard.",
+        default=DEFAULT_SHARD_BYTES,
+        group="Shards",
+        flags="--shard-size",
+        metavar="SIZE",
+        parse=parse_size,
+        typed_default="100MB",
+        least=1,
+        most=10**11,
+        remedy="give for example --shard-size 100MB: a shard is made in memory",
+        fingerprint="always",
+    )
+    compression: Compression = option(
+        "Compression of shards; TFDS cannot read gzip.", default="none", group="Shards", fingerprint="always"
+    )
+    index: tuple[str, ...] = option(
+        "Also write this kind of index for each shard.",
+        default=(),
+        group="Shards",
+        choices=("dali",),
+        fingerprint="changed",
+    )
+    name: str = option(
+        "Prefix of the shards' names. Default: from DATASET.",
+        default="",
+        group="Shards",
+        metavar="NAME",
+        fingerprint="always",
+    )
+
+    def __post_init__(self) -> None:
+        if not self.root:
+            raise ConfigError("--output is empty, expected a folder or a gs:// address", remedy="give --output OUT")
+        if self.name and not SPLIT_NAME.match(self.name):
+            raise ConfigError(
+                f"--name {self.name!r}, expected letters, digits, '_', '-', '+' or '.', not beginning with a dot",
+                remedy="choose another --name",
+            )
+        if self.index and self.compression == "gzip":
+            raise ConfigError(
+                "--index dali with --compression gzip, expected one of them: gzip hides where records begin",
+                remedy="leave out one of the two",
+            )
+        check(self)
+
+    @property
+    def dali_index(self) -> bool:
+        """Whether to write DALI's index of each shard."""
+        return bool(self.index)
 
 
 def default_name(dataset: str, *more: str) -> str:

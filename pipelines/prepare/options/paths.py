@@ -10,9 +10,10 @@ import glob
 import os
 import posixpath
 from collections.abc import Sequence
+from pathlib import Path
 
 from tfrecord_io.copied_files import is_tokenizers
-from tfrecord_io.errors import SourceError, TokenizerError
+from tfrecord_io.errors import ConfigError, SourceError, TokenizerError
 from tfrecord_io.shown import without_access
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "common_folder",
     "kind_of",
     "names_files",
+    "read_template",
     "require_dataset",
     "require_tokenizer",
     "tokenizer_folder",
@@ -128,6 +130,16 @@ def require_tokenizer(name: str) -> None:
             f"tokenizer {name!r}: no such folder",
             remedy=f"did you mean {near}?" if near else "check the path; a hub id has the form USER/NAME or NAME",
         )
+
+
+def read_template(path: str) -> str:
+    """Return the text of a file with a chat template. Raises: ConfigError if it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"--chat-template {path}: cannot be read ({error})", remedy="give the path of a text file with the template"
+        ) from error
 
 
 def _refuse_links(folder: str, name: str) -> None:

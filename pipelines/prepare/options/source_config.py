@@ -5,13 +5,22 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
-from pipelines.prepare.options.layout_traits import LAYOUT_COLUMNS
 from pipelines.prepare.options.split_options import HoldOutOption, SplitOption
+from pipelines.terminal.option_fields import check, layouts_by_field, option
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["READY", "SAMPLES", "SOURCE_OPTIONS", "CalledFunction", "FunctionKind", "FunctionOption", "SourceConfig"]
+__all__ = [
+    "LAYOUT_COLUMNS",
+    "READY",
+    "SAMPLES",
+    "SOURCE_OPTIONS",
+    "CalledFunction",
+    "FunctionKind",
+    "FunctionOption",
+    "SourceConfig",
+]
 
 FunctionKind = Literal["map", "filter"]
 
@@ -20,6 +29,8 @@ SOURCE_OPTIONS = ("format", "data_files", "source_options", "sample_by")
 
 # What a row of a text file can be.
 SAMPLES = ("line", "paragraph", "document")
+
+_SOURCE = "Source"
 
 # Functions that need no name of a module.
 _READY_MODULE = "pipelines.filters"
@@ -80,6 +91,13 @@ class CalledFunction(NamedTuple):
         )
 
 
+def _column(text: str, *, layout: str) -> Any:
+    """Declare the option for a column that only one layout takes."""
+    return option(
+        text, default=None, group=f"Layout {layout}", metavar="NAME", layouts=(layout,), fingerprint="changed"
+    )
+
+
 def _value(text: str) -> str | float:
     for kind in (int, float):
         with contextlib.suppress(ValueError):
@@ -91,45 +109,120 @@ def _value(text: str) -> str | float:
 class SourceConfig:
     """Which rows to read.
 
-    `dataset` is a hub id, a path, a glob or a folder; `more_paths` are further files of the same dataset. `format` is
-    the reader of `datasets`, `data_files` are patterns such as `test=*.csv`, `source_options` are KEY=VALUE for the
-    reader, and `sample_by` is what a row of text files is: a line, a paragraph or a document. `object_splits`: the
-    splits of an object whose parts are in the folder `dataset` (see `ingest.objects`). `splits` are those to make,
-    empty for all of them. `label_classes`: each distinct number of the label column is a class.
-    `hold_out` defines new splits with rows of another, such as `validation=1%` (see `split_options`); no row is in two
-    of them, nor is a value of column `hold_out_by`. A column that only some layouts take is None for the layout's own
-    default. `functions` are applied in this order. `dedup`: of rows with the same text the first stays; `decontaminate`
-    are evaluation sets, DATASET[:COLUMN], whose runs of `decontaminate_words` words no row may have.
+    `dataset` is a hub id, a path, a glob or a folder; `more_paths` are further files of the same dataset.
+    `object_splits`: the splits of an object whose parts are in the folder `dataset` (see `ingest.objects`). `functions`
+    are applied in this order. A column that only some layouts take is None for the layout's own default. `hold_out` is
+    explained in `split_options`; no row is in two splits, nor is a value of column `hold_out_by`.
     """
 
     dataset: str
     more_paths: tuple[str, ...] = ()
-    config: str | None = None
-    revision: str | None = None
-    format: str | None = None
-    data_files: tuple[str, ...] = ()
-    source_options: tuple[str, ...] = ()
-    sample_by: str | None = None
     object_splits: tuple[str, ...] = ()
-    splits: tuple[str, ...] = ()
-    text_columns: tuple[str, ...] = ("text",)
-    label_column: str | None = None
-    label_classes: bool = False
-    keep_columns: tuple[str, ...] = ()
-    limit: int | None = None
-    hold_out: str | tuple[str, ...] = ()
-    hold_out_by: str | None = None
-    dedup: str | None = None
-    dedup_across_splits: bool = False
-    decontaminate: tuple[str, ...] = ()
-    decontaminate_words: int = 13
     functions: tuple[FunctionOption, ...] = ()
-    target_column: str | None = None
-    messages_column: str | None = None
-    tools_column: str | None = None
-    words_column: str | None = None
-    tags_column: str | None = None
-    answers_column: str | None = None
+    config: str | None = option("Configuration of a hub dataset.", default=None, group=_SOURCE, metavar="NAME")
+    revision: str | None = option(
+        "Branch, tag or commit of a hub dataset; pinned once.", default=None, group=_SOURCE, metavar="REV"
+    )
+    format: str | None = option(
+        "Reader of `datasets`, such as json, csv, text or webdataset. Default: by the names of the files.",
+        default=None,
+        group=_SOURCE,
+        metavar="READER",
+    )
+    data_files: tuple[str, ...] = option(
+        "Files of the dataset to read, and their split; train by default. Repeatable.",
+        default=(),
+        group=_SOURCE,
+        metavar="[SPLIT=]PATTERN",
+    )
+    source_options: tuple[str, ...] = option(
+        "Option of the reader, such as delimiter=';' of csv or field=data of json. Repeatable.",
+        default=(),
+        group=_SOURCE,
+        flags="--source-option",
+        metavar="KEY=VALUE",
+    )
+    sample_by: str | None = option(
+        "What a row of text files is. Default: line.", default=None, group=_SOURCE, choices=SAMPLES
+    )
+    splits: tuple[str, ...] = option(
+        "Split, or slice such as 'train[:1%]', with a new name if you like. Repeatable. Default: all.",
+        default=(),
+        group=_SOURCE,
+        flags="--split",
+        metavar="[NAME=]SPLIT",
+    )
+    hold_out: str | tuple[str, ...] = option(
+        "Make a new split of random rows, also as NAME=0.01, NAME=ROWS or NAME=SPLIT:1%. Repeatable.",
+        default=(),
+        group=_SOURCE,
+        metavar="NAME=1%",
+    )
+    hold_out_by: str | None = option(
+        "Keep rows with the same value of this column, such as a user or a document, in one split.",
+        default=None,
+        group=_SOURCE,
+        metavar="COLUMN",
+    )
+    dedup: str | None = option(
+        "Of rows with the same text in a split keep the first. exact: in NFKC, whatever case and white space.",
+        default=None,
+        group=_SOURCE,
+        choices=("exact", "verbatim"),
+        fingerprint="changed",
+    )
+    dedup_across_splits: bool = option(
+        "Rows of other splits leave train, too.", default=False, group=_SOURCE, fingerprint="changed"
+    )
+    decontaminate: tuple[str, ...] = option(
+        "Leave out rows that share a run of words with this evaluation set. Repeatable.",
+        default=(),
+        group=_SOURCE,
+        metavar="DATASET[:COLUMN]",
+    )
+    decontaminate_words: int = option(
+        "Length of such a run.", default=13, group=_SOURCE, metavar="N", least=1, remedy="leave it out for 13"
+    )
+    text_columns: tuple[str, ...] = option(
+        "Column of texts, or a field such as translation.en; two for pairs. Default: text.",
+        default=("text",),
+        group=_SOURCE,
+        flags="--text-column",
+        metavar="NAME",
+        fingerprint="always",
+    )
+    label_column: str | None = option(
+        "Column of class labels, strings, integers, or floats, or of lists of classes.",
+        default=None,
+        group=_SOURCE,
+        metavar="NAME",
+        fingerprint="always",
+    )
+    label_classes: bool = option(
+        "Make each distinct number of --label-column a class.", default=False, group=_SOURCE, fingerprint="changed"
+    )
+    keep_columns: tuple[str, ...] = option(
+        "Column of numbers, vectors, strings or bytes to store with each row. Repeatable.",
+        default=(),
+        group=_SOURCE,
+        flags="--keep-column",
+        metavar="NAME",
+        fingerprint="always",
+    )
+    limit: int | None = option(
+        "Use only the first ROWS rows of each split.",
+        default=None,
+        group=_SOURCE,
+        metavar="ROWS",
+        least=1,
+        remedy="leave --limit out to use every row",
+    )
+    messages_column: str | None = _column("Column of conversations. Default: the usual names.", layout="chat")
+    tools_column: str | None = _column("Column of tools for the chat template.", layout="chat")
+    target_column: str | None = _column("Column of texts to generate.", layout="seq2seq")
+    words_column: str | None = _column("Column of lists of words. Default: tokens.", layout="tokens")
+    tags_column: str | None = _column("Column of the words' tags. Default: tags.", layout="tokens")
+    answers_column: str | None = _column("Column of answers, with --layout qa. Default: answers.", layout="qa")
 
     def __post_init__(self) -> None:
         if not self.dataset:
@@ -139,29 +232,26 @@ class SourceConfig:
                 f"{len(self.text_columns)} text columns, expected one, or two for pairs",
                 remedy="give --text-column once or twice",
             )
-        if self.limit is not None and self.limit < 1:
-            raise ConfigError(f"--limit {self.limit}, expected at least 1", remedy="leave --limit out to use every row")
-        if self.label_classes and self.label_column is None:
-            raise ConfigError("--label-classes without --label-column", remedy="name the column with --label-column")
-        self._check_splits()
-        if self.dedup not in (None, "exact", "verbatim"):
-            raise ConfigError(f"--dedup {self.dedup!r}, expected exact or verbatim", remedy="choose one of them")
-        if self.dedup_across_splits and self.dedup is None:
-            raise ConfigError("--dedup-across-splits without --dedup", remedy="add --dedup exact")
-        if self.decontaminate_words < 1:
-            raise ConfigError(
-                f"--decontaminate-words {self.decontaminate_words}, expected at least 1", remedy="leave it out for 13"
-            )
+        check(self)
         for text in self.source_options:
             if not re.match(r"[^\W\d]\w*=", text):
                 raise ConfigError(
                     f"--source-option {text!r}, expected KEY=VALUE",
                     remedy="write for example --source-option delimiter=';'",
                 )
-        if self.sample_by not in (None, *SAMPLES):
-            raise ConfigError(
-                f"--sample-by {self.sample_by!r}, expected one of {', '.join(SAMPLES)}", remedy="choose one of them"
-            )
+        needs = {
+            "label_classes": ("label_column", "name the column with --label-column"),
+            "hold_out_by": ("hold_out", "add for example --hold-out validation=10%"),
+            "dedup_across_splits": ("dedup", "add --dedup exact"),
+        }
+        for name, (needed, remedy) in needs.items():
+            if getattr(self, name) and not getattr(self, needed):
+                flag, missing = (f"--{each.replace('_', '-')}" for each in (name, needed))
+                raise ConfigError(f"{flag} without {missing}", remedy=remedy)
+        self._check_splits()
+        self._check_columns()
+
+    def _check_columns(self) -> None:
         single = [self.label_column, *(getattr(self, name) for name in LAYOUT_COLUMNS)]
         # Layouts with these columns read no text column, so they may use the name that is its default.
         texts = () if self.messages_column or self.words_column else self.text_columns
@@ -177,8 +267,6 @@ class SourceConfig:
             object.__setattr__(self, "hold_out", (self.hold_out,))
         for text in self.splits:
             SplitOption.parse(text)
-        if self.hold_out_by is not None and not self.hold_out:
-            raise ConfigError("--hold-out-by without --hold-out", remedy="add for example --hold-out validation=10%")
         names = [option.name for option in self.hold_outs]
         if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise ConfigError(
@@ -190,3 +278,7 @@ class SourceConfig:
     def hold_outs(self) -> tuple[HoldOutOption, ...]:
         """The parsed `hold_out` options."""
         return tuple(map(HoldOutOption.parse, self.hold_out))
+
+
+# The layouts that take each column that not all of them take.
+LAYOUT_COLUMNS = layouts_by_field(SourceConfig)

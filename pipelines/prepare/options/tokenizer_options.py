@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, get_args
+from typing import Literal
 
-from pipelines.prepare.options.limits import MOST_TOKENS, MOST_WORKERS, require_at_most
+from pipelines.prepare.options import paths
+from pipelines.prepare.options.bucket_lengths import MOST_TOKENS
+from pipelines.prepare.options.config import MOST_WORKERS
+from pipelines.prepare.options.output_config import parse_size
 from pipelines.prepare.options.source_config import SourceConfig
+from pipelines.terminal.option_fields import check, option
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["KINDS", "STYLES", "STYLES_OF", "Kind", "Style", "TokenizerRequest"]
+__all__ = ["STYLES_OF", "Kind", "Style", "TokenizerRequest"]
 
 Kind = Literal["unigram", "bpe", "byte-bpe", "wordpiece"]
 Style = Literal["bert", "roberta", "gpt2", "t5", "llama", "albert"]
-KINDS: tuple[str, ...] = get_args(Kind)
-STYLES: tuple[str, ...] = get_args(Style)
 
 # The styles of each kind, its default first: those whose published models have such a vocabulary.
 STYLES_OF: dict[Kind, tuple[Style, ...]] = {
@@ -25,42 +27,82 @@ STYLES_OF: dict[Kind, tuple[Style, ...]] = {
 }
 _WITH_CASE_OPTION: tuple[Style, ...] = ("bert", "albert")
 _MOST_VOCABULARY = 1 << 22
+_OTHER_NUMBER = "give a number within these bounds"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerRequest:
-    """A tokenizer to train. Of what is None, the style decides.
-
-    `style` None becomes the kind's own. `special_tokens`: further ones, besides the style's. `min_frequency`: how often
-    a pair must occur to be merged. `limit_alphabet`: the most characters to have. `max_length`: the model's limit, in
-    tokens. `chat_template`: its text. `evaluation_rows`: rows that are kept out of the training, and measured.
-    `sample_rows` or `sample_bytes`: learn from so many rows, or from rows with about so much text.
-    """
+    """A tokenizer to train; of what is None, the style decides. `chat_template` is its text."""
 
     source: SourceConfig
-    output: str
-    kind: Kind
-    vocab_size: int
-    style: Style | None = None
-    special_tokens: tuple[str, ...] = ()
-    min_frequency: int = 0
-    limit_alphabet: int | None = None
-    max_length: int | None = None
-    chat_template: str | None = None
-    lowercase: bool | None = None
-    evaluation_rows: int = 1000
-    sample_rows: int | None = None
-    sample_bytes: int | None = None
-    overwrite: bool = False
-    workers: int | None = None
+    output: str = option("Folder or gs:// address of the tokenizer.", flags="--output -o", metavar="DIR")
+    kind: Kind = option("How words are cut into tokens.")
+    vocab_size: int = option(
+        "Tokens in all, special ones included.", metavar="N", least=1, most=_MOST_VOCABULARY, remedy=_OTHER_NUMBER
+    )
+    style: Style | None = option(
+        "Whose normalizer, special tokens and rows. Default: bert, for byte-bpe gpt2, bpe llama, unigram albert.",
+        default=None,
+    )
+    special_tokens: tuple[str, ...] = option(
+        "One more special token. Repeatable.", default=(), flags="--special-token", metavar="TEXT"
+    )
+    min_frequency: int = option(
+        "Merge no pair that occurs less often.", default=0, metavar="N", least=0, remedy=_OTHER_NUMBER
+    )
+    limit_alphabet: int | None = option(
+        "The most characters to have. Default: all of the text.",
+        default=None,
+        metavar="N",
+        least=1,
+        remedy=_OTHER_NUMBER,
+    )
+    max_length: int | None = option(
+        "Tokens that the model takes. Default: the style's.",
+        default=None,
+        metavar="N",
+        least=1,
+        most=MOST_TOKENS,
+        remedy=_OTHER_NUMBER,
+    )
+    chat_template: str | None = option(
+        "File with a chat template in Jinja.", default=None, metavar="FILE", parse=paths.read_template
+    )
+    lowercase: bool | None = option(
+        "Whether case is lost, for bert and albert. Default: yes.", default=None, flags="--lowercase/--no-lowercase"
+    )
+    evaluation_rows: int = option(
+        "Rows to keep out of the training for the figures of the summary, at most one in a hundred.",
+        default=1000,
+        metavar="N",
+        least=0,
+        remedy=_OTHER_NUMBER,
+    )
+    sample: str | None = option(
+        "Learn from so many rows (1000000) or so much text (2GB), spread evenly, if all is beyond memory.",
+        default=None,
+        metavar="ROWS|SIZE",
+    )
+    workers: int | None = option(
+        "Threads. Default: every core.",
+        default=None,
+        flags="--workers --num-proc",
+        metavar="N",
+        least=1,
+        most=MOST_WORKERS,
+        remedy="leave --workers out",
+    )
+    overwrite: bool = option("Replace a tokenizer that this command has made.", default=False)
 
     def __post_init__(self) -> None:
         if not self.output:
             raise ConfigError("--output is empty, expected a folder or a gs:// address", remedy="give --output DIR")
+        check(self)
         if self.style is None:
             object.__setattr__(self, "style", STYLES_OF[self.kind][0])
         self._check_style()
-        self._check_numbers()
+        if 0 in (self.sample_rows, self.sample_bytes):
+            raise ConfigError("--sample 0, expected at least 1", remedy=_OTHER_NUMBER)
         if self.kind == "unigram" and (self.min_frequency or self.limit_alphabet is not None):
             raise ConfigError(
                 "--min-frequency or --limit-alphabet with --kind unigram, which merges no pairs",
@@ -82,6 +124,18 @@ class TokenizerRequest:
         """The style, the kind's own if none was chosen."""
         return self.style or STYLES_OF[self.kind][0]
 
+    @property
+    def sample_rows(self) -> int | None:
+        """The number of rows to learn from, if --sample says that."""
+        return int(self.sample) if self.sample is not None and self.sample.isdecimal() else None
+
+    @property
+    def sample_bytes(self) -> int | None:
+        """The bytes of text to learn from, if --sample says that."""
+        if self.sample is None or self.sample.isdecimal():
+            return None
+        return parse_size(self.sample, option="--sample")
+
     def _check_style(self) -> None:
         style = self.chosen_style
         if style not in STYLES_OF[self.kind]:
@@ -95,21 +149,3 @@ class TokenizerRequest:
                 f"--lowercase or --no-lowercase with --style {style}, whose models keep the case of letters",
                 remedy=f"leave it out, or choose --style {' or '.join(_WITH_CASE_OPTION)}; a --map can change texts",
             )
-
-    def _check_numbers(self) -> None:
-        least = {
-            "--vocab-size": (self.vocab_size, 1),
-            "--min-frequency": (self.min_frequency, 0),
-            "--limit-alphabet": (self.limit_alphabet, 1),
-            "--max-length": (self.max_length, 1),
-            "--evaluation-rows": (self.evaluation_rows, 0),
-            "--sample": (self.sample_rows, 1),
-            "--workers": (self.workers, 1),
-        }
-        for option, (value, smallest) in least.items():
-            if value is not None and value < smallest:
-                raise ConfigError(f"{option} {value}, expected at least {smallest}", remedy="give a larger number")
-        remedy = "give a smaller number"
-        require_at_most("--vocab-size", self.vocab_size, _MOST_VOCABULARY, remedy=remedy)
-        require_at_most("--max-length", self.max_length or 1, MOST_TOKENS, remedy=remedy)
-        require_at_most("--workers", self.workers or 1, MOST_WORKERS, remedy="leave --workers out")

@@ -312,7 +312,7 @@ class TestBadInput:
         assert cause in refused.value.cause
 
 
-@pytest.mark.parametrize(("chosen", "rows"), [({"sample_rows": 2000}, 2000), ({"sample_bytes": 46_000}, 4000)])
+@pytest.mark.parametrize(("chosen", "rows"), [({"sample": "2000"}, 2000), ({"sample": "46kB"}, 4000)])
 def test_a_sample_is_spread_over_all_rows(tmp_path: Path, chosen: dict[str, Any], rows: int) -> None:
     texts = [f"{'abcdefgh'[number // 1000]} {number:05d}" for number in range(8000)]
     source = {"dataset": table(tmp_path, texts), "splits": ("a=train[:50%]", "b=train[50%:]")}

@@ -1,0 +1,75 @@
+"""Options of click, made from declared ones (`option_fields`), and the fields of a config from what was typed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import click
+import cloup
+
+from pipelines.terminal.option_fields import Declared, declared
+
+__all__ = ["click_option", "takes", "values_of"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def click_option(each: Declared, *, required: bool = False) -> Callable[[Any], Any]:
+    """Return the option of click for a declared one."""
+    rule = each.option
+    given: dict[str, Any] = {"help": rule.text, "metavar": rule.metavar, "required": required}
+    if required:
+        pass  # click takes a default of None for a value
+    elif each.is_repeatable:
+        given["multiple"] = True
+    else:
+        given["default"] = each.default if rule.typed_default is None else rule.typed_default
+        given["show_default"] = each.default is not False and each.default not in (None, "")
+    if each.choices:
+        given["type"] = click.Choice(list(each.choices))
+    elif each.kind is not bool:
+        given["type"] = str if rule.parse else each.kind
+    elif "/" not in each.flags[0]:
+        given["is_flag"] = True
+    return click.option(*each.flags, each.name, **given)
+
+
+def takes(
+    configs: Iterable[type],
+    *,
+    groups: Iterable[str],
+    required: Iterable[str] = (),
+    more: Mapping[str, list[Any]] | None = None,
+    leave_out: Iterable[str] = (),
+) -> Callable[[Command], Command]:
+    """Give a command the options of these `configs`, in these groups and this order. The group "" has no title.
+
+    required: names of those without which it does not run. more: options to put at the end of a group. leave_out:
+    names of those that it does not take.
+    """
+    every = [each for config in configs for each in declared(config) if each.name not in set(leave_out)]
+
+    def decorate(command: Command) -> Command:
+        for title in reversed(list(groups)):
+            named = [each for each in every if each.option.group == title]
+            options = [click_option(each, required=each.name in set(required)) for each in named]
+            options += (more or {}).get(title, ())
+            if title:
+                command = cloup.option_group(title, *options)(command)
+            else:
+                command = functools.reduce(lambda inner, take: take(inner), reversed(options), command)
+        return command
+
+    return decorate
+
+
+def values_of(config: type, typed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of `config` that the options say, out of all options of a command by name."""
+    found = {}
+    for each in declared(config):
+        value = typed.get(each.name)
+        if each.name in typed and value is not None and value != ():
+            found[each.field] = each.option.parse(value) if each.option.parse else value
+    return found

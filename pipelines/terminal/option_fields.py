@@ -1,0 +1,140 @@
+"""Options declared once, as fields of a frozen dataclass.
+
+    max_length: int | None = option("Tokens in a row.", default=None, group="Layout", metavar="N", least=1)
+
+The command line, its --help, the options file, Python's keywords, the checks and the fingerprint are made from that
+field. Its type is that of the option (a Literal lists the words to choose from), a tuple as default makes it
+repeatable, and its name becomes --max-length, or `max_length` in Python.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from tfrecord_io.errors import ConfigError
+
+__all__ = ["Declared", "Option", "check", "declared", "fingerprint_items", "layouts_by_field", "option"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Option:
+    """What an option has besides the name, type and default of its field.
+
+    text, metavar, group: its line in --help, and the title above it.
+    flags: how it is typed, if not as the field is named: `--on/--off`, or several names separated by spaces.
+    choices: the words to choose from, if the type is no Literal.
+    parse: turns what is typed into the field's value; `typed_default` is what would be typed for the default.
+    least, most, remedy: the bounds of a number, and what to do about another one.
+    layouts: the layouts that take it, unless all do.
+    fingerprint: "always" part of it, or only if "changed" from the default; None for an option that decides no bytes,
+        or only through what the fingerprint covers anyway (the source, the tokenizer's files).
+    key: its name there, if not that of the field.
+    """
+
+    text: str
+    group: str = ""
+    metavar: str | None = None
+    flags: str = ""
+    choices: tuple[str, ...] = ()
+    parse: Callable[[Any], Any] | None = None
+    typed_default: Any = None
+    least: int | None = None
+    most: int | None = None
+    remedy: str = "choose another value"
+    layouts: tuple[str, ...] = ()
+    fingerprint: Literal["always", "changed"] | None = None
+    key: str = ""
+
+
+class Declared(NamedTuple):
+    """An option with the name, the type and the default of its field. Without a default, None."""
+
+    field: str
+    kind: type
+    default: Any
+    choices: tuple[str, ...]
+    option: Option
+
+    @property
+    def flags(self) -> list[str]:
+        """The ways to type it, the usual one first; `--on/--off` is one of them."""
+        return (self.option.flags or "--" + self.field.replace("_", "-")).split()
+
+    @property
+    def flag(self) -> str:
+        """The usual way to type it."""
+        return self.flags[0].partition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """The name among all options of a command: the flag as a Python keyword."""
+        return self.flag.removeprefix("--").replace("-", "_")
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether it may be given several times."""
+        return isinstance(self.default, tuple)
+
+
+def option(text: str, *, default: Any = dataclasses.MISSING, **more: Any) -> Any:
+    """Declare a field that is an option; `more` as in `Option`."""
+    return dataclasses.field(default=default, metadata={"option": Option(text=text, **more)})
+
+
+def declared(config: type) -> tuple[Declared, ...]:
+    """Return the options among the fields of a dataclass, in their order."""
+    return _declared(config)
+
+
+@functools.cache
+def _declared(config: type) -> tuple[Declared, ...]:
+    hints = get_type_hints(config)
+    found = []
+    for field in dataclasses.fields(config):
+        if (rule := field.metadata.get("option")) is not None:
+            kind, choices = _kind(hints[field.name])
+            default = None if field.default is dataclasses.MISSING else field.default
+            found.append(Declared(field.name, kind, default, rule.choices or choices, rule))
+    return tuple(found)
+
+
+def _kind(hint: Any) -> tuple[type, tuple[str, ...]]:
+    """Return bool, int, float or str, and the words of a Literal. Of several types, the first that can be typed."""
+    every = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    if (first := every[0]) in (bool, int, float):
+        return first, ()
+    return str, get_args(first) if get_origin(first) is Literal else ()
+
+
+def check(config: Any) -> None:
+    """Raises: ConfigError if a value is beyond an option's bounds, or none of its words."""
+    for each in declared(type(config)):
+        value, rule = getattr(config, each.field), each.option
+        if each.choices and not each.is_repeatable and value is not None and value not in each.choices:
+            raise ConfigError(
+                f"{each.flag} {value!r}, expected one of {', '.join(each.choices)}", remedy="choose one of them"
+            )
+        if value is not None and rule.least is not None and value < rule.least:
+            raise ConfigError(f"{each.flag} {value}, expected at least {rule.least}", remedy=rule.remedy)
+        if value is not None and rule.most is not None and value > rule.most:
+            shown = str(value) if value < 10**18 else "of 10^18 or more"
+            raise ConfigError(f"{each.flag} {shown}, expected at most {rule.most}", remedy=rule.remedy)
+
+
+def fingerprint_items(config: Any) -> dict[str, Any]:
+    """Return the options that decide bytes, as the fingerprint covers them."""
+    found = {}
+    for each in declared(type(config)):
+        value, covered = getattr(config, each.field), each.option.fingerprint
+        if covered == "always" or (covered == "changed" and value != each.default):
+            found[each.option.key or each.field] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
+def layouts_by_field(config: type) -> dict[str, tuple[str, ...]]:
+    """Return the layouts that take each option that not all of them take, by the name of its field."""
+    return {each.field: each.option.layouts for each in declared(config) if each.option.layouts}
