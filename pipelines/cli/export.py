@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
 
@@ -65,7 +66,7 @@ def export_dataset(
                 splits=splits,
                 workers=workers,
                 beam_args=beam_args,
-                watch=report.watch_exported,
+                watch=functools.partial(report.watch_rows, doing="exporting"),
             )
         rows, tokens = (
             sum(getattr(each, name) for each in made.record.shards) for name in ("num_examples", "num_tokens")

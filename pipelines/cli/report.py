@@ -25,6 +25,7 @@ from pipelines.prepare.launch.launcher import BuildResult
 from pipelines.prepare.launch.layout_comparison import least
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process.progress import Counts, Progress
+from pipelines.prepare.report.subject import size, some
 from pipelines.terminal.console import shows_progress
 from pipelines.terminal.tables import console, result_console, table
 from tfrecord_io.manifest import Manifest
@@ -49,24 +50,11 @@ _LINE_SECONDS = 10.0
 _LISTED = 5
 
 
-def size(num_bytes: float) -> str:
-    """Format bytes for people: 1.2 kB, 98.6 MB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(num_bytes) < 1000:
-            return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
-        num_bytes /= 1000
-    return f"{num_bytes:.1f} TB"
-
-
 def count(number: int) -> str:
     """Format a number for people: in full up to ten million, as 18.2 M above."""
     if number < 10_000_000:
         return f"{number:,}"
     return f"{number / 1e6:,.1f} M" if number < 10_000_000_000 else f"{number / 1e9:,.1f} G"
-
-
-def _some(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 @contextlib.contextmanager
@@ -77,25 +65,16 @@ def watch(tasks: list[ShardTask], progress: Progress) -> Iterator[None]:
     if not tasks:
         yield
         return
-    out.print(f"making {_some(len(tasks), 'shard')} from {_some(total, 'row')}")
+    out.print(f"making {some(len(tasks), 'shard')} from {some(total, 'row')}")
     with _shown(out, progress, total):
         yield
 
 
 @contextlib.contextmanager
-def watch_rows(total: int, progress: Progress) -> Iterator[None]:
-    """Show what `progress` counts of `total` rows during the context, as `watch`."""
+def watch_rows(total: int, progress: Progress, *, doing: str) -> Iterator[None]:
+    """Say what is done with `total` rows, and show what `progress` counts of them during the context, as `watch`."""
     out = console()
-    out.print(f"learning from {_some(total, 'row')}")
-    with _shown(out, progress, total):
-        yield
-
-
-@contextlib.contextmanager
-def watch_exported(total: int, progress: Progress) -> Iterator[None]:
-    """Show what `progress` counts of `total` rows during the context, as `watch`."""
-    out = console()
-    out.print(f"exporting {_some(total, 'row')}")
+    out.print(f"{doing} {some(total, 'row')}")
     with _shown(out, progress, total):
         yield
 
@@ -167,7 +146,7 @@ def _speed(counts: Counts, seconds: float) -> tuple[str, int]:
     passed = max(seconds, 1e-9)
     text = f"{counts.rows / passed:,.0f} rows/s"
     if counts.tokens or counts.shards:
-        text += f"  {counts.tokens / passed:,.0f} tokens/s  {_some(counts.shards, 'shard')}, {size(counts.num_bytes)}"
+        text += f"  {counts.tokens / passed:,.0f} tokens/s  {some(counts.shards, 'shard')}, {size(counts.num_bytes)}"
     return text, counts.rows
 
 
@@ -181,7 +160,7 @@ def summary(built: BuildResult) -> None:
     _print_rejected(out, built.manifest)
     _print_labels(out, built.manifest)
     out.print(
-        f"{_some(built.shards_made, 'shard')} made, {built.shards_kept} kept from before, in {built.seconds:.1f} s "
+        f"{some(built.shards_made, 'shard')} made, {built.shards_kept} kept from before, in {built.seconds:.1f} s "
         f"(fingerprint {built.manifest.fingerprint[:12]})"
     )
     _print_engines(out, built.manifest)
@@ -233,7 +212,7 @@ def traced_steps(steps: Iterable[TracedStep], *, width: int = 100) -> None:
 def traced(record: Traced, *, width: int = 400, place: str = "") -> None:
     """Print a record and the rows in it, with long texts shortened. `place` is where it was read."""
     out = result_console()
-    rows = f"{_some(len(record.rows), 'row')} of {record.source}"
+    rows = f"{some(len(record.rows), 'row')} of {record.source}"
     _headed(out, f"{place}{record.split}", f"record {record.record} of {record.shard}: {rows}")
     split = "the split" if record.origin is None else f"split {record.origin!r}"
     for row in record.rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
 
@@ -30,7 +31,9 @@ def train_tokenizer(as_json: bool, verbose: bool, **given: Any) -> None:
             from pipelines.prepare.launch import tokenizer_launcher
 
             own_process.configure()
-            trained = tokenizer_launcher.train_tokenizer(request, watch=report.watch_rows)
+            trained = tokenizer_launcher.train_tokenizer(
+                request, watch=functools.partial(report.watch_rows, doing="learning from")
+            )
         _summary(trained)
         if as_json:
             click.echo(json.dumps(trained.to_json()))

@@ -1,6 +1,6 @@
 """Options declared once, as fields of a frozen dataclass.
 
-    max_length: int | None = option("Tokens in a row.", default=None, group="Layout", metavar="N", least=1)
+    max_length: int | None = option("Tokens in a row.", None, group="Layout", metavar="N", least=1)
 
 The command line, its --help, the options file, Python's keywords, the checks and the fingerprint are made from that
 field. Its type is that of the option (a Literal lists the words to choose from), a tuple as default makes it
@@ -80,7 +80,7 @@ class Declared(NamedTuple):
         return isinstance(self.default, tuple)
 
 
-def option(text: str, *, default: Any = dataclasses.MISSING, **more: Any) -> Any:
+def option(text: str, default: Any = dataclasses.MISSING, **more: Any) -> Any:
     """Declare a field that is an option; `more` as in `Option`."""
     return dataclasses.field(default=default, metadata={"option": Option(text=text, **more)})
 

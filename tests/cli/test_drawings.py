@@ -131,19 +131,6 @@ def test_plan_draws_the_lengths() -> None:
 
 
 @pytest.mark.slow
-def test_inspect_marks_what_is_learned_and_where_documents_begin() -> None:
-    chats = built(
-        EXAMPLES / "chats", layout="chat", tokenizer=building.tokenizer("chats"), max_length=256, pack_rows=True
-    )
-    told = building.command("inspect", chats, "--rows", 1).out
-    assert "«" in told
-    assert "<|im_end|>»\n" in told
-    assert " | <|im_start|>" in told
-    assert "marks: «to be learned», | the next document" in told
-    assert "marks:" not in building.command("inspect", built(REVIEWS)).out
-
-
-@pytest.mark.slow
 def test_pieces_are_the_text_that_inspect_prints() -> None:
     from pipelines.prepare.audit import decode
 

@@ -285,28 +285,6 @@ def test_a_manifest_is_shown_whatever_its_names_are(split: str, label: str, reas
     assert_shown(reason, printed(report.summary, built))
 
 
-@given(NASTY, NASTY)
-def test_estimates_are_shown_whatever_their_names_are(split: str, step: str) -> None:
-    cost = Cost(layout="pad", length=8, records=1, padding=0.1, tokens_cut=0.0, rows_cut=0.0)
-    each = Estimate(
-        split=split,
-        rows=1,
-        rows_filtered=0,
-        rows_in_other_splits=0,
-        rows_rejected=0,
-        num_tokens=2,
-        shards=1,
-        num_bytes=3,
-        seconds=1.0,
-        steps=(step,),
-        token_percentiles={50: 3},
-        layouts=(cost,),
-    )
-    told = printed(report.estimates, [each])
-    assert_shown(split, told)
-    assert_shown(step, told)
-
-
 @settings(deadline=None, max_examples=30)
 @given(NASTY)
 def test_what_is_said_by_the_way_is_shown_whatever_it_is(note: str) -> None:

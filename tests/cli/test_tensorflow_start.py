@@ -66,23 +66,8 @@ def test_they_are_shown_where_the_import_fails(tmp_path: Path) -> None:
     assert "undefined symbol" in ended.stderr
 
 
-def test_an_import_that_ends_the_process_says_where(tmp_path: Path) -> None:
-    ended = started(tmp_path, stand_in="import os\nos.abort()\n")
-    assert ended.returncode < 0
-    assert "tensorflow.py" in ended.stderr
-
-
 @pytest.mark.parametrize(("hidden", "shown"), [("", False), ("-1", False), ("0", True)])
 def test_they_are_shown_where_a_gpu_cannot_be_used(tmp_path: Path, hidden: str, shown: bool) -> None:
     there = 'import glob; glob.glob = lambda pattern: ["/dev/nvidia0"]'
     ended = started(tmp_path, before=there, CUDA_VISIBLE_DEVICES=hidden)
     assert (GPU_NOTE in ended.stderr) is shown
-
-
-def test_a_closed_standard_error_is_no_obstacle(tmp_path: Path) -> None:
-    (tmp_path / "tensorflow.py").write_text("")
-    program = "from pipelines.terminal import tensorflow_start\ntensorflow_start.load()\nprint('loaded')"
-    words = ["bash", "-c", 'exec 2>&-; "$0" -c "$1"', sys.executable, program]
-    environment = {**building.environment(), "PYTHONPATH": f"{tmp_path}:{building.REPOSITORY}"}
-    ended = subprocess.run(words, env=environment, stdout=subprocess.PIPE, text=True, timeout=60)
-    assert ended.stdout == "loaded\n"

@@ -6,11 +6,11 @@ Each stage receives only the part that it needs; the parts are exported from her
 from __future__ import annotations
 
 import dataclasses
+import functools
 import operator
 from typing import Any, Literal
 
 from pipelines.prepare.options import paths
-from pipelines.prepare.options.engine_names import EngineName
 from pipelines.prepare.options.layout_config import (
     LayoutConfig,
     LongDocuments,
@@ -45,35 +45,32 @@ __all__ = [
 ]
 
 Side = Literal["left", "right"]
+# A new engine is a name here, a module in `tokenize.engines`, and a line in its `choice`.
+EngineName = Literal["auto", "hf", "wordpiece", "unigram", "fastokens", "gigatoken"]
 MOST_WORKERS = 1024
+_tokenizer, _shards, _run = (functools.partial(option, group=title) for title in ("Tokenizer", "Shards", "Run"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
     """Which tokenizer. `chat_template` is the text of one to give to it."""
 
-    name: str = option(
+    name: str = _tokenizer(
         "Hub id or folder of the tokenizer.",
-        group="Tokenizer",
         flags="--tokenizer",
         metavar="NAME_OR_DIR",
         parse=paths.tokenizer_folder,
         key="tokenizer",
     )
-    revision: str | None = option(
+    revision: str | None = _tokenizer(
         "Branch, tag or commit of a hub tokenizer.",
-        default=None,
-        group="Tokenizer",
+        None,
         flags="--tokenizer-revision",
         metavar="REV",
         key="tokenizer_revision",
     )
-    truncation_side: Side | None = option(
-        "Default: the tokenizer's.", default=None, group="Tokenizer", fingerprint="always"
-    )
-    padding_side: Side | None = option(
-        "Default: the tokenizer's.", default=None, group="Tokenizer", fingerprint="always"
-    )
+    truncation_side: Side | None = _tokenizer("Default: the tokenizer's.", None, fingerprint="always")
+    padding_side: Side | None = _tokenizer("Default: the tokenizer's.", None, fingerprint="always")
     chat_template: str | None = None
 
     def __post_init__(self) -> None:
@@ -93,47 +90,34 @@ class PrepareConfig:
     output: OutputConfig
     layout: LayoutConfig = dataclasses.field(default_factory=LayoutConfig)
     beam_args: tuple[str, ...] = ()
-    engine: EngineName = option(
-        "Implementation of the tokenizer; all give the same tokens, auto chooses the fastest.",
-        default="auto",
-        group="Tokenizer",
+    engine: EngineName = _tokenizer(
+        "Implementation of the tokenizer; all give the same tokens, auto chooses the fastest.", "auto"
     )
-    seed: int = option(
-        "Seed of the shuffle.", default=0, group="Shards", least=0, remedy="choose another seed", fingerprint="always"
+    seed: int = _shards("Seed of the shuffle.", 0, least=0, remedy="choose another seed", fingerprint="always")
+    shuffle: bool = _shards(
+        "Shuffle rows, or keep the source's order.", True, flags="--shuffle/--no-shuffle", fingerprint="always"
     )
-    shuffle: bool = option(
-        "Shuffle rows, or keep the source's order.",
-        default=True,
-        group="Shards",
-        flags="--shuffle/--no-shuffle",
-        fingerprint="always",
-    )
-    max_error_rate: float = option("Share of rows that may be rejected.", default=0.0, group="Shards")
-    workers: int | None = option(
+    max_error_rate: float = _shards("Share of rows that may be rejected.", 0.0)
+    workers: int | None = _run(
         "Processes; never changes a byte. Default: one a core.",
-        default=None,
-        group="Run",
+        None,
         flags="--workers --num-proc",
         metavar="N",
         least=1,
         most=MOST_WORKERS,
         remedy="leave --workers out",
     )
-    overwrite: bool = option(
+    overwrite: bool = _run(
         "Continue an interrupted build (default), or start over.",
-        default=False,
-        group="Run",
+        False,
         flags="--resume/--overwrite",
         parse=operator.not_,
         typed_default=True,
     )
-    append: bool = option(
-        "Add new rows of the same source to the finished dataset, as further shards.", default=False, group="Run"
-    )
-    keep_ingested: str | None = option(
+    append: bool = _run("Add new rows of the same source to the finished dataset, as further shards.", False)
+    keep_ingested: str | None = _run(
         "Keep the Arrow copy of sources other than Parquet here, for the next build of the same source.",
-        default=None,
-        group="Run",
+        None,
         metavar="FOLDER",
     )
 

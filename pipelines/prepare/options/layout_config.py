@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import re
 from typing import Any, Literal
 
@@ -28,7 +29,11 @@ Remainder = Literal["pad", "drop"]
 LongDocuments = Literal["split", "drop"]
 SpecialTokens = Literal["eos", "bos-eos", "tokenizer", "none"]
 
-_PAD, _JOINED, _CHAT, _SEQ2SEQ = "Layout pad, and qa", "Layouts concat and pack", "Layout chat", "Layout seq2seq"
+_layout = functools.partial(option, group="Layout")
+_pad = functools.partial(option, group="Layout pad, and qa")
+_joined = functools.partial(option, group="Layouts concat and pack")
+_chat = functools.partial(option, group="Layout chat", layouts=("chat",), fingerprint="changed")
+_seq2seq = functools.partial(option, group="Layout seq2seq", layouts=("seq2seq",), fingerprint="changed")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,115 +44,81 @@ class LayoutConfig:
     chosen K lengths. `chat_template` is a name; the text of a file is in `TokenizerConfig`.
     """
 
-    name: str = option(
+    name: str = _layout(
         "How texts become rows of tokens; `plan` compares them on your rows.",
-        default="pad",
-        group="Layout",
+        "pad",
         flags="--layout",
         choices=tuple(LAYOUT_TRAITS),
         fingerprint="always",
         key="layout",
     )
-    max_length: int | None = option(
+    max_length: int | None = _layout(
         "Tokens in a row. Default: the model's, at most 512.",
-        default=None,
-        group="Layout",
+        None,
         metavar="N",
         least=1,
         most=MOST_TOKENS,
         remedy="give the tokens of one row, such as 128 or 512",
     )
-    truncation: Truncation = option(
+    truncation: Truncation = _layout(
         "Which text is cut in rows that are too long.",
-        default="longest_first",
-        group="Layout",
+        "longest_first",
         layouts=("pad", "seq2seq", "tokens"),
         fingerprint="always",
     )
-    bucket_lengths: str | tuple[int, ...] | None = option(
+    bucket_lengths: str | tuple[int, ...] | None = _pad(
         "Several row lengths, each with its own shards, with pad; auto:K chooses K lengths.",
-        default=None,
-        group=_PAD,
+        None,
         metavar="N,N,…|auto:K",
         layouts=("pad",),
         fingerprint="changed",
     )
-    stride: int | None = option(
+    stride: int | None = _pad(
         "Tokens that windows of a long row share, with pad or qa.",
-        default=None,
-        group=_PAD,
+        None,
         metavar="N",
         least=0,
         remedy="give the number of tokens that windows share",
         layouts=("pad", "qa"),
         fingerprint="changed",
     )
-    special_tokens: SpecialTokens = option(
+    special_tokens: SpecialTokens = _joined(
         "What is put around each document; tokenizer: what it puts around one text.",
-        default="eos",
-        group=_JOINED,
+        "eos",
         layouts=("concat", "pack"),
         fingerprint="changed",
     )
-    remainder: Remainder = option(
+    remainder: Remainder = _joined(
         "What to do with the last, incomplete row of a shard, with --layout concat.",
-        default="pad",
-        group=_JOINED,
+        "pad",
         layouts=("concat",),
         fingerprint="always",
     )
-    long_documents: LongDocuments = option(
+    long_documents: LongDocuments = _joined(
         "What to do with documents of more than --max-length tokens, with --layout pack.",
-        default="split",
-        group=_JOINED,
+        "split",
         layouts=("pack",),
         fingerprint="changed",
     )
-    chat_template: str | None = option(
+    chat_template: str | None = _chat(
         "One of the tokenizer's chat templates, or a file with one for it. Default: the tokenizer's choice.",
-        default=None,
-        group=_CHAT,
+        None,
         metavar="NAME_OR_FILE",
-        layouts=("chat",),
-        fingerprint="changed",
     )
-    chat_date: str | None = option(
-        "Date for chat templates that write today's date.",
-        default=None,
-        group=_CHAT,
-        metavar="DATE",
-        layouts=("chat",),
-        fingerprint="changed",
-    )
-    pack_rows: bool = option(
-        "Pack several conversations into a row.",
-        default=False,
-        group=_CHAT,
-        layouts=("chat",),
-        fingerprint="changed",
-    )
-    target_length: int | None = option(
+    chat_date: str | None = _chat("Date for chat templates that write today's date.", None, metavar="DATE")
+    pack_rows: bool = _chat("Pack several conversations into a row.", False)
+    target_length: int | None = _seq2seq(
         "Tokens of a target. Default: as --max-length.",
-        default=None,
-        group=_SEQ2SEQ,
+        None,
         metavar="N",
         least=1,
         most=MOST_TOKENS,
         remedy="give the tokens of one target, such as 64",
-        layouts=("seq2seq",),
-        fingerprint="changed",
     )
-    input_prefix: str = option(
-        "Put before each text.",
-        default="",
-        group=_SEQ2SEQ,
-        metavar="TEXT",
-        layouts=("seq2seq",),
-        fingerprint="changed",
-    )
+    input_prefix: str = _seq2seq("Put before each text.", "", metavar="TEXT")
     label_all_tokens: bool = option(
         "Label all tokens of a word, not only the first.",
-        default=False,
+        False,
         group="Layout tokens",
         layouts=("tokens",),
         fingerprint="changed",

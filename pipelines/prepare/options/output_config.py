@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from typing import Literal
 
@@ -18,6 +19,7 @@ Compression = Literal["none", "gzip"]
 
 DEFAULT_SHARD_BYTES = 10**8
 
+_shards = functools.partial(option, group="Shards")
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*\Z")
 
@@ -43,10 +45,9 @@ class OutputConfig:
     """Where to write. An empty `name` is replaced by PrepareConfig with one from the dataset (`default_name`)."""
 
     root: str = option("Folder or gs:// address.", group="Output", flags="--output -o", metavar="OUT")
-    shard_bytes: int = option(
+    shard_bytes: int = _shards(
         "Size of a shard.",
-        default=DEFAULT_SHARD_BYTES,
-        group="Shards",
+        DEFAULT_SHARD_BYTES,
         flags="--shard-size",
         metavar="SIZE",
         parse=parse_size,
@@ -56,23 +57,11 @@ class OutputConfig:
         remedy="give for example --shard-size 100MB: a shard is made in memory",
         fingerprint="always",
     )
-    compression: Compression = option(
-        "Compression of shards; TFDS cannot read gzip.", default="none", group="Shards", fingerprint="always"
+    compression: Compression = _shards("Compression of shards; TFDS cannot read gzip.", "none", fingerprint="always")
+    index: tuple[str, ...] = _shards(
+        "Also write this kind of index for each shard.", (), choices=("dali",), fingerprint="changed"
     )
-    index: tuple[str, ...] = option(
-        "Also write this kind of index for each shard.",
-        default=(),
-        group="Shards",
-        choices=("dali",),
-        fingerprint="changed",
-    )
-    name: str = option(
-        "Prefix of the shards' names. Default: from DATASET.",
-        default="",
-        group="Shards",
-        metavar="NAME",
-        fingerprint="always",
-    )
+    name: str = _shards("Prefix of the shards' names. Default: from DATASET.", "", metavar="NAME", fingerprint="always")
 
     def __post_init__(self) -> None:
         if not self.root:

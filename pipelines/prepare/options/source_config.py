@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import re
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -30,7 +31,7 @@ SOURCE_OPTIONS = ("format", "data_files", "source_options", "sample_by")
 # What a row of a text file can be.
 SAMPLES = ("line", "paragraph", "document")
 
-_SOURCE = "Source"
+_source = functools.partial(option, group="Source")
 
 # Functions that need no name of a module.
 _READY_MODULE = "pipelines.filters"
@@ -119,100 +120,74 @@ class SourceConfig:
     more_paths: tuple[str, ...] = ()
     object_splits: tuple[str, ...] = ()
     functions: tuple[FunctionOption, ...] = ()
-    config: str | None = option("Configuration of a hub dataset.", default=None, group=_SOURCE, metavar="NAME")
-    revision: str | None = option(
-        "Branch, tag or commit of a hub dataset; pinned once.", default=None, group=_SOURCE, metavar="REV"
-    )
-    format: str | None = option(
+    config: str | None = _source("Configuration of a hub dataset.", None, metavar="NAME")
+    revision: str | None = _source("Branch, tag or commit of a hub dataset; pinned once.", None, metavar="REV")
+    format: str | None = _source(
         "Reader of `datasets`, such as json, csv, text or webdataset. Default: by the names of the files.",
-        default=None,
-        group=_SOURCE,
+        None,
         metavar="READER",
     )
-    data_files: tuple[str, ...] = option(
-        "Files of the dataset to read, and their split; train by default. Repeatable.",
-        default=(),
-        group=_SOURCE,
-        metavar="[SPLIT=]PATTERN",
+    data_files: tuple[str, ...] = _source(
+        "Files of the dataset to read, and their split; train by default. Repeatable.", (), metavar="[SPLIT=]PATTERN"
     )
-    source_options: tuple[str, ...] = option(
+    source_options: tuple[str, ...] = _source(
         "Option of the reader, such as delimiter=';' of csv or field=data of json. Repeatable.",
-        default=(),
-        group=_SOURCE,
+        (),
         flags="--source-option",
         metavar="KEY=VALUE",
     )
-    sample_by: str | None = option(
-        "What a row of text files is. Default: line.", default=None, group=_SOURCE, choices=SAMPLES
-    )
-    splits: tuple[str, ...] = option(
+    sample_by: str | None = _source("What a row of text files is. Default: line.", None, choices=SAMPLES)
+    splits: tuple[str, ...] = _source(
         "Split, or slice such as 'train[:1%]', with a new name if you like. Repeatable. Default: all.",
-        default=(),
-        group=_SOURCE,
+        (),
         flags="--split",
         metavar="[NAME=]SPLIT",
     )
-    hold_out: str | tuple[str, ...] = option(
+    hold_out: str | tuple[str, ...] = _source(
         "Make a new split of random rows, also as NAME=0.01, NAME=ROWS or NAME=SPLIT:1%. Repeatable.",
-        default=(),
-        group=_SOURCE,
+        (),
         metavar="NAME=1%",
     )
-    hold_out_by: str | None = option(
+    hold_out_by: str | None = _source(
         "Keep rows with the same value of this column, such as a user or a document, in one split.",
-        default=None,
-        group=_SOURCE,
+        None,
         metavar="COLUMN",
     )
-    dedup: str | None = option(
+    dedup: str | None = _source(
         "Of rows with the same text in a split keep the first. exact: in NFKC, whatever case and white space.",
-        default=None,
-        group=_SOURCE,
+        None,
         choices=("exact", "verbatim"),
         fingerprint="changed",
     )
-    dedup_across_splits: bool = option(
-        "Rows of other splits leave train, too.", default=False, group=_SOURCE, fingerprint="changed"
+    dedup_across_splits: bool = _source("Rows of other splits leave train, too.", False, fingerprint="changed")
+    decontaminate: tuple[str, ...] = _source(
+        "Leave out rows that share a run of words with this evaluation set. Repeatable.", (), metavar="DATASET[:COLUMN]"
     )
-    decontaminate: tuple[str, ...] = option(
-        "Leave out rows that share a run of words with this evaluation set. Repeatable.",
-        default=(),
-        group=_SOURCE,
-        metavar="DATASET[:COLUMN]",
-    )
-    decontaminate_words: int = option(
-        "Length of such a run.", default=13, group=_SOURCE, metavar="N", least=1, remedy="leave it out for 13"
-    )
-    text_columns: tuple[str, ...] = option(
+    decontaminate_words: int = _source("Length of such a run.", 13, metavar="N", least=1, remedy="leave it out for 13")
+    text_columns: tuple[str, ...] = _source(
         "Column of texts, or a field such as translation.en; two for pairs. Default: text.",
-        default=("text",),
-        group=_SOURCE,
+        ("text",),
         flags="--text-column",
         metavar="NAME",
         fingerprint="always",
     )
-    label_column: str | None = option(
+    label_column: str | None = _source(
         "Column of class labels, strings, integers, or floats, or of lists of classes.",
-        default=None,
-        group=_SOURCE,
+        None,
         metavar="NAME",
         fingerprint="always",
     )
-    label_classes: bool = option(
-        "Make each distinct number of --label-column a class.", default=False, group=_SOURCE, fingerprint="changed"
-    )
-    keep_columns: tuple[str, ...] = option(
+    label_classes: bool = _source("Make each distinct number of --label-column a class.", False, fingerprint="changed")
+    keep_columns: tuple[str, ...] = _source(
         "Column of numbers, vectors, strings or bytes to store with each row. Repeatable.",
-        default=(),
-        group=_SOURCE,
+        (),
         flags="--keep-column",
         metavar="NAME",
         fingerprint="always",
     )
-    limit: int | None = option(
+    limit: int | None = _source(
         "Use only the first ROWS rows of each split.",
-        default=None,
-        group=_SOURCE,
+        None,
         metavar="ROWS",
         least=1,
         remedy="leave --limit out to use every row",

@@ -41,58 +41,51 @@ class TokenizerRequest:
         "Tokens in all, special ones included.", metavar="N", least=1, most=_MOST_VOCABULARY, remedy=_OTHER_NUMBER
     )
     style: Style | None = option(
-        "Whose normalizer, special tokens and rows. Default: bert, for byte-bpe gpt2, bpe llama, unigram albert.",
-        default=None,
+        "Whose normalizer, special tokens and rows. Default: bert, for byte-bpe gpt2, bpe llama, unigram albert.", None
     )
     special_tokens: tuple[str, ...] = option(
-        "One more special token. Repeatable.", default=(), flags="--special-token", metavar="TEXT"
+        "One more special token. Repeatable.", (), flags="--special-token", metavar="TEXT"
     )
-    min_frequency: int = option(
-        "Merge no pair that occurs less often.", default=0, metavar="N", least=0, remedy=_OTHER_NUMBER
-    )
+    min_frequency: int = option("Merge no pair that occurs less often.", 0, metavar="N", least=0, remedy=_OTHER_NUMBER)
     limit_alphabet: int | None = option(
-        "The most characters to have. Default: all of the text.",
-        default=None,
-        metavar="N",
-        least=1,
-        remedy=_OTHER_NUMBER,
+        "The most characters to have. Default: all of the text.", None, metavar="N", least=1, remedy=_OTHER_NUMBER
     )
     max_length: int | None = option(
         "Tokens that the model takes. Default: the style's.",
-        default=None,
+        None,
         metavar="N",
         least=1,
         most=MOST_TOKENS,
         remedy=_OTHER_NUMBER,
     )
     chat_template: str | None = option(
-        "File with a chat template in Jinja.", default=None, metavar="FILE", parse=paths.read_template
+        "File with a chat template in Jinja.", None, metavar="FILE", parse=paths.read_template
     )
     lowercase: bool | None = option(
-        "Whether case is lost, for bert and albert. Default: yes.", default=None, flags="--lowercase/--no-lowercase"
+        "Whether case is lost, for bert and albert. Default: yes.", None, flags="--lowercase/--no-lowercase"
     )
     evaluation_rows: int = option(
         "Rows to keep out of the training for the figures of the summary, at most one in a hundred.",
-        default=1000,
+        1000,
         metavar="N",
         least=0,
         remedy=_OTHER_NUMBER,
     )
     sample: str | None = option(
         "Learn from so many rows (1000000) or so much text (2GB), spread evenly, if all is beyond memory.",
-        default=None,
+        None,
         metavar="ROWS|SIZE",
     )
     workers: int | None = option(
         "Threads. Default: every core.",
-        default=None,
+        None,
         flags="--workers --num-proc",
         metavar="N",
         least=1,
         most=MOST_WORKERS,
         remedy="leave --workers out",
     )
-    overwrite: bool = option("Replace a tokenizer that this command has made.", default=False)
+    overwrite: bool = option("Replace a tokenizer that this command has made.", False)
 
     def __post_init__(self) -> None:
         if not self.output:

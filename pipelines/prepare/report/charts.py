@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +36,25 @@ def _edges(bars: int) -> tuple[float, ...]:
     return tuple(index * width for index in range(bars + 1))
 
 
+def _chart(
+    title: str,
+    says: str,
+    heights: Sequence[float],
+    *,
+    head: tuple[str, ...],
+    rows: Iterable[tuple[str, ...]],
+    numbers: int,
+    edges: tuple[float, ...] | None = None,
+    caption: str = "",
+    folded: bool = True,
+    **more: Any,
+) -> Chart:
+    """Return a chart with its values as a table of `head` and `rows`; bars of one width unless there are `edges`."""
+    table = Table(caption=caption or title, head=head, rows=tuple(rows), numbers=numbers, folded=folded)
+    heights = tuple(heights)
+    return Chart(title=title, says=says, heights=heights, edges=edges or _edges(len(heights)), values=table, **more)
+
+
 def _round_numbers(most: float, *, about: int = 4) -> list[float]:
     """Return about so many round numbers from 0 up to `most`."""
     step = 10.0 ** math.floor(math.log10(most / about))
@@ -58,20 +78,14 @@ def lengths_group(split: SplitSubject, subject: Subject) -> Group:
     median = found.edges[int(np.searchsorted(np.cumsum(found.counts), total / 2)) + 1]
     names = [f"{length:,}" for length in found.row_lengths]
     names[-1] += " (cut)" if found.cuts else " (row)"
-    title = f"{noun.capitalize()} by tokens"
-    chart = Chart(
-        title=title,
-        says=f"Half of {count(total)} {noun} have at most {median:,} tokens, "
-        f"the longest has {found.longest:,}{fitting}.",
-        heights=found.counts,
+    chart = _chart(
+        f"{noun.capitalize()} by tokens",
+        f"Half of {count(total)} {noun} have at most {median:,} tokens, the longest has {found.longest:,}{fitting}.",
+        found.counts,
         edges=tuple(edge / end for edge in found.edges),
-        values=Table(
-            caption=title,
-            head=("tokens", noun, "share"),
-            rows=tuple((found.name(at), count(rows), share(rows, total)) for at, rows in enumerate(found.counts)),
-            numbers=2,
-            folded=True,
-        ),
+        head=("tokens", noun, "share"),
+        rows=((found.name(at), count(rows), share(rows, total)) for at, rows in enumerate(found.counts)),
+        numbers=2,
         ticks=tuple(
             (tick / end, f"{tick:,.0f}{'+' if found.beyond and tick == end else ''}") for tick in _round_numbers(end)
         ),
@@ -112,23 +126,15 @@ def shards_group(split: SplitSubject, subject: Subject) -> Group:
     bars = [float(part.mean()) for part in np.array_split(sizes, min(len(sizes), _MOST_BARS))]
     edges = _edges(len(bars))
     spread = f", from {size(sizes.min())} to {size(sizes.max())}" if len(sizes) > 1 else ""
-    chart = Chart(
-        title="Bytes of each shard" if len(bars) == len(sizes) else "Mean bytes of neighbouring shards",
-        says=f"{some(len(sizes), 'shard')} with {size(sizes.sum())} in all{spread}.",
-        heights=tuple(bars),
-        edges=edges,
-        values=Table(
-            caption="Shards"
-            if len(shards) <= _LISTED_SHARDS
-            else f"The first {_LISTED_SHARDS} of {len(shards):,} shards",
-            head=("shard", "bytes", "records", "tokens"),
-            rows=tuple(
-                (shard.name, count(shard.num_bytes), count(shard.num_examples), count(shard.num_tokens))
-                for shard in shards[:_LISTED_SHARDS]
-            ),
-            numbers=3,
-            folded=True,
-        ),
+    listed = shards[:_LISTED_SHARDS]
+    chart = _chart(
+        "Bytes of each shard" if len(bars) == len(sizes) else "Mean bytes of neighbouring shards",
+        f"{some(len(sizes), 'shard')} with {size(sizes.sum())} in all{spread}.",
+        bars,
+        caption="Shards" if len(listed) == len(shards) else f"The first {len(listed)} of {len(shards):,} shards",
+        head=("shard", "bytes", "records", "tokens"),
+        rows=((each.name, *map(count, (each.num_bytes, each.num_examples, each.num_tokens))) for each in listed),
+        numbers=3,
         ticks=((edges[1] / 2, "shard 0"), (edges[-1] - edges[1] / 2, f"{len(sizes) - 1:,}"))[: len(sizes)],
         highest=size(max(bars)),
     )
@@ -177,22 +183,16 @@ def _classes_group(split: SplitSubject, ids: np.ndarray, names: tuple[str, ...] 
     counts = [by_id[each] for each in order]
     shown, total = counts[:_LISTED_LABELS], len(ids)
     edges = _edges(len(shown))
-    title = f"{noun.capitalize()} by label"
-    chart = Chart(
-        title=title,
-        says=f"{_most_frequent(labels, counts)}, with {share(counts[0], total)}"
+    listed = list(zip(labels, counts, strict=True))[: 5 * _LISTED_LABELS]
+    chart = _chart(
+        f"{noun.capitalize()} by label",
+        f"{_most_frequent(labels, counts)}, with {share(counts[0], total)}"
         f"{' each' * (counts[1:2] == counts[:1])}, {split.source_of_figures}.",
-        heights=tuple(shown),
-        edges=edges,
-        values=Table(
-            caption=title,
-            head=("label", noun, "share"),
-            rows=tuple(
-                (label, count(number), share(number, total)) for label, number in zip(labels, counts, strict=True)
-            )[: 5 * _LISTED_LABELS],
-            numbers=2,
-            folded=len(labels) > 12,
-        ),
+        shown,
+        head=("label", noun, "share"),
+        rows=((label, count(number), share(number, total)) for label, number in listed),
+        numbers=2,
+        folded=len(labels) > 12,
         ticks=tuple((edges[at] + edges[1] / 2, labels[at][:_TICK]) for at in range(len(shown)))
         if len(shown) <= _TICKS
         else (),
@@ -217,19 +217,13 @@ def _numbers_group(split: SplitSubject, values: np.ndarray) -> Group:
     """Show labels that are numbers as a histogram."""
     low, high = float(values.min()), float(values.max())
     counts, edges = np.histogram(values, bins=20, range=(low, high if high > low else low + 1))
-    title = "Rows by label"
-    chart = Chart(
-        title=title,
-        says=f"Numbers from {low:.4g} to {high:.4g}, {values.mean():.4g} in the mean, {split.source_of_figures}.",
-        heights=tuple(counts.tolist()),
-        edges=_edges(len(counts)),
-        values=Table(
-            caption=title,
-            head=("from", "to", "rows"),
-            rows=tuple((f"{edges[i]:.4g}", f"{edges[i + 1]:.4g}", count(counts[i])) for i in range(len(counts))),
-            numbers=3,
-            folded=True,
-        ),
+    chart = _chart(
+        "Rows by label",
+        f"Numbers from {low:.4g} to {high:.4g}, {values.mean():.4g} in the mean, {split.source_of_figures}.",
+        counts.tolist(),
+        head=("from", "to", "rows"),
+        rows=((f"{edges[i]:.4g}", f"{edges[i + 1]:.4g}", count(counts[i])) for i in range(len(counts))),
+        numbers=3,
         ticks=((0.0, f"{low:.4g}"), (1.0, f"{high:.4g}")),
         highest=count(counts.max()),
     )
