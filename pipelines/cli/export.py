@@ -11,6 +11,8 @@ import click
 from pipelines.cli import own_process
 from pipelines.cli.finished import takes_dataset
 from pipelines.cli.parsing import BeamArguments
+from pipelines.prepare.export.export_settings import ExportSettings
+from pipelines.terminal.click_options import takes, values_of
 from pipelines.terminal.console import common, errors, is_quiet, quiet, say
 
 __all__ = ["export_dataset", "verify_export"]
@@ -20,21 +22,9 @@ _INTERRUPTED = ("interrupted before the export was complete", "run the same comm
 
 @click.command("export", cls=BeamArguments)
 @takes_dataset
-@click.option(
-    "--to", required=True, type=click.Choice(["parquet", "arrayrecord", "megatron", "tfrecord"]), help="Format."
-)
+@takes([ExportSettings], groups=[""], required=("to",))
 @click.option("--output", "-o", required=True, metavar="DIR", help="New folder, local or at a gs:// address.")
 @click.option("--split", "splits", multiple=True, help="Split to export; repeatable. Default: all.")
-@click.option("--rename", "renamed", multiple=True, metavar="OLD=NEW", help="Another name for a column. Repeatable.")
-@click.option("--drop", "dropped", multiple=True, metavar="NAME", help="Column to leave out. Repeatable.")
-@click.option(
-    "--add",
-    "extra",
-    multiple=True,
-    type=click.Choice(["attention_mask", "labels"]),
-    help="Column to write even where it says nothing new, for axolotl. Parquet only; repeatable.",
-)
-@click.option("--documents", is_flag=True, help="A row for each document of concat and pack, not padded. Parquet only.")
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Worker processes; never changes a byte.")
 @common
 def export_dataset(
@@ -53,7 +43,7 @@ def export_dataset(
     Everything after -- goes to Beam, for example: -- --runner=DataflowRunner --region=us-central1
     """
     with errors(verbose=verbose, interrupted=_INTERRUPTED):
-        wanted = _settings(**settings)
+        wanted = ExportSettings(**values_of(ExportSettings, settings))
         with quiet(verbose=verbose):
             from pipelines.cli import report
             from pipelines.prepare.export import exporting
@@ -79,17 +69,6 @@ def export_dataset(
         if as_json:
             counts = {"shards_made": made.shards_made, "shards_kept": made.shards_kept}
             click.echo(json.dumps({**counts, "rows": rows, "tokens": tokens, "seconds": round(made.seconds, 3)}))
-
-
-def _settings(*, renamed: tuple[str, ...], **others: Any) -> Any:
-    """Return the settings of the options. Raises: ConfigError for --rename without a new name."""
-    from pipelines.prepare.export.export_settings import ExportSettings
-    from tfrecord_io.errors import ConfigError
-
-    pairs = [each.partition("=") for each in renamed]
-    if wrong := [old for old, _, new in pairs if not new or not old]:
-        raise ConfigError(f"--rename {wrong[0]}: expected OLD=NEW", remedy="write for example --rename label=labels")
-    return ExportSettings(renamed=tuple((old, new) for old, _, new in pairs), **others)
 
 
 def verify_export(root: str, *, repair: bool, as_json: bool) -> bool:

@@ -14,25 +14,21 @@ from typing import Any
 
 import click
 
-from pipelines.cli import commands, request
-from pipelines.prepare.options.config import PrepareConfig
+from pipelines.cli import commands
 from pipelines.prepare.options.suggestions import suggestion
 from pipelines.terminal.console import usage_cause
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["config_of"]
+__all__ = ["parsed"]
 
 _HELP = "see `prep-tfrecords build --help`"
 _OF_THE_COMMAND_LINE = ("dry_run", "json", "no_progress", "options", "quiet", "save_options", "verbose")
 
 
-def config_of(
+def parsed(
     datasets: Sequence[str | os.PathLike[str]], options: Mapping[str, Any], *, beam_args: Sequence[str] = ()
-) -> PrepareConfig:
-    """Return the config that the command line would make of these options.
-
-    Raises: ConfigError for an option that there is not, or a value that it does not take; as `request.config_of`.
-    """
+) -> dict[str, Any]:
+    """Return what the command gets of these options. Raises: ConfigError for a wrong name or value."""
     command = commands.main.commands["build"]
     known = {
         name.removeprefix("--").replace("-", "_"): (each, name in each.opts)
@@ -55,10 +51,9 @@ def config_of(
             given = _default(option, value, name=name)
             defaults[str(option.name)] = given if is_on else not given
     try:
-        found = command.make_context("build", ["--", *beam_args], default_map=defaults).params
+        return command.make_context("build", ["--", *beam_args], default_map=defaults).params
     except click.UsageError as error:
         raise ConfigError(usage_cause(error), remedy=_HELP) from error
-    return request.config_of(found)
 
 
 def _default(option: click.Option, value: Any, *, name: str) -> bool | str | list[str]:

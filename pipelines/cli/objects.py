@@ -13,13 +13,11 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pipelines.cli import keywords
+from pipelines.cli import keywords, request
+from pipelines.prepare.options.config import FunctionKind, FunctionOption, PrepareConfig
 from tfrecord_io.errors import ConfigError
-
-if TYPE_CHECKING:
-    from pipelines.prepare.options.config import FunctionKind, FunctionOption, PrepareConfig
 
 __all__ = ["config_of"]
 
@@ -33,7 +31,7 @@ def config_of(
     """Yield the config of these options; what was written for objects is deleted afterwards.
 
     Raises: ConfigError for an object that cannot be used; SourceError if its rows cannot be read; as
-        `keywords.config_of`.
+        `request.config_of`.
     """
     given = {name: value for name, value in options.items() if name not in _FUNCTIONS}
     functions = _functions(options)
@@ -43,9 +41,10 @@ def config_of(
         is_object = any(not isinstance(each, str | os.PathLike) for each in datasets)
         if is_object:
             _check_object(datasets, given)
-            config = keywords.config_of(["object"], {"name": "dataset", **given}, beam_args=beam_args)
+            found = keywords.parsed(["object"], {"name": "dataset", **given}, beam_args=beam_args)
         else:
-            config = keywords.config_of(datasets, given, beam_args=beam_args)
+            found = keywords.parsed(datasets, given, beam_args=beam_args)
+        config = request.config_of(found)
         source = dataclasses.replace(config.source, functions=functions)
         if is_object:
             from pipelines.prepare.sources.ingest import objects
@@ -59,7 +58,6 @@ def config_of(
 
 def _functions(options: Mapping[str, Any]) -> tuple[FunctionOption, ...]:
     """Return the functions in the order in which they are given."""
-    from pipelines.prepare.options.config import FunctionOption
     from pipelines.prepare.sources.rows import given_functions
 
     given = (
@@ -93,7 +91,7 @@ def _check_object(datasets: Sequence[Any], options: Mapping[str, Any]) -> None:
             f"{len(datasets)} datasets, one of them an object, expected one object alone",
             remedy="join them with datasets.concatenate_datasets, or give a dict of them by split",
         )
-    for_files = ("config", "config_name", "revision", "format", "data_files", "source_option", "sample_by", "append")
+    for_files = ("config", "revision", "format", "data_files", "source_option", "sample_by", "append")
     if given := [name for name in for_files if options.get(name)]:
         raise ConfigError(
             f"{', '.join(given)} with an object, expected a path or a name of the hub",

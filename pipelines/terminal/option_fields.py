@@ -114,9 +114,10 @@ def check(config: Any) -> None:
     """Raises: ConfigError if a value is beyond an option's bounds, or none of its words."""
     for each in declared(type(config)):
         value, rule = getattr(config, each.field), each.option
-        if each.choices and not each.is_repeatable and value is not None and value not in each.choices:
+        given = value if each.is_repeatable else () if value is None else (value,)
+        if each.choices and (wrong := [word for word in given if word not in each.choices]):
             raise ConfigError(
-                f"{each.flag} {value!r}, expected one of {', '.join(each.choices)}", remedy="choose one of them"
+                f"{each.flag} {wrong[0]!r}, expected one of {', '.join(each.choices)}", remedy="choose one of them"
             )
         if value is not None and rule.least is not None and value < rule.least:
             raise ConfigError(f"{each.flag} {value}, expected at least {rule.least}", remedy=rule.remedy)

@@ -6,33 +6,42 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args
 
+from pipelines.terminal.option_fields import check, option
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["EXTRA_COLUMNS", "FORMATS", "ExportFormat", "ExportSettings"]
+__all__ = ["FORMATS", "ExportFormat", "ExportSettings"]
 
 ExportFormat = Literal["parquet", "arrayrecord", "megatron", "tfrecord"]
 FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
-# Columns that say nothing new in some layouts, and are left out unless a trainer insists on them.
-EXTRA_COLUMNS = ("attention_mask", "labels")
+
+
+def _pairs(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Parse OLD=NEW. Raises: ConfigError without one of them."""
+    pairs = [each.partition("=") for each in texts]
+    if wrong := [old for old, _, new in pairs if not new or not old]:
+        raise ConfigError(f"--rename {wrong[0]}: expected OLD=NEW", remedy="write for example --rename label=labels")
+    return tuple((old, new) for old, _, new in pairs)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportSettings:
-    """Everything of a request that decides the bytes.
+    """Everything of a request that decides the bytes. `renamed`: pairs of a column's name and its new one."""
 
-    renamed   pairs of a column's name and its new one      extra   of EXTRA_COLUMNS, written in any case (parquet)
-    dropped   names of columns to leave out                 documents   a row for each document of joined rows (parquet)
-    """
-
-    to: ExportFormat
-    renamed: tuple[tuple[str, str], ...] = ()
-    dropped: tuple[str, ...] = ()
-    extra: tuple[str, ...] = ()
-    documents: bool = False
+    to: ExportFormat = option("Format.")
+    renamed: tuple[tuple[str, str], ...] = option(
+        "Another name for a column. Repeatable.", (), flags="--rename", metavar="OLD=NEW", parse=_pairs
+    )
+    dropped: tuple[str, ...] = option("Column to leave out. Repeatable.", (), flags="--drop", metavar="NAME")
+    extra: tuple[str, ...] = option(
+        "Column to write even where it says nothing new, for axolotl. Parquet only; repeatable.",
+        (),
+        flags="--add",
+        choices=("attention_mask", "labels"),
+    )
+    documents: bool = option("A row for each document of concat and pack, not padded. Parquet only.", False)
 
     def __post_init__(self) -> None:
-        if self.to not in FORMATS:
-            raise ConfigError(f"--to {self.to!r}, expected one of {', '.join(FORMATS)}")
+        check(self)
         if self.extra and self.to != "parquet":
             raise ConfigError(
                 f"--add {self.extra[0]} with --to {self.to}, expected --to parquet", remedy="leave it out"
@@ -42,8 +51,6 @@ class ExportSettings:
                 f"--documents with --to {self.to}, expected --to parquet",
                 remedy="leave it out; megatron has documents in any case",
             )
-        if unknown := sorted(set(self.extra) - set(EXTRA_COLUMNS)):
-            raise ConfigError(f"--add {unknown[0]}, expected one of {', '.join(EXTRA_COLUMNS)}")
         if self.renamed and self.to == "megatron":
             raise ConfigError(
                 "--rename with --to megatron, expected none: its files have no names", remedy="leave it out"

@@ -59,7 +59,7 @@ def _segment_lengths(segment_ids: np.ndarray) -> Column:
 
 
 def unpadded(columns: Mapping[str, np.ndarray], manifest: Manifest, *, extra: tuple[str, ...]) -> dict[str, Column]:
-    """Return the columns of records without padding; `extra` are those of `EXTRA_COLUMNS` that are wanted anyhow.
+    """Return the columns of records without padding; `extra` are those of `--add` that are wanted anyhow.
 
     input_ids; labels where not every token is to be learned, or where there is a target; position_ids and seq_lengths
     of packed rows (as TRL has them); everything else under its own name. Constant features are left out.
