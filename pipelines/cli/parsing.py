@@ -113,7 +113,7 @@ def long_names(parameter: click.Parameter) -> list[str]:
 
 def _use_file(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
     """Make what a file says the defaults of the command. Raises: UsageError if it cannot be meant."""
-    if not path:
+    if not path or ctx.resilient_parsing:  # a shell completes the line
         return
     by_name = {name: each for each in ctx.command.params for name in long_names(each)}
     defaults: dict[str, Any] = {}

@@ -153,12 +153,7 @@ def _speed(counts: Counts, seconds: float) -> tuple[str, int]:
 def summary(built: BuildResult) -> None:
     """Print the table at the end of a build."""
     out = console()
-    out.print(_split_table(built.manifest))
-    _print_filtered(out, built.manifest)
-    _print_buckets(out, built.manifest)
-    _print_functions(out, built.manifest)
-    _print_rejected(out, built.manifest)
-    _print_labels(out, built.manifest)
+    _print_splits(out, built.manifest)
     out.print(
         f"{some(built.shards_made, 'shard')} made, {built.shards_kept} kept from before, in {built.seconds:.1f} s "
         f"(fingerprint {built.manifest.fingerprint[:12]})"
@@ -179,12 +174,7 @@ def manifest_tables(manifest: Manifest) -> None:
     out.print(features)
     if manifest.label_names is not None:
         out.print("labels: " + ", ".join(f"{index} {name}" for index, name in enumerate(manifest.label_names[:20])))
-    out.print(_split_table(manifest))
-    _print_filtered(out, manifest)
-    _print_buckets(out, manifest)
-    _print_functions(out, manifest)
-    _print_rejected(out, manifest)
-    _print_labels(out, manifest)
+    _print_splits(out, manifest)
     _print_engines(out, manifest)
 
 
@@ -305,6 +295,16 @@ def _print_filtered(out: Console, manifest: Manifest) -> None:
     for name, split in manifest.splits.items():
         reasons = {reason: rows for reason, rows in split.ledger.left_out.items() if "held_out" not in reason}
         _print_left_out(out, name, reasons, of=split.ledger.rows_of_split)
+
+
+def _print_splits(out: Console, manifest: Manifest) -> None:
+    """Print the table of splits, and what is to be said of their rows."""
+    out.print(_split_table(manifest))
+    _print_filtered(out, manifest)
+    _print_buckets(out, manifest)
+    _print_functions(out, manifest)
+    _print_rejected(out, manifest)
+    _print_labels(out, manifest)
 
 
 def _split_table(manifest: Manifest) -> Table:
