@@ -33,20 +33,12 @@ from tokenizers import (
 from pipelines.prepare.options.tokenizer_options import Kind, Style
 from pipelines.prepare.tokenize.engines.split_patterns import LLAMA3
 
-__all__ = ["StyleOptions", "Template", "template_of"]
+__all__ = ["Template", "template_of"]
 
 _WITH_TYPES = ("input_ids", "token_type_ids", "attention_mask")
 _WITHOUT_TYPES = ("input_ids", "attention_mask")
 _BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 _SENTINELS = tuple(f"<extra_id_{number}>" for number in reversed(range(100)))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StyleOptions:
-    """What a user may change of a style."""
-
-    lowercase: bool | None = None
-    special_tokens: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,21 +109,21 @@ class Template:
         return tokenizer
 
 
-def template_of(style: Style, kind: Kind, options: StyleOptions) -> Template:
-    """Return the template of a style. `options.special_tokens` follow the style's own."""
-    template = _llama_bytes() if (style, kind) == ("llama", "byte-bpe") else _MAKERS[style](options)
-    own = tuple(token for token in options.special_tokens if token not in (*template.given, *template.last))
+def template_of(style: Style, kind: Kind, *, lowercase: bool = True, special_tokens: tuple[str, ...] = ()) -> Template:
+    """Return the template of a style, whose own special tokens come before `special_tokens`."""
+    template = _WITH_CASE[style](lowercase=lowercase) if style in _WITH_CASE else _OTHERS[style, kind]()
+    own = tuple(token for token in special_tokens if token not in (*template.given, *template.last))
     return dataclasses.replace(template, first=(*template.first, *own))
 
 
-def _bert(options: StyleOptions) -> Template:
+def _bert(*, lowercase: bool) -> Template:
     return Template(
         kind="wordpiece",
         first=("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
         roles=_roles(pad="[PAD]", unk="[UNK]", cls="[CLS]", sep="[SEP]", mask="[MASK]"),
         row="[CLS]:0 $A:0 [SEP]:0",
         pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
-        normalizer=normalizers.BertNormalizer(lowercase=options.lowercase is not False),
+        normalizer=normalizers.BertNormalizer(lowercase=lowercase),
         pre_tokenizer=pre_tokenizers.BertPreTokenizer(),
         decoder=decoders.WordPiece(prefix="##"),
         max_length=512,
@@ -139,7 +131,7 @@ def _bert(options: StyleOptions) -> Template:
     )
 
 
-def _albert(options: StyleOptions) -> Template:
+def _albert(*, lowercase: bool) -> Template:
     quotes = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
     folds = [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
     return Template(
@@ -148,9 +140,7 @@ def _albert(options: StyleOptions) -> Template:
         roles=_roles(bos="[CLS]", eos="[SEP]", pad="<pad>", unk="<unk>", cls="[CLS]", sep="[SEP]", mask="[MASK]"),
         row="[CLS]:0 $A:0 [SEP]:0",
         pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
-        normalizer=normalizers.Sequence(
-            [*quotes, *(folds if options.lowercase is not False else [normalizers.NFKC()])]
-        ),
+        normalizer=normalizers.Sequence([*quotes, *(folds if lowercase else [normalizers.NFKC()])]),
         # Not the default "always", which puts a mark before whatever follows a special token: "[MASK]." would become
         # [MASK] ▁ . while rows of texts have no ▁ before a full stop.
         pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first"),
@@ -160,8 +150,7 @@ def _albert(options: StyleOptions) -> Template:
     )
 
 
-def _t5(options: StyleOptions) -> Template:
-    del options
+def _t5() -> Template:
     return Template(
         kind="unigram",
         first=("<pad>", "</s>", "<unk>"),
@@ -176,9 +165,7 @@ def _t5(options: StyleOptions) -> Template:
     )
 
 
-def _roberta(options: StyleOptions) -> Template:
-    del options
-
+def _roberta() -> Template:
     def process(tokenizer: Tokenizer) -> Any:
         ends = (_with_id(tokenizer, "</s>"), _with_id(tokenizer, "<s>"))
         return processors.RobertaProcessing(*ends, trim_offsets=True, add_prefix_space=False)
@@ -194,8 +181,7 @@ def _roberta(options: StyleOptions) -> Template:
     )
 
 
-def _gpt2(options: StyleOptions) -> Template:
-    del options
+def _gpt2() -> Template:
     return Template(
         kind="byte-bpe",
         first=("<|endoftext|>",),
@@ -207,8 +193,7 @@ def _gpt2(options: StyleOptions) -> Template:
     )
 
 
-def _llama(options: StyleOptions) -> Template:
-    del options
+def _llama() -> Template:
     spaces = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     return Template(
         kind="bpe",
@@ -255,4 +240,11 @@ def _roles(**tokens: str) -> dict[str, str]:
     return {f"{role}_token": token for role, token in tokens.items()}
 
 
-_MAKERS = {"bert": _bert, "albert": _albert, "t5": _t5, "roberta": _roberta, "gpt2": _gpt2, "llama": _llama}
+_WITH_CASE = {"bert": _bert, "albert": _albert}
+_OTHERS = {
+    ("t5", "unigram"): _t5,
+    ("roberta", "byte-bpe"): _roberta,
+    ("gpt2", "byte-bpe"): _gpt2,
+    ("llama", "bpe"): _llama,
+    ("llama", "byte-bpe"): _llama_bytes,
+}

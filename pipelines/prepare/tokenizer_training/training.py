@@ -17,7 +17,7 @@ import numpy as np
 from tokenizers import Tokenizer, models, trainers
 
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
-from pipelines.prepare.tokenizer_training.styles import StyleOptions, Template, template_of
+from pipelines.prepare.tokenizer_training.styles import Template, template_of
 from tfrecord_io.errors import ConfigError
 
 __all__ = ["characters_of", "needs_characters", "require_room", "template_for", "train"]
@@ -31,8 +31,8 @@ _log = logging.getLogger(__name__)
 
 def template_for(request: TokenizerRequest) -> Template:
     """Return the template of the requested style and kind."""
-    options = StyleOptions(lowercase=request.lowercase, special_tokens=request.special_tokens)
-    return template_of(request.chosen_style, request.kind, options)
+    lowercase = request.lowercase is not False
+    return template_of(request.chosen_style, request.kind, lowercase=lowercase, special_tokens=request.special_tokens)
 
 
 def require_room(template: Template, *, vocab_size: int) -> None:

@@ -21,7 +21,7 @@ from pipelines.prepare.launch import tokenizer_launcher
 from pipelines.prepare.launch.tokenizer_launcher import TrainedTokenizer
 from pipelines.prepare.options.source_config import SourceConfig
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
-from pipelines.prepare.tokenizer_training.styles import StyleOptions, template_of
+from pipelines.prepare.tokenizer_training.styles import template_of
 from tests import building
 from tests.prepare.tokenizer_training.test_training import reviews
 from tests.support.texts import MULTI_SCRIPT
@@ -78,7 +78,7 @@ class TestEveryStyle:
         opened(folder).save_pretrained(tmp_path)
         saved, ours = (json.loads((each / "tokenizer.json").read_text()) for each in (tmp_path, folder))
         assert saved == ours
-        template = template_of(style, kind, StyleOptions())  # type: ignore[arg-type]
+        template = template_of(style, kind)  # type: ignore[arg-type]
         tokenizer = opened(folder)
         assert {role: getattr(tokenizer, role) for role in template.roles} == template.roles
         assert set(tokenizer.all_special_tokens) == set(template.special)

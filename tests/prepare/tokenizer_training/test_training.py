@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import models, trainers
 
 from pipelines.prepare.tokenizer_training import training
-from pipelines.prepare.tokenizer_training.styles import StyleOptions, template_of
+from pipelines.prepare.tokenizer_training.styles import template_of
 from tests.building import REVIEWS
 from tests.support.texts import MULTI_SCRIPT
 
@@ -40,16 +40,16 @@ def theirs(texts: list[str], template: Any) -> set[str]:
 @hypothesis.given(texts=st.lists(st.text(STRANGE, max_size=20), min_size=1, max_size=5))
 @hypothesis.example(texts=[*reviews(), *MULTI_SCRIPT])
 def test_characters_of_wordpiece_are_those_that_the_trainer_finds(texts: list[str], lowercase: bool) -> None:
-    template = template_of("bert", "wordpiece", StyleOptions(lowercase=lowercase))
+    template = template_of("bert", "wordpiece", lowercase=lowercase)
     found = training.characters_of([texts[:2], texts[2:]], template, limit=None)
     assert set(found) == theirs(texts, template)
     assert found == sorted(found, key=lambda each: (len(each), each))
 
 
 def test_of_a_limited_alphabet_the_most_frequent_characters_stay() -> None:
-    wordpiece = template_of("bert", "wordpiece", StyleOptions())
+    wordpiece = template_of("bert", "wordpiece")
     assert training.characters_of([["aab b,", "aac cd"]], wordpiece, limit=2) == ["a", "b", "##a", "##b"]
-    bpe = template_of("llama", "bpe", StyleOptions())
+    bpe = template_of("llama", "bpe")
     assert training.characters_of([["aab", "a d"]], bpe, limit=3) == ["a", "b", "▁"]
     whole = [*reviews(), *MULTI_SCRIPT]
     assert set(training.characters_of([whole], bpe, limit=10_000)) == theirs(whole, bpe)
