@@ -18,6 +18,7 @@ from pipelines.prepare.options.config import (
     default_name,
     parse_size,
 )
+from pipelines.terminal.option_fields import declared
 from tfrecord_io.errors import ConfigError
 
 
@@ -181,27 +182,18 @@ def test_what_does_not_decide_them_leaves_them_alone(options: dict[str, Any]) ->
     assert _request(**options).fingerprint_options() == _request().fingerprint_options()
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"seed": 1},
-        {"shuffle": False},
-        {"output": _output(name="other")},
-        {"output": _output(shard_bytes=5)},
-        {"output": _output(compression="gzip")},
-        {"layout": LayoutConfig(name="concat")},
-        {"layout": LayoutConfig(name="concat", remainder="drop")},
-        {"layout": LayoutConfig(name="concat", special_tokens="bos-eos")},
-        {"layout": LayoutConfig(truncation="only_first")},
-        {"tokenizer": TokenizerConfig(name="tokenizer", truncation_side="left")},
-        {"tokenizer": TokenizerConfig(name="tokenizer", padding_side="left")},
-        {"source": _source(text_columns=("a", "b"))},
-        {"source": _source(label_column="y")},
-        {"source": _source(keep_columns=("y",))},
-    ],
-)
-def test_what_decides_them_shows(options: dict[str, Any]) -> None:
-    assert _request(**options).fingerprint_options() != _request().fingerprint_options()
+def test_these_options_decide_the_bytes_only_where_they_are_given() -> None:
+    """A dataset that was built before there was one of them keeps its fingerprint."""
+    configs = (SourceConfig, TokenizerConfig, LayoutConfig, OutputConfig, PrepareConfig)
+    every = [each for config in configs for each in declared(config) if each.option.fingerprint == "changed"]
+    assert sorted(each.option.key or each.field for each in every) == [
+        *("answers_column", "bucket_lengths", "chat_date", "chat_template", "dedup", "dedup_across_splits", "index"),
+        *("input_prefix", "label_all_tokens", "label_classes", "long_documents", "messages_column", "pack_rows"),
+        *("special_tokens", "stride", "tags_column", "target_column", "target_length", "tools_column", "words_column"),
+    ]
+    layout = LayoutConfig(name="concat", special_tokens="bos-eos")
+    given = _request(layout=layout, output=_output(index=("dali",))).fingerprint_options()
+    assert (given["special_tokens"], given["index"]) == ("bos-eos", ["dali"])
 
 
 @pytest.mark.parametrize(
