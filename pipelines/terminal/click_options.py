@@ -69,7 +69,6 @@ def values_of(config: type, typed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of `config` that the options say, out of all options of a command by name."""
     found = {}
     for each in declared(config):
-        value = typed.get(each.name)
-        if each.name in typed and value is not None and value != ():
+        if (value := typed.get(each.name)) not in (None, ()):
             found[each.field] = each.option.parse(value) if each.option.parse else value
     return found
