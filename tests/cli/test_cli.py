@@ -539,7 +539,7 @@ class TestDisk:
         cause, remedy = outcome.error
         assert outcome.status == 1
         assert cause.endswith(f"cannot be written: {os.strerror(errno.EROFS)}")
-        assert remedy == "choose an --output on a file system that is not read-only"
+        assert remedy == "choose an --output that you may write to"
 
     def test_a_folder_without_permission_is_named(self, tmp_path: Path) -> None:
         """In a process that has given up root's right to ignore permissions, where it has it."""
