@@ -86,13 +86,6 @@ def test_without_shuffling_rows_keep_the_order_of_the_source_across_shards(split
 
 
 @pytest.mark.slow
-def test_another_seed_gives_another_order_of_the_same_rows() -> None:
-    one, other = (as_rows(read_rows(reviews(seed=seed), "train"), TOKEN_FEATURES) for seed in (0, 1))
-    assert one != other
-    assert collections.Counter(one) == collections.Counter(other)
-
-
-@pytest.mark.slow
 def test_a_gzip_shard_holds_the_bytes_of_the_plain_one() -> None:
     # One shard for each split: --shard-size is of the file as stored, so smaller ones would be cut elsewhere.
     plain, packed = (building.shard_bytes(reviews(compression=kind, shard_size="1MB")) for kind in ("none", "gzip"))
@@ -108,18 +101,6 @@ def test_label_strings_become_indices_into_the_label_names() -> None:
     assert names == ("negative", "positive")
     labels = [names[index] for index in read_rows(root, "validation")["label"]]
     assert labels == [row["label"] for row in source_rows("validation")]
-
-
-@pytest.mark.slow
-def test_label_ids_do_not_depend_on_the_splits_that_are_asked_for(tmp_path: Path) -> None:
-    data = building.source(
-        tmp_path / "data",
-        train=[{"text": "a", "label": "y"}, {"text": "b", "label": "z"}],
-        test=[{"text": "c", "label": "x"}],
-    )
-    root = built(data, split="train", label_column="label", no_shuffle=True)
-    assert read_manifest(root).label_names == ("x", "y", "z")
-    assert read_rows(root, "train")["label"].tolist() == [1, 2]
 
 
 def test_concat_blocks_are_the_documents_joined_by_separators_and_cut() -> None:
@@ -174,27 +155,6 @@ def test_padding_stands_on_the_side_that_the_tokenizer_pads(zoo_tokenizer: Path)
     expected = expected_rows(texts, tokenizer=tokenizer, length=48)
     assert (expected["attention_mask"][:, 0] == 0).any()
     assert_same_rows(read_rows(root, "validation"), expected)
-
-
-def test_the_stored_tokenizer_makes_the_same_rows() -> None:
-    texts = [row["text"] for row in source_rows("validation")]
-    stored = load_tokenizer(reviews() / "tokenizer")
-    assert_same_rows(expected_rows(texts, tokenizer=stored), expected_rows(texts))
-
-
-@pytest.mark.slow
-def test_a_limit_takes_the_first_rows_of_each_split() -> None:
-    root = reviews(limit=7, no_shuffle=True)
-    for split in SPLITS:
-        first = {name: values[:7] for name, values in expected_reviews(split).items()}
-        assert_same_rows(read_rows(root, split), first)
-
-
-@pytest.mark.slow
-def test_a_sliced_split_takes_these_rows() -> None:
-    root = reviews(split="train[10:20]+train[-5:]", no_shuffle=True)
-    order = [*range(10, 20), *range(315, 320)]
-    assert_same_rows(read_rows(root, "train"), {k: v[order] for k, v in expected_reviews("train").items()})
 
 
 def test_the_ledger_adds_up_to_the_source() -> None:
