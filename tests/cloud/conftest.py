@@ -8,6 +8,8 @@ import fsspec
 import pytest
 
 from tests.cloud import emulator
+from tests.cloud.answering import Machine, answering
+from tests.cloud.disturbed import shorten_pauses
 from tests.cloud.emulator import Gcs
 
 
@@ -19,6 +21,28 @@ def gcs() -> Iterator[Gcs]:
             environment.setenv(name, gcs.environment()[name])
         forget_file_systems()
         yield gcs
+    forget_file_systems()
+
+
+@pytest.fixture
+def bucket(gcs: Gcs) -> str:
+    """A fresh bucket."""
+    return gcs.bucket()
+
+
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is tried again is tried again soon."""
+    shorten_pauses(monkeypatch, ours=0.01, theirs=0.001)
+
+
+@pytest.fixture
+def machine(gcs: Gcs, short_pauses: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    """gs:// is an answering machine before the emulator."""
+    with answering(gcs.endpoint) as answers, monkeypatch.context() as patch:
+        patch.setenv("STORAGE_EMULATOR_HOST", answers.endpoint)
+        forget_file_systems()
+        yield answers
     forget_file_systems()
 
 

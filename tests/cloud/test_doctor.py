@@ -16,26 +16,16 @@ from google.oauth2.credentials import Credentials
 from pipelines.prepare.doctor import bucket_diagnosis, doctor
 from pipelines.prepare.doctor.doctor import Check
 from pipelines.prepare.storage import gcs as connection
-from tests.cloud.answering import Answer, Machine, answering, refusal
-from tests.cloud.disturbed import shorten_pauses
+from tests.cloud.answering import Answer, Machine, refusal
 from tests.cloud.emulator import Gcs
 
 ACCOUNT = "builder@project.iam.gserviceaccount.com"
 OBJECTS = [f"storage.objects.{verb}" for verb in ("create", "get", "list", "delete")]
 
 
-@pytest.fixture
-def bucket(gcs: Gcs) -> str:
-    return gcs.bucket()
-
-
-@pytest.fixture
-def machine(gcs: Gcs, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    shorten_pauses(monkeypatch, ours=0.01, theirs=0.001)
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bucket_diagnosis, "_PATIENCE_SECONDS", 0.1)
-    with answering(gcs.endpoint) as answers, monkeypatch.context() as patch:
-        patch.setenv("STORAGE_EMULATOR_HOST", answers.endpoint)
-        yield answers
 
 
 def found(output: str, **options: Any) -> dict[str, Check]:
@@ -115,76 +105,6 @@ def test_a_service_that_does_not_answer_ends_the_visit(bucket: str, machine: Mac
     assert "status 503" in checks["bucket"].found
 
 
-@pytest.mark.parametrize(
-    ("told", "region", "ok", "remedy"),
-    [
-        ({"location": "US-CENTRAL1", "locationType": "region"}, "us-central1", True, ""),
-        ({"location": "US-CENTRAL1", "locationType": "region"}, "us-central1-b", True, ""),
-        ({"location": "EUROPE-WEST4", "locationType": "region"}, "us-central1", False, "--location=us-central1"),
-        ({"location": "US", "locationType": "multi-region"}, "us-central1", True, "in a bucket in us-central1"),
-        ({"location": "US", "locationType": "multi-region"}, "europe-west4-a", False, "--location=europe-west4"),
-        (
-            {"location": "US", "customPlacementConfig": {"dataLocations": ["US-EAST1", "US-EAST5"]}},
-            "us-east5",
-            True,
-            "",
-        ),
-    ],
-)
-def test_the_bucket_is_to_be_where_the_tpu_is(
-    bucket: str, machine: Machine, told: dict[str, Any], region: str, ok: bool, remedy: str
-) -> None:
-    machine.answer = lambda number, method, path: (
-        Answer(content=json.dumps(told).encode()) if permission_of(method, path) == "storage.buckets.get" else None
-    )
-    check = found(f"gs://{bucket}/out", region=region)["region"]
-    assert check.ok is ok
-    assert remedy in check.remedy
-    assert bool(remedy) == bool(check.remedy)
-
-
-def test_objects_that_cannot_be_replaced_are_found(bucket: str, machine: Machine) -> None:
-    told = {"location": "US", "retentionPolicy": {"retentionPeriod": "86400"}}
-    machine.answer = lambda number, method, path: (
-        Answer(content=json.dumps(told).encode()) if permission_of(method, path) == "storage.buckets.get" else None
-    )
-    check = found(f"gs://{bucket}/out")["retention"]
-    assert check.ok is False
-    assert "86400 seconds" in check.found
-
-
-@pytest.mark.parametrize(
-    ("role", "member", "ok"),
-    [
-        ("roles/storage.objectViewer", "serviceAccount:service-7@cloud-tpu.iam.gserviceaccount.com", True),
-        ("roles/storage.objectAdmin", "serviceAccount:service-7@cloud-tpu.iam.gserviceaccount.com", True),
-        ("roles/storage.objectViewer", "allUsers", True),
-        ("roles/storage.objectCreator", "serviceAccount:service-7@cloud-tpu.iam.gserviceaccount.com", None),
-        ("roles/storage.objectViewer", "serviceAccount:service-8@cloud-tpu.iam.gserviceaccount.com", None),
-    ],
-)
-def test_whether_a_tpu_may_read_is_looked_up(
-    bucket: str, machine: Machine, role: str, member: str, ok: bool | None
-) -> None:
-    told = {
-        "storage.buckets.get": {"location": "US", "projectNumber": "7"},
-        "storage.buckets.getIamPolicy": {"bindings": [{"role": role, "members": [member]}]},
-    }
-
-    def answer(number: int, method: str, path: str) -> Answer | None:
-        content = told.get(permission_of(method, path))
-        return Answer(content=json.dumps(content).encode()) if content else None
-
-    machine.answer = answer
-    check = found(f"gs://{bucket}/out")["TPU service account"]
-    assert check.ok is ok
-    if not ok:
-        assert check.remedy == (
-            f"gcloud storage buckets add-iam-policy-binding gs://{bucket} "
-            "--member=serviceAccount:service-7@cloud-tpu.iam.gserviceaccount.com --role=roles/storage.objectViewer"
-        )
-
-
 def test_the_source_in_a_bucket_is_looked_at(gcs: Gcs, bucket: str, machine: Machine) -> None:
     gcs.write(bucket, "data/train.jsonl", b"{}")
     assert found(f"gs://{bucket}/out", dataset=f"gs://{bucket}/data/*.jsonl")["dataset"].ok
@@ -193,6 +113,73 @@ def test_the_source_in_a_bucket_is_looked_at(gcs: Gcs, bucket: str, machine: Mac
     check = found(f"gs://{bucket}/out", dataset=f"gs://{bucket}/data/*.jsonl")["dataset"]
     assert check.ok is False
     assert "--role=roles/storage.objectViewer" in check.remedy
+
+
+def telling(**told: Any) -> Any:
+    """The answer of a service that tells so much of the bucket, and of who may use it."""
+
+    def answer(number: int, method: str, path: str) -> Answer | None:
+        content = told.get(permission_of(method, path).rpartition(".")[2])
+        return Answer(content=json.dumps(content).encode()) if content else None
+
+    return answer
+
+
+READER = "serviceAccount:service-7@cloud-tpu.iam.gserviceaccount.com"
+READ = {
+    "region": {"location": "US-CENTRAL1", "locationType": "region"},
+    "continent": {"location": "US", "locationType": "multi-region"},
+    "two": {"location": "US", "customPlacementConfig": {"dataLocations": ["US-EAST1", "US-EAST5"]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("told", "region", "ok", "remedy"),
+    [
+        ("region", "us-central1", True, ""),
+        ("region", "us-central1-b", True, ""),
+        ("region", "europe-west4", False, "--location=europe-west4"),
+        ("continent", "us-central1", True, "in a bucket in us-central1"),
+        ("continent", "europe-west4-a", False, "--location=europe-west4"),
+        ("two", "us-east5", True, ""),
+    ],
+)
+def test_the_bucket_is_to_be_where_the_tpu_is(
+    bucket: str, machine: Machine, told: str, region: str, ok: bool, remedy: str
+) -> None:
+    machine.answer = telling(get=READ[told])
+    check = found(f"gs://{bucket}/out", region=region)["region"]
+    assert check.ok is ok
+    assert remedy in check.remedy
+    assert bool(remedy) == bool(check.remedy)
+
+
+@pytest.mark.parametrize(
+    ("role", "member", "ok"),
+    [
+        ("objectViewer", READER, True),
+        ("objectAdmin", READER, True),
+        ("objectViewer", "allUsers", True),
+        ("objectCreator", READER, None),
+        ("objectViewer", READER.replace("7", "8"), None),
+    ],
+)
+def test_retention_and_whether_a_tpu_may_read_are_looked_up(
+    bucket: str, machine: Machine, role: str, member: str, ok: bool | None
+) -> None:
+    policy = {"bindings": [{"role": f"roles/storage.{role}", "members": [member]}]}
+    described = {"location": "US", "projectNumber": "7", "retentionPolicy": {"retentionPeriod": "86400"}}
+    machine.answer = telling(get=described, getIamPolicy=policy)
+    checks = found(f"gs://{bucket}/out")
+    assert checks["retention"].ok is False
+    assert "86400 seconds" in checks["retention"].found
+    check = checks["TPU service account"]
+    assert check.ok is ok
+    if not ok:
+        assert check.remedy == (
+            f"gcloud storage buckets add-iam-policy-binding gs://{bucket} "
+            f"--member={READER} --role=roles/storage.objectViewer"
+        )
 
 
 @pytest.fixture
@@ -230,41 +217,37 @@ def with_default(monkeypatch: pytest.MonkeyPatch, credentials: Any, *, problem: 
 
 
 @pytest.mark.parametrize(
-    ("credentials", "says"),
+    ("credentials", "problem", "ok", "said"),
     [
         (
             Credentials("ya29.hush", refresh_token="hush", client_secret="hush", account="me@example.com"),
-            "of a user: me@",
+            *("", True, "of a user: me@"),
         ),
         (
             service_account.Credentials(None, ACCOUNT, "https://token.example"),
+            "",
+            True,
             f"key file of a service account: {ACCOUNT}",
         ),
-        (compute_engine.Credentials(service_account_email=ACCOUNT), f"metadata server of this machine: {ACCOUNT}"),
+        (
+            compute_engine.Credentials(service_account_email=ACCOUNT),
+            "",
+            True,
+            f"metadata server of this machine: {ACCOUNT}",
+        ),
+        (Credentials("ya29.hush"), "Reauthentication is needed. ya29.hush", False, "Reauthentication is needed"),
+        (None, "", False, "only public objects can be read"),
     ],
-    ids=["user", "key file", "machine"],
+    ids=["user", "key file", "machine", "expired", "none"],
 )
 def test_who_we_are_is_said_and_no_secret(
-    outside: None, monkeypatch: pytest.MonkeyPatch, credentials: Any, says: str
+    outside: None, monkeypatch: pytest.MonkeyPatch, credentials: Any, problem: str, ok: bool, said: str
 ) -> None:
-    check = with_default(monkeypatch, credentials)
-    assert check.ok is True
-    assert says in check.found
+    check = with_default(monkeypatch, credentials, problem=problem)
+    assert check.ok is ok
+    assert said in check.found
+    assert ok or "gcloud auth application-default login" in check.remedy
     assert "hush" not in f"{check}"
-
-
-def test_credentials_that_have_expired_are_found(outside: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    check = with_default(monkeypatch, Credentials("ya29.hush"), problem="Reauthentication is needed. ya29.hush")
-    assert check.ok is False
-    assert "Reauthentication is needed" in check.found
-    assert "gcloud auth application-default login" in check.remedy
-    assert "hush" not in f"{check}"
-
-
-def test_no_credentials_are_found(outside: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    check = with_default(monkeypatch, None)
-    assert check.ok is False
-    assert "GOOGLE_APPLICATION_CREDENTIALS" in check.remedy
 
 
 def test_a_key_file_that_is_not_there_is_found(outside: None, monkeypatch: pytest.MonkeyPatch) -> None:

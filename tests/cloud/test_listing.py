@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.resolve.data_files import SourceListing
 from pipelines.prepare.sources.resolve.resolve import resolve
-from tests.cloud.answering import Answer, Machine, answering, refusal
-from tests.cloud.disturbed import shorten_pauses
+from tests.cloud.answering import Answer, Machine, refusal
 from tests.cloud.emulator import Gcs
-from tfrecord_io.errors import PrepError, SourceError
+from tfrecord_io.errors import SourceError
 
 ROW = b'{"text": "a"}\n'
 NAMES = [f"data/{split}/{number:03}.jsonl" for split in ("test", "train") for number in range(30)]
-
-
-@pytest.fixture
-def machine(gcs: Gcs, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    shorten_pauses(monkeypatch, ours=0.01, theirs=0.001)
-    with answering(gcs.endpoint) as answers, monkeypatch.context() as patch:
-        patch.setenv("STORAGE_EMULATOR_HOST", answers.endpoint)
-        yield answers
 
 
 @pytest.fixture
@@ -93,9 +82,3 @@ def test_a_listing_that_is_denied_says_what_to_ask_for(machine: Machine, bucket:
 def test_what_is_not_there_is_said(gcs: Gcs, bucket: str, below: str) -> None:
     with pytest.raises(SourceError, match="no such file or folder; check the path"):
         _resolve(f"gs://{bucket}/{below}")
-
-
-def test_a_bucket_that_is_not_there_is_said(gcs: Gcs) -> None:
-    for below in ("data", "data/*.csv"):
-        with pytest.raises(PrepError, match="no bucket gs://none-of-them"):
-            _resolve(f"gs://none-of-them/{below}")

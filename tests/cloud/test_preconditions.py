@@ -20,7 +20,7 @@ from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.shards import shard_files, shard_writer
 from pipelines.prepare.storage import object_storage
 from tests import building
-from tests.cloud.disturbed import shorten_pauses, through
+from tests.cloud.disturbed import through
 from tests.cloud.emulator import Gcs
 from tests.cloud.faults import Faults
 from tfrecord_io import manifest
@@ -32,14 +32,8 @@ SIZES = [10, 2 * BLOCK_BYTES + 1]
 
 
 @pytest.fixture(autouse=True)
-def _small_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_and_quick(short_pauses: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_storage, "BLOCK_BYTES", BLOCK_BYTES)
-    shorten_pauses(monkeypatch, ours=0.01, theirs=0.001)
-
-
-@pytest.fixture
-def bucket(gcs: Gcs) -> str:
-    return gcs.bucket()
 
 
 def write(path: str, content: bytes, *, replacing: int) -> None:

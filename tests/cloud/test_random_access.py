@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +12,10 @@ import numpy as np
 import pytest
 
 from tests import building
-from tests.cloud.answering import Machine, answering, refusal
-from tests.cloud.conftest import forget_file_systems
+from tests.cloud.answering import Machine, refusal
 from tests.cloud.emulator import Gcs
 from tfrecord_io import random_access
-from tfrecord_io.errors import CorruptRecordError, ReaderError
+from tfrecord_io.errors import ReaderError
 
 # Two bytes or more for each of 2,048 tokens: groups of 16 rows of 32 KB and more, of which 256 KB are bridged.
 LENGTH, ROWS = 2048, 320
@@ -37,16 +34,6 @@ def bucket(gcs: Gcs) -> str:
         for path, content in building.files(root).items():
             gcs.write(name, f"{folder}/{path}", content)
     return name
-
-
-@pytest.fixture
-def machine(gcs: Gcs, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    """Notes every request on its way to the emulator."""
-    with answering(gcs.endpoint) as answers, monkeypatch.context() as patch:
-        patch.setenv("STORAGE_EMULATOR_HOST", answers.endpoint)
-        forget_file_systems()
-        yield answers
-    forget_file_systems()
 
 
 def ranges(machine: Machine) -> list[tuple[int, int]]:
@@ -112,17 +99,6 @@ def test_a_batch_of_several_shards_is_a_request_for_each(machine: Machine, bucke
     assert ranges(machine) == sorted((0, shard.num_bytes - 1) for shard in shards)
 
 
-def test_threads_read_at_the_same_time(bucket: str) -> None:
-    rows = random_access.open(f"gs://{bucket}/small")["train"]
-
-    def read(seed: int) -> None:
-        numbers = np.random.default_rng(seed).integers(0, ROWS, 20)
-        assert_rows(rows.batch(numbers), building.reviews(), numbers)
-
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        list(pool.map(read, range(8)))
-
-
 FORKING = """
 import os, pickle, sys
 from tfrecord_io import random_access
@@ -154,24 +130,6 @@ class TestDamage:
     @property
     def shard(self) -> str:
         return building.read_manifest(building.reviews()).splits["train"].shards[0].name
-
-    def test_a_changed_byte_names_shard_record_and_remedy(self, gcs: Gcs, damaged: str) -> None:
-        content = bytearray(gcs.read(damaged, f"out/{self.shard}"))
-        content[30] ^= 1
-        gcs.write(damaged, f"out/{self.shard}", bytes(content))
-        rows = random_access.open(f"gs://{damaged}/out")["train"]
-        with pytest.raises(CorruptRecordError, match=rf"gs://{damaged}/out/{self.shard}, record 0: a crc") as caught:
-            rows.batch([20, 0])
-        assert f"prep-tfrecords verify gs://{damaged}/out --repair" in caught.value.remedy
-
-    def test_a_shard_that_was_cut_under_the_reader_is_named(self, gcs: Gcs, damaged: str) -> None:
-        rows = random_access.open(f"gs://{damaged}/out")["train"]
-        content = gcs.read(damaged, f"out/{self.shard}")
-        gcs.write(damaged, f"out/{self.shard}", content[: len(content) // 2])
-        last = building.read_manifest(building.reviews()).splits["train"].shards[0].num_examples - 1
-        for read in (lambda: rows.batch([0, last]), lambda: rows[last]):
-            with pytest.raises(CorruptRecordError, match=rf"gs://{damaged}/out/{self.shard}.*cut off"):
-                read()
 
     @pytest.mark.parametrize("numbers", [[0, ROWS - 1], [ROWS - 1, 0], [ROWS - 1]])
     def test_a_shard_that_is_gone_is_named(self, gcs: Gcs, damaged: str, numbers: list[int]) -> None:

@@ -17,16 +17,11 @@ from tests.cloud.disturbed import shorten_pauses, through
 from tests.cloud.emulator import Gcs
 from tests.cloud.faults import Faults
 from tests.prepare.sources.stored import in_place
-from tfrecord_io.errors import PrepError, SourceError
+from tfrecord_io.errors import SourceError
 
 TABLE = pa.table(
     {"text": [f"row {row} {os.urandom(500).hex()}" for row in range(1_000)], "blob": [os.urandom(5_000)] * 1_000}
 )
-
-
-@pytest.fixture
-def bucket(gcs: Gcs) -> str:
-    return gcs.bucket()
 
 
 def uploaded(gcs: Gcs, bucket: str, name: str, table: pa.Table = TABLE) -> DataFile:
@@ -83,17 +78,3 @@ def test_an_object_that_another_one_replaced_is_refused(gcs: Gcs, bucket: str, m
     uploaded(gcs, bucket, "replaced.parquet", TABLE.slice(1))
     with pytest.raises(SourceError, match=r"replaced.parquet: was changed since the job was planned"):
         list(stored_rows.read(pieces, ["text"], types=TABLE.schema, addresses={}))
-
-
-def test_an_object_that_is_gone_is_named(gcs: Gcs, bucket: str) -> None:
-    file = uploaded(gcs, bucket, "gone.parquet")
-    gcs.delete(bucket, "gone.parquet")
-    with pytest.raises(SourceError, match=r"gs://.*/gone.parquet: is gone"):
-        texts(file, (0, 1))
-
-
-def test_a_bucket_that_is_not_there_is_named(gcs: Gcs) -> None:
-    file = DataFile(path="gs://no-such-bucket-1/a.parquet", name="a.parquet", size=500, version="1")
-    with pytest.raises(PrepError) as caught:
-        texts(file, (0, 1))
-    assert "there is no bucket gs://no-such-bucket-1" in str(caught.value)

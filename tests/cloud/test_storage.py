@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import gc
 import random
-import threading
 import traceback
 from collections.abc import Iterator
 from typing import Any
 
-import aiohttp
 import google.auth
 import pytest
 import requests
@@ -24,8 +22,8 @@ from pipelines.prepare import storage
 from pipelines.prepare.storage import gcs as connection
 from pipelines.prepare.storage import object_storage, persistence
 from tests.cloud import proxy
-from tests.cloud.answering import Answer, Machine, answering, refusal
-from tests.cloud.disturbed import shorten_pauses, through
+from tests.cloud.answering import Answer, Machine, refusal
+from tests.cloud.disturbed import through
 from tests.cloud.emulator import Gcs
 from tests.cloud.faults import Faults
 from tfrecord_io.errors import ConfigError, OutputError, SourceError
@@ -36,15 +34,9 @@ EDGES = [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES, 3
 
 
 @pytest.fixture(autouse=True)
-def _small_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_and_quick(short_pauses: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks that are as small as they may be, and pauses that are short."""
     monkeypatch.setattr(object_storage, "BLOCK_BYTES", BLOCK_BYTES)
-    shorten_pauses(monkeypatch, ours=0.01, theirs=0.001)
-
-
-@pytest.fixture
-def bucket(gcs: Gcs) -> str:
-    return gcs.bucket()
 
 
 def content_of(num_bytes: int) -> bytes:
@@ -127,35 +119,6 @@ def test_a_write_that_breaks_off_leaves_what_was_there(gcs: Gcs, bucket: str, nu
     assert gcs.objects(bucket) == {"before": b"before"}
 
 
-def test_an_object_is_seen_when_all_of_it_is_there(gcs: Gcs, bucket: str) -> None:
-    seen: list[list[str]] = []
-
-    def spying() -> Iterator[bytes]:
-        for piece in pieces(content_of(3 * BLOCK_BYTES)):
-            seen.append(gcs.names(bucket))
-            yield piece
-
-    storage.write_atomic(f"gs://{bucket}/file", spying())
-    assert len(seen) > 3
-    assert not any(seen)
-
-
-def test_threads_share_one_connection(gcs: Gcs, bucket: str) -> None:
-    systems: list[Any] = []
-
-    def write(number: int) -> None:
-        systems.append(storage.file_system(f"gs://{bucket}/x")[0])
-        storage.write_bytes(f"gs://{bucket}/{number}", content_of(BLOCK_BYTES * 2 + number))
-
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert gcs.objects(bucket) == {str(number): content_of(BLOCK_BYTES * 2 + number) for number in range(8)}
-    assert len(set(map(id, systems))) == 1
-
-
 @pytest.mark.slow
 def test_small_objects_and_whole_listings_cost_one_request(
     gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch
@@ -175,11 +138,11 @@ def test_small_objects_and_whole_listings_cost_one_request(
 @pytest.mark.parametrize(
     "faults",
     [
-        pytest.param(Faults(seed=1, unavailable=0.25), marks=pytest.mark.slow),
-        pytest.param(Faults(seed=1, cut_uploads=0.34), marks=pytest.mark.slow),
-        pytest.param(Faults(seed=1, lost_answers=0.34), marks=pytest.mark.slow),
-        pytest.param(Faults(seed=1, cut_downloads=0.34), marks=pytest.mark.slow),
         Faults(seed=1, unavailable=0.1, cut_uploads=0.1, lost_answers=0.1, cut_downloads=0.1),
+        pytest.param(
+            Faults(seed=2, unavailable=0.2, cut_uploads=0.2, lost_answers=0.2, cut_downloads=0.2),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_faults_change_no_byte(gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch, faults: Faults) -> None:
@@ -208,7 +171,7 @@ def test_an_upload_that_the_service_drops_is_an_error_and_shows_no_session(
     assert storage.list_names(f"gs://{bucket}") == []
 
 
-@pytest.mark.parametrize("stall_at", [1, 2, 4])
+@pytest.mark.parametrize("stall_at", [2, 4])
 @pytest.mark.slow
 def test_a_connection_that_stalls_is_given_up_and_made_again(
     gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch, stall_at: int
@@ -336,13 +299,6 @@ def test_no_bucket_is_said_whatever_is_asked_of_it(gcs: Gcs, bucket: str) -> Non
     storage.delete(path)
 
 
-@pytest.fixture
-def machine(gcs: Gcs, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    with answering(gcs.endpoint) as answers, monkeypatch.context() as patch:
-        patch.setenv("STORAGE_EMULATOR_HOST", answers.endpoint)
-        yield answers
-
-
 def test_an_outage_longer_than_that_of_the_library_is_sat_out(
     machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -375,24 +331,9 @@ def test_a_connection_that_nobody_takes_is_an_error(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("status", "message", "cause", "remedy"),
     [
-        (
-            401,
-            "Anonymous caller does not have storage.objects.list access",
-            "no valid credentials",
-            "application-default",
-        ),
-        (
-            403,
-            "a@b.iam.gserviceaccount.com does not have storage.objects.list access to it.",
-            "does not have",
-            "serviceAccount",
-        ),
-        (
-            400,
-            "Bucket is a requester pays bucket but no user project provided.",
-            "requester pays",
-            "REQUESTER_PAYS",
-        ),
+        (401, "Anonymous caller does not have access", "no valid credentials", "application-default"),
+        (403, "a@b.gserviceaccount.com does not have storage.objects.list access.", "not have", "serviceAccount"),
+        (400, "Bucket is a requester pays bucket", "requester pays", "REQUESTER_PAYS"),
         (418, "ya29.hush-hush and upload_id=hush-hush", "cannot be", "again"),
     ],
 )
@@ -478,21 +419,3 @@ def test_credentials_are_looked_for_again_when_they_were_missing(machine: Machin
     with pytest.raises(OutputError):
         storage.read_bytes("gs://bucket/file")
     assert storage.file_system("gs://bucket/file")[0] is not before
-
-
-def test_nothing_is_told_to_an_emulator(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(**_: object) -> Any:
-        raise AssertionError("credentials were looked for")
-
-    monkeypatch.setattr(google.auth, "default", never)
-    machine.answer = lambda number, method, path: Answer(content=b"content")
-    assert storage.read_bytes("gs://bucket/file") == b"content"
-    assert not any("Authorization" in headers for headers in machine.requests)
-
-
-def test_every_request_has_a_time_limit(gcs: Gcs) -> None:
-    limits = storage.file_system("gs://bucket/file")[0].requests_timeout
-    assert isinstance(limits, aiohttp.ClientTimeout)
-    assert limits.total
-    assert limits.sock_connect
-    assert limits.sock_read

@@ -20,11 +20,6 @@ LAYOUTS: list[dict[str, object]] = [{"label_column": "label"}, {"layout": "conca
 _SECONDS = 120
 
 
-@pytest.fixture
-def bucket(gcs: Gcs) -> str:
-    return gcs.bucket()
-
-
 def build(bucket: str, dataset: object = building.REVIEWS, **changes: object) -> Outcome:
     return building.command("build", dataset, *building.options(f"gs://{bucket}/out", **changes))
 
@@ -66,24 +61,6 @@ def test_a_dataset_in_a_bucket_is_verified_shown_and_traced_like_a_local_one(gcs
         there = done(building.command(*(f"gs://{bucket}/out" if word == "{}" else word for word in named), "--json"))
         here = done(building.command(*(local if word == "{}" else word for word in named), "--json"))
         assert there.out == here.out
-
-
-@pytest.mark.slow
-def test_the_report_of_a_dataset_in_a_bucket_is_that_of_a_local_one(gcs: Gcs, bucket: str, tmp_path: Path) -> None:
-    done(build(bucket, **LAYOUTS[0]))
-    local = building.built(building.REVIEWS, **LAYOUTS[0])
-    done(building.command("report", f"gs://{bucket}/out", "--output", f"gs://{bucket}/report.html"))
-    done(building.command("report", local, "--output", tmp_path / "report.html"))
-    assert gcs.read(bucket, "report.html") == (tmp_path / "report.html").read_bytes()
-
-
-@pytest.mark.slow
-def test_a_second_run_makes_nothing(gcs: Gcs, bucket: str) -> None:
-    made, _ = made_and_kept(build(bucket, **LAYOUTS[0], json=True))
-    before = gcs.objects(bucket)
-    assert made > 2
-    assert made_and_kept(build(bucket, **LAYOUTS[0], json=True)) == (0, made)
-    assert gcs.objects(bucket) == before
 
 
 @pytest.mark.slow
@@ -138,20 +115,6 @@ def test_what_is_damaged_in_a_bucket_is_found_and_made_again(gcs: Gcs, bucket: s
     done(building.command("verify", f"gs://{bucket}/out", "--repair"))
     assert gcs.objects(bucket) == before
     done(building.command("verify", f"gs://{bucket}/out"))
-
-
-@pytest.mark.slow
-def test_another_dataset_is_refused_and_with_overwrite_replaces_it(gcs: Gcs, bucket: str) -> None:
-    gcs.write(bucket, "outer", b"not of this dataset")
-    done(build(bucket, **LAYOUTS[0]))
-    before = gcs.objects(bucket)
-    cause, remedy = build(bucket, **LAYOUTS[1]).error
-    assert "holds a dataset made from something else" in cause
-    assert "--overwrite" in remedy
-    assert gcs.objects(bucket) == before
-    done(build(bucket, **LAYOUTS[1], overwrite=True))
-    assert gcs.objects(bucket, "out/") == building.files(building.built(building.REVIEWS, **LAYOUTS[1]))
-    assert gcs.read(bucket, "outer") == b"not of this dataset"
 
 
 def test_what_is_not_ours_is_left_alone(gcs: Gcs, bucket: str) -> None:

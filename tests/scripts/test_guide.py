@@ -21,7 +21,6 @@ import nbformat
 import pyarrow.parquet as pq
 import pytest
 from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
 from sklearn.metrics import matthews_corrcoef
 
 from tests import building
@@ -169,11 +168,3 @@ def run_cells(notebook: Any) -> dict[str, Any]:
 def shown(cell: Any) -> list[str]:
     """What a cell shows as text: what it prints, and its result."""
     return [each.text if each.output_type == "stream" else each.data["text/plain"] for each in cell.outputs]
-
-
-@pytest.mark.parametrize("line", ["prep-tfrecords inspect out/absent", "train-tpu predict --model out/absent"])
-def test_a_command_that_fails_in_a_notebook_is_seen(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(f"!{line}")])
-    with pytest.raises(CellExecutionError, match="absent"):
-        run_cells(notebook)

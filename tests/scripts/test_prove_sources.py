@@ -7,77 +7,22 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scripts.benchmarks import measure
-from scripts.proving import building, counting, launcher_share
+from scripts.proving import building, launcher_share
 from scripts.proving.building import BuildResult
-from scripts.proving.corpora import Shape
 from scripts.proving.counting import SERVICE, Tally
 from scripts.proving.launcher_share import Share
 from tests import building as test_building
-from tests.cloud import emulator
-from tests.cloud.emulator import Gcs
 
 SCRIPT = test_building.REPOSITORY / "scripts" / "prove_sources.py"
 RUN = measure.Run(
     seconds=2, cpu_seconds=1, tree_bytes=10, process_bytes=10, written_bytes=100, stored_bytes=100, stdout=""
 )
-
-
-@pytest.fixture(scope="module")
-def gcs() -> Iterator[Gcs]:
-    with emulator.running() as running:
-        yield running
-
-
-@pytest.mark.slow
-def test_each_client_is_counted_apart_and_by_folder(gcs: Gcs) -> None:
-    bucket = gcs.bucket()
-    gcs.write(bucket, "data/a", b"x" * 10_000)
-    with counting.counted(gcs.endpoint, "launcher", "workers") as tallies:
-        launcher, workers = (emulator.client(tallies[name].endpoint) for name in ("launcher", "workers"))
-        assert launcher.cat_file(f"{bucket}/data/a", start=1_000, end=1_500) == b"x" * 500
-        assert workers.cat_file(f"{bucket}/data/a") == b"x" * 10_000
-        workers.pipe_file(f"{bucket}/out/b", b"y" * 300)
-        assert launcher.ls(f"{bucket}/out") == [f"{bucket}/out/b"]
-    assert tallies["launcher"].received["data"] == 500
-    assert tallies["workers"].received["data"] == 10_000
-    assert tallies["launcher"].received[SERVICE] > 0
-    assert tallies["launcher"].sent["out"] == 0
-    assert 300 <= tallies["workers"].sent["out"] < 1_500, "the content, with what a client sends around it"
-
-
-def test_an_upload_in_several_requests_counts_for_its_folder(gcs: Gcs) -> None:
-    bucket = gcs.bucket()
-    content = bytes(range(256)) * 3072
-    with counting.counted(gcs.endpoint, "workers") as tallies:
-        with emulator.client(tallies["workers"].endpoint).open(
-            f"{bucket}/out/large", "wb", block_size=1 << 18
-        ) as stream:
-            stream.write(content)
-        assert tallies["workers"].requests >= 3
-        assert tallies["workers"].sent["out"] >= len(content)
-    assert gcs.read(bucket, "out/large") == content
-
-
-def test_an_error_is_no_content(gcs: Gcs) -> None:
-    bucket = gcs.bucket()
-    with counting.counted(gcs.endpoint, "launcher") as tallies, pytest.raises(FileNotFoundError):
-        emulator.client(tallies["launcher"].endpoint).cat_file(f"{bucket}/data/none")
-    assert tallies["launcher"].received["data"] == 0
-
-
-def test_what_a_command_and_its_children_write_is_counted(tmp_path: Path) -> None:
-    write = f"open({str(tmp_path / 'file')!r}, 'wb').write(bytes(3_000_000)); print('{{}}')"
-    inner = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {write!r}], check=True)"
-    run = measure.run([sys.executable, "-c", inner])
-    assert 3_000_000 <= run.written_bytes < 3_100_000
-    assert run.cpu_seconds > 0
 
 
 def share(**changes: Any) -> Share:
@@ -126,18 +71,6 @@ def test_a_dataset_is_compared_by_all_but_its_source() -> None:
     damaged["splits"]["train"]["shards"][0]["sha256"] = "0" * 64
     assert building.dataset_digest(moved) == building.dataset_digest(manifest)
     assert building.dataset_digest(damaged) != building.dataset_digest(manifest)
-
-
-@pytest.mark.slow
-def test_workers_elsewhere_read_the_rows_and_make_a_local_builds_dataset(tmp_path: Path) -> None:
-    shape = Shape(form="jsonl.gz", num_files=8, file_bytes=2_000_000)
-    found = launcher_share.measure_share(tmp_path, shape, "portable", shard_size="2MB")
-    assert not found.built.failure
-    assert found.digest == found.expected
-    assert found.workers.received["data"] > 0.9 * found.source_bytes
-    # Of a small source a sample is a larger part than the 2 % of a large one: up to 4 MB.
-    assert found.launcher.received["data"] < 0.4 * found.source_bytes
-    assert found.built.home_bytes < launcher_share.MOST_HOME_BYTES
 
 
 @pytest.mark.slow

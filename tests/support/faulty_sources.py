@@ -1,9 +1,7 @@
-"""Sources that answer badly: a hub that is busy, private or gated, a bucket that cannot be listed, a truncated file.
+"""Sources that answer badly: a hub that is busy, private or gated.
 
     with hub({"data/train.parquet": content}, refusals=(503, 429)) as server:     # twice, and then it serves
         ... HF_ENDPOINT=server.endpoint, dataset server.dataset ...
-    with denied_listing(gcs.endpoint) as endpoint:                                # STORAGE_EMULATOR_HOST=endpoint
-    truncated_zst(rows)                                                           # the bytes of a .jsonl.zst
 
 A hub serves bytes or local files, whole or in ranges, as much as reading a dataset by the hub's client or its file
 system needs.
@@ -24,12 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from backports import zstd
-
-from tests.cloud import answering
-from tests.cloud.answering import Answer
-
-__all__ = ["DATASET", "SHA", "Hub", "denied_listing", "hub", "json_lines", "truncated_zst", "zst"]
+__all__ = ["DATASET", "SHA", "Hub", "hub"]
 
 DATASET = "me/data"
 SHA = "a" * 39 + "1"
@@ -83,38 +76,6 @@ def hub(
     finally:
         server.shutdown()
         server.server_close()
-
-
-@contextlib.contextmanager
-def denied_listing(upstream: str) -> Iterator[str]:
-    """The endpoint of a storage service that passes everything on to `upstream`, but lists nothing: 403."""
-
-    def answer(number: int, method: str, path: str) -> Answer | None:
-        is_listing = method == "GET" and re.fullmatch(r"/storage/v1/b/[^/]+/o/?", urlsplit(path).path)
-        denied = "caller does not have storage.objects.list access to the Google Cloud Storage bucket."
-        return answering.refusal(403, denied) if is_listing else None
-
-    with answering.answering(upstream) as machine:
-        machine.answer = answer
-        yield machine.endpoint
-
-
-def json_lines(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """The rows as a .jsonl file."""
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
-
-
-def zst(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """The rows as a .jsonl.zst file."""
-    return zstd.compress(json_lines(rows))
-
-
-def truncated_zst(rows: Sequence[Mapping[str, Any]], *, lost: int = 20) -> bytes:
-    """The rows as a .jsonl.zst file of which the last bytes are lost."""
-    whole = zst(rows)
-    if not 0 < lost < len(whole):
-        raise ValueError(f"{lost} bytes cannot be lost of {len(whole)}")
-    return whole[:-lost]
 
 
 class _Server(ThreadingHTTPServer):

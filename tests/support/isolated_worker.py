@@ -152,7 +152,6 @@ def _failures(local: str) -> dict[str, Any]:
         return {
             "hidden": _attempt(lambda: next(iter(manifest))),
             "hidden data": _attempt(lambda: next(iter(_dataset(reader.open(local), "train")))),
-            "python": {name: _python(make) for name, make in _python_datasets().items()},
         }
 
 
@@ -202,31 +201,6 @@ def _refusal(data: Any) -> str:
     except ReaderError as error:
         return str(error)
     return ""
-
-
-def _python_datasets() -> dict[str, Callable[[], Any]]:
-    import tensorflow as tf
-
-    spec = tf.TensorSpec([], tf.int32)
-
-    def same(value: tf.Tensor) -> tf.Tensor:
-        return tf.ensure_shape(tf.numpy_function(lambda x: x, [value], tf.int32), [])
-
-    return {
-        "generator": lambda: tf.data.Dataset.from_generator(lambda: iter([1, 2]), output_signature=spec),
-        "function": lambda: tf.data.Dataset.from_tensor_slices(tf.range(3)).map(same),
-    }
-
-
-def _python(make: Callable[[], Any]) -> dict[str, Any]:
-    """What readiness says, whether it works here, and what happens to it on the worker."""
-    import tensorflow as tf
-
-    with tf.device("/job:localhost"):
-        dataset = make()
-        kinds = [finding.kind for finding in _findings(dataset)]
-        here = _attempt(lambda: next(iter(dataset)))
-    return {"kinds": kinds, "here": here, "there": _attempt(lambda: next(iter(make())))}
 
 
 def _attempt(action: Callable[[], Any]) -> str:

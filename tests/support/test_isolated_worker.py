@@ -100,16 +100,6 @@ class TestWhatTheWorkerDoesNotSee:
         assert report["hidden data"].startswith("NotFoundError")
 
 
-class TestPython:
-    @pytest.mark.parametrize(("dataset", "kind"), [("generator", "generator"), ("function", "python")])
-    def test_it_is_reported_and_fails_on_the_worker(self, report: Report, dataset: str, kind: str) -> None:
-        found = report["python"][dataset]
-        assert found["kinds"] == [kind]
-        assert found["here"] == "works"
-        # TensorFlow sends calls of Python functions back to the client, which a TPU's host cannot reach either.
-        assert "connect" in found["there"]
-
-
 class TestBucket:
     @pytest.mark.parametrize("case", sorted(CASES))
     def test_batches_are_those_of_a_local_run(self, report: Report, bucket_report: Report, case: str) -> None:

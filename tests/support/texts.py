@@ -1,7 +1,6 @@
 """Texts for tests: hostile ones written out by hand, ordinary ones and broken ones made from a seed.
 
     HOSTILE           one idea each; all are valid Unicode, so all survive Arrow, JSON and UTF-8
-    LONE_SURROGATES   Python strings that no UTF-8 codec accepts, so they live only in memory
     MULTI_SCRIPT      ordinary sentences of many scripts: material to train vocabularies on
     ONE_MB_WORD       a single "word" of 1,000,000 letters; not in HOSTILE, since it takes slow tokenizers too long
     sentences(n, s)   n English-like documents of 0 to 400 words
@@ -14,7 +13,7 @@ from __future__ import annotations
 
 import random
 
-__all__ = ["HOSTILE", "LONE_SURROGATES", "MULTI_SCRIPT", "ONE_MB_WORD", "mutated", "sentences"]
+__all__ = ["HOSTILE", "MULTI_SCRIPT", "ONE_MB_WORD", "mutated", "sentences"]
 
 MAX_WORDS = 400
 
@@ -163,17 +162,6 @@ HOSTILE: list[str] = [
     *_CONTROL,
     *_LITERAL_TOKENS,
     *_WRITTEN,
-]
-
-LONE_SURROGATES: list[str] = [
-    "a\ud800b",
-    "\udc00",
-    "\ud800",
-    "\udfff\udbff",
-    "two \udc00\udc00 and \ud83d half an emoji",
-    "reversed \ude00\ud83d pair",
-    "\ud83d\ude00 as two halves",
-    "ends with \ud800",
 ]
 
 MULTI_SCRIPT: list[str] = [
