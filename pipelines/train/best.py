@@ -39,24 +39,43 @@ class History:
     def __init__(self, model_dir: str, *, metric: str, writes: bool = True) -> None:
         self._writes = writes
         self._folder = model_dir.rstrip("/")
-        self._path = f"{self._folder}/{_FILE}"
         self._metric = metric
         self._evaluations: list[Evaluation] = []
 
     def open(self, start: int) -> None:
-        """Reads what an earlier run left, up to step `start`. Raises: OutputError if it cannot be read."""
-        if start and tf.io.gfile.exists(self._path):
-            self._evaluations = [each for each in _read(self._path) if each.step <= start]
+        """Read what an earlier run left, up to step `start`. Raises: OutputError if it cannot be read."""
+        path = f"{self._folder}/{_FILE}"
+        if not start or not tf.io.gfile.exists(path):
+            return
+        try:
+            with tf.io.gfile.GFile(path) as file:
+                if file.size() > _MOST_BYTES:
+                    raise ValueError("too large")
+                found = json_fields.load(file.read())
+            for each in found:
+                values = {name: math.nan if value is None else float(value) for name, value in each["metrics"].items()}
+                if int(each["step"]) <= start:
+                    self._evaluations.append(Evaluation(step=int(each["step"]), metrics=values))
+        except (tf.errors.OpError, PrepError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise OutputError(
+                f"{path}: cannot be read ({type(error).__name__}), expected the evaluations of this training",
+                remedy="delete it: the best evaluation is then looked for among those to come",
+            ) from error
 
     def add(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Notes an evaluation, in the file too. Returns whether it is the best so far.
+        """Note an evaluation, in the file too. Returns whether it is the best so far.
 
         Raises: OutputError if it cannot be written.
         """
         before = [each for each in self._evaluations if each.step != step]
         self._evaluations = [*before, Evaluation(step=step, metrics=dict(metrics))]
         if self._writes:
-            write_json(self._folder, _FILE, [_as_json(each) for each in self._evaluations])
+            numbers = [
+                {name: value if math.isfinite(value) else None for name, value in each.metrics.items()}
+                for each in self._evaluations
+            ]
+            pairs = zip(self._evaluations, numbers, strict=True)
+            write_json(self._folder, _FILE, [{"step": each.step, "metrics": values} for each, values in pairs])
         best = self.best
         return best is not None and best.step == step
 
@@ -75,32 +94,3 @@ class History:
         """Evaluations after the best one, or all if there is no best."""
         best = self.best
         return sum(best is None or each.step > best.step for each in self._evaluations)
-
-
-def _as_json(evaluation: Evaluation) -> dict[str, object]:
-    metrics = {name: value if math.isfinite(value) else None for name, value in evaluation.metrics.items()}
-    return {"step": evaluation.step, "metrics": metrics}
-
-
-def _read(path: str) -> list[Evaluation]:
-    try:
-        with tf.io.gfile.GFile(path) as file:
-            if file.size() > _MOST_BYTES:
-                raise ValueError("too large")
-            found = json_fields.load(file.read())
-        return [
-            Evaluation(
-                step=int(each["step"]),
-                metrics={str(name): _number(value) for name, value in each["metrics"].items()},
-            )
-            for each in found
-        ]
-    except (tf.errors.OpError, PrepError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise OutputError(
-            f"{path}: cannot be read ({type(error).__name__}), expected the evaluations of this training",
-            remedy="delete it: the best evaluation is then looked for among those to come",
-        ) from error
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, (int, float)) else math.nan

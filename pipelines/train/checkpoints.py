@@ -17,7 +17,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -26,19 +26,12 @@ from tfrecord_io.errors import FingerprintMismatchError, OutputError
 from tfrecord_io.format import json_fields
 
 __all__ = [
-    "PARTS",
-    "Checkpoints",
-    "Saves",
-    "belongs_to",
-    "damaged",
-    "last_step",
-    "save_model",
-    "unwritten",
-    "usable",
-    "write_json",
+    *("BEST", "PARTS", "SAVES", "Saves", "belongs_to", "claimed", "damaged", "last_step", "put", "save_model"),
+    *("unwritten", "usable", "write_json"),
 ]
 
-_IDENTITY, _SAVES = "run.json", "checkpoints"
+SAVES, BEST = "checkpoints", "best"
+_IDENTITY = "run.json"
 # In run.json of a training by JAX: in how many parts the reader makes a batch, which decides what is masked. A training
 # that goes on keeps them on another number of devices.
 PARTS = "input_parts"
@@ -67,9 +60,7 @@ def belongs_to(model_dir: str, *, identity: Mapping[str, Any]) -> Mapping[str, A
             if file.size() > _MOST_BYTES:
                 raise ValueError(f"{path} is not what a training wrote")
             found = json_fields.mapping(json_fields.load(file.read()))
-    # None is what cannot be known yet, such as a global batch before the replicas are counted.
-    names = [name for name in {**identity, **found} if name not in identity or identity[name] is not None]
-    names = [name for name in names if name != PARTS]
+    names = [name for name in {**identity, **found} if name != PARTS]
     pairs = {name: tuple(each.get(name, _UNSAID.get(name)) for each in (found, identity)) for name in names}
     differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
     if differing:
@@ -84,9 +75,17 @@ def belongs_to(model_dir: str, *, identity: Mapping[str, Any]) -> Mapping[str, A
     return found
 
 
+def claimed(model_dir: str, *, identity: Mapping[str, Any], writes: bool) -> Mapping[str, Any]:
+    """Return the folder's run.json. A new folder gets one, if this process `writes`. Raises: as `belongs_to`."""
+    found = belongs_to(model_dir, identity=identity)
+    if not found and writes:
+        write_json(model_dir.rstrip("/"), _IDENTITY, dict(identity))
+    return found or identity
+
+
 def last_step(model_dir: str) -> int:
     """The step of the checkpoint in force, 0 without one."""
-    folder = f"{model_dir.rstrip('/')}/{_SAVES}"
+    folder = f"{model_dir.rstrip('/')}/{SAVES}"
     latest = tf.train.latest_checkpoint(folder)
     names = [latest] if latest else tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
     return max((int(found[1]) for name in names if (found := _CHECKPOINT.search(name))), default=0)
@@ -107,64 +106,6 @@ class Saves(Protocol):
 
     def close(self) -> None:
         """Wait for what is still being written."""
-
-
-class Checkpoints:
-    """The checkpoints of one training in a folder, local or gs://. `saves`: makes those of a folder, the newest N."""
-
-    def __init__(
-        self,
-        model_dir: str,
-        saves: Callable[[str, int], Saves],
-        *,
-        identity: Mapping[str, Any],
-        keep: int,
-        writes: bool,
-    ) -> None:
-        """`writes`: whether this process says what the folder is for."""
-        self._writes = writes
-        self._folder = model_dir.rstrip("/")
-        self._identity = dict(identity)
-        self.made_of: Mapping[str, Any] = {}
-        self._last = saves(f"{self._folder}/{_SAVES}", keep)
-        self._best = saves(f"{self._folder}/best", 1)
-
-    def open(self) -> int:
-        """Restore the last checkpoint, or claim a new folder. Returns the steps already taken.
-
-        Raises: FingerprintMismatchError if the folder is another training's; OutputError if it cannot be used.
-        """
-        self.made_of = belongs_to(self._folder, identity=self._identity)
-        if not self.made_of:
-            self.made_of = self._identity
-            if self._writes:
-                write_json(self._folder, _IDENTITY, self._identity)
-        if self._last.last_step:
-            self._last.restore()
-        return self._last.last_step or 0
-
-    def save(self) -> None:
-        """Write a checkpoint of the present step. Raises: OutputError if it cannot be written."""
-        self._last.save()
-
-    def save_best(self) -> None:
-        """Write a checkpoint of the present step in place of the best one. Raises: OutputError likewise."""
-        self._last.close()  # which is never older than the best, so that a resumed run still knows of it
-        self._best.save()
-
-    @property
-    def best_step(self) -> int | None:
-        """The step of the checkpoint that `save_best` wrote last, in this run or before."""
-        return self._best.last_step
-
-    def restore_best(self) -> None:
-        """Put the best checkpoint's weights in place of the present ones. Raises: OutputError if it is damaged."""
-        self._best.restore()
-
-    def close(self) -> None:
-        """Wait until all are written. Raises: OutputError if one cannot be."""
-        self._last.close()
-        self._best.close()
 
 
 def unwritten(folder: str, error: BaseException) -> OutputError:
@@ -194,21 +135,33 @@ def write_json(folder: str, name: str, document: Any) -> None:
 
 
 def save_model(model: Any, model_dir: str) -> tuple[str, str]:
-    """Writes the model as .keras and its weights as .weights.h5. Returns both paths.
+    """Write the model as .keras and its weights as .weights.h5. Returns both paths.
 
     Raises: OutputError if they cannot be written.
     """
-    targets = tuple(f"{model_dir.rstrip('/')}/{name}" for name in ("model.keras", "model.weights.h5"))
+    names = ("model.keras", "model.weights.h5")
+    targets = [f"{model_dir.rstrip('/')}/{name}" for name in names]
     with tempfile.TemporaryDirectory() as folder:
         # Keras writes local files; so do h5 and zip, which seek. One copy then serves every file system.
-        model.save(os.path.join(folder, "model.keras"))
-        model.save_weights(os.path.join(folder, "model.weights.h5"))
+        made = [os.path.join(folder, name) for name in names]
+        model.save(made[0])
+        model.save_weights(made[1])
         try:
-            for target in targets:
-                tf.io.gfile.copy(os.path.join(folder, os.path.basename(target)), target, overwrite=True)
+            for local, target in zip(made, targets, strict=True):
+                put(local, target)
         except tf.errors.OpError as error:
             raise OutputError(f"{model_dir}: the final model cannot be written ({_first_line(error)})") from error
     return targets[0], targets[1]
+
+
+def put(local: str, path: str) -> None:
+    """Copy a local file to any file system, where it appears whole. Raises: OpError of TensorFlow."""
+    if "://" in path:  # an object appears when all of it has arrived
+        tf.io.gfile.copy(local, path, overwrite=True)
+        return
+    tf.io.gfile.makedirs(os.path.dirname(os.path.abspath(path)))
+    tf.io.gfile.copy(local, f"{path}.part", overwrite=True)
+    tf.io.gfile.rename(f"{path}.part", path, overwrite=True)
 
 
 @contextlib.contextmanager

@@ -16,12 +16,12 @@ import click
 import cloup
 
 import tfrecord_io
-from pipelines.terminal.console import TwoLineErrors, errors
+from pipelines.terminal.console import TwoLineErrors, errors, say
 from pipelines.train import config as configs
 from pipelines.train import targets, tensorflow_ready
-from pipelines.train.click_options import options_of
 from pipelines.train.errors import graph_error, usual_remedies
 from pipelines.train.export.command import export
+from pipelines.train.option_fields import options_of
 from pipelines.train.predict.command import predict
 
 __all__ = ["main"]
@@ -125,20 +125,16 @@ def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool, result:
 
     try:
         if result is not None:
-            from pipelines.train.preflight import command
+            from pipelines.train.preflight import preflight, report
 
-            return command.run_preflight(config, as_json=as_json, **result)
+            found = preflight.run_preflight(config, **result, say=say)
+            report.write(found, as_programs=as_json)
+            return preflight.require_fit(found)
         return run.train(config, as_json=as_json)
     except tf.errors.OpError as error:  # what the graph meets while it reads, such as a damaged record
-        asked = f"{_batch_option(config)} with --model {config.model}"
+        asked = f"--global-batch-size {config.global_batch_size} with --model {config.model}"
         remedy = "give --accumulate, lower the batch size, choose a smaller model, or --precision bfloat16"
         raise graph_error(error, data=config.data_folders, asked=asked, remedy=remedy) from error
-
-
-def _batch_option(config: configs.TrainConfig) -> str:
-    if config.global_batch_size is None:
-        return f"--replica-batch-size {config.replica_batch_size}"
-    return f"--global-batch-size {config.global_batch_size}"
 
 
 main.add_command(predict)

@@ -29,7 +29,7 @@ Pooling = Literal["auto", "first", "mean", "last"]
 Schedule = Literal["cosine", "linear", "constant"]
 DecoderStart = Literal["auto", "pad", "bos", "eos", "cls", "sep"]
 
-_STEPS, _BATCH_ROWS = 1000, 32
+_STEPS = 1000
 
 
 # Titles of groups of options in --help, by the first field of each.
@@ -46,9 +46,8 @@ GROUPS = {
 class TrainConfig:
     """All options of a training. Raises: ConfigError if one is wrong or two contradict each other.
 
-    `model_dir` is empty where nothing is to be written, as in a preflight. Steps that are given as `epochs`, and a
-    batch that is given as `replica_batch_size`, are numbers once `sized` knows rows and replicas; until then `steps`
-    and `global_batch_size` are None.
+    `model_dir` is empty where nothing is to be written, as in a preflight. Steps that are given as `epochs` are a
+    number once `sized` knows the rows; until then `steps` is None.
     """
 
     data: str | tuple[str, ...] = option(
@@ -80,10 +79,7 @@ class TrainConfig:
     mask_probability: float = option("Share of tokens to predict, for mlm.", 0.15, above=0, below=1)
     decoder_start: DecoderStart = option("What targets begin with, for seq2seq. auto: eos for BART, else pad.", "auto")
     label_smoothing: float = option("Share of the target that is spread over all classes.", 0.0, least=0, below=1)
-    global_batch_size: int | None = option("Rows in one step, on all replicas together. Default: 32.", None, least=1)
-    replica_batch_size: int | None = option(
-        "Rows in one step on each replica, instead of --global-batch-size.", None, least=1
-    )
+    global_batch_size: int = option("Rows in one step, on all replicas together.", 32, least=1)
     accumulate: int = option("Parts into which each replica cuts its rows of a step, to need less memory.", 1, least=1)
     steps: int | None = option("Steps in all, earlier runs included. Default: 1000.", None, least=1)
     epochs: float | None = option(
@@ -136,19 +132,13 @@ class TrainConfig:
         self._check_alternatives()
         if self.steps is None and self.epochs is None:
             object.__setattr__(self, "steps", _STEPS)
-        if self.global_batch_size is None and self.replica_batch_size is None:
-            object.__setattr__(self, "global_batch_size", _BATCH_ROWS)
         self._check_counts()
         self._check_together()
         self._check_best()
         self._check_mixture()
 
     def _check_alternatives(self) -> None:
-        for one, other in (
-            ("steps", "epochs"),
-            ("global_batch_size", "replica_batch_size"),
-            ("warmup", "warmup_ratio"),
-        ):
+        for one, other in (("steps", "epochs"), ("warmup", "warmup_ratio")):
             # No warm-up at all is the default of one, and agrees with any share.
             if getattr(self, one) not in (None, 0) and getattr(self, other) is not None:
                 raise ConfigError(f"{flag(one)} and {flag(other)} together, expected one of them")
@@ -161,20 +151,13 @@ class TrainConfig:
                     "expected a multiple: nothing can be done in the middle of a call",
                     remedy=f"choose {flag(name)} as a multiple of {self.steps_per_call}, or fewer steps a call",
                 )
-        if (span := self.profiled) is not None and (
-            (span[0] - 1) % self.steps_per_call or span[1] % self.steps_per_call
-        ):
-            raise ConfigError(
-                f"--profile-steps {self.profile_steps} with --steps-per-call {self.steps_per_call}, expected whole "
-                "calls: a profile begins and ends between two",
-                remedy=f"choose for example --profile-steps {self.steps_per_call + 1}:{2 * self.steps_per_call}",
-            )
+        _ = self.profiled  # two steps, or an error
 
     def _check_together(self) -> None:
         if self.steps is not None and self.warmup >= self.steps:
             raise ConfigError(f"--warmup {self.warmup}, expected fewer steps than the {self.steps} of the training")
-        if self.replica_batch_size is not None or self.replicas is not None:
-            self.require_equal_parts(self.replicas or 1)
+        if self.replicas is not None:
+            self.require_equal_parts(self.replicas)
         if (self.zone or self.project) and self.tpu in ("local", "none"):
             raise ConfigError(
                 f"--zone and --project with --tpu {self.tpu}, expected them only with the name of a TPU",
@@ -235,12 +218,6 @@ class TrainConfig:
         return self.steps
 
     @property
-    def batch_rows(self) -> int:
-        """Rows of a global batch, once they are known."""
-        assert self.global_batch_size is not None, "`sized` was called"
-        return self.global_batch_size
-
-    @property
     def profiled(self) -> tuple[int, int] | None:
         """The first and the last step of a profile."""
         if self.profile_steps is None:
@@ -250,49 +227,34 @@ class TrainConfig:
             raise ConfigError(f"--profile-steps {self.profile_steps!r}, expected two steps such as 11:20")
         return int(match[1]), int(match[2])
 
-    def sized(self, *, rows: int, replicas: int) -> TrainConfig:
-        """The same training in numbers of steps and rows, on so many replicas, of a split with `rows` rows.
+    def sized(self, *, rows: int) -> TrainConfig:
+        """The same training in numbers of steps, of a split with `rows` rows.
 
         An epoch is as many steps as it takes to read that many rows; a part of a step counts as a whole one, and a part
         of a call as a whole call.
 
         Raises: ConfigError if the numbers that come out contradict another option.
         """
-        batch = self.global_batch_size or self.replica_batch_size * replicas  # type: ignore[operator]
         steps = self.steps
         if steps is None:
             assert self.epochs is not None, "one of the two is given"
-            calls = math.ceil(self.epochs * rows / batch / self.steps_per_call - 1e-9)
+            calls = math.ceil(self.epochs * rows / self.global_batch_size / self.steps_per_call - 1e-9)
             steps = max(1, calls) * self.steps_per_call
         warmup = self.warmup if self.warmup_ratio is None else math.floor(self.warmup_ratio * steps)
-        return dataclasses.replace(
-            self,
-            global_batch_size=batch,
-            replica_batch_size=None,
-            steps=steps,
-            epochs=None,
-            warmup=warmup,
-            warmup_ratio=None,
-        )
+        return dataclasses.replace(self, steps=steps, epochs=None, warmup=warmup, warmup_ratio=None)
 
     def require_equal_parts(self, replicas: int, *, place: str = "") -> None:
         """Raises: ConfigError if so many replicas cannot share a batch, or cut their share into `accumulate` parts.
         `place` is what has them, such as v3-8.
         """
-        if self.global_batch_size is None:
-            self._require_parts("replica_batch_size", 1, "", "every part of it has equally many rows")
-        else:
-            where = f" on {replicas} replicas{place and f' of {place}'}"
-            self._require_parts("global_batch_size", replicas, where, "every replica gets equally many rows")
-
-    def _require_parts(self, name: str, replicas: int, where: str, why: str) -> None:
-        size, parts = getattr(self, name), replicas * self.accumulate
+        size, parts = self.global_batch_size, replicas * self.accumulate
         if rest := size % parts:
             lower, upper = size - rest, size - rest + parts
             cut = f" with --accumulate {self.accumulate}" if self.accumulate > 1 else ""
             raise ConfigError(
-                f"{flag(name)} {size}{where}{cut}, expected a multiple of {parts}: {why}",
-                remedy=f"give {flag(name)} {f'{lower} or ' if lower else ''}{upper}",
+                f"--global-batch-size {size} on {replicas} replicas{place and f' of {place}'}{cut}, expected a "
+                f"multiple of {parts}: every replica gets equally many rows",
+                remedy=f"give --global-batch-size {f'{lower} or ' if lower else ''}{upper}",
             )
 
     def require_model_dir(self) -> None:

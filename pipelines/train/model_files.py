@@ -20,7 +20,7 @@ from typing import Any, get_args
 
 import tensorflow as tf
 
-from pipelines.train.checkpoints import usable, write_json
+from pipelines.train.checkpoints import write_json
 from pipelines.train.config import DecoderStart, Pooling, Task, TrainConfig
 from pipelines.train.models import Built
 from pipelines.train.tasks import BoundTask, decoder_start
@@ -30,7 +30,7 @@ from tfrecord_io.errors import FormatError, ReaderError
 from tfrecord_io.format.json_fields import WRONG, count, flag, load, mapping, one_of, optional, text
 from tfrecord_io.manifest import Manifest
 
-__all__ = ["TOKENIZER", "TrainedModel", "copy_tokenizer", "copy_tokenizer_files", "describe", "read", "write"]
+__all__ = ["TOKENIZER", "TrainedModel", "copy_tokenizer", "describe", "has_tokenizer", "read", "write"]
 
 TOKENIZER = "tokenizer"
 _FILE_NAME = "model.json"
@@ -97,7 +97,7 @@ def describe(
 
 
 def write(model_dir: str, model: TrainedModel) -> None:
-    """Writes model.json. Raises: OutputError if that is not possible."""
+    """Write model.json. Raises: OutputError if that is not possible."""
     document = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
     document |= {"version": _VERSION, "manifest": json.loads(manifests.dump(model.manifest))}
     write_json(model_dir, _FILE_NAME, document)
@@ -137,12 +137,12 @@ def _parsed(document: dict[str, Any], *, place: str) -> TrainedModel:
     return TrainedModel(
         task=one_of(document["task"], *get_args(Task)),
         model=text(document["model"]),
-        pooling=optional(_pooling, document["pooling"]),
+        pooling=optional(lambda value: one_of(value, *get_args(Pooling)), document["pooling"]),
         backbone=optional(mapping, document["backbone"]),
         num_outputs=count(document["num_outputs"]),
         regression=flag(document["regression"]),
         mask_probability=float(document["mask_probability"]),
-        decoder_start=optional(_start, document["decoder_start"]),
+        decoder_start=optional(lambda value: one_of(value, *get_args(DecoderStart)), document["decoder_start"]),
         precision=text(document["precision"]),
         steps=count(document["steps"]),
         eval_split=optional(text, document["eval_split"]),
@@ -151,32 +151,20 @@ def _parsed(document: dict[str, Any], *, place: str) -> TrainedModel:
     )
 
 
-def _start(value: Any) -> Any:
-    return one_of(value, *get_args(DecoderStart))
+def has_tokenizer(folder: str) -> bool:
+    """Return whether the folder of a dataset or a model has a tokenizer."""
+    return bool(tf.io.gfile.isdir(f"{folder.rstrip('/')}/{TOKENIZER}"))
 
 
-def _pooling(value: Any) -> Any:
-    return one_of(value, *get_args(Pooling))
-
-
-def copy_tokenizer(data_dir: str, model_dir: str) -> bool:
-    """Copies the dataset's tokenizer into the model's folder; False if the dataset has none.
-
-    Raises: OutputError if it cannot be written.
+def copy_tokenizer(folder: str, target: str) -> None:
+    """Copy the tokenizer's files of a dataset or a model, not their subfolders, over those in a folder, which is made
+    if need be. Raises: ReaderError if there is none, or a file is a link.
     """
-    source = f"{data_dir.rstrip('/')}/{TOKENIZER}"
-    if not tf.io.gfile.isdir(source):
-        return False
-    with usable(model_dir):
-        copy_tokenizer_files(source, f"{model_dir.rstrip('/')}/{TOKENIZER}")
-    return True
-
-
-def copy_tokenizer_files(source: str, target: str) -> None:
-    """Copies a tokenizer's files from a folder, not its subfolders, over those of another, which is made if need be.
-
-    Raises: ReaderError if one is a link.
-    """
+    source = f"{folder.rstrip('/')}/{TOKENIZER}"
+    if not has_tokenizer(folder):
+        raise ReaderError(
+            f"--model {folder}: no {TOKENIZER}/ in it", remedy="copy the folder tokenizer/ of the dataset into it"
+        )
     tf.io.gfile.makedirs(target)
     for name in filter(copied_files.is_tokenizers, tf.io.gfile.listdir(source)):
         if not tf.io.gfile.isdir(f"{source}/{name}"):

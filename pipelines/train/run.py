@@ -12,16 +12,15 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipelines.train import backends, model_files, targets
+from pipelines.train import backends, checkpoints, datasets, model_files, targets
 from pipelines.train import setup as jobs
 from pipelines.train.best import History
-from pipelines.train.checkpoints import PARTS, Checkpoints, save_model, usable
 from pipelines.train.config import TrainConfig
 from pipelines.train.engines import Engine, TrainingSpan
 from pipelines.train.errors import StoppedError, TrainingError
+from pipelines.train.metrics.evaluation import Evaluated, together
 from pipelines.train.progress import Progress
 from pipelines.train.setup import TrainingSetup
-from pipelines.train.steps.evaluating import Evaluator
 from pipelines.train.steps.feeds import Feeds
 from pipelines.train.steps.profiling import Profile
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
@@ -50,7 +49,7 @@ def train(config: TrainConfig, *, as_json: bool = False) -> Trained:
     engine = backends.opened(job.target, config)
     for line in targets.missed_tpu(job.target, engine.hardware):  # at once: the model may take minutes to load
         print(line, file=sys.stderr, flush=True)
-    job = job.sized(engine.replicas)
+    job.config.require_equal_parts(engine.replicas)
     with _stoppable() as stop:
         return _Run(job, engine=engine, stop=stop, as_json=as_json).go()
 
@@ -73,16 +72,11 @@ class _Run:
         self._engine = engine
         self._stop = stop
         self._learner = engine.learner(job)
-        self._checkpoints = Checkpoints(
-            config.model_dir,
-            lambda folder, keep: engine.saves(self._learner, folder, keep=keep),
-            identity={**job.identity, **({PARTS: engine.input_parts} if engine.input_parts else {})},
-            keep=config.keep_checkpoints,
-            writes=engine.is_first,
-        )
+        folder = config.model_dir.rstrip("/")
+        self._saves = engine.saves(self._learner, f"{folder}/{checkpoints.SAVES}", keep=config.keep_checkpoints)
+        self._best_saves = engine.saves(self._learner, f"{folder}/{checkpoints.BEST}", keep=1)
         self._progress = _progress(config, self._data, as_json=as_json, engine=engine)
         self._feeds = Feeds(config, task=job.task, engine=engine)
-        self._evaluator = Evaluator(engine, self._learner, feeds=self._feeds, task=job.task, progress=self._progress)
         self._history = History(config.model_dir, metric=config.best_metric or "loss", writes=engine.is_first)
         self._profile = Profile(config.profiled, engine=engine, log_dir=_log_dir(config))
         self._saved_at = self._evaluated_at = -1
@@ -117,8 +111,14 @@ class _Run:
 
     def _open(self) -> int:
         """Restores what an earlier run left. Returns the steps that it took."""
-        start, total = self._checkpoints.open(), self._config.total_steps
-        self._engine.input_parts = self._checkpoints.made_of.get(PARTS, 0)
+        parts = {checkpoints.PARTS: self._engine.input_parts} if self._engine.input_parts else {}
+        made_of = checkpoints.claimed(
+            self._config.model_dir, identity={**self._job.identity, **parts}, writes=self._engine.is_first
+        )
+        self._engine.input_parts = made_of.get(checkpoints.PARTS, 0)
+        start, total = self._saves.last_step or 0, self._config.total_steps
+        if start:
+            self._saves.restore()
         self._history.open(start)
         if not start:
             return start
@@ -128,11 +128,11 @@ class _Run:
             if start < total
             else f"nothing left to train: {start:,} steps are taken, --steps is {total:,}; evaluating only"
         )
-        if self._profile.missed(start):
+        if self._config.profiled is not None and start >= self._config.profiled[1]:
             self._progress.note(f"no profile: step {start:,} is taken, --profile-steps is {self._config.profile_steps}")
         best = self._history.best
-        if self._config.keep_best and best is not None and best.step == start != self._checkpoints.best_step:
-            self._checkpoints.save_best()  # a kill came between the two checkpoints of this step
+        if self._config.keep_best and best is not None and best.step == start != self._best_saves.last_step:
+            self._best_saves.save()  # a kill came between the two checkpoints of this step
         if start < total and self._ends_early():
             self._progress.note("nothing left to train: it ended early; evaluating only (--early-stopping decides)")
         return start
@@ -180,12 +180,12 @@ class _Run:
     def _finish(self, start: int) -> Trained:
         self._save()
         self._evaluate()
-        self._checkpoints.close()
+        self._close_saves()
         steps = self._learner.step
         self._take_best()
         model, model_path = self._engine.current(self._learner), ""
         if self._engine.is_first:
-            model_path, weights_path = save_model(model, self._config.model_dir)
+            model_path, weights_path = checkpoints.save_model(model, self._config.model_dir)
             self._describe()
             self._progress.note(f"saved {model_path} and {weights_path}")
         self._progress.close()
@@ -196,12 +196,12 @@ class _Run:
         best = self._history.best
         if not self._config.keep_best or best is None or best.step == self._learner.step:
             return
-        if self._checkpoints.best_step != best.step:
+        if self._best_saves.last_step != best.step:
             self._progress.note(
                 f"the checkpoint of the best evaluation, after step {best.step:,}, is gone: keeping the last"
             )
             return
-        self._checkpoints.restore_best()
+        self._best_saves.restore()
         self._metrics = best.metrics
         metric = self._config.best_metric or "loss"
         self._progress.note(
@@ -211,8 +211,12 @@ class _Run:
     def _describe(self) -> None:
         """Writes what `predict` and `export` need to know of the model."""
         config, job = self._config, self._job
-        if not model_files.copy_tokenizer(config.data_folders[0], config.model_dir):
-            self._progress.note(f"warning: {config.data_folders[0]} has no tokenizer/, so the model's folder has none")
+        data_folder = config.data_folders[0]
+        if model_files.has_tokenizer(data_folder):
+            with checkpoints.usable(config.model_dir):
+                model_files.copy_tokenizer(data_folder, f"{config.model_dir.rstrip('/')}/{model_files.TOKENIZER}")
+        else:
+            self._progress.note(f"warning: {data_folder} has no tokenizer/, so the model's folder has none")
         described = model_files.describe(
             config,
             self._data.manifest,
@@ -226,7 +230,7 @@ class _Run:
 
     def _stopped(self) -> None:
         self._save()
-        self._checkpoints.close()
+        self._close_saves()
         self._progress.close()
         error = StoppedError(
             f"stopped by a signal after step {self._learner.step:,} of {self._config.total_steps:,}, which is saved",
@@ -237,28 +241,56 @@ class _Run:
 
     def _save(self) -> None:
         if self._learner.step != self._saved_at:
-            self._checkpoints.save()
+            self._saves.save()
             self._saved_at = self._learner.step
+
+    def _close_saves(self) -> None:
+        self._saves.close()
+        self._best_saves.close()
 
     def _evaluate(self) -> None:
         split, step = self._job.eval_split, self._learner.step
         if split is None or step == self._evaluated_at:
             return
-        self._metrics = self._evaluator.evaluate(self._data, split)
+        self._metrics = self._measured(split)
         self._evaluated_at = step
         is_best = self._history.add(step, self._metrics)
         if is_best and self._config.keep_best:
             # The last checkpoint is never older than the best one, so that a resumed run still knows of it.
             self._save()
-            self._checkpoints.save_best()
+            self._saves.close()
+            self._best_saves.save()
+
+    def _measured(self, split: str) -> Mapping[str, float]:
+        """Metrics of a pass over a split: of one dataset, or of each one of a mixture and then of all together."""
+        parts = datasets.evaluated(self._data, split)
+        found = {
+            name: self._engine.evaluate(self._learner, self._feeds.evaluation(each, split))
+            for name, each in parts.items()
+        }
+        counts = {name: each.num_examples(split) for name, each in parts.items()}
+        if len(found) > 1:
+            found[split], counts[split] = together(list(found.values())), sum(counts.values())
+        metrics: Mapping[str, float] = {}
+        for name, each in found.items():
+            metrics = self._reported(name, each, examples=counts[name])
+        return metrics
+
+    def _reported(self, name: str, found: Evaluated, *, examples: int) -> Mapping[str, float]:
+        if not found.sums["weight"]:
+            self._progress.note(f"{name}: none of {examples:,} examples has a label, so there is nothing to measure")
+            return {}
+        metrics = self._job.task.metrics(found)
+        self._progress.evaluation(self._learner.step, split=name, metrics=metrics, examples=examples)
+        return metrics
 
 
 def _progress(config: TrainConfig, data: InputFunctions, *, as_json: bool, engine: Engine) -> Progress:
-    with usable(config.model_dir):
+    with checkpoints.usable(config.model_dir):
         return Progress(
             log_dir=_log_dir(config),
             total=config.total_steps,
-            batch_size=config.batch_rows,
+            batch_size=config.global_batch_size,
             tokens_per_example=data.tokens_per_example(config.train_split),
             as_json=as_json,
             peak_flops=engine.peak_flops,

@@ -19,8 +19,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from pipelines.train import checkpoints, datasets, model_names, targets, tasks
+from pipelines.train import checkpoints, datasets, targets, tasks
 from pipelines.train.config import TrainConfig
+from pipelines.train.models import names
 from pipelines.train.targets import Target
 from pipelines.train.tasks import BoundTask
 from tfrecord_io import manifest, readiness
@@ -41,16 +42,6 @@ class TrainingSetup:
     task: BoundTask
     warnings: tuple[str, ...]
 
-    def sized(self, replicas: int) -> TrainingSetup:
-        """The same with numbers for steps and rows, once the replicas are known.
-
-        Raises: ConfigError if replicas cannot share a batch.
-        """
-        rows = self.data.num_examples(self.config.train_split)
-        config = self.config.sized(rows=rows, replicas=replicas)
-        config.require_equal_parts(replicas)
-        return dataclasses.replace(self, config=config)
-
     @property
     def identity(self) -> Mapping[str, Any]:
         """What a folder of checkpoints is for, see `checkpoints`."""
@@ -66,9 +57,10 @@ def check(config: TrainConfig) -> TrainingSetup:
     data = datasets.open_data(config)
     eval_split = _eval_split(config, data)
     datasets.require_labels(config, data, eval_split=eval_split)
-    config = _sized(datasets.with_num_labels(config, data, eval_split=eval_split), data)
+    config = datasets.with_num_labels(config, data, eval_split=eval_split)
+    config = config.sized(rows=data.num_examples(config.train_split))
     task = tasks.bind(config, data.manifest)
-    model_names.require_known(config.model)
+    names.require_known(config.model)
     _refuse_dataset(config.model_dir)
     checkpoints.belongs_to(config.model_dir, identity=_identity(config, data))
     warnings: tuple[str, ...] = ()
@@ -80,13 +72,6 @@ def check(config: TrainConfig) -> TrainingSetup:
         inputs = [(part, split, endless) for part, split, endless in inputs if part.num_examples(split)]
         warnings = tuple(_unfit(config, inputs, task, target=target))
     return TrainingSetup(config=config, target=target, data=data, eval_split=eval_split, task=task, warnings=warnings)
-
-
-def _sized(config: TrainConfig, data: InputFunctions) -> TrainConfig:
-    """Steps and rows as numbers, as far as they can be known before a device is touched."""
-    if config.replicas is None and config.global_batch_size is None:
-        return config
-    return config.sized(rows=data.num_examples(config.train_split), replicas=config.replicas or 1)
 
 
 def _refuse_dataset(model_dir: str) -> None:
@@ -108,7 +93,7 @@ def _unfit(
         for finding in readiness.check_data(
             data,
             split,
-            global_batch_size=config.global_batch_size or config.replica_batch_size or 1,
+            global_batch_size=config.global_batch_size,
             tpu="node" if target.kind == "tpu-node" else "vm",
             num_replicas=config.replicas or 1,  # how many it has is not known before it is reached
             objective=task.objective,

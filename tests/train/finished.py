@@ -44,7 +44,7 @@ def finished(task: str, model: str, *, data: Path | None = None, **changes: obje
     ) in built.model.trainable_variables:  # biases are 0 at first, and scales are 1: one could be left out unseen
         variable.assign(variable + rng.normal(scale=0.05, size=variable.shape))
     save_model(built.model, str(folder))
-    model_files.copy_tokenizer(opened.root, str(folder))
+    model_files.copy_tokenizer(opened.root, str(folder / "tokenizer"))
     described = model_files.describe(
         config,
         opened.manifest,

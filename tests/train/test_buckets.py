@@ -11,8 +11,8 @@ import tensorflow as tf
 from pipelines.train import datasets, tasks
 from pipelines.train.config import TrainConfig
 from pipelines.train.on_tensorflow.engine import TensorFlowEngine
-from pipelines.train.on_tensorflow.replica_step import ReplicaStep
 from pipelines.train.steps.feeds import Feeds
+from pipelines.train.steps.pure_step import PureStep
 from pipelines.train.targets import Target
 from tests import building
 from tests.train import training
@@ -30,13 +30,13 @@ def data() -> Path:
 @pytest.mark.slow
 def test_each_length_is_traced_once(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     traced: list[tuple[int, ...]] = []
-    traced_part = ReplicaStep._part_of_step
+    traced_part = PureStep.loss
 
-    def noted(self: ReplicaStep, weights: Any, state: Any, batch: Any, total: Any) -> Any:
+    def noted(self: PureStep, weights: Any, state: Any, batch: Any, total: Any) -> Any:
         traced.append(tuple(batch[0]["input_ids"].shape))
         return traced_part(self, weights, state, batch, total)
 
-    monkeypatch.setattr(ReplicaStep, "_part_of_step", noted)
+    monkeypatch.setattr(PureStep, "loss", noted)
     outcome = training.command(tmp_path, data=data, model="bert-tiny", steps=12, steps_per_call=3, log_every=3)
     assert outcome.status == 0, outcome.err
     assert traced == [(16, length) for length in LENGTHS]

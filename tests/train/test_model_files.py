@@ -79,7 +79,7 @@ def test_no_link_is_followed_and_no_other_file_copied(tmp_path: Path) -> None:
     data = tmp_path / "data"
     shutil.copytree(training.data() / "tokenizer", data / "tokenizer")
     (data / "tokenizer" / "id_rsa").write_text("no file of a tokenizer")
-    assert model_files.copy_tokenizer(str(data), str(tmp_path / "model"))
+    model_files.copy_tokenizer(str(data), str(tmp_path / "model" / "tokenizer"))
     names = {path.name for path in (training.data() / "tokenizer").iterdir()}
     assert {path.name for path in (tmp_path / "model" / "tokenizer").iterdir()} == names
     (data / "tokenizer" / "chat_template.jinja").symlink_to(tmp_path / "secret")

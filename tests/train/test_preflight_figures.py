@@ -115,7 +115,6 @@ def test_the_largest_batch_is_found_with_few_compilations(fits: int, first: int)
         known={first: memory_of(first)},
         fixed_bytes=1000,
         limit_bytes=1000 + 10 * fits + 5,
-        may_go_on=lambda: True,
     )
     assert found.fits <= fits
     assert found.too_large is not None
@@ -130,7 +129,6 @@ def test_a_line_that_points_too_far_is_corrected() -> None:
         known={8: 64},
         fixed_bytes=0,
         limit_bytes=10_000,
-        may_go_on=lambda: True,
     )
     assert found == LargestBatch(fits=96, too_large=104)
 
@@ -139,13 +137,12 @@ def test_a_search_without_time_or_answer_keeps_what_it_knows() -> None:
     def gives_up(batch: int) -> int | None:
         raise GaveUp
 
-    for memory_of, going in ((gives_up, True), (lambda batch: 5, False)):
-        found = largest(memory_of, known={8: 5}, fixed_bytes=0, limit_bytes=1000, may_go_on=lambda going=going: going)  # type: ignore[misc]
-        assert found == LargestBatch(fits=8, too_large=None)
+    found = largest(gives_up, known={8: 5}, fixed_bytes=0, limit_bytes=1000)
+    assert found == LargestBatch(fits=8, too_large=None)
 
 
 def test_the_table_has_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
-    report.show(flown())
+    report.write(flown(), as_programs=False)
     out, table = capsys.readouterr()
     assert out == ""
     for words in (
@@ -166,7 +163,7 @@ def test_the_table_has_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_reader_that_is_fast_enough_keeps_up(capsys: pytest.CaptureFixture[str]) -> None:
-    report.show(flown(reader_examples_per_s=3000.0))
+    report.write(flown(reader_examples_per_s=3000.0), as_programs=False)
     assert "3,000 examples/s on this machine: keeps up" in capsys.readouterr().err
 
 
@@ -181,7 +178,7 @@ def test_programs_get_the_same_as_numbers() -> None:
 
 def test_what_does_not_fit_is_an_error_that_knows_the_batch_that_does(capsys: pytest.CaptureFixture[str]) -> None:
     full = flown(OutOfMemory(message="Used 20G of 15G hbm."))
-    report.show(full)
+    report.write(full, as_programs=False)
     assert "more than 16 GiB: does not fit" in capsys.readouterr().err
     assert report.as_json(full)["hbm_bytes"] is None
     with pytest.raises(UnfitError, match="Used 20G of 15G hbm") as caught:

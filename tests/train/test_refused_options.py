@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from pipelines.train import model_names, run
+from pipelines.train import run
 from pipelines.train.config import TrainConfig
+from pipelines.train.models import names
 from tests import building
 from tests.train import training
 from tfrecord_io.errors import ConfigError
@@ -105,13 +106,13 @@ def test_a_preflight_needs_none() -> None:
 )
 def test_a_name_that_is_nearly_a_model_leads_to_it(name: str, meant: str) -> None:
     with pytest.raises(ConfigError, match="there is no such model") as caught:
-        model_names.require_known(name)
+        names.require_known(name)
     assert caught.value.remedy.startswith(f"did you mean --model {meant}")
 
 
 @pytest.mark.parametrize("name", ["bert-tiny", "gpt2_base_en", "mymodel:build", "hf://owner/name", "."])
 def test_what_may_be_a_model_is_left_to_whoever_loads_it(name: str) -> None:
-    model_names.require_known(name)
+    names.require_known(name)
 
 
 @pytest.mark.parametrize(
@@ -169,5 +170,5 @@ def test_too_little_memory_is_not_blamed_on_the_data(tmp_path: Path, monkeypatch
 def test_the_folder_of_a_finished_training_is_recognised(tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text("{}")
     with pytest.raises(ConfigError, match="the folder of a finished training") as caught:
-        model_names.require_known(str(tmp_path))
+        names.require_known(str(tmp_path))
     assert caught.value.remedy.startswith(f"to go on with that training, give --model-dir {tmp_path}")

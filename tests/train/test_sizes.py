@@ -14,8 +14,8 @@ def config(**changes: object) -> TrainConfig:
 
 
 def test_without_an_option_there_are_1000_steps_of_32_rows() -> None:
-    assert (config().total_steps, config().batch_rows) == (1000, 32)
-    assert config().sized(rows=5, replicas=8) == config()
+    assert (config().total_steps, config().global_batch_size) == (1000, 32)
+    assert config().sized(rows=5) == config()
 
 
 @pytest.mark.parametrize(
@@ -28,31 +28,23 @@ def test_without_an_option_there_are_1000_steps_of_32_rows() -> None:
         (0.1, 10, {}, 1),
         (1.1, 320, {}, 11),
         (1, 320, {"steps_per_call": 4, "log_every": 4}, 12),
-        (2, 100, {"replica_batch_size": 5}, 20),
     ],
 )
 def test_epochs_are_as_many_steps_as_it_takes_to_read_the_rows(
     epochs: float, rows: int, changes: dict[str, object], steps: int
 ) -> None:
-    assert config(epochs=epochs, **changes).sized(rows=rows, replicas=2).total_steps == steps
-
-
-def test_a_replicas_rows_are_multiplied_by_the_replicas() -> None:
-    sized = config(replica_batch_size=4).sized(rows=100, replicas=8)
-    assert sized.batch_rows == 32
-    assert sized.identity()["global_batch_size"] == 32
+    assert config(epochs=epochs, **changes).sized(rows=rows).total_steps == steps
 
 
 def test_a_share_of_the_steps_is_the_warm_up() -> None:
-    assert config(epochs=10, warmup_ratio=0.1).sized(rows=320, replicas=1).warmup == 10
-    assert config(steps=5, warmup_ratio=0.1, log_every=1).sized(rows=320, replicas=1).warmup == 0
+    assert config(epochs=10, warmup_ratio=0.1).sized(rows=320).warmup == 10
+    assert config(steps=5, warmup_ratio=0.1, log_every=1).sized(rows=320).warmup == 0
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"steps": 10, "epochs": 1}, "--steps and --epochs together"),
-        ({"global_batch_size": 8, "replica_batch_size": 1}, "--global-batch-size and --replica-batch-size"),
         ({"warmup": 10, "warmup_ratio": 0.1}, "--warmup and --warmup-ratio"),
         ({"epochs": 0}, "--epochs 0, expected more than 0"),
         ({"epochs": float("inf")}, "--epochs inf"),
@@ -60,14 +52,12 @@ def test_a_share_of_the_steps_is_the_warm_up() -> None:
         ({"schedule": "step"}, "--schedule 'step'"),
         ({"accumulate": 0}, "--accumulate 0"),
         ({"accumulate": 5, "replicas": 2}, "32 on 2 replicas with --accumulate 5, expected a multiple of 10"),
-        ({"replica_batch_size": 5, "accumulate": 2, "replicas": 2}, "--replica-batch-size 5 with --accumulate 2"),
         ({"early_stopping": 2}, "--early-stopping without --eval-every"),
         ({"keep_best": True}, "--keep-best without --eval-every"),
         ({"best_metric": "f1"}, "--best-metric f1 by itself"),
         ({"profile_steps": "5"}, "--profile-steps '5', expected two steps"),
         ({"profile_steps": "9:5"}, "--profile-steps '9:5'"),
         ({"profile_steps": "0:5"}, "--profile-steps '0:5'"),
-        ({"profile_steps": "2:4", "steps_per_call": 2, "log_every": 2}, "expected whole calls"),
     ],
 )
 def test_options_that_contradict_each_other_are_named(changes: dict[str, object], words: str) -> None:
@@ -78,7 +68,7 @@ def test_options_that_contradict_each_other_are_named(changes: dict[str, object]
 
 def test_a_warm_up_longer_than_the_epochs_is_refused_once_that_is_known() -> None:
     with pytest.raises(ConfigError, match="--warmup 50, expected fewer steps than the 10 of the training"):
-        config(epochs=1, warmup=50).sized(rows=320, replicas=1)
+        config(epochs=1, warmup=50).sized(rows=320)
 
 
 def test_options_that_are_not_used_leave_the_identity_as_it_was() -> None:

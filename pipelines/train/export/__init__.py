@@ -2,5 +2,5 @@
 
 command        options in, errors in two lines             bert    BERT with the heads of this trainer, by weight
 exporting      the folder, made whole and then put there   causal  decoders, by KerasHub's own exporter
-model_card     README.md of the folder                     serving a SavedModel, or the Keras file
+model_card     README.md of the folder
 """

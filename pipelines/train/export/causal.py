@@ -13,8 +13,8 @@ from typing import Any
 
 from safetensors import safe_open
 
-from pipelines.train import model_names
 from pipelines.train.model_files import TrainedModel
+from pipelines.train.models import names
 from tfrecord_io.errors import ConfigError
 
 __all__ = ["ARCHITECTURES", "write"]
@@ -40,7 +40,7 @@ def write(backbone: Any, trained: TrainedModel, folder: Path) -> None:
     if getattr(backbone.token_embedding, "tie_weights", True):
         backbone.export_to_transformers(str(folder))
     else:
-        hub = model_names.keras_hub(trained.model).models
+        hub = names.keras_hub(trained.model).models
         whole = getattr(hub, family.replace("Backbone", "CausalLM"))(backbone=backbone, preprocessor=None)
         whole.export_to_transformers(str(folder))
     _require_all(backbone, family, folder / "model.safetensors")

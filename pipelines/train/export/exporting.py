@@ -21,11 +21,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from pipelines.train import model_files, model_names
-from pipelines.train.export import bert, causal, model_card, serving
+from pipelines.train import model_files
+from pipelines.train.export import bert, causal, model_card
 from pipelines.train.model_files import TrainedModel
+from pipelines.train.models import names
 from pipelines.train.predict import loading
-from tfrecord_io.errors import ConfigError, OutputError, ReaderError
+from tfrecord_io.errors import ConfigError, OutputError
 
 __all__ = ["export"]
 
@@ -40,8 +41,6 @@ def export(model_dir: str, *, kind: str, output: str, build: str | None = None) 
     """
     _require_free(output)
     trained = model_files.read(model_dir)
-    if kind == "transformers":
-        _require_ours(trained)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         _WRITERS[kind](model_dir, trained, folder, build)
@@ -51,28 +50,26 @@ def export(model_dir: str, *, kind: str, output: str, build: str | None = None) 
     return files
 
 
-def _require_ours(trained: TrainedModel) -> None:
-    if model_names.is_users(trained.model):
+def _for_transformers(model_dir: str, trained: TrainedModel, folder: Path, build: str | None) -> None:
+    families = [*bert.FAMILIES, *causal.ARCHITECTURES]
+    if names.is_users(trained.model):
         raise ConfigError(
             f"--format transformers with a model of {trained.model}, which is your own: transformers has no class for "
             "it, expected one of KerasHub's BERT or decoders",
             remedy="give --format saved-model or keras, or train with --model bert-SIZE, gpt2-SIZE or a preset",
         )
-
-
-def _for_transformers(model_dir: str, trained: TrainedModel, folder: Path, build: str | None) -> None:
     built = loading.load_model(model_dir, trained, build=build)
     backbone, family = built.backbone, type(built.backbone).__name__
-    if family in bert.FAMILIES:
-        bert.write(built, trained, folder)
-    elif family in causal.ARCHITECTURES:
-        causal.write(backbone, trained, folder)
-    else:
+    if family not in families:
         raise ConfigError(
-            f"--format transformers with a {family}, expected {' or '.join([*bert.FAMILIES, *causal.ARCHITECTURES])}",
+            f"--format transformers with a {family}, expected {' or '.join(families)}",
             remedy="give --format saved-model or keras",
         )
-    _copy_tokenizer(model_dir, folder)
+    if family in bert.FAMILIES:
+        bert.write(built, trained, folder)
+    else:
+        causal.write(backbone, trained, folder)
+    model_files.copy_tokenizer(model_dir, str(folder))
     _limit_tokenizer(folder / "tokenizer_config.json", longest=int(backbone.max_sequence_length))
 
 
@@ -87,15 +84,18 @@ def _limit_tokenizer(path: Path, *, longest: int) -> None:
 
 
 def _for_serving(model_dir: str, trained: TrainedModel, folder: Path, build: str | None) -> None:
-    serving.write_saved_model(loading.load_model(model_dir, trained, build=build).model, folder)
-    _copy_tokenizer(model_dir, folder / model_files.TOKENIZER)
+    # Token ids in, logits out, for any batch size: no op of TensorFlow's tokenizes alike.
+    loading.load_model(model_dir, trained, build=build).model.export(
+        str(folder), format="tf_saved_model", verbose=False
+    )
+    model_files.copy_tokenizer(model_dir, str(folder / model_files.TOKENIZER))
 
 
 def _for_keras(model_dir: str, trained: TrainedModel, folder: Path, build: str | None) -> None:
     del trained, build  # nothing is loaded
     with loading.local_copy(f"{model_dir.rstrip('/')}/model.keras") as path:
         shutil.copy(path, folder / "model.keras")
-    _copy_tokenizer(model_dir, folder / model_files.TOKENIZER)
+    model_files.copy_tokenizer(model_dir, str(folder / model_files.TOKENIZER))
 
 
 _WRITERS: dict[str, Callable[[str, TrainedModel, Path, str | None], None]] = {
@@ -103,16 +103,6 @@ _WRITERS: dict[str, Callable[[str, TrainedModel, Path, str | None], None]] = {
     "saved-model": _for_serving,
     "keras": _for_keras,
 }
-
-
-def _copy_tokenizer(model_dir: str, folder: Path) -> None:
-    source = f"{model_dir.rstrip('/')}/{model_files.TOKENIZER}"
-    if not tf.io.gfile.isdir(source):
-        raise ReaderError(
-            f"--model {model_dir}: no {model_files.TOKENIZER}/ in it",
-            remedy="copy the folder tokenizer/ of the dataset into it",
-        )
-    model_files.copy_tokenizer_files(source, str(folder))
 
 
 def _require_free(output: str) -> None:

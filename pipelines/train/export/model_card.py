@@ -7,20 +7,14 @@ from tfrecord_io.shown import visible_line
 
 __all__ = ["text"]
 
-_PIPELINES = {
-    "classify": "text-classification",
-    "tokens": "token-classification",
-    "mlm": "fill-mask",
-    "clm": "text-generation",
-    "span": "question-answering",
-}
 _MOST_LABELS = 50
-_AUTO_CLASSES = {
-    "classify": "AutoModelForSequenceClassification",
-    "tokens": "AutoModelForTokenClassification",
-    "mlm": "AutoModelForMaskedLM",
-    "clm": "AutoModelForCausalLM",
-    "span": "AutoModelForQuestionAnswering",
+# The hub's name of each task, and the class that opens it.
+_TASKS = {
+    "classify": ("text-classification", "AutoModelForSequenceClassification"),
+    "tokens": ("token-classification", "AutoModelForTokenClassification"),
+    "mlm": ("fill-mask", "AutoModelForMaskedLM"),
+    "clm": ("text-generation", "AutoModelForCausalLM"),
+    "span": ("question-answering", "AutoModelForQuestionAnswering"),
 }
 
 
@@ -48,43 +42,36 @@ def text(trained: TrainedModel, *, kind: str) -> str:
         rows.append(("labels", ", ".join(names[:_MOST_LABELS]) + more))
     rows += [(f"{name} on {trained.eval_split}", f"{value:.6g}") for name, value in trained.metrics.items()]
     table = "\n".join(f"| {_cell(name)} | {_cell(value)} |" for name, value in rows)
+    pipeline, name = _TASKS.get(trained.task, ("", "AutoModel"))
+    tag = f"pipeline_tag: {pipeline}\n" if pipeline else ""
+    header = f"---\nlibrary_name: {'transformers' if kind == 'transformers' else 'keras'}\n{tag}---\n"
     title = f"# {_cell(manifest.name)}: {trained.task}"
-    return f"{_header(trained, kind=kind)}\n{title}\n\n| | |\n|---|---|\n{table}\n\n{_use(trained, kind=kind)}\n"
+    return f"{header}\n{title}\n\n| | |\n|---|---|\n{table}\n\n{_USES[kind].replace('CLASS', name)}\n"
 
 
-def _header(trained: TrainedModel, *, kind: str) -> str:
-    library = "transformers" if kind == "transformers" else "keras"
-    tag = _PIPELINES.get(trained.task)
-    return f"---\nlibrary_name: {library}\n{f'pipeline_tag: {tag}{chr(10)}' if tag else ''}---\n"
-
-
-_WITH_TRANSFORMERS = """```python
-from transformers import {name}, AutoTokenizer
+_USES = {
+    "transformers": """```python
+from transformers import CLASS, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("DIR")
-model = {name}.from_pretrained("DIR")
-```"""
-_WITH_TENSORFLOW = """The SavedModel takes token ids, not strings: tokenize with the files in `tokenizer/`, pad to the
+model = CLASS.from_pretrained("DIR")
+```""",
+    "saved-model": """The SavedModel takes token ids, not strings: tokenize with the files in `tokenizer/`, pad to the
 length above, and call the signature `serving_default` with int32 arrays by name.
 
 ```python
 import tensorflow as tf
 
 serve = tf.saved_model.load("DIR").signatures["serving_default"]
-```"""
-_WITH_KERAS = """The model takes token ids, which the tokenizer in `tokenizer/` gives.
+```""",
+    "keras": """The model takes token ids, which the tokenizer in `tokenizer/` gives.
 
 ```python
 import keras, keras_hub
 
 model = keras.models.load_model("DIR/model.keras")
-```"""
-
-
-def _use(trained: TrainedModel, *, kind: str) -> str:
-    if kind == "transformers":
-        return _WITH_TRANSFORMERS.format(name=_AUTO_CLASSES.get(trained.task, "AutoModel"))
-    return _WITH_TENSORFLOW if kind == "saved-model" else _WITH_KERAS
+```""",
+}
 
 
 def _cell(value: str) -> str:

@@ -10,7 +10,7 @@
     decoder_input_ids, decoder_attention_mask int32 [B, T] ─► for seq2seq: the decoder's sequence, logits [B, T, V]
     segment_ids, positions int32 [B, L] ─► for rows of several documents: which tokens see which (`packed_rows`)
 
-`--model` is one of three things (`model_names`):
+`--model` is one of three things (`names`):
     bert-tiny, gpt2-tiny …      from scratch, with the manifest's vocabulary and length
     package.module:build        the user's: build(manifest) gives a Keras model from a dict of such inputs to logits
     anything else               a KerasHub preset, hf://OWNER/NAME, or a folder: pretrained weights

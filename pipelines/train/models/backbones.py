@@ -7,8 +7,8 @@ from typing import Any
 
 import keras
 
-from pipelines.train import model_names
 from pipelines.train.config import TrainConfig
+from pipelines.train.models import names
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import Manifest
 
@@ -21,7 +21,7 @@ def make(config: TrainConfig, manifest: Manifest) -> Any:
     """The backbone. Raises: ConfigError if it cannot be had."""
     # T5's attention takes its mask as an argument that Keras mistakes for one attached to its inputs.
     warnings.filterwarnings("ignore", message=r"Layer '\w+' \(of type T5MultiHeadAttention\) was passed an input")
-    scratch = model_names.from_scratch(config.model)
+    scratch = names.from_scratch(config.model)
     return _from_scratch(config, manifest, *scratch) if scratch else _preset(config, manifest)
 
 
@@ -71,8 +71,8 @@ def check(backbone: Any, *, config: TrainConfig) -> None:
 
 
 def _from_scratch(config: TrainConfig, manifest: Manifest, family: str, size: str) -> Any:
-    layers, heads, width = model_names.SIZES[size]
-    hub = model_names.keras_hub(config.model).models
+    layers, heads, width = names.SIZES[size]
+    hub = names.keras_hub(config.model).models
     sizes: dict[str, Any] = {
         "vocabulary_size": manifest.tokenizer.vocab_size,
         "num_layers": layers,
@@ -89,7 +89,7 @@ def _from_scratch(config: TrainConfig, manifest: Manifest, family: str, size: st
 
 
 def _preset(config: TrainConfig, manifest: Manifest) -> Any:
-    hub = model_names.keras_hub(config.model)
+    hub = names.keras_hub(config.model)
     changes: dict[str, Any] = {}
     if config.from_scratch:
         changes = {"load_weights": False, "vocabulary_size": manifest.tokenizer.vocab_size}

@@ -11,9 +11,8 @@ from typing import Any
 
 import keras
 
-from pipelines.train import model_names
 from pipelines.train.config import Pooling, TrainConfig
-from pipelines.train.models import backbones, checks, heads, packed_rows
+from pipelines.train.models import backbones, checks, heads, names, packed_rows
 from pipelines.train.tasks import BoundTask
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.manifest import Manifest
@@ -43,8 +42,8 @@ def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Built:
 
     Raises: ConfigError if there is no such model, or it does not fit the dataset or the task.
     """
-    model_names.require_known(config.model)
-    if model_names.is_users(config.model):
+    names.require_known(config.model)
+    if names.is_users(config.model):
         _refuse_for_users(config)
         built = Built(model=users_model(config.model, manifest))
     else:
@@ -59,7 +58,7 @@ def build_again(backbone: Mapping[str, Any], manifest: Manifest, task: BoundTask
 
     Raises: ConfigError if KerasHub has no such backbone.
     """
-    family = getattr(model_names.keras_hub(str(backbone["class"])).models, str(backbone["class"]), None)
+    family = getattr(names.keras_hub(str(backbone["class"])).models, str(backbone["class"]), None)
     if family is None or not str(backbone["class"]).endswith("Backbone"):
         raise ConfigError(
             f"a model of a {backbone['class']!r:.100}, which this version of KerasHub does not have",
@@ -80,7 +79,7 @@ def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Buil
         _freeze(backbone, config=config)
     pooling = config.pooling
     if pooling == "auto":
-        scratch = model_names.from_scratch(config.model)
+        scratch = names.from_scratch(config.model)
         pooling = "last" if backbones.is_causal(backbone) else "mean" if scratch else "first"
     model = heads.with_head(backbone, manifest, task, pooling=pooling)
     return Built(model=model, backbone=backbone, pooling=pooling if config.task == "classify" else None)

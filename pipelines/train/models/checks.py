@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 
 import keras
@@ -18,39 +17,30 @@ from tfrecord_io.objectives import DECODER_INPUTS, MASKED_POSITIONS
 __all__ = ["check_logits", "check_sizes"]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Table:
-    """An embedding: which layer, and for how many ids."""
-
-    layer: str
-    rows: int
-
-
 def check_sizes(model: keras.Model, *, config: TrainConfig, manifest: Manifest) -> None:
     """Raises: ConfigError for a model whose largest embedding has no row for some id, or whose positions end before the
     rows do.
     """
-    layers = list(model._flatten_layers())
-    tables = [
-        _Table(layer.name, layer.input_dim) for layer in layers if isinstance(getattr(layer, "input_dim", None), int)
-    ]
+    rows_of = {each.path.split("/")[-2]: each.shape[0] for each in model.variables if each.path.endswith("/embeddings")}
+    positions = {name: rows for name, rows in rows_of.items() if name.endswith("position_embedding")}
+    tables = {name: rows for name, rows in rows_of.items() if name not in positions}
     vocab_size = manifest.tokenizer.vocab_size
-    if tables and (largest := max(tables, key=lambda table: table.rows)).rows < vocab_size:
+    if tables and (rows := max(tables.values())) < vocab_size:
+        layer = max(tables, key=lambda name: tables[name])
         raise ConfigError(
-            f"--model {config.model}: its vocabulary ends at {largest.rows} (layer {largest.layer!r}), but the dataset "
-            f"was made with tokenizer {manifest.tokenizer.name!r} of {vocab_size} entries",
+            f"--model {config.model}: its vocabulary ends at {rows} (layer {layer!r}), but the dataset was made with "
+            f"tokenizer {manifest.tokenizer.name!r} of {vocab_size} entries",
             remedy="build the dataset with the model's own tokenizer, or train a model from scratch: --model bert-tiny",
         )
     target = manifest.schema.with_role("target_ids")
-    for layer in layers:
-        positions = getattr(layer, "sequence_length", None)
-        of_targets = target is not None and layer.name.startswith("decoder")
+    for name, rows in positions.items():
+        of_targets = target is not None and name.startswith("decoder")
         needed = target.num_values if target is not None and of_targets else manifest.row_length
-        if type(layer).__name__ == "PositionEmbedding" and positions and positions < needed:
+        if rows < needed:
             raise ConfigError(
-                f"--model {config.model}: it has {positions} positions, but {'targets' if of_targets else 'rows'} of "
-                f"this dataset have {needed} tokens",
-                remedy=f"build the dataset with --{'target' if of_targets else 'max'}-length {positions}",
+                f"--model {config.model}: it has {rows} positions, but {'targets' if of_targets else 'rows'} of this "
+                f"dataset have {needed} tokens",
+                remedy=f"build the dataset with --{'target' if of_targets else 'max'}-length {rows}",
             )
 
 

@@ -29,6 +29,26 @@ AXIS = "batch"
 State = dict[str, Any]
 
 
+class _PureStep(PureStep):
+    """What JAX adds. `mesh`: the devices, each of which cuts its own rows into parts."""
+
+    mesh: Mesh
+
+    def differentiated(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, Any, Any]:
+        (loss, new), gradients = jax.value_and_grad(self.loss, has_aux=True)(weights, state, batch, total)
+        return loss, gradients, new
+
+    def fold_in(self, seed: Any, number: Any) -> Any:
+        return jax.random.fold_in(seed.astype("uint32"), number)
+
+    def cut(self, values: jax.Array) -> jax.Array:
+        devices, parts = self.mesh.size, self._accumulate
+        rows, *rest = values.shape
+        split = jnp.moveaxis(values.reshape(devices, parts, rows // devices // parts, *rest), 1, 0)
+        joined = split.reshape(parts, rows // parts, *rest)
+        return jax.lax.with_sharding_constraint(joined, NamedSharding(self.mesh, PartitionSpec(None, AXIS)))
+
+
 class GlobalStep:
     """A model, its optimizer's state and its task, on the devices of a mesh."""
 
@@ -52,7 +72,8 @@ class GlobalStep:
         self.step = 0
         self.flops = 0.0  # of one device, in the steps of this process
         self._optimizer = optimizer
-        self._pure = PureStep(built, task, shares=accumulate)
+        self._pure = _PureStep(built, task, shares=accumulate, accumulate=accumulate)
+        self._pure.mesh = mesh
         self._key = jax.random.fold_in(jax.random.PRNGKey(seed % 2**32), seed // 2**32)
         self._mesh = mesh
         self._accumulate = accumulate
@@ -117,44 +138,13 @@ class GlobalStep:
     def _taken(self, state: State, batch: Batch) -> tuple[State, jax.Array]:
         weights, step = state["weights"], state["step"]
         total = jnp.sum(self.task.weights(batch[1], batch[2]))
-        key = jax.random.fold_in(self._key, step)
-        if self._accumulate == 1:
-            loss, gradients, others = self._part(weights, state["others"], batch, key, total)
-        else:
-            loss, gradients, others = self._in_turn(weights, state["others"], batch, key, total)
+        seed, others = self._pure.fold_in(self._key, step), list(state["others"])
+        loss, gradients, kept = self._pure.gradients(weights, others, batch, total, seed)
+        for index, value in zip(self._pure.kept, kept, strict=True):
+            others[index] = value
         updated = self._optimizer.update(step, weights, gradients, state["means"], state["squares"])
         new = dict(zip(("weights", "means", "squares"), updated, strict=True))
         return {**new, "others": others, "step": step + 1}, loss
-
-    def _part(self, weights: Any, others: list[Any], batch: Batch, key: Any, total: Any) -> tuple[Any, Any, list[Any]]:
-        """Loss, gradients, and the state that the model leaves, of some rows' share of the global batch."""
-        given = list(others)
-        for index in self._pure.seeds:
-            given[index] = jax.random.key_data(jax.random.fold_in(key, index)).astype(others[index].dtype)
-        take = jax.value_and_grad(self._pure.loss, has_aux=True)
-        (loss, left), gradients = take(weights, given, batch, total)
-        kept = [left[at] if at in self._pure.kept else each for at, each in enumerate(others)]
-        return loss, gradients, kept
-
-    def _in_turn(self, weights: Any, others: list[Any], batch: Batch, key: Any, total: Any) -> Any:
-        """The same of a global batch, of which each device takes one part of its rows after the other."""
-
-        def add(carried: Any, numbered: Any) -> Any:
-            (loss, gradients, others), (number, part) = carried, numbered
-            more, changes, others = self._part(weights, others, part, jax.random.fold_in(key, number), total)
-            return (loss + more, jax.tree.map(jnp.add, gradients, changes), others), None
-
-        parts = jax.tree.map(self._cut, batch)
-        first = (jnp.zeros([]), jax.tree.map(jnp.zeros_like, weights), others)
-        return jax.lax.scan(add, first, (jnp.arange(self._accumulate), parts))[0]
-
-    def _cut(self, values: jax.Array) -> jax.Array:
-        """[B, ...] as [N, B / N, ...], each device's own rows in its own N parts."""
-        devices, parts = self._mesh.size, self._accumulate
-        rows, *rest = values.shape
-        split = jnp.moveaxis(values.reshape(devices, parts, rows // devices // parts, *rest), 1, 0)
-        joined = split.reshape(parts, rows // parts, *rest)
-        return jax.lax.with_sharding_constraint(joined, NamedSharding(self._mesh, PartitionSpec(None, AXIS)))
 
     def _evaluated(self, weights: Sequence[Any], others: Sequence[Any], batch: Batch) -> Any:
         return self._pure.sums(list(weights), list(others), batch)

@@ -1,3 +1,3 @@
-"""TensorFlow's engine: one step as each replica of a strategy takes it (`replica_step`), how it is repeated (`loops`),
-checkpoints of `tf.train` (`saves`), and the strategy of a target (`strategies`); `engine` puts them together.
+"""TensorFlow's engine: one step as each replica of a strategy takes it (`replica_step`), checkpoints of `tf.train`
+(`saves`), the strategy of a target (`strategies`), and how the step is repeated on it (`engine`).
 """

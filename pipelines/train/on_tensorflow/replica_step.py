@@ -5,9 +5,7 @@
             └──── a pure function, traced once ───┘                   └─ another ─┘
 
 The pure functions are those of `pure_step`; seeds of dropout follow from the replica's number too, so that replicas
-differ. Batches of another length are another graph, traced and compiled once; the update is the same for all. With
-`accumulate` N, a replica takes its rows in N parts, one after the other, in a loop on the device: weighted losses are
-sums, so the gradients of the parts add up to those of the whole.
+differ. Batches of another length are another graph, traced and compiled once; the update is the same for all.
 """
 
 from __future__ import annotations
@@ -26,6 +24,30 @@ from pipelines.train.tasks import BoundTask
 __all__ = ["ReplicaStep", "specs_of", "traced_once", "values_of"]
 
 _SUM, _MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN
+
+
+class _PureStep(PureStep):
+    """What TensorFlow adds. `moving`: the kept state that a call does change, once it was traced; weights of frozen
+    layers come back as the very tensors that went in.
+    """
+
+    moving: frozenset[int] = frozenset()
+
+    def differentiated(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, Any, Any]:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(weights)
+            loss, new = self.loss(weights, state, batch, total)
+        gradients = tape.gradient(loss, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        self.moving = frozenset(index for index in self.kept if new[index] is not state[index])
+        # An embedding's gradient is sparse; XLA and the sum over replicas want it dense.
+        return loss, [tf.convert_to_tensor(gradient) for gradient in gradients], new
+
+    def fold_in(self, seed: Any, number: Any) -> Any:
+        return tf.random.experimental.stateless_fold_in(tf.cast(seed, tf.int32), tf.cast(number, tf.int32))
+
+    def cut(self, values: tf.Tensor) -> tf.Tensor:
+        rows, *rest = values.shape.as_list()
+        return tf.reshape(values, [self._accumulate, rows // self._accumulate, *rest])
 
 
 class ReplicaStep:
@@ -53,14 +75,12 @@ class ReplicaStep:
         self.task = task
         self._seed = seed
         shares = tf.distribute.get_strategy().num_replicas_in_sync * accumulate
-        self._pure = PureStep(built, task, shares=shares)
+        self._pure = _PureStep(built, task, shares=shares, accumulate=accumulate)
         self._weights = [variable.value for variable in model.trainable_variables]
         self._means, self._squares = (
             [tf.Variable(tf.zeros(each.shape, each.dtype), trainable=False) for each in self._weights] for _ in range(2)
         )
         self._step = tf.Variable(tf.zeros([], tf.int64), trainable=False)
-        self._accumulate = accumulate
-        self._moving: frozenset[int] = frozenset()
         self._gradients: dict[Any, Callable[..., Any]] = {}
         self._sums: dict[Any, Callable[..., Any]] = {}
         for spec in batch_specs:
@@ -72,7 +92,8 @@ class ReplicaStep:
         weights, state = specs_of(self._weights), specs_of(self.model.non_trainable_variables)
         traced = functools.partial(traced_once, jit=jit)
         key, total = _shapes(batch_spec), tf.TensorSpec([], tf.float32)
-        self._gradients[key] = traced(self._loss_and_gradients, (weights, state, batch_spec, total))
+        seed = tf.TensorSpec([2], tf.int32)
+        self._gradients[key] = traced(self._pure.gradients, (weights, state, batch_spec, total, seed))
         self._sums[key] = traced(self._pure.sums, (weights, state, batch_spec))
 
     @property
@@ -97,14 +118,19 @@ class ReplicaStep:
         counted = self.task.weights(batch[1], batch[2])
         total = replica.all_reduce(_SUM, tf.reduce_sum(counted))
         weights, step = values_of(self._weights), tf.convert_to_tensor(self._step)
+        seed = tf.constant([self._seed % 2**31, self._seed // 2**31 % 2**31], tf.int32)
+        for number in (step, replica.replica_id_in_sync_group):
+            seed = self._pure.fold_in(seed, number)
+        others = [variable.value for variable in self.model.non_trainable_variables]
         gradients_of = self._gradients[_shapes(batch)]
-        loss, gradients, state = gradients_of(weights, self._state(step), _plain(batch), total)
+        loss, gradients, kept = gradients_of(weights, values_of(others), _plain(batch), total, seed)
         loss, *gradients = replica.all_reduce(_SUM, [loss, *gradients])
         updated = self._update(step, weights, gradients, values_of(self._means), values_of(self._squares))
         variables, values = [*self._weights, *self._means, *self._squares], [each for part in updated for each in part]
-        for variable, value in self._changed(state):
-            variables.append(variable)
-            values.append(replica.all_reduce(_MEAN, value))
+        for index, value in zip(self._pure.kept, kept, strict=True):
+            if index in self._pure.moving:  # such as running means: the mean over the replicas is kept
+                variables.append(others[index])
+                values.append(replica.all_reduce(_MEAN, value))
         replica.merge_call(_assign, args=([*variables, self._step], [*values, step + 1]))
         return loss
 
@@ -117,73 +143,6 @@ class ReplicaStep:
         replica = tf.distribute.get_replica_context()
         sums = {name: replica.all_reduce(_SUM, each) for name, each in sums.items()}
         return sums, {name: replica.all_gather(each, axis=0) for name, each in rows.items()}
-
-    def _loss_and_gradients(
-        self, weights: list[tf.Tensor], state: list[tf.Tensor], batch: Batch, total: tf.Tensor
-    ) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
-        """Loss, gradients, and new values of the state that moves: all for this replica's rows."""
-        if self._accumulate == 1:
-            loss, gradients, new_state = self._part_of_step(weights, state, batch, total)
-            return loss, gradients, [new_state[index] for index in sorted(self._moving)]
-        parts = tf.nest.map_structure(self._in_parts, _plain(batch))
-
-        def add(number: tf.Tensor, loss: tf.Tensor, gradients: Any, carried: Any) -> Any:
-            part = tf.nest.map_structure(lambda values: values[number], parts)
-            more = self._part_of_step(weights, self._state_of_part(state, carried, number), part, total)
-            summed = [one + other for one, other in zip(gradients, more[1], strict=True)]
-            return number + 1, loss + more[0], summed, [more[2][index] for index in self._pure.kept]
-
-        # What does not change passes through the loop untouched: which that is, is known once a part was traced.
-        first = (tf.constant(0), tf.zeros([]), [tf.zeros_like(each) for each in weights])
-        carried = [state[index] for index in self._pure.kept]
-        found = tf.while_loop(lambda number, *_: number < self._accumulate, add, (*first, carried))
-        _, loss, gradients, carried = found
-        moved = [value for index, value in zip(self._pure.kept, carried, strict=True) if index in self._moving]
-        return loss, gradients, moved
-
-    def _part_of_step(
-        self, weights: list[tf.Tensor], state: list[tf.Tensor], batch: Batch, total: tf.Tensor
-    ) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
-        """Loss, gradients, and all of the state, of these rows' share of the global batch."""
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(weights)
-            loss, new_state = self._pure.loss(weights, state, batch, total)
-        gradients = tape.gradient(loss, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        # Neither the weights of frozen layers, which come back as the very tensors that went in, nor seeds.
-        self._moving = frozenset(index for index in self._pure.kept if new_state[index] is not state[index])
-        # An embedding's gradient is sparse; XLA and the sum over replicas want it dense.
-        return loss, [tf.convert_to_tensor(gradient) for gradient in gradients], new_state
-
-    def _state_of_part(self, state: list[tf.Tensor], carried: list[tf.Tensor], number: tf.Tensor) -> list[tf.Tensor]:
-        """The state that part `number` of a replica's rows meets: its own seeds, and what the part before it left."""
-        values = list(state)
-        for index in self._pure.seeds:
-            seed = tf.random.experimental.stateless_fold_in(tf.cast(state[index], tf.int32), number)
-            values[index] = tf.cast(seed, state[index].dtype)
-        for index, value in zip(self._pure.kept, carried, strict=True):
-            values[index] = value
-        return values
-
-    def _in_parts(self, values: tf.Tensor) -> tf.Tensor:
-        """[B, ...] as [N, B / N, ...]."""
-        shape = values.shape.as_list()
-        return tf.reshape(values, [self._accumulate, shape[0] // self._accumulate, *shape[1:]])
-
-    def _state(self, step: tf.Tensor) -> list[tf.Tensor]:
-        """The values of what the model changes without training it; seeds are made, not read."""
-        replica_id = tf.distribute.get_replica_context().replica_id_in_sync_group
-        seed = tf.constant([self._seed % 2**31, self._seed // 2**31 % 2**31], tf.int32)
-        for number in (step, replica_id):
-            seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(number, tf.int32))
-        values = values_of([variable.value for variable in self.model.non_trainable_variables])
-        for index in self._pure.seeds:
-            values[index] = tf.cast(tf.random.experimental.stateless_fold_in(seed, index), values[index].dtype)
-        return values
-
-    def _changed(self, moved: list[tf.Tensor]) -> list[tuple[Any, tf.Tensor]]:
-        """What is averaged over the replicas and kept, such as running means."""
-        variables = self.model.non_trainable_variables
-        return [(variables[index].value, value) for index, value in zip(sorted(self._moving), moved, strict=True)]
 
 
 def traced_once(function: Callable[..., Any], specs: Any, *, jit: bool) -> Callable[..., Any]:

@@ -6,18 +6,46 @@ TensorFlow has used it.
 
 from __future__ import annotations
 
+import re
 import socket
 
 import tensorflow as tf
 
 from pipelines.train.errors import DeviceError
-from pipelines.train.on_tensorflow import connection_errors
 from pipelines.train.targets import Target
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["connect", "hardware"]
+__all__ = ["connect", "explained", "hardware"]
 
 _CONNECT_SECONDS = 5.0
+# What Google's API client, gRPC and TensorFlow say, what it means, and what helps. The first that fits.
+_CAUSES = (
+    (
+        r"Google API client|must be installed|No module named '?(googleapiclient|oauth2client|cloud_tpu_client)",
+        "looking up a TPU by its name needs Google's API client, which is not installed",
+        "run `pip install cloud-tpu-client`, or give the address: --tpu grpc://IP:8470",
+    ),
+    (
+        r"\b403\b|PERMISSION_DENIED|PermissionDenied|[Ff]orbidden|[Cc]redentials",
+        "no permission to use the TPU",
+        "run `gcloud auth application-default login`, and ask for the role TPU Viewer or TPU Admin in the project",
+    ),
+    (
+        r"\b404\b|lookup TPU metadata|not found|not yet ready|state: ",
+        "there is no TPU of that name in this project and zone, or it is not ready",
+        "check --tpu, --zone and --project against `gcloud compute tpus list --zone ZONE`, and that it is READY",
+    ),
+    (
+        r"UNAVAILABLE|Unavailable|DEADLINE_EXCEEDED|[Ff]ailed to connect|Connection |Socket closed",
+        "the TPU cannot be reached, or went away",
+        "check that it is READY and in this machine's network (port 8470), and that no other program holds it",
+    ),
+    (
+        r"",
+        "the TPU could not be started",
+        "see `gcloud compute tpus list`: it must run this version of TensorFlow; --tpu none trains on this machine",
+    ),
+)
 
 
 def connect(
@@ -34,13 +62,20 @@ def connect(
     try:
         strategy = _tpu_strategy(target, zone=zone, project=project)
     except Exception as error:  # a dozen libraries' own kinds; told apart by what they say
-        raise connection_errors.explain(error, target=str(target)) from error
+        raise explained(error, target=str(target)) from error
     if replicas not in (None, strategy.num_replicas_in_sync):
         raise ConfigError(
             f"--replicas {replicas}, but {target} has {strategy.num_replicas_in_sync}",
             remedy="leave out --replicas: on a TPU every core takes part",
         )
     return strategy
+
+
+def explained(error: BaseException, *, target: str) -> DeviceError:
+    """Return the error for a TPU that could not be had, with the library's own first line in it."""
+    said = " ".join(f"{type(error).__name__}: {error}".split())
+    cause, remedy = next((cause, remedy) for pattern, cause, remedy in _CAUSES if re.search(pattern, said))
+    return DeviceError(f"{target}: {cause} ({said[:300]})", remedy=remedy)
 
 
 def hardware(strategy: tf.distribute.Strategy) -> str:

@@ -1,8 +1,7 @@
 """`train-tpu predict`: what a trained model says of a split, row by row, and of masked words in a text.
 
-command         options in, errors in two lines                  predicting     a split, on all replicas, in order
-config          what is asked for                                predictors/    one file for each task's columns
-loading         the model of a folder, and its tokenizer         decoding       greedy and beam search
-record_rows     which source row a record is                     fill_mask      candidates for masked words
-output_file     Parquet or JSON lines, written at once
+command       options in, errors in two lines              predictors   from a task's logits to columns
+config        what is asked for                            decoding     beam search, for what is generated
+loading       the model of a folder, and its tokenizer     record_rows  which source row a record is
+predicting    a split, on all replicas, to a file          fill_mask    candidates for masked words
 """

@@ -12,8 +12,8 @@ import cloup
 
 from pipelines.terminal.console import errors, say
 from pipelines.train import targets, tensorflow_ready
-from pipelines.train.click_options import options_of
 from pipelines.train.errors import graph_error, usual_remedies
+from pipelines.train.option_fields import options_of
 from pipelines.train.predict.config import GROUPS, PredictConfig
 from tfrecord_io.errors import ConfigError
 
@@ -31,13 +31,13 @@ _INTERRUPTED = ("interrupted; nothing was written", "run the same command again"
 def predict(text: str | None, top: int, as_json: bool, verbose: bool, **options: Any) -> None:
     """Write what a trained model predicts for each row of a split, or fill in the masked words of a text."""
     with errors(verbose=verbose, interrupted=_INTERRUPTED), usual_remedies("train-tpu predict"):
-        if text is not None:
-            _fill_mask(options, text=text, top=top, as_json=as_json, verbose=verbose)
-        else:
-            _predict(PredictConfig(**options), as_json=as_json, verbose=verbose)
+        found = _predicted(options, verbose=verbose) if text is None else _filled(options, text, top, verbose=verbose)
+        if as_json:
+            click.echo(json.dumps(found))
 
 
-def _predict(config: PredictConfig, *, as_json: bool, verbose: bool) -> None:
+def _predicted(options: dict[str, Any], *, verbose: bool) -> Any:
+    config = PredictConfig(**options)
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
     tensorflow_ready.load(verbose=verbose, backend=targets.backend(config.backend, target))
     import tensorflow as tf
@@ -50,11 +50,10 @@ def _predict(config: PredictConfig, *, as_json: bool, verbose: bool) -> None:
         asked = f"--batch-size {config.batch_size}"
         raise graph_error(error, data=[config.data], asked=asked, remedy="lower --batch-size") from error
     say(f"wrote {written.path}: {written.rows:,} rows of split {config.split}")
-    if as_json:
-        click.echo(json.dumps(dataclasses.asdict(written)))
+    return dataclasses.asdict(written)
 
 
-def _fill_mask(options: dict[str, Any], *, text: str, top: int, as_json: bool, verbose: bool) -> None:
+def _filled(options: dict[str, Any], text: str, top: int, *, verbose: bool) -> Any:
     if options["data"] or options["output"]:
         raise ConfigError("--fill-mask with --data or --output, expected one or the other")
     tensorflow_ready.load(verbose=verbose)
@@ -62,5 +61,4 @@ def _fill_mask(options: dict[str, Any], *, text: str, top: int, as_json: bool, v
 
     masks = fill_mask.fill(options["model_dir"], text, top=top, build=options["build"])
     fill_mask.show(masks)
-    if as_json:
-        click.echo(json.dumps([[dataclasses.asdict(each) for each in candidates] for candidates in masks]))
+    return [[dataclasses.asdict(each) for each in candidates] for candidates in masks]

@@ -11,10 +11,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from pipelines.train import model_files, model_names, models, tasks
+from pipelines.train import model_files, models, tasks
 from pipelines.train.config import TrainConfig
 from pipelines.train.model_files import TrainedModel
-from pipelines.train.models import Built
+from pipelines.train.models import Built, names
 from tfrecord_io import copied_files
 from tfrecord_io.errors import ConfigError, FormatError, PrepError, ReaderError
 
@@ -24,26 +24,35 @@ _MOST_LAYERS = 1000
 
 
 def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = None) -> Built:
-    """The trained model; call it inside the strategy's scope. `build`: the user's function that made it.
+    """Load the trained model; call it inside the strategy's scope. `build`: the user's function that made it.
 
     Without `build`, no code is run that the folder names: the model is of KerasHub's and Keras' own layers.
 
     Raises: ReaderError if a file is gone or damaged; ConfigError if it needs `build`.
     """
-    if build is not None:
-        return _users_built(model_dir, trained, build=build)
-    if trained.backbone is not None:
-        task = tasks.bind(_config(model_dir, trained), trained.manifest)
-        with local_copy(f"{model_dir.rstrip('/')}/model.weights.h5") as path:
-            _require_sizes(trained.backbone, model_dir, weights_bytes=os.path.getsize(path))
-            try:
-                built = models.build_again(trained.backbone, trained.manifest, task, pooling=trained.pooling)
-            except PrepError:
-                raise
-            except Exception as error:  # of any layer that KerasHub makes of a config that it did not write
-                raise _damaged(model_dir, _short(error)) from error
-            _load_weights(built.model, path)
-        return built
+    if build is not None and not names.is_users(build):
+        raise ConfigError(f"--build {build}, expected package.module:function")
+    if build is None and trained.backbone is None:
+        return _by_its_file(model_dir, trained)
+    with local_copy(f"{model_dir.rstrip('/')}/model.weights.h5") as path:
+        if build is not None:
+            built = Built(model=models.users_model(build, trained.manifest))
+        else:
+            built = _made_again(model_dir, trained, weights_bytes=os.path.getsize(path))
+        try:
+            built.model.load_weights(path)
+        except Exception as error:  # of HDF5, and of each layer
+            if build is None:
+                remedy = "run the training's command again, which writes it"
+                raise ReaderError(f"{path}: cannot be loaded ({_short(error)})", remedy=remedy) from error
+            raise ConfigError(
+                f"--build {build}: the weights of --model {model_dir} do not fit it ({_short(error)})",
+                remedy=f"give the function that made the model: {trained.model}",
+            ) from error
+    return built
+
+
+def _by_its_file(model_dir: str, trained: TrainedModel) -> Built:
     with local_copy(f"{model_dir.rstrip('/')}/model.keras") as path:
         try:
             return Built(model=keras.models.load_model(path, compile=False, safe_mode=True))
@@ -54,9 +63,10 @@ def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = Non
             ) from error
 
 
-def _config(model_dir: str, trained: TrainedModel) -> TrainConfig:
+def _made_again(model_dir: str, trained: TrainedModel, *, weights_bytes: int) -> Built:
+    assert trained.backbone is not None, "asked only where there is one"
     named = trained.manifest.label_names is not None or trained.task not in ("classify", "tokens")
-    return TrainConfig(
+    config = TrainConfig(
         data=model_dir,
         task=trained.task,
         model=trained.model,
@@ -64,6 +74,14 @@ def _config(model_dir: str, trained: TrainedModel) -> TrainConfig:
         decoder_start=trained.decoder_start or "auto",
         num_labels=None if named else trained.num_outputs,
     )
+    task = tasks.bind(config, trained.manifest)
+    _require_sizes(trained.backbone, model_dir, weights_bytes=weights_bytes)
+    try:
+        return models.build_again(trained.backbone, trained.manifest, task, pooling=trained.pooling)
+    except PrepError:
+        raise
+    except Exception as error:  # of any layer that KerasHub makes of a config that it did not write
+        raise _damaged(model_dir, _short(error)) from error
 
 
 def _require_sizes(backbone: Mapping[str, Any], model_dir: str, *, weights_bytes: int) -> None:
@@ -86,56 +104,26 @@ def _damaged(model_dir: str, why: str) -> FormatError:
     )
 
 
-def _load_weights(model: keras.Model, path: str) -> None:
-    try:
-        model.load_weights(path)
-    except Exception as error:  # as above
-        raise ReaderError(
-            f"{path}: cannot be loaded ({_short(error)})", remedy="run the training's command again, which writes it"
-        ) from error
-
-
-def _users_built(model_dir: str, trained: TrainedModel, *, build: str) -> Built:
-    if not model_names.is_users(build):
-        raise ConfigError(f"--build {build}, expected package.module:function")
-    model = models.users_model(build, trained.manifest)
-    with local_copy(f"{model_dir.rstrip('/')}/model.weights.h5") as path:
-        try:
-            model.load_weights(path)
-        except Exception as error:  # as above
-            raise ConfigError(
-                f"--build {build}: the weights of --model {model_dir} do not fit it ({_short(error)})",
-                remedy=f"give the function that made the model: {trained.model}",
-            ) from error
-    return Built(model=model)
-
-
 def load_tokenizer(model_dir: str) -> Any:
-    """The tokenizer in a model's folder, of `transformers`. Raises: ReaderError if there is none, or it is damaged."""
-    source = f"{model_dir.rstrip('/')}/{model_files.TOKENIZER}"
-    if not tf.io.gfile.isdir(source):
-        raise ReaderError(
-            f"--model {model_dir}: no {model_files.TOKENIZER}/ in it",
-            remedy="copy the folder tokenizer/ of the dataset into it",
-        )
+    """Load the tokenizer in a model's folder, of `transformers`. Raises: ReaderError if it is missing or damaged."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # it warns that PyTorch is missing, which nothing needs
     from transformers import AutoTokenizer
 
     with tempfile.TemporaryDirectory() as folder:
-        model_files.copy_tokenizer_files(source, folder)
+        model_files.copy_tokenizer(model_dir, folder)
         try:
             return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         except Exception as error:  # the library raises many kinds; each means that there is no usable tokenizer
             raise ReaderError(
-                f"{source}: cannot be loaded ({_short(error)})",
+                f"{model_dir.rstrip('/')}/{model_files.TOKENIZER}: cannot be loaded ({_short(error)})",
                 remedy="copy the folder tokenizer/ of the dataset there",
             ) from error
 
 
 @contextlib.contextmanager
 def local_copy(path: str) -> Iterator[str]:
-    """A file of any file system, for libraries that read local files only. Raises: ReaderError if it is not there, or a
-    link.
+    """Copy a file of any file system for libraries that read local files only. Raises: ReaderError if it is not there,
+    or a link.
     """
     copied_files.require_regular(path)
     with tempfile.TemporaryDirectory() as folder:

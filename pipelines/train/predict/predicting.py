@@ -13,24 +13,29 @@ predicted stays in memory until it is written.
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import functools
+import json
 import os
 import sys
+import tempfile
 from collections.abc import Collection, Mapping
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
+import tensorflow as tf
 
 from pipelines.terminal.console import say
-from pipelines.train import backends, model_files, targets
+from pipelines.train import backends, checkpoints, model_files, targets
 from pipelines.train.engines import Engine
 from pipelines.train.model_files import TrainedModel
-from pipelines.train.predict import loading, output_file, source_order
+from pipelines.train.predict import loading, record_rows
 from pipelines.train.predict.config import PredictConfig
 from pipelines.train.predict.predictors import Predictor, open_predictor
-from pipelines.train.predict.source_order import Places
 from tfrecord_io import reader
-from tfrecord_io.errors import ConfigError
+from tfrecord_io.errors import ConfigError, OutputError
 from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives.tokens import TokenFeatures
@@ -48,25 +53,24 @@ class Written:
 
 
 def predict(config: PredictConfig) -> Written:
-    """Predicts a split and writes the file. Must be the first to use TensorFlow's devices in a process.
+    """Predict a split and write the file. Must be the first to use TensorFlow's devices in a process.
 
     Raises: PrepError of the kind that says what is wrong.
     """
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
     trained, data = model_files.read(config.model_dir), reader.open(config.data)
     _require_fit(trained, data, config)
-    output_file.require_free(config.output, overwrite=config.overwrite)
-    predictor = open_predictor(
-        config, trained, data.manifest, load_tokenizer=lambda: loading.load_tokenizer(config.model_dir)
-    )
+    _require_free(config.output, overwrite=config.overwrite)
+    tokenizer = functools.cache(lambda: loading.load_tokenizer(config.model_dir))
+    predictor = open_predictor(config, trained, data.manifest, tokenizer=tokenizer)
     engine = backends.opened(target, config)
     for line in targets.missed_tpu(target, engine.hardware):
         print(line.replace("training on", "predicting on"), file=sys.stderr, flush=True)
     config.require_equal_parts(engine.replicas)
     say(f"replicas: {engine.replicas}, on {targets.place(target, engine.hardware)}")
-    table, places = _predicted(config, data, predictor, engine=engine)
-    table = predictor.joined(source_order.in_source_order(table, data, config.split, places=places))
-    output_file.write(table, config.output)
+    table = record_rows.with_rows(_predicted(config, data, predictor, engine=engine), data, config.split)
+    table = predictor.joined(table)
+    _write(table, config.output)
     return Written(path=config.output, rows=table.num_rows)
 
 
@@ -85,44 +89,31 @@ def _require_fit(trained: TrainedModel, data: Data, config: PredictConfig) -> No
             f"trained on data of {theirs.name!r} (content {theirs.content_sha256[:12]}), expected the same",
             remedy=f"build the data with the model's own: --tokenizer {config.model_dir.rstrip('/')}/tokenizer",
         )
-    _require_lengths(data, other)
-    names, expected = TokenFeatures.of(manifest).inputs, TokenFeatures.of(other).inputs
-    if missing := sorted(set(expected) - set(names)):
+    lengths, known = (each.bucket_lengths or (each.row_length,) for each in (manifest, other))
+    if not set(lengths) <= set(known):
+        here, there = (" or ".join(map(str, each)) for each in (lengths, known))
+        options = f"--bucket-lengths {','.join(map(str, known))}"
+        raise ConfigError(
+            f"--data {data.root}: rows of {here} tokens, the model was trained on rows of {there}",
+            remedy="build the data with "
+            + (options if len(known) > 1 else f"--max-length {there}, without --bucket-lengths"),
+        )
+    if missing := sorted(set(TokenFeatures.of(other).inputs) - set(TokenFeatures.of(manifest).inputs)):
         raise ConfigError(
             f"--data {data.root}: no feature {missing[0]!r}, which the model was trained with",
             remedy="build the data with the layout and options of the data that the model was trained on",
         )
 
 
-def _require_lengths(data: Data, trained_on: Manifest) -> None:
-    """Raises: ConfigError if the data has rows of a length that the training had none of."""
-    lengths, known = _lengths(data.manifest), _lengths(trained_on)
-    if set(lengths) <= set(known):
-        return
-    options = f"--bucket-lengths {','.join(map(str, known))}" if len(known) > 1 else f"--max-length {known[0]}"
-    raise ConfigError(
-        f"--data {data.root}: rows of {_listed(lengths)} tokens, the model was trained on rows of {_listed(known)}",
-        remedy=f"build the data with {options}" + ("" if len(known) > 1 else ", without --bucket-lengths"),
-    )
-
-
-def _lengths(manifest: Manifest) -> tuple[int, ...]:
-    return manifest.bucket_lengths or (manifest.row_length,)
-
-
-def _listed(lengths: tuple[int, ...]) -> str:
-    return " or ".join(map(str, lengths))
-
-
-def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, engine: Engine) -> tuple[pa.Table, Places]:
-    """One row for each record in the order of the files, and where each record belongs, as far as records say it."""
+def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, engine: Engine) -> pa.Table:
+    """One row for each record, length by length, in the order of the files, and where each record belongs."""
     model = engine.place_model(lambda: loading.load_model(config.model_dir, predictor.trained, build=config.build))
-    parts, places = [], Places.of(data.manifest)
-    kept = data.manifest.schema.of_bytes
-    for part in _by_length(data, config.split):
+    of_lengths = [data.bucket(length) for length in data.manifest.bucket_lengths] or [data]
+    parts = []
+    for part in [each for each in of_lengths if each.num_examples(config.split)]:
+        kept = part.manifest.schema.of_bytes
         batches = part.dataset(config.split, global_batch_size=config.batch_size, training=False, keep=kept)
-        of_part = dataclasses.replace(predictor, manifest=part.manifest)
-        run = None
+        of_part, run = dataclasses.replace(predictor, manifest=part.manifest), None
         for batch in batches.as_numpy_iterator():
             given = of_part.device_features(batch)
             run = run or engine.predict(model, of_part.outputs, like=given)
@@ -130,11 +121,9 @@ def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, engin
             outputs = {name: values[counts] for name, values in run(given).items()}
             features = {name: each[counts] for name, each in batch.items()}
             columns = of_part.columns(outputs, features)
-            parts.append(pa.table(columns | _kept_columns(features, part.manifest, taken=columns)))
-            places.add(features)
-    # Records that say their row, those of windows, have one length: they are in this order already.
-    order = source_order.in_file_order(data.manifest, config.split)
-    return pa.concat_tables(parts).take(pa.array(order)), places
+            places = record_rows.places_of(features, part.manifest)
+            parts.append(pa.table(columns | _kept_columns(features, part.manifest, taken=columns) | places))
+    return pa.concat_tables(parts)
 
 
 def _kept_columns(
@@ -144,13 +133,39 @@ def _kept_columns(
     found = {}
     for feature in (manifest.schema[name] for name in manifest.schema.of_bytes):
         kind = pa.string() if feature.dtype == "string" else pa.binary()
-        is_taken = feature.name in (*taken, *source_order.COLUMNS)
+        is_taken = feature.name in (*taken, *record_rows.COLUMNS)
         name = f"kept_{feature.name}" if is_taken else feature.name
         found[name] = pa.array(features[feature.name], pa.binary()).cast(kind)
     return found
 
 
-def _by_length(data: Data, split: str) -> list[Data]:
-    """The data as datasets of one length each: those that have rows in the split, ascending."""
-    parts = [data.bucket(length) for length in data.manifest.bucket_lengths]
-    return [part for part in parts if part.num_examples(split)] or [data]
+def _require_free(path: str, *, overwrite: bool) -> None:
+    """Raises: OutputError if there is something at `path` that must not be replaced."""
+    if tf.io.gfile.isdir(path) or (tf.io.gfile.exists(path) and not overwrite):
+        raise OutputError(
+            f"--output {path}: it is there already",
+            remedy="give another --output" if tf.io.gfile.isdir(path) else "give another --output, or --overwrite",
+        )
+
+
+def _write(table: pa.Table, path: str) -> None:
+    """Write Parquet, or JSON lines, as one file that appears whole or not at all. Raises: OutputError if it cannot."""
+    with tempfile.TemporaryDirectory() as folder:
+        local = os.path.join(folder, "table")
+        if path.endswith(".jsonl"):
+            with open(local, "w", encoding="utf-8") as file:
+                for batch in table.to_batches(max_chunksize=1024):
+                    rows = (json.dumps(row, ensure_ascii=False, default=_base64) for row in batch.to_pylist())
+                    file.writelines(f"{row}\n" for row in rows)
+        else:
+            pq.write_table(table, local)
+        try:
+            checkpoints.put(local, path)
+        except tf.errors.OpError as error:
+            raise OutputError(
+                f"--output {path}: cannot be written ({error.message})", remedy="check the path and the right to write"
+            ) from error
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()

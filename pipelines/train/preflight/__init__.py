@@ -5,6 +5,6 @@
     reader, for 2.5 s ─► examples/s ──► preflight: fits? how fast at best? ◄─────────────────────────────────┘
 
 `tpu_slices` knows the hardware, `compiler` runs `compile_step` and reads its answer, `batch_search` looks for the
-largest batch, `input_speed` measures the reader, `preflight` puts these together, `report` and `command` say what was
-found. The step is that of JAX's engine; TensorFlow's, for TPU Nodes, does the same arithmetic.
+largest batch, `preflight` puts these together and measures the reader, `report` says what was found. The step is that
+of JAX's engine; TensorFlow's, for TPU Nodes, does the same arithmetic.
 """

@@ -12,8 +12,9 @@ batch that fits a line leads to the batch that should just fit, which is tried n
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 __all__ = ["GaveUp", "LargestBatch", "largest"]
 
@@ -30,47 +31,39 @@ class LargestBatch:
 
 
 class GaveUp(Exception):
-    """What `memory_of` raises when it has no answer: the search ends with what is known."""
+    """What `memory_of` raises when it has no answer, or no time: the search ends with what is known."""
 
 
 def largest(
-    memory_of: Callable[[int], int | None],
-    *,
-    known: dict[int, int | None],
-    fixed_bytes: int,
-    limit_bytes: int,
-    may_go_on: Callable[[], bool],
+    memory_of: Callable[[int], int | None], *, known: Mapping[int, int | None], fixed_bytes: int, limit_bytes: int
 ) -> LargestBatch:
     """Search for the largest batch that fits, by asking `memory_of` for the bytes of a batch (None: does not fit).
 
-    Args:
-        known: what is known already: batch to bytes, or None.
-        fixed_bytes: what does not grow with the batch, about.
-        limit_bytes: the memory there is, about. Both only guide the search.
-        may_go_on: asked before each compilation.
+    `known` is what is known already: batch to bytes, or None. The bytes that do not grow with the batch, and the memory
+    there is, only guide the search.
     """
     known = dict(known)
-    while True:
-        fits = max((batch for batch, memory in known.items() if memory is not None), default=0)
-        found = LargestBatch(fits=fits, too_large=min((each for each in known if known[each] is None), default=None))
-        next_batch = _next(found, known=known, fixed_bytes=fixed_bytes, limit_bytes=limit_bytes)
-        if next_batch is None or not may_go_on():
-            return found
-        try:
-            known[next_batch] = memory_of(next_batch)
-        except GaveUp:
-            return found
+    found = _seen(known)
+    with contextlib.suppress(GaveUp):
+        while (batch := _next(found, known.get(found.fits), fixed_bytes, limit_bytes)) is not None:
+            known[batch] = memory_of(batch)
+            found = _seen(known)
+    return found
 
 
-def _next(found: LargestBatch, *, known: dict[int, int | None], fixed_bytes: int, limit_bytes: int) -> int | None:
+def _seen(known: Mapping[int, int | None]) -> LargestBatch:
+    fits = max((batch for batch, memory in known.items() if memory is not None), default=0)
+    return LargestBatch(fits=fits, too_large=min((each for each in known if known[each] is None), default=None))
+
+
+def _next(found: LargestBatch, memory: int | None, fixed_bytes: int, limit_bytes: int) -> int | None:
     """The batch to try, or None if no other lies between, or those left are within an eighth of each other."""
     low, high = found.fits, found.too_large
-    memory = known.get(low)
     if memory is None:
         return _rounded(high // 2) if high and high > 1 else None
     per_row = max(1.0, (memory - fixed_bytes) / low)
     guess = _rounded(int(min((limit_bytes - fixed_bytes) / per_row, low * _LEAP)))
-    least = _above(low)
+    least = next((each for each in (1, 2, 4) if each > low), low // 8 * 8 + 8)
     if high is None:
         return max(guess, least)
     if least >= high or (high - low <= max(8, low // 8)):
@@ -82,8 +75,3 @@ def _next(found: LargestBatch, *, known: dict[int, int | None], fixed_bytes: int
 def _rounded(batch: int) -> int:
     """The largest of 1, 2, 4, and multiples of 8 that is not above."""
     return batch // 8 * 8 if batch >= 8 else max(each for each in (1, 2, 4) if each <= max(1, batch))
-
-
-def _above(batch: int) -> int:
-    """The smallest of these that is above."""
-    return next((each for each in (1, 2, 4) if each > batch), batch // 8 * 8 + 8)

@@ -16,9 +16,12 @@ import dataclasses
 import time
 from collections.abc import Callable
 
+import tensorflow as tf
+
 from pipelines.train import datasets, tasks
 from pipelines.train.config import TrainConfig
-from pipelines.train.preflight import batch_search, compiler, input_speed, tpu_slices
+from pipelines.train.errors import graph_error
+from pipelines.train.preflight import batch_search, compiler, tpu_slices
 from pipelines.train.preflight.compiler import Compiled, OutOfMemory
 from pipelines.train.preflight.errors import CompilerError, UnfitError
 from pipelines.train.preflight.tpu_slices import Slice
@@ -27,7 +30,7 @@ from pipelines.train.targets import Target
 
 __all__ = ["Preflight", "Speed", "checked", "require_fit", "run_preflight", "speed"]
 
-_FEED_SECONDS = 2.5
+_WARM_UP, _FEED_SECONDS = 2, 2.5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,9 +96,9 @@ def run_preflight(
     compiler.require()
     job = checked(config, wanted)
     batches = _BatchCompiler(job.config, wanted=wanted, ends=time.monotonic() + 60 * minutes, say=say)
-    batch = job.config.batch_rows // wanted.replicas
+    batch = job.config.global_batch_size // wanted.replicas
     step = batches.compile(batch)
-    reading = input_speed.examples_per_s(job, replicas=wanted.replicas, seconds=_FEED_SECONDS)
+    reading = _examples_per_s(job, replicas=wanted.replicas)
     return Preflight(
         slice=wanted,
         config=job.config,
@@ -114,7 +117,7 @@ def checked(config: TrainConfig, wanted: Slice) -> TrainingSetup:
     config.require_equal_parts(wanted.replicas, place=wanted.name)
     data = datasets.open_data(config)
     datasets.require_train_split(config, data)
-    config = config.sized(rows=data.num_examples(config.train_split), replicas=wanted.replicas)
+    config = config.sized(rows=data.num_examples(config.train_split))
     *_, data = datasets.by_length(data).values()  # of several lengths the longest, which needs the most memory
     return TrainingSetup(
         config=config,
@@ -145,12 +148,34 @@ def require_fit(result: Preflight) -> None:
         return
     replicas, found = result.slice.replicas, result.largest
     raise UnfitError(
-        f"--global-batch-size {result.config.batch_rows} on {result.slice.name}, {result.batch} rows for each "
+        f"--global-batch-size {result.config.global_batch_size} on {result.slice.name}, {result.batch} rows for each "
         f"of {replicas} replicas: the step does not fit: {result.step.message}",
         remedy=f"--global-batch-size {found.fits * replicas} fits"
         if found is not None and found.fits
         else "choose a smaller --global-batch-size or model, --shard-model, --precision bfloat16, or shorter rows",
     )
+
+
+def _examples_per_s(job: TrainingSetup, *, replicas: int) -> float:
+    """Measure how fast the reader gives the training's own input on this machine, as one host would read it.
+
+    Raises: ReaderError if the data cannot be read.
+    """
+    batch = job.config.global_batch_size
+    input_fn = job.data.input_fn(
+        job.config.train_split, global_batch_size=batch, objective=job.task.objective, training=True
+    )
+    batches = iter(input_fn(tf.distribute.InputContext(num_replicas_in_sync=replicas)))
+    try:
+        for _ in range(_WARM_UP):
+            next(batches)
+        began, count = time.monotonic(), 0
+        while (passed := time.monotonic() - began) < _FEED_SECONDS:
+            next(batches)
+            count += batch // replicas
+    except tf.errors.OpError as error:
+        raise graph_error(error, data=[job.data.root], asked="reading", remedy="lower the batch size") from error
+    return count / passed
 
 
 class _BatchCompiler:
@@ -176,19 +201,19 @@ class _BatchCompiler:
         return found
 
     def largest(self, batch: int, first: Compiled | OutOfMemory) -> batch_search.LargestBatch:
-        fixed = first.argument_bytes if isinstance(first, Compiled) else 0
         parts = self._config.accumulate  # a batch is cut into so many, so only its multiples can be tried
         found = batch_search.largest(
             lambda rows: self._memory_of(rows * parts),
             known={batch // parts: first.memory_bytes if isinstance(first, Compiled) else None},
-            fixed_bytes=fixed,
+            fixed_bytes=first.argument_bytes if isinstance(first, Compiled) else 0,
             limit_bytes=self._wanted.generation.replica_bytes,
-            may_go_on=lambda: time.monotonic() + self._longest < self._ends,
         )
         too_large = None if found.too_large is None else found.too_large * parts
         return batch_search.LargestBatch(fits=found.fits * parts, too_large=too_large)
 
     def _memory_of(self, batch: int) -> int | None:
+        if time.monotonic() + self._longest > self._ends:
+            raise batch_search.GaveUp
         try:
             found = self.compile(batch)
         except CompilerError as error:  # out of time, or of this machine's memory; what is known stays known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from pipelines.terminal import tables
@@ -9,17 +10,21 @@ from pipelines.train.preflight.batch_search import LargestBatch
 from pipelines.train.preflight.compiler import Compiled, OutOfMemory
 from pipelines.train.preflight.preflight import Preflight
 
-__all__ = ["as_json", "show"]
+__all__ = ["as_json", "write"]
 
 _GIB = 2**30
 
 
-def show(result: Preflight) -> None:
-    """The table, on stderr."""
-    table = tables.table("what", "value", title=_title(result), show_header=False)
+def write(result: Preflight, *, as_programs: bool) -> None:
+    """Print the table on stderr, and for programs the JSON object on stdout."""
+    config = result.config
+    title = f"{config.model}, {config.task}, {config.precision}, rows of {result.row_length}, on {result.slice.name}"
+    table = tables.table("what", "value", title=title, show_header=False)
     for name, value in _rows(result):
         table.add_row(name, value)
     tables.console().print(table)
+    if as_programs:
+        print(json.dumps(as_json(result)), flush=True)
 
 
 def as_json(result: Preflight) -> dict[str, Any]:
@@ -30,7 +35,7 @@ def as_json(result: Preflight) -> dict[str, Any]:
         "slice": result.slice.name,
         "replicas": result.slice.replicas,
         "batch_per_replica": result.batch,
-        "global_batch_size": result.config.batch_rows,
+        "global_batch_size": result.config.global_batch_size,
         "precision": result.config.precision,
         "compiles": True,
         "fits": result.fits,
@@ -54,26 +59,22 @@ def as_json(result: Preflight) -> dict[str, Any]:
     }
 
 
-def _title(result: Preflight) -> str:
-    config = result.config
-    return f"{config.model}, {config.task}, {config.precision}, rows of {result.row_length}, on {result.slice.name}"
-
-
 def _rows(result: Preflight) -> list[tuple[str, str]]:
     wanted, step, speed = result.slice, result.step, result.speed
     there = f"{wanted.generation.replica_bytes / _GIB:.0f} GiB"
     rows = [
         ("slice", f"{wanted.chips} chips, {wanted.replicas} replicas"),
-        ("batch", f"{result.config.batch_rows:,} in all, {result.batch:,} a replica"),
+        ("batch", f"{result.config.global_batch_size:,} in all, {result.batch:,} a replica"),
         ("compiles", "yes"),
     ]
     if isinstance(step, Compiled) and speed is not None:
         used, share = step.memory_bytes / _GIB, step.memory_bytes / wanted.generation.replica_bytes
         versions = ", ".join(f"{name} {version}" for name, version in step.versions.items())
+        both = f"arithmetic {1e3 * speed.arithmetic_seconds:,.2f} ms, memory {1e3 * speed.memory_seconds:,.2f} ms"
         rows += [
             ("memory a replica", f"{used:.2f} of {there} ({share:.0%}): fits"),
             ("work a step", f"{step.flops / 1e9:,.1f} GFLOP, {step.traffic_bytes / 1e9:,.2f} GB of memory traffic"),
-            ("step at best", f"{1e3 / speed.steps_per_s:,.2f} ms, bound by {speed.bound}{_both(result)}"),
+            ("step at best", f"{1e3 / speed.steps_per_s:,.2f} ms, bound by {speed.bound} ({both})"),
             ("rate at best", f"{speed.steps_per_s:,.1f} steps/s, {speed.examples_per_s:,.0f} examples/s"),
             ("exchanged a step", _exchanged(step)),
             ("run at best", _run(result)),
@@ -86,12 +87,6 @@ def _rows(result: Preflight) -> list[tuple[str, str]]:
         rows.append(("largest batch", _largest(result.largest, result=result)))
     rows.append(("not counted", "the time of what is exchanged, and the input"))
     return rows
-
-
-def _both(result: Preflight) -> str:
-    speed = result.speed
-    assert speed is not None, "asked only where there is one"
-    return f" (arithmetic {1e3 * speed.arithmetic_seconds:,.2f} ms, memory {1e3 * speed.memory_seconds:,.2f} ms)"
 
 
 def _exchanged(step: Compiled) -> str:

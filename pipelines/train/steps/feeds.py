@@ -50,7 +50,7 @@ class Feeds:
             return self._engine.feed({each: lengths.input_fn(each) for each in lengths.lengths}, lengths.schedule())
         steps = data.evaluation_steps(
             split,
-            global_batch_size=self._config.batch_rows,
+            global_batch_size=self._config.global_batch_size,
             num_hosts=self._engine.hosts,
             order=self._config.order,
         )
@@ -62,7 +62,7 @@ class Feeds:
         return buckets.read(
             data,
             split,
-            global_batch_size=self._config.batch_rows,
+            global_batch_size=self._config.global_batch_size,
             replicas=self._engine.replicas,
             hosts=self._engine.hosts,
             seed=self._config.seed,
@@ -74,7 +74,7 @@ class Feeds:
     def _input_fn(self, data: InputFunctions, split: str, *, training: bool, start_step: int) -> Any:
         return data.input_fn(
             split,
-            global_batch_size=self._config.batch_rows,
+            global_batch_size=self._config.global_batch_size,
             seed=self._config.seed,
             objective=self._task.objective,
             training=training,
@@ -92,7 +92,10 @@ def element_specs(data: InputFunctions, config: TrainConfig, task: BoundTask, *,
         splits = [config.train_split, *part.splits]
         split = next(name for name in splits if name in part.splits and part.num_examples(name))
         input_fn = part.input_fn(
-            split, global_batch_size=config.batch_rows, objective=task.objective, training=split == config.train_split
+            split,
+            global_batch_size=config.global_batch_size,
+            objective=task.objective,
+            training=split == config.train_split,
         )
         specs.append(input_fn(context).element_spec)
     return specs

@@ -8,7 +8,7 @@ __all__ = ["Profile"]
 
 
 class Profile:
-    """Begins before step `span[0]` and ends after step `span[1]`; without a span it does nothing."""
+    """Profiles the calls with the steps `span[0]` to `span[1]`; without a span it does nothing."""
 
     def __init__(self, span: tuple[int, int] | None, *, engine: Engine, log_dir: str) -> None:
         self._engine = engine
@@ -18,20 +18,14 @@ class Profile:
 
     def after(self, step: int) -> str | None:
         """To be called before the first step and after each call. Returns a line for people where there is news."""
-        if self._span is None:
-            return None
-        first, last = self._span
-        if step == first - 1:
+        first, last = self._span or (1, 0)
+        if self._running and step >= last:
+            self.close()
+            return f"profiled steps {first:,} to {step:,}: `tensorboard --logdir {self._log_dir}` (Profile) shows it"
+        if not self._running and first - 1 <= step < last:
             self._engine.start_profile(self._log_dir)
             self._running = True
-        elif self._running and step >= last:
-            self.close()
-            return f"profiled steps {first:,} to {last:,}: `tensorboard --logdir {self._log_dir}` (Profile) shows it"
         return None
-
-    def missed(self, start: int) -> bool:
-        """Whether a training that goes on after step `start` is beyond the profile's first step."""
-        return self._span is not None and start >= self._span[0]
 
     def close(self) -> None:
         """Ends what is running; what it has seen is written."""

@@ -7,9 +7,11 @@ step) instead of variables: a resumed training draws what an uninterrupted one w
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping
 from typing import Any
 
+import keras
 from keras import ops
 
 from pipelines.train import models
@@ -23,17 +25,64 @@ __all__ = ["Batch", "PureStep"]
 Batch = tuple[Mapping[str, Any], Any, Any]
 
 
-class PureStep:
-    """A model with its task. `shares`: parts of a global batch whose losses are added."""
+class PureStep(abc.ABC):
+    """A model with its task. `shares`: parts of a global batch whose losses are added; `accumulate`: how many of them
+    `gradients` takes one after the other. What Keras has no function for, each backend adds.
+    """
 
-    def __init__(self, built: Built, task: BoundTask, *, shares: int) -> None:
+    def __init__(self, built: Built, task: BoundTask, *, shares: int, accumulate: int) -> None:
         self.model = built.model
         self.task = task
         self._shares = shares
+        self._accumulate = accumulate
         variables = self.model.non_trainable_variables
-        self.seeds = [at for at, each in enumerate(variables) if each.name == "seed_generator_state"]
+        self._seeds = [at for at, each in enumerate(variables) if each.name == "seed_generator_state"]
         # The state that a call may change for good.
-        self.kept = [at for at, each in enumerate(variables) if at not in self.seeds and "float" in each.dtype]
+        self.kept = [at for at, each in enumerate(variables) if at not in self._seeds and "float" in each.dtype]
+
+    @abc.abstractmethod
+    def differentiated(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, Any, Any]:
+        """`loss`, its gradients by the weights, and all new state."""
+
+    @abc.abstractmethod
+    def fold_in(self, seed: Any, number: Any) -> Any:
+        """Another seed, which follows from this one and a number."""
+
+    @abc.abstractmethod
+    def cut(self, values: Any) -> Any:
+        """Cut [B, ...] into `accumulate` parts: [N, B / N, ...]."""
+
+    def gradients(
+        self, weights: list[Any], state: list[Any], batch: Batch, total: Any, seed: Any
+    ) -> tuple[Any, list[Any], list[Any]]:
+        """Loss, gradients, and new values of the `kept` state, of these rows' share of the global batch.
+
+        Weighted losses are sums, so the gradients of parts add up to those of the whole.
+        """
+        state = self._seeded(state, lambda index: self.fold_in(seed, index))
+        if self._accumulate == 1:
+            loss, gradients, new = self.differentiated(weights, state, batch, total)
+            return loss, gradients, [new[index] for index in self.kept]
+        parts = keras.tree.map_structure(self.cut, batch)
+
+        def add(number: Any, carried: Any) -> Any:
+            loss, gradients, kept = carried
+            given = self._seeded(state, lambda index: self.fold_in(state[index], number))
+            for index, value in zip(self.kept, kept, strict=True):
+                given[index] = value
+            part = keras.tree.map_structure(lambda values: values[number], parts)
+            more, changes, new = self.differentiated(weights, given, part, total)
+            summed = [one + other for one, other in zip(gradients, changes, strict=True)]
+            return loss + more, summed, [new[index] for index in self.kept]
+
+        first = (ops.zeros([]), [ops.zeros_like(each) for each in weights], [state[index] for index in self.kept])
+        return ops.fori_loop(0, self._accumulate, add, first)
+
+    def _seeded(self, state: list[Any], seed_of: Any) -> list[Any]:
+        given = list(state)
+        for index in self._seeds:
+            given[index] = ops.cast(seed_of(index), state[index].dtype)
+        return given
 
     def loss(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, list[Any]]:
         """The share of these rows in the loss of a global batch with weights of the sum `total`, and all new state."""

@@ -1,0 +1,324 @@
+"""What each task's model predicts, as columns of the output: one class for each task.
+
+    batch of B rows ─► outputs (on each replica, static shapes) ─► columns (NumPy to Arrow, fill rows gone) ─► joined
+
+docs/how-to/predict-and-export.md lists the columns of each task.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import tensorflow as tf
+from keras import ops
+
+from pipelines.train.config import Task
+from pipelines.train.metrics import answers
+from pipelines.train.model_files import TrainedModel
+from pipelines.train.predict import decoding
+from pipelines.train.predict.config import PredictConfig
+from tfrecord_io import objectives
+from tfrecord_io.errors import ConfigError
+from tfrecord_io.manifest import Manifest
+from tfrecord_io.objectives import DECODER_INPUTS, DECODER_MASK
+from tfrecord_io.objectives.decoder import start_id
+from tfrecord_io.objectives.tokens import TokenFeatures, required
+from tfrecord_io.schema import Role
+
+__all__ = ["Predictor", "open_predictor"]
+
+# Features of B rows to logits, without dropout.
+Call = Callable[[Mapping[str, Any]], Any]
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Predictor(abc.ABC):
+    """Predicts for rows of one dataset. `manifest` is that of the data, `trained` knows that of the training.
+
+    `tokenizer`: loads the tokenizer, once, where it is needed, since that takes a second.
+    """
+
+    config: PredictConfig
+    trained: TrainedModel
+    manifest: Manifest
+    tokenizer: Callable[[], Any]
+
+    @property
+    def tokens(self) -> TokenFeatures:
+        """The names of the features of tokens."""
+        return TokenFeatures.of(self.manifest)
+
+    def feature(self, role: Role) -> str:
+        """The name of a feature that the task needs. Raises: ReaderError if the data has none."""
+        remedy = "build the data with the layout of the data that the model was trained on"
+        return required(self.manifest, role, objective=f"predicting for {self.trained.task}", remedy=remedy)
+
+    def texts(self, runs: Iterable[np.ndarray], **options: Any) -> list[str]:
+        """Each run of token ids as the tokenizer writes it."""
+        return [str(self.tokenizer().decode(run.tolist(), **options)) for run in runs]
+
+    def device_features(self, features: Arrays) -> dict[str, np.ndarray]:
+        """Select the features of B rows that `outputs` gets."""
+        return {name: features[name] for name in self.tokens.inputs}
+
+    @abc.abstractmethod
+    def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
+        """Compute in `keras.ops`, for the B rows of one replica: tensors [B, ...]. `features`: see above."""
+
+    @abc.abstractmethod
+    def columns(self, outputs: Arrays, features: Arrays) -> dict[str, pa.Array]:
+        """Make columns of N values from N rows of outputs, and all features of these rows."""
+
+    def joined(self, table: pa.Table) -> pa.Table:
+        """Join records of a row into one answer. `table`: the whole one, in source order, before it is written."""
+        return table
+
+
+class ClassPredictor(Predictor):
+    """Predicts a class for each row with the probabilities of all, a list of classes, or a number."""
+
+    def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
+        logits = ops.cast(call(features), "float32")
+        if self.trained.manifest.multi_hot_size:
+            return {"values": ops.sigmoid(logits)}
+        return {"values": logits[:, 0] if self.trained.regression else ops.softmax(logits)}
+
+    def columns(self, outputs: Arrays, features: Arrays) -> dict[str, pa.Array]:
+        label, values_NC = self.manifest.schema.with_role("label"), outputs["values"]
+        labels = None if label is None else features[label.name]
+        if self.trained.regression:
+            given = {} if labels is None else {"label": pa.array(labels, pa.float32())}
+            return {"prediction": pa.array(values_NC, pa.float32()), **given}
+        names, probabilities = self.trained.label_names, pa.array(list(values_NC), pa.list_(pa.float32()))
+        if self.trained.manifest.multi_hot_size:
+            given = {} if labels is None else {"label": _lists_of(labels > 0, names)}
+            return {"prediction": _lists_of(values_NC > 0.5, names), "probabilities": probabilities, **given}
+        ids = np.argmax(values_NC, axis=1)
+        found = {"prediction": _names_of(ids, names), "prediction_id": pa.array(ids, pa.int32())}
+        found["probabilities"] = probabilities
+        if labels is not None:
+            given_ids = pa.array(labels, pa.int32(), mask=labels < 0)
+            found |= {"label": _names_of(labels, names), "label_id": given_ids}
+        return found
+
+
+class TokenPredictor(Predictor):
+    """Predicts a class for each token that has a label of its own in the dataset, with the word that it begins.
+
+    Words are written as the tokenizer gives them back, so a lowercasing one gives them in lower case. Words that
+    `--max-length` cut away have no token, and no entry.
+    """
+
+    def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
+        chances_BLC = ops.softmax(ops.cast(call(features), "float32"))
+        return {"ids": ops.argmax(chances_BLC, axis=-1), "scores": ops.max(chances_BLC, axis=-1)}
+
+    def columns(self, outputs: Arrays, features: Arrays) -> dict[str, pa.Array]:
+        marks_NL = features[self.feature("token_label_mask")] > 0
+        names, predicted = self.trained.label_names, outputs["ids"][marks_NL]
+        offsets = pa.array(np.concatenate([[0], np.cumsum(marks_NL.sum(axis=1))]), pa.int32())
+        words = self.texts(self._words(features, marks_NL), clean_up_tokenization_spaces=False)
+        values = {
+            "words": pa.array([each.strip() for each in words], pa.string()),
+            "predictions": _names_of(predicted, names),
+            "prediction_ids": pa.array(predicted, pa.int32()),
+            "scores": pa.array(outputs["scores"][marks_NL], pa.float32()),
+            "labels": _names_of(features[self.feature("token_labels")][marks_NL], names),
+        }
+        return {name: pa.ListArray.from_arrays(offsets, each) for name, each in values.items()}
+
+    def _words(self, features: Arrays, marks_NL: np.ndarray) -> Iterable[np.ndarray]:
+        """Token ids of each marked token up to the next one, without padding and special tokens."""
+        ids_NL = features[self.tokens.ids]
+        special_NL = np.isin(ids_NL, self.manifest.tokenizer.special_ids)
+        belonging_NL = ((features[self.tokens.mask] > 0) & ~special_NL) | marks_NL
+        for ids, belonging, marks in zip(ids_NL, belonging_NL, marks_NL, strict=True):
+            starts = np.flatnonzero(marks)
+            for start, stop in zip(starts, [*starts[1:], len(ids)], strict=True):
+                yield ids[start:stop][belonging[start:stop]]
+
+
+class SpanPredictor(Predictor):
+    """Predicts the answer to each question, from the best window of its text: null where none is above no answer."""
+
+    def device_features(self, features: Arrays) -> dict[str, np.ndarray]:
+        names = (*self.tokens.inputs, self.feature("char_starts"), self.feature("char_ends"))
+        return {name: features[name] for name in names}
+
+    def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
+        text = features[self.feature("char_ends")] > features[self.feature("char_starts")]
+        return answers.best_spans(ops.cast(call(features), "float32"), text)
+
+    def columns(self, outputs: Arrays, features: Arrays) -> dict[str, pa.Array]:
+        first, last = outputs["first"], outputs["last"]
+        rows, spans = np.arange(len(first)), zip(features[self.tokens.ids], first, last, strict=True)
+        texts = self.texts(ids[start : stop + 1] for ids, start, stop in spans)
+        return {
+            "answer": pa.array([each.strip() for each in texts], pa.string()),
+            "answer_start": pa.array(features[self.feature("char_starts")][rows, first], pa.int32()),
+            "answer_end": pa.array(features[self.feature("char_ends")][rows, last], pa.int32()),
+            "score": pa.array(outputs["score"], pa.float32()),
+            "none_score": pa.array(outputs["none"], pa.float32()),
+        }
+
+    def joined(self, table: pa.Table) -> pa.Table:
+        rows, scores, none = (table[name].to_numpy() for name in ("row", "score", "none_score"))
+        begins = np.flatnonzero(np.concatenate([[True], rows[1:] != rows[:-1]]))
+        stops = [*begins[1:], len(rows)]
+        best = [start + int(np.argmax(scores[start:stop])) for start, stop in zip(begins, stops, strict=True)]
+        lowest = np.minimum.reduceat(none, begins)
+        found = table.take(pa.array(best))
+        columns = dict(zip(found.column_names, found.columns, strict=True)) | {"none_score": pa.array(lowest)}
+        answered = pa.array(scores[best] > lowest)
+        for name in ("answer", "answer_start", "answer_end"):
+            columns[name] = pc.if_else(answered, found[name], pa.scalar(None, found[name].type))
+        return pa.table(columns)
+
+
+class TargetPredictor(Predictor):
+    """Generates a target for each row, at most as long as those of the dataset."""
+
+    def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
+        facts, beams, start = self.manifest.tokenizer, self.config.beams, self.trained.decoder_start
+        length = self.manifest.schema[self.feature("target_ids")].num_values
+        rows = features[self.tokens.ids].shape[0]
+        repeated = {name: ops.repeat(features[name], beams, axis=0) for name in self.tokens.inputs}
+
+        def next_logits(ids: Any, lengths: Any) -> Any:
+            mask = ops.cast(ops.arange(length) < lengths[:, None], "int32")
+            logits = call({**repeated, DECODER_INPUTS: ids, DECODER_MASK: mask})
+            return decoding.of_place(logits, lengths - 1)
+
+        first = start_id(self.manifest, "pad" if start is None or start == "auto" else start)
+        ids = ops.convert_to_tensor([[first] + [facts.pad_id] * (length - 1)] * rows, dtype="int32")
+        given: dict[str, Any] = {"steps": length - 1, "beams": beams, "eos_id": facts.eos_id}
+        found, lengths, _ = decoding.beam_search(next_logits, ids, ops.ones([rows], "int32"), **given)
+        return {"ids": found, "lengths": lengths}
+
+    def columns(self, outputs: Arrays, features: Arrays) -> dict[str, pa.Array]:
+        made = zip(outputs["ids"], outputs["lengths"], strict=True)
+        target, mask = self.feature("target_ids"), self.feature("target_mask")
+        given = zip(features[target], features[mask], strict=True)
+        texts = {"generated": [ids[1:count] for ids, count in made], "target": [ids[kept > 0] for ids, kept in given]}
+        return {name: pa.array(self.texts(each, skip_special_tokens=True), pa.string()) for name, each in texts.items()}
+
+
+# What a token is to predict, and its weight, among the features on the devices.
+_LABELS, _WEIGHTS = "causal/labels", "causal/weights"
+
+
+class CausalPredictor(Predictor):
+    """Predicts each token of a row from those before it, and with `--generate N` goes on after the last.
+
+    A row that has no room for N more tokens loses as many of its first ones before it goes on.
+    """
+
+    def device_features(self, features: Arrays) -> dict[str, np.ndarray]:
+        apply = objectives.causal_lm().bind(self.manifest)
+        given = {name: tf.constant(each) for name, each in features.items()}
+        inputs, labels, weights = apply(given, seed=tf.zeros([2], tf.int64))
+        return {name: each.numpy() for name, each in {**inputs, _LABELS: labels, _WEIGHTS: weights}.items()}
+
+    def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
+        weights_BL, logits_BLV = features[_WEIGHTS], ops.cast(call(features), "float32")
+        losses_BL = ops.sparse_categorical_crossentropy(features[_LABELS], logits_BLV, from_logits=True)
+        loss_B = ops.sum(ops.where(weights_BL > 0, losses_BL * weights_BL, 0.0), axis=1)
+        found = {"loss": loss_B, "tokens": ops.sum(weights_BL, axis=1)}
+        return {**found, **self._generated(call, features)} if self.config.generate else found
+
+    def _generated(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
+        tokens, config, facts = self.tokens, self.config, self.manifest.tokenizer
+        end_id = facts.sep_id if facts.eos_id is None else facts.eos_id  # [SEP], where a tokenizer has no other
+        ids, lengths = self._prompts(features[tokens.ids], features[tokens.mask], end_id=end_id)
+
+        def next_logits(ids: Any, lengths: Any) -> Any:
+            mask = ops.cast(ops.arange(ids.shape[1]) < lengths[:, None], "int32")
+            others = {name: ops.zeros_like(ids) for name in tokens.inputs}
+            logits = call({**others, tokens.ids: ids, tokens.mask: mask})
+            return decoding.of_place(logits, ops.maximum(lengths - 1, 0))
+
+        given: dict[str, Any] = {"steps": config.generate, "beams": config.beams, "eos_id": end_id}
+        found, stops, _ = decoding.beam_search(next_logits, ids, lengths, **given)
+        return {"ids": found, "from": lengths, "to": stops}
+
+    def _prompts(self, ids_BL: Any, mask_BL: Any, *, end_id: int | None) -> tuple[Any, Any]:
+        """The rows' last tokens, as many as leave room, moved to the left, without an end-of-text token at the end."""
+        length = ids_BL.shape[1]
+        inside_BL = ops.cast(mask_BL > 0, "int32")
+        stop_B = ops.max(ops.arange(1, length + 1) * inside_BL, axis=1)
+        if end_id is not None:
+            last_B = ops.take_along_axis(ids_BL, ops.maximum(stop_B - 1, 0)[:, None], axis=1)[:, 0]
+            stop_B -= ops.cast(ops.equal(last_B, end_id) & (stop_B > 1), "int32")
+        # Padding on the left comes before the first token.
+        first_B = ops.argmax(inside_BL, axis=1)
+        count_B = ops.minimum(ops.maximum(stop_B - first_B, 0), length - self.config.generate)
+        from_BL = ops.minimum((stop_B - count_B)[:, None] + ops.arange(length), length - 1)
+        moved_BL = ops.take_along_axis(ids_BL, from_BL, axis=1)
+        return ops.where(ops.arange(length) < count_B[:, None], moved_BL, self.manifest.tokenizer.pad_id), count_B
+
+    def columns(self, outputs: Arrays, features: Arrays) -> dict[str, pa.Array]:
+        counts = outputs["tokens"]
+        means = outputs["loss"] / np.maximum(counts, 1)
+        found = {
+            "tokens": pa.array(counts.astype(np.int32)),
+            "loss": pa.array(means.astype(np.float32), mask=counts == 0),
+            "perplexity": pa.array(np.exp(np.minimum(means, 80)).astype(np.float32), mask=counts == 0),
+        }
+        if self.config.generate:
+            spans = zip(outputs["ids"], outputs["from"], outputs["to"], strict=True)
+            runs = (ids[start:stop] for ids, start, stop in spans)
+            found["generated"] = pa.array(self.texts(runs, skip_special_tokens=True), pa.string())
+        return found
+
+
+def _names_of(ids: np.ndarray, names: tuple[str, ...]) -> pa.Array:
+    """The names of class ids; null for ids that are none."""
+    return pa.array([names[each] if 0 <= each < len(names) else None for each in ids.tolist()], pa.string())
+
+
+def _lists_of(has_NC: np.ndarray, names: tuple[str, ...]) -> pa.Array:
+    """The names of the classes that each row has."""
+    return pa.array([[names[each] for each in np.flatnonzero(row)] for row in has_NC], pa.list_(pa.string()))
+
+
+_PREDICTORS: dict[Task, type[Predictor]] = {
+    "classify": ClassPredictor,
+    "tokens": TokenPredictor,
+    "clm": CausalPredictor,
+    "span": SpanPredictor,
+    "seq2seq": TargetPredictor,
+}
+
+
+def open_predictor(
+    config: PredictConfig, trained: TrainedModel, manifest: Manifest, *, tokenizer: Callable[[], Any]
+) -> Predictor:
+    """Open the predictor for a model and the data's manifest. Raises: ConfigError if its task or rows have none."""
+    if trained.task == "mlm":
+        raise ConfigError(
+            f"--model {config.model_dir}: trained for mlm, which predicts masked words and nothing for a row",
+            remedy='give --fill-mask "a text with a [MASK]" instead of --data',
+        )
+    predictor = _PREDICTORS[trained.task](config=config, trained=trained, manifest=manifest, tokenizer=tokenizer)
+    if config.beams > 1 and trained.task != "seq2seq" and not config.generate:
+        raise ConfigError(f"--beams {config.beams} with a model of task {trained.task}, expected --generate N with it")
+    if not config.generate:
+        return predictor
+    if trained.task != "clm":
+        raise ConfigError(f"--generate with a model of task {trained.task}, expected one of clm")
+    if predictor.tokens.segments is not None:
+        raise ConfigError("--generate with packed rows, expected one text in a row")
+    if config.generate >= manifest.row_length:
+        raise ConfigError(
+            f"--generate {config.generate}, but the model's rows have {manifest.row_length} tokens, the prompt "
+            "included",
+            remedy=f"give at most --generate {manifest.row_length - 1}",
+        )
+    return predictor
