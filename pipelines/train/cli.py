@@ -17,8 +17,8 @@ import cloup
 
 import tfrecord_io
 from pipelines.terminal.console import TwoLineErrors, errors, say
+from pipelines.train import backends, targets
 from pipelines.train import config as configs
-from pipelines.train import targets, tensorflow_ready
 from pipelines.train.errors import graph_error, usual_remedies
 from pipelines.train.export.command import export
 from pipelines.train.option_fields import options_of
@@ -60,76 +60,46 @@ class _Program(TwoLineErrors, cloup.Group):
 @click.version_option(tfrecord_io.__version__, prog_name="train-tpu")
 @options_of(configs.TrainConfig, configs.GROUPS)
 @cloup.option_group(
-    "Preflight",
-    click.option(
-        "--preflight", metavar="SLICE", help="Train nothing: compile the step for a TPU such as v5e-8, without it."
-    ),
-    click.option("--largest-batch/--no-largest-batch", default=True, help="Look for the largest batch that fits."),
-    click.option(
-        "--preflight-minutes",
-        type=click.FloatRange(min=0, min_open=True),
-        default=60.0,
-        help="Longest time that it may take.",
-    ),
-    click.option(
-        "--price-per-chip-hour",
-        type=click.FloatRange(min=0),
-        metavar="PRICE",
-        help="What a chip costs in an hour, in any currency, to say what all steps cost at least.",
-    ),
-)
-@cloup.option_group(
     "Messages",
     click.option("--json", "as_json", is_flag=True, help="Write metrics as JSON lines on stdout."),
     click.option("--verbose", "-v", is_flag=True, help="Show TensorFlow's logs, and a traceback on errors."),
 )
 @click.pass_context
-def main(
-    ctx: click.Context,
-    /,
-    as_json: bool,
-    verbose: bool,
-    preflight: str | None,
-    largest_batch: bool,
-    preflight_minutes: float,
-    price_per_chip_hour: float | None,
-    **options: Any,
-) -> None:
+def main(ctx: click.Context, /, as_json: bool, verbose: bool, **options: Any) -> None:
     """Train a model on a dataset of prep-tfrecords, on a TPU, on GPUs or on the CPU.
 
     Run again with the same options, it goes on where it stopped. A COMMAND does something with a trained model.
     """
     if ctx.invoked_subcommand is not None:
         return
-    result = {"name": preflight, "look_for_largest": largest_batch, "minutes": preflight_minutes}
-    result["price_per_chip_hour"] = price_per_chip_hour
     with errors(verbose=verbose, interrupted=_INTERRUPTED), usual_remedies("train-tpu"):
         config = configs.TrainConfig(**options)
-        if preflight is None:
+        if config.preflight is None:
             config.require_model_dir()  # before TensorFlow, which takes seconds to start
-        trained = _train(config, as_json=as_json, verbose=verbose, result=result if preflight is not None else None)
+        trained = _train(config, as_json=as_json, verbose=verbose)
     if as_json and trained is not None and trained.model_path:  # which one process of several writes
         click.echo(json.dumps({"steps": trained.steps, "model": trained.model_path, **trained.metrics}))
 
 
-def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool, result: dict[str, Any] | None) -> Any:
+def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> Any:
     """What `run.train` gives, or None after a preflight."""
     if config.order == "global" and any(folder.startswith("gs://") for folder in config.data_folders):
-        tensorflow_ready.ask_for_exact_ranges()
+        backends.ask_for_exact_ranges()
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
-    backend = targets.backend(config.backend, target) if result is None else "tensorflow"
-    tensorflow_ready.load(verbose=verbose, backend=backend)
+    backend = targets.backend(config.backend, target) if config.preflight is None else "tensorflow"
+    backends.load(verbose=verbose, backend=backend)
     import tensorflow as tf
 
     from pipelines.train import run
 
     try:
-        if result is not None:
+        if config.preflight is not None:
             from pipelines.train.preflight import preflight, report
 
-            found = preflight.run_preflight(config, **result, say=say)
+            found = preflight.run_preflight(config, say=say)
             report.write(found, as_programs=as_json)
-            return preflight.require_fit(found)
+            preflight.require_fit(found)
+            return None
         return run.train(config, as_json=as_json)
     except tf.errors.OpError as error:  # what the graph meets while it reads, such as a damaged record
         asked = f"--global-batch-size {config.global_batch_size} with --model {config.model}"

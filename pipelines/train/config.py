@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from typing import Any, Literal
 
 from pipelines.train import option_fields
@@ -39,6 +38,7 @@ GROUPS = {
     "global_batch_size": "Length and rate",
     "model_dir": "Evaluate and keep",
     "tpu": "Where and how",
+    "preflight": "Preflight",
 }
 
 
@@ -70,7 +70,6 @@ class TrainConfig:
     from_scratch: bool = option(
         "Take only a preset's architecture, with random weights and the data's vocabulary.", False
     )
-    freeze_backbone: bool = option("Train only the head.", False)
     dropout: float = option("Share of values to drop, in models from scratch.", 0.1, least=0, below=1)
     pooling: Pooling = option("What stands for a row, for classify.", "auto")
     num_labels: int | None = option(
@@ -109,7 +108,6 @@ class TrainConfig:
     keep_best: bool = option("Keep a checkpoint of the best evaluation; the final model is that one.", False)
     best_metric: str | None = option("Metric by which an evaluation is better. Default: loss.", None, metavar="NAME")
     log_every: int = option("Steps between progress lines.", 10, least=1)
-    profile_steps: str | None = option("Steps to profile for TensorBoard, such as 11:20.", None, metavar="A:B")
     tpu: str = option("auto, local, none, a TPU's name, or grpc://IP:8470.", "auto", metavar="WHERE")
     zone: str | None = option("Zone of the TPU that --tpu names.", None)
     project: str | None = option("Project of the TPU that --tpu names.", None)
@@ -120,12 +118,21 @@ class TrainConfig:
         "Divide weights and optimizer state among the devices, for a model beyond one chip; JAX.", False
     )
     replicas: int | None = option("GPUs to use, or parts to split the CPU into.", None, least=1)
-    precision: Precision = option("Number format of the computation.", "float32")
-    steps_per_call: int = option("Steps that run on the devices before Python gets control again.", 1, least=1)
-    jit_compile: bool = option(
-        "Compile with XLA on CPU or GPU, as a TPU and JAX always do; each replica compiles anew.", False
+    precision: Precision | None = option(
+        "Number format of the computation. Default: bfloat16 on a TPU, else float32.", None
     )
-    deterministic: bool = option("Use slower operations that give the same bits every time, on GPUs too.", False)
+    steps_per_call: int = option("Steps that run on the devices before Python gets control again.", 1, least=1)
+    preflight: str | None = option(
+        "Train nothing: compile the step for a TPU such as v5e-8, without it.", None, metavar="SLICE"
+    )
+    no_largest_batch: bool = option("Do not look for the largest batch that fits.", False)
+    preflight_minutes: float = option("Longest time that it may take.", 60.0, above=0)
+    price_per_chip_hour: float | None = option(
+        "What a chip costs in an hour, in any currency, to say what all steps cost at least.",
+        None,
+        metavar="PRICE",
+        least=0,
+    )
 
     def __post_init__(self) -> None:
         option_fields.check(self)
@@ -151,7 +158,6 @@ class TrainConfig:
                     "expected a multiple: nothing can be done in the middle of a call",
                     remedy=f"choose {flag(name)} as a multiple of {self.steps_per_call}, or fewer steps a call",
                 )
-        _ = self.profiled  # two steps, or an error
 
     def _check_together(self) -> None:
         if self.steps is not None and self.warmup >= self.steps:
@@ -217,16 +223,6 @@ class TrainConfig:
         assert self.steps is not None, "`sized` was called"
         return self.steps
 
-    @property
-    def profiled(self) -> tuple[int, int] | None:
-        """The first and the last step of a profile."""
-        if self.profile_steps is None:
-            return None
-        match = re.fullmatch(r"([0-9]{1,15}):([0-9]{1,15})", self.profile_steps)
-        if match is None or not 1 <= int(match[1]) <= int(match[2]):
-            raise ConfigError(f"--profile-steps {self.profile_steps!r}, expected two steps such as 11:20")
-        return int(match[1]), int(match[2])
-
     def sized(self, *, rows: int) -> TrainConfig:
         """The same training in numbers of steps, of a split with `rows` rows.
 
@@ -269,6 +265,6 @@ class TrainConfig:
         """What decides which batch a step sees and what it is for: what a resumed training must have in common."""
         names = ("task", "model", "global_batch_size", "seed", "train_split", "mask_probability", "pooling")
         # Younger options: only where they are used, so that older trainings go on.
-        younger = {"decoder_start": "auto", "from_scratch": False, "freeze_backbone": False, "order": "hosts"}
+        younger = {"decoder_start": "auto", "from_scratch": False, "order": "hosts"}
         used = [name for name, default in younger.items() if getattr(self, name) != default]
         return {name: getattr(self, name) for name in (*names, *used)}

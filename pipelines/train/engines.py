@@ -26,19 +26,10 @@ from pipelines.train.setup import TrainingSetup
 from pipelines.train.steps.adamw import AdamW
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["AfterCall", "Engine", "Feed", "Learner", "TrainingSpan", "built", "optimizer"]
+__all__ = ["AfterCall", "Engine", "Feed", "Learner", "built", "optimizer"]
 
 # (steps taken, loss of the last of them) -> whether to go on
 AfterCall = Callable[[int, float], bool]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingSpan:
-    """How far a training goes: until step `until`, in calls of `steps_per_call` steps, unless `after_call` ends it."""
-
-    until: int
-    steps_per_call: int
-    after_call: AfterCall
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,8 +83,8 @@ class Engine(Protocol):
     def feed(self, input_fns: Mapping[int, Any], schedule: Iterator[int]) -> Feed:
         """Batches for the devices, from the reader's input functions by length of rows."""
 
-    def train(self, learner: Any, feed: Feed, span: TrainingSpan) -> None:
-        """Take steps until the span ends."""
+    def train(self, learner: Any, feed: Feed, *, until: int, steps_per_call: int, after_call: AfterCall) -> None:
+        """Take steps until step `until`, in calls of `steps_per_call` steps, unless `after_call` ends it."""
 
     def evaluate(self, learner: Any, feed: Feed) -> Evaluated:
         """One pass over all that the feed has: the task's sums, and what it needs of each row."""
@@ -111,12 +102,6 @@ class Engine(Protocol):
 
     def anywhere(self, here: bool) -> bool:
         """Return whether something is so on any of the processes that train together; all must ask."""
-
-    def start_profile(self, folder: str) -> None:
-        """Begin to write a profile for TensorBoard."""
-
-    def stop_profile(self) -> None:
-        """End it."""
 
 
 def built(job: TrainingSetup) -> Built:

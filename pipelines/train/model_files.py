@@ -88,7 +88,7 @@ def describe(
         regression=task.regression,
         mask_probability=config.mask_probability,
         decoder_start=decoder_start(config) if config.task == "seq2seq" else None,
-        precision=config.precision,
+        precision=config.precision or "float32",
         steps=steps,
         eval_split=eval_split,
         metrics=dict(metrics),

@@ -50,9 +50,11 @@ def check(config: Any) -> None:
     of_fields = kinds(type(config))
     for field in dataclasses.fields(config):
         value, kind, rule = getattr(config, field.name), of_fields[field.name], field.metadata
+        if value is None:
+            continue
         if get_origin(kind) is Literal and value not in get_args(kind):
             raise ConfigError(f"{flag(field.name)} {value!r}, expected one of {get_args(kind)}")
-        if value is None or kind not in (int, float):
+        if kind not in (int, float):
             continue
         if kind is int and (not isinstance(value, int) or isinstance(value, bool) or value < rule["least"]):
             raise ConfigError(f"{flag(field.name)} {value!r}, expected a whole number of at least {rule['least']}")

@@ -16,13 +16,12 @@ from pipelines.train import backends, checkpoints, datasets, model_files, target
 from pipelines.train import setup as jobs
 from pipelines.train.best import History
 from pipelines.train.config import TrainConfig
-from pipelines.train.engines import Engine, TrainingSpan
+from pipelines.train.engines import Engine
 from pipelines.train.errors import StoppedError, TrainingError
 from pipelines.train.metrics.evaluation import Evaluated, together
 from pipelines.train.progress import Progress
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.steps.feeds import Feeds
-from pipelines.train.steps.profiling import Profile
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
 
 __all__ = ["Trained", "train"]
@@ -78,7 +77,6 @@ class _Run:
         self._progress = _progress(config, self._data, as_json=as_json, engine=engine)
         self._feeds = Feeds(config, task=job.task, engine=engine)
         self._history = History(config.model_dir, metric=config.best_metric or "loss", writes=engine.is_first)
-        self._profile = Profile(config.profiled, engine=engine, log_dir=_log_dir(config))
         self._saved_at = self._evaluated_at = -1
         self._metrics: Mapping[str, float] = {}
         for line in (*job.warnings, *self._facts()):
@@ -96,15 +94,14 @@ class _Run:
         start = self._open()
         config = self._config
         if not self._engine.anywhere(self._stop.is_set()) and not self._ends_early():
-            self._profile.after(start)
             self._began = time.monotonic()
-            try:
-                span = TrainingSpan(
-                    until=config.total_steps, steps_per_call=config.steps_per_call, after_call=self._after_call
-                )
-                self._engine.train(self._learner, self._feeds.training(self._data, start_step=start), span)
-            finally:
-                self._profile.close()
+            self._engine.train(
+                self._learner,
+                self._feeds.training(self._data, start_step=start),
+                until=config.total_steps,
+                steps_per_call=config.steps_per_call,
+                after_call=self._after_call,
+            )
         if self._learner.step < config.total_steps and not self._ends_early():
             self._stopped()
         return self._finish(start)
@@ -113,7 +110,9 @@ class _Run:
         """Restores what an earlier run left. Returns the steps that it took."""
         parts = {checkpoints.PARTS: self._engine.input_parts} if self._engine.input_parts else {}
         made_of = checkpoints.claimed(
-            self._config.model_dir, identity={**self._job.identity, **parts}, writes=self._engine.is_first
+            self._config.model_dir,
+            identity={**jobs.identity(self._config, self._data), **parts},
+            writes=self._engine.is_first,
         )
         self._engine.input_parts = made_of.get(checkpoints.PARTS, 0)
         start, total = self._saves.last_step or 0, self._config.total_steps
@@ -128,8 +127,6 @@ class _Run:
             if start < total
             else f"nothing left to train: {start:,} steps are taken, --steps is {total:,}; evaluating only"
         )
-        if self._config.profiled is not None and start >= self._config.profiled[1]:
-            self._progress.note(f"no profile: step {start:,} is taken, --profile-steps is {self._config.profile_steps}")
         best = self._history.best
         if self._config.keep_best and best is not None and best.step == start != self._best_saves.last_step:
             self._best_saves.save()  # a kill came between the two checkpoints of this step
@@ -144,8 +141,6 @@ class _Run:
                 f"the loss at step {step} is {loss}, expected a number",
                 remedy="lower --learning-rate, lengthen --warmup, or look for labels outside the classes",
             )
-        if (news := self._profile.after(step)) is not None:
-            self._progress.note(news)
         if step % config.log_every == 0 or step == config.total_steps:
             self._progress.training(
                 step, loss=loss, learning_rate=self._learner.learning_rate, flops=self._learner.flops
@@ -288,7 +283,7 @@ class _Run:
 def _progress(config: TrainConfig, data: InputFunctions, *, as_json: bool, engine: Engine) -> Progress:
     with checkpoints.usable(config.model_dir):
         return Progress(
-            log_dir=_log_dir(config),
+            log_dir=f"{config.model_dir.rstrip('/')}/logs",
             total=config.total_steps,
             batch_size=config.global_batch_size,
             tokens_per_example=data.tokens_per_example(config.train_split),
@@ -296,10 +291,6 @@ def _progress(config: TrainConfig, data: InputFunctions, *, as_json: bool, engin
             peak_flops=engine.peak_flops,
             speaks=engine.is_first,
         )
-
-
-def _log_dir(config: TrainConfig) -> str:
-    return f"{config.model_dir.rstrip('/')}/logs"
 
 
 class _Stop(threading.Event):

@@ -28,7 +28,7 @@ from tfrecord_io import manifest, readiness
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
 
-__all__ = ["TrainingSetup", "check"]
+__all__ = ["TrainingSetup", "check", "identity"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,11 +42,6 @@ class TrainingSetup:
     task: BoundTask
     warnings: tuple[str, ...]
 
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """What a folder of checkpoints is for, see `checkpoints`."""
-        return _identity(self.config, self.data)
-
 
 def check(config: TrainConfig) -> TrainingSetup:
     """Raises: PrepError of the kind that says what is wrong."""
@@ -59,10 +54,11 @@ def check(config: TrainConfig) -> TrainingSetup:
     datasets.require_labels(config, data, eval_split=eval_split)
     config = datasets.with_num_labels(config, data, eval_split=eval_split)
     config = config.sized(rows=data.num_examples(config.train_split))
+    config = dataclasses.replace(config, precision=targets.precision(config.precision, is_tpu=target.is_tpu))
     task = tasks.bind(config, data.manifest)
     names.require_known(config.model)
     _refuse_dataset(config.model_dir)
-    checkpoints.belongs_to(config.model_dir, identity=_identity(config, data))
+    checkpoints.belongs_to(config.model_dir, identity=identity(config, data))
     warnings: tuple[str, ...] = ()
     if target.is_tpu:
         inputs = [(part, config.train_split, True) for part in datasets.by_length(data).values()]
@@ -106,7 +102,8 @@ def _unfit(
     return readiness.describe(dict.fromkeys(findings)).splitlines() if findings else []
 
 
-def _identity(config: TrainConfig, data: InputFunctions) -> Mapping[str, Any]:
+def identity(config: TrainConfig, data: InputFunctions) -> Mapping[str, Any]:
+    """What a folder of checkpoints is for, see `checkpoints`."""
     # Trainings of TensorFlow, which was the only one, do not name it.
     backend = {} if keras.backend.backend() == "tensorflow" else {"backend": keras.backend.backend()}
     return {"data": data.manifest.fingerprint, **backend, **config.identity()}

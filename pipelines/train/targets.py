@@ -17,10 +17,13 @@ import importlib.util
 from collections.abc import Mapping
 from typing import Literal
 
-from pipelines.train.config import Backend
+from pipelines.train.config import Backend, Precision
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["Kind", "Target", "backend", "choose", "has_tpu_chips", "missed_tpu", "place", "require_reachable_path"]
+__all__ = [
+    *("Kind", "Target", "backend", "choose", "has_tpu_chips", "missed_tpu", "place", "precision"),
+    "require_reachable_path",
+]
 
 Kind = Literal["tpu-node", "tpu-vm", "host"]
 _VARIABLES = ("TPU_NAME", "TPU_GRPC_URL", "COLAB_TPU_ADDR")
@@ -38,7 +41,7 @@ class Target:
 
     @property
     def is_tpu(self) -> bool:
-        """Whether XLA compiles everything anyway, so that `jit_compile` must be left out."""
+        """Whether it is a TPU, on a node or in this machine."""
         return self.kind != "host"
 
     def __str__(self) -> str:
@@ -82,6 +85,13 @@ def backend(asked: Backend, target: Target) -> Literal["tensorflow", "jax"]:
         return "tensorflow"
     jax_drives = target.kind == "tpu-vm" and importlib.util.find_spec("jax") is not None
     return "jax" if jax_drives else "tensorflow"
+
+
+def precision(asked: Precision | None, *, is_tpu: bool) -> Precision:
+    """Return the number format that `--precision` means: bfloat16 is what a TPU multiplies fastest, and exactly enough
+    for training, with weights and losses in float32.
+    """
+    return asked or ("bfloat16" if is_tpu else "float32")
 
 
 def missed_tpu(target: Target, hardware: str) -> tuple[str, ...]:

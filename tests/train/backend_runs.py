@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.train import cli, tensorflow_ready
+from pipelines.train import backends, cli
 from tests import building
 from tests.building import Outcome
 
@@ -56,7 +56,7 @@ def with_known_weights(build: Any, *, nudged: bool = False) -> Any:
 
 def main() -> None:
     backend, commands, *nudged = sys.argv[1], json.loads(sys.argv[2]), *sys.argv[3:]
-    tensorflow_ready.load(verbose=False, backend=backend)  # type: ignore[arg-type]
+    backends.load(verbose=False, backend=backend)  # type: ignore[arg-type]
     from pipelines.train import models
 
     models.build = with_known_weights(models.build, nudged=bool(nudged))

@@ -27,7 +27,6 @@ def prepared(data: Data, *, batch_size: int = 4, **changes: Any) -> tuple[Replic
         optimizer=AdamW(rate=1e-3, warmup=0, steps=10, decay=0.0, clip_norm=1.0),
         seed=0,
         batch_specs=[batches.element_spec],
-        jit_compile=config.jit_compile,
         accumulate=config.accumulate,
     )
     return replica_step, next(iter(batches))

@@ -61,14 +61,6 @@ def test_a_running_variance_goes_from_part_to_part(data: Data, parts: int, varia
     np.testing.assert_allclose(found, variance, atol=1e-3)
 
 
-def test_it_compiles_with_xla(data: Data) -> None:
-    options = {"task": "classify", "model": "tests.train.small:steady"}
-    (losses, _), (expected, _) = (
-        after_two_steps(data, **options, accumulate=2, jit_compile=compiled) for compiled in (True, False)
-    )
-    np.testing.assert_allclose(losses, expected, rtol=1e-5)
-
-
 def test_a_batch_that_does_not_divide_leads_to_one_that_does(tmp_path: Any) -> None:
     cause, remedy = training.command(tmp_path, accumulate=5).error
     assert cause.startswith("--global-batch-size 16 on 1 replicas with --accumulate 5, expected a multiple of 5")

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -43,6 +44,14 @@ def test_the_first_that_names_a_tpu_decides(
 ) -> None:
     target = targets.choose(tpu, environment=environment, chips_here=chips)
     assert (target.kind, target.address) == (kind, address)
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_tpu", "found"),
+    [(None, True, "bfloat16"), (None, False, "float32"), ("float32", True, "float32"), ("bfloat16", False, "bfloat16")],
+)
+def test_a_tpu_computes_in_bfloat16_unless_it_is_told_otherwise(asked: Any, is_tpu: bool, found: str) -> None:
+    assert targets.precision(asked, is_tpu=is_tpu) == found
 
 
 @pytest.mark.parametrize("tpu", ["http://10.0.0.2:8470", "grpc://10.0.0.2", ""])

@@ -80,13 +80,3 @@ def test_a_dataset_without_a_split_to_evaluate_is_refused(tmp_path: Path) -> Non
     cause, remedy = outcome.error
     assert cause.startswith("--early-stopping, but ")
     assert remedy.startswith("give --eval-split, one of ['train']")
-
-
-@pytest.mark.slow
-def test_chosen_steps_are_profiled(tmp_path: Path) -> None:
-    outcome = training.command(tmp_path, **SMALL, steps=6, profile_steps="3:4", steps_per_call=2, log_every=2)
-    assert outcome.status == 0, outcome.err
-    assert "profiled steps 3 to 4" in outcome.err
-    assert list((tmp_path / "logs").glob("plugins/profile/*/*.xplane.pb"))
-    later = training.command(tmp_path, **SMALL, steps=8, profile_steps="3:4", steps_per_call=2, log_every=2)
-    assert "no profile: step 6 is taken, --profile-steps is 3:4" in later.err

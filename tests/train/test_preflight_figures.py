@@ -11,15 +11,17 @@ from pathlib import Path
 import pytest
 
 from pipelines.train.config import TrainConfig
+from pipelines.train.errors import CompilerError, UnfitError
 from pipelines.train.preflight import compiler, preflight, report, tpu_slices
 from pipelines.train.preflight.batch_search import GaveUp, LargestBatch, largest
-from pipelines.train.preflight.compiler import Compiled, OutOfMemory
-from pipelines.train.preflight.errors import CompilerError, UnfitError
+from pipelines.train.preflight.compiler import Compiled
 from pipelines.train.preflight.preflight import Preflight
 from tfrecord_io.errors import ConfigError
 
 GIB = 2**30
-CONFIG = TrainConfig(data="d", task="classify", model="bert-tiny", model_dir="m", global_batch_size=256)
+CONFIG = TrainConfig(
+    data="d", task="classify", model="bert-tiny", global_batch_size=256, precision="float32", price_per_chip_hour=2.0
+)
 STEP = Compiled(
     argument_bytes=GIB,
     memory_bytes=4 * GIB,
@@ -31,19 +33,16 @@ STEP = Compiled(
 )
 
 
-def flown(step: Compiled | OutOfMemory = STEP, **changes: object) -> Preflight:
+def flown(step: Compiled | str = STEP, **changes: object) -> Preflight:
     wanted = tpu_slices.parse("v3-8")
-    speed = preflight.speed(step, wanted, batch=32) if isinstance(step, Compiled) else None
     made = Preflight(
         slice=wanted,
         config=CONFIG,
         row_length=16,
         batch=32,
         step=step,
-        speed=speed,
         reader_examples_per_s=1000.0,
         largest=LargestBatch(fits=128, too_large=136),
-        price_per_chip_hour=2.0,
     )
     return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
 
@@ -91,14 +90,12 @@ def test_a_core_of_two_has_half_of_its_chip() -> None:
 
 def test_the_slower_of_arithmetic_and_memory_bounds_a_step() -> None:
     # A core of v3: 6.15e12 / 61.5e12 = 0.1 s of arithmetic, 22.5e9 / 450e9 = 0.05 s of memory.
-    found = preflight.speed(STEP, tpu_slices.parse("v3-8"), batch=32)
-    assert found.arithmetic_seconds == pytest.approx(0.1)
-    assert found.memory_seconds == pytest.approx(0.05)
-    assert found.bound == "arithmetic"
+    found = flown()
+    assert found.seconds == pytest.approx({"arithmetic": 0.1, "memory": 0.05})
     assert found.steps_per_s == pytest.approx(10.0)
     assert found.examples_per_s == pytest.approx(10.0 * 32 * 8)
-    slower = dataclasses.replace(STEP, traffic_bytes=90e9)
-    assert preflight.speed(slower, tpu_slices.parse("v3-8"), batch=32).bound == "memory"
+    assert report.as_json(found)["bound"] == "arithmetic"
+    assert report.as_json(flown(dataclasses.replace(STEP, traffic_bytes=90e9)))["bound"] == "memory"
 
 
 @pytest.mark.parametrize("fits", [0, 1, 3, 4, 7, 8, 100, 1000])
@@ -177,7 +174,7 @@ def test_programs_get_the_same_as_numbers() -> None:
 
 
 def test_what_does_not_fit_is_an_error_that_knows_the_batch_that_does(capsys: pytest.CaptureFixture[str]) -> None:
-    full = flown(OutOfMemory(message="Used 20G of 15G hbm."))
+    full = flown("Used 20G of 15G hbm.")
     report.write(full, as_programs=False)
     assert "more than 16 GiB: does not fit" in capsys.readouterr().err
     assert report.as_json(full)["hbm_bytes"] is None

@@ -22,6 +22,7 @@ def test_an_input_that_is_fit_for_a_tpu_is_passed(tmp_path: Path) -> None:
     )
     found = setup.check(config)
     assert (found.target.kind, found.eval_split, found.warnings) == ("tpu-vm", "validation", ())
+    assert found.config.precision == "bfloat16"
     assert not (tmp_path / "model").exists()
 
 

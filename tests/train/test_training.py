@@ -96,7 +96,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     assert "ckpt-1" in outcome.error[0]
 
 
-@pytest.mark.parametrize("extra", [{"precision": "bfloat16"}, {"jit_compile": True}, {"label_smoothing": 0.1}])
+@pytest.mark.parametrize("extra", [{"precision": "bfloat16"}, {"label_smoothing": 0.1}])
 def test_a_way_to_compute_trains_too(tmp_path: Path, extra: dict[str, object]) -> None:
     outcome = training.command(tmp_path, **extra)
     assert outcome.status == 0, outcome.err

@@ -7,7 +7,7 @@ import json
 import click
 
 from pipelines.terminal.console import errors, say
-from pipelines.train import tensorflow_ready
+from pipelines.train import backends
 from pipelines.train.errors import usual_remedies
 
 __all__ = ["export"]
@@ -31,7 +31,7 @@ _INTERRUPTED = ("interrupted; --output was not written", "run the same command a
 def export(model_dir: str, kind: str, output: str, build: str | None, as_json: bool, verbose: bool) -> None:
     """Write a trained model as a folder that other programs open, with its tokenizer and a model card."""
     with errors(verbose=verbose, interrupted=_INTERRUPTED), usual_remedies("train-tpu export"):
-        tensorflow_ready.load(verbose=verbose)
+        backends.load(verbose=verbose)
         from pipelines.train.export import exporting
 
         files = exporting.export(model_dir, kind=kind, output=output, build=build)

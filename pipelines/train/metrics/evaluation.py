@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-__all__ = ["PART", "WEIGHT", "Evaluated", "is_better", "real_rows", "together"]
+__all__ = ["PART", "WEIGHT", "Evaluated", "collected", "is_better", "together"]
 
 # Rows of several datasets, evaluated together, are told apart by this column of `rows`.
 PART = "part"
 # The column of `rows` that is 0 on rows that only fill up a batch.
 WEIGHT = "weight"
+# Steps of an evaluation whose results may wait on the devices.
+_WAITING = 100
 _LOWER_IS_BETTER = ("loss", "mae", "perplexity")
 
 
@@ -41,20 +45,34 @@ def together(found: Sequence[Evaluated]) -> Evaluated:
     return Evaluated(sums=sums, rows=rows)
 
 
-def real_rows(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+def collected(steps: Iterable[Any], fetch: Callable[[Any], Any]) -> Evaluated:
+    """Add up a pass over a split: of each step the sums over its batch, and what is needed of each row.
+
+    `fetch`: from values on the devices to NumPy's; many steps wait there, so that the devices don't wait for the host.
+    """
+    total: dict[str, Any] = {}
+    parts: list[dict[str, np.ndarray]] = []
+    waiting = iter(steps)
+    while some := list(itertools.islice(waiting, _WAITING)):
+        for sums, rows in fetch(some):
+            for name, value in sums.items():
+                total[name] = total.get(name, 0.0) + np.asarray(value, np.float64)
+            parts.extend([rows] if rows else [])
+    return Evaluated(sums=total, rows=_real_rows(parts))
+
+
+def _real_rows(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """The rows of all steps without those that only fill up a batch; of windows of several lengths, as wide as the
     longest.
     """
     joined = {}
     for name in parts[0] if parts else ():
-        width = max(each[name].shape[-1] for each in parts) if parts[0][name].ndim > 1 else None
-        values = [each[name] if width is None else _widened(each[name], width) for each in parts]
+        values = [each[name] for each in parts]
+        if values[0].ndim > 1:
+            width = max(each.shape[-1] for each in values)
+            values = [np.pad(each, [(0, 0)] * (each.ndim - 1) + [(0, width - each.shape[-1])]) for each in values]
         joined[name] = np.concatenate(values)
     return {name: values[joined[WEIGHT] > 0] for name, values in joined.items()}
-
-
-def _widened(values: np.ndarray, width: int) -> np.ndarray:
-    return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, width - values.shape[-1])])
 
 
 def is_better(name: str, value: float, than: float | None) -> bool:

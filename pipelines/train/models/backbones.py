@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from pipelines.train.config import TrainConfig
+from pipelines.train.errors import said
 from pipelines.train.models import names
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import Manifest
@@ -96,9 +97,8 @@ def _preset(config: TrainConfig, manifest: Manifest) -> Any:
     try:
         backbone = hub.models.Backbone.from_preset(config.model, **changes)
     except Exception as error:  # of the hub's client, of a file, of the conversion: all mean the same to the user
-        short = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         raise ConfigError(
-            f"--model {config.model}: it cannot be loaded ({short}), expected a checkpoint that KerasHub knows",
+            f"--model {config.model}: it cannot be loaded ({said(error)}), expected a checkpoint that KerasHub knows",
             remedy="check the name, the network, and that the checkpoint is of a kind that KerasHub knows",
         ) from error
     random_t5 = config.from_scratch and type(backbone).__name__ == "T5Backbone"

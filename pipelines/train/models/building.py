@@ -12,6 +12,7 @@ from typing import Any
 import keras
 
 from pipelines.train.config import Pooling, TrainConfig
+from pipelines.train.errors import said
 from pipelines.train.models import backbones, checks, heads, names, packed_rows
 from pipelines.train.tasks import BoundTask
 from tfrecord_io.errors import ConfigError, PrepError
@@ -44,7 +45,12 @@ def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Built:
     """
     names.require_known(config.model)
     if names.is_users(config.model):
-        _refuse_for_users(config)
+        if config.from_scratch:
+            raise ConfigError(
+                f"--from-scratch with --model {config.model}, expected a preset: where weights of yours come from is "
+                "known only to your function",
+                remedy="leave out --from-scratch",
+            )
         built = Built(model=users_model(config.model, manifest))
     else:
         built = _hub_model(config, manifest, task)
@@ -75,36 +81,12 @@ def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Buil
     backbones.check(backbone, config=config)
     if manifest.schema.with_role("segment_ids") is not None:
         packed_rows.require(backbone, config=config, manifest=manifest)
-    if config.freeze_backbone:
-        _freeze(backbone, config=config)
     pooling = config.pooling
     if pooling == "auto":
         scratch = names.from_scratch(config.model)
         pooling = "last" if backbones.is_causal(backbone) else "mean" if scratch else "first"
     model = heads.with_head(backbone, manifest, task, pooling=pooling)
     return Built(model=model, backbone=backbone, pooling=pooling if config.task == "classify" else None)
-
-
-def _freeze(backbone: keras.Model, *, config: TrainConfig) -> None:
-    """Leaves only the head to be trained. Raises: ConfigError for a task whose head has no weights."""
-    if config.task in ("clm", "seq2seq"):
-        raise ConfigError(
-            f"--freeze-backbone with --task {config.task}, expected a task whose head has weights of its own: here the "
-            "logits are made by the backbone's embedding, and nothing would be trained",
-            remedy="leave it out, or choose --task classify, tokens, span or mlm",
-        )
-    backbone.trainable = False
-
-
-def _refuse_for_users(config: TrainConfig) -> None:
-    for name in ("freeze_backbone", "from_scratch"):
-        if getattr(config, name):
-            option = "--" + name.replace("_", "-")
-            raise ConfigError(
-                f"{option} with --model {config.model}, expected a model of KerasHub: which of yours are the "
-                "backbone's weights, and where they come from, is known only to your function",
-                remedy=f"leave out {option}, and do it there (`layer.trainable = False`)",
-            )
 
 
 def users_model(spec: str, manifest: Manifest) -> keras.Model:
@@ -125,9 +107,8 @@ def users_model(spec: str, manifest: Manifest) -> keras.Model:
     except PrepError:
         raise
     except Exception as error:
-        short = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         raise ConfigError(
-            f"--model {spec}: {function}(manifest) failed ({short})", remedy="--verbose shows where"
+            f"--model {spec}: {function}(manifest) failed ({said(error)})", remedy="--verbose shows where"
         ) from error
     if not isinstance(model, keras.Model):
         raise ConfigError(f"--model {spec}: {function}(manifest) gave {type(model).__name__}, expected a keras.Model")

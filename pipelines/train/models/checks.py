@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from pipelines.train.config import TrainConfig
+from pipelines.train.errors import said
 from pipelines.train.models import heads
 from pipelines.train.tasks import BoundTask
 from tfrecord_io.errors import ConfigError
@@ -82,9 +83,8 @@ def _output_shape(
     except Exception as error:
         if not manifest.bucket_lengths:
             raise
-        short = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise ConfigError(
             f"--model {config.model}: it does not take rows of each of the lengths {list(manifest.bucket_lengths)} "
-            f"({short})",
+            f"({said(error)})",
             remedy="give its inputs the shape (None,)",
         ) from error

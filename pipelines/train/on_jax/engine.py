@@ -19,22 +19,20 @@ import tensorflow as tf
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from pipelines.train import models
-from pipelines.train.engines import Feed, TrainingSpan, built, optimizer
+from pipelines.train.engines import AfterCall, Feed, built
 from pipelines.train.errors import DeviceError
-from pipelines.train.metrics.evaluation import Evaluated, real_rows
+from pipelines.train.metrics.evaluation import Evaluated, collected
 from pipelines.train.models import Built
 from pipelines.train.on_jax.global_step import AXIS, GlobalStep
 from pipelines.train.on_jax.saves import OrbaxSaves
 from pipelines.train.preflight.tpu_slices import peak_flops_per_s
 from pipelines.train.setup import TrainingSetup
+from pipelines.train.steps.pure_step import answering
 from pipelines.train.targets import Target
 from tfrecord_io.errors import ConfigError
 
 __all__ = ["JaxEngine"]
 
-# Steps of an evaluation whose sums may wait on the devices.
-_WAITING = 100
 _SPLIT = "xla_force_host_platform_device_count"
 
 
@@ -54,25 +52,11 @@ class JaxEngine:
 
     def learner(self, job: TrainingSetup) -> GlobalStep:
         config = job.config
-        if config.deterministic and self._mesh.devices.flat[0].platform == "gpu":
-            raise ConfigError(
-                "--deterministic with --backend jax on GPUs: XLA must be told before it starts",
-                remedy="set XLA_FLAGS=--xla_gpu_deterministic_ops=true and leave out --deterministic; a TPU and a CPU "
-                "give the same bits anyway",
-            )
         if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
             jax.config.update("jax_compilation_cache_dir", f"{config.model_dir.rstrip('/')}/compiled")
         with _on_the_host():
             model = built(job)
-        return GlobalStep(
-            model,
-            task=job.task,
-            optimizer=optimizer(config),
-            seed=config.seed,
-            mesh=self._mesh,
-            accumulate=config.accumulate,
-            shard=config.shard_model,
-        )
+        return GlobalStep(model, job, mesh=self._mesh)
 
     def current(self, learner: GlobalStep) -> keras.Model:
         model = learner.built.model
@@ -102,34 +86,18 @@ class JaxEngine:
         }
         return Feed(streams=streams, schedule=schedule)
 
-    def train(self, learner: GlobalStep, feed: Feed, span: TrainingSpan) -> None:
+    def train(self, learner: GlobalStep, feed: Feed, *, until: int, steps_per_call: int, after_call: AfterCall) -> None:
         batches = self._batches(feed)
         upcoming = next(batches)
-        while learner.step < span.until:
-            for _ in range(min(span.steps_per_call, span.until - learner.step)):
+        while learner.step < until:
+            for _ in range(min(steps_per_call, until - learner.step)):
                 loss = learner.take(upcoming)
                 upcoming = next(batches)  # while the devices work
-            if not span.after_call(learner.step, float(loss)):
+            if not after_call(learner.step, float(loss)):
                 return
 
     def evaluate(self, learner: GlobalStep, feed: Feed) -> Evaluated:
-        total: dict[str, Any] = {name: np.zeros(shape) for name, shape in learner.task.sum_shapes.items()}
-        rows: list[dict[str, np.ndarray]] = []
-        waiting: list[Any] = []
-
-        def fetch() -> None:
-            for sums, some in jax.device_get(waiting):
-                for name in total:
-                    total[name] = total[name] + sums[name]
-                rows.extend([some] if some else [])
-            waiting.clear()
-
-        for batch in self._batches(feed):
-            waiting.append(learner.sums(batch))
-            if len(waiting) == _WAITING:
-                fetch()
-        fetch()
-        return Evaluated(sums=total, rows=real_rows(rows))
+        return collected((learner.sums(batch) for batch in self._batches(feed)), jax.device_get)
 
     def _batches(self, feed: Feed) -> Iterator[Any]:
         iterators = {length: stream.as_numpy_iterator() for length, stream in feed.streams.items()}
@@ -153,23 +121,11 @@ class JaxEngine:
         variables = (model.trainable_variables, model.non_trainable_variables)
         weights, state = ([jax.device_put(np.asarray(v.value), replicated) for v in each] for each in variables)
 
-        def pure(weights: Any, state: Any, features: Mapping[str, Any]) -> Any:
-            def call(features: Mapping[str, Any]) -> Any:
-                return model.stateless_call(weights, state, models.taken(model, features), training=False)[0]
-
-            return outputs(call, features)
-
-        step = jax.jit(pure, out_shardings=replicated)
+        step = jax.jit(answering(model, outputs), out_shardings=replicated)
         return lambda batch: jax.device_get(step(weights, state, jax.device_put(dict(batch), by_row)))
 
     def anywhere(self, here: bool) -> bool:
         return here if self.hosts == 1 else bool(multihost_utils.process_allgather(np.array(here)).any())
-
-    def start_profile(self, folder: str) -> None:
-        jax.profiler.start_trace(folder)
-
-    def stop_profile(self) -> None:
-        jax.profiler.stop_trace()
 
 
 def _devices(target: Target, *, replicas: int | None) -> list[Any]:

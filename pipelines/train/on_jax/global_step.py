@@ -18,10 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from pipelines.train.engines import optimizer
 from pipelines.train.models import Built
-from pipelines.train.steps.adamw import AdamW
+from pipelines.train.setup import TrainingSetup
 from pipelines.train.steps.pure_step import Batch, PureStep
-from pipelines.train.tasks import BoundTask
 
 __all__ = ["AXIS", "GlobalStep", "State"]
 
@@ -52,34 +52,22 @@ class _PureStep(PureStep):
 class GlobalStep:
     """A model, its optimizer's state and its task, on the devices of a mesh."""
 
-    def __init__(
-        self,
-        built: Built,
-        *,
-        task: BoundTask,
-        optimizer: AdamW,
-        seed: int,
-        mesh: Mesh,
-        accumulate: int = 1,
-        shard: bool = False,
-        abstract: bool = False,
-    ) -> None:
-        """`shard`: divide weights and optimizer state among the devices, instead of a copy on each. `abstract`: for
-        devices that are not here, whose program alone is wanted: the state is shapes.
-        """
+    def __init__(self, built: Built, job: TrainingSetup, *, mesh: Mesh, abstract: bool = False) -> None:
+        """`abstract`: for devices that are not here, whose program alone is wanted: the state is shapes."""
+        config = job.config
         self.built = built
-        self.task = task
+        self.task = job.task
         self.step = 0
         self.flops = 0.0  # of one device, in the steps of this process
-        self._optimizer = optimizer
-        self._pure = _PureStep(built, task, shares=accumulate, accumulate=accumulate)
+        self._optimizer = optimizer(config)
+        self._pure = _PureStep(built, job.task, shares=config.accumulate, accumulate=config.accumulate)
         self._pure.mesh = mesh
-        self._key = jax.random.fold_in(jax.random.PRNGKey(seed % 2**32), seed // 2**32)
+        self._key = jax.random.fold_in(jax.random.PRNGKey(config.seed % 2**32), config.seed // 2**32)
         self._mesh = mesh
-        self._accumulate = accumulate
+        self._accumulate = config.accumulate
         self.replicated = NamedSharding(mesh, PartitionSpec())
         self.by_row = NamedSharding(mesh, PartitionSpec(AXIS))
-        self._shard = shard
+        self._shard = config.shard_model
         self.state = jax.tree.map(self._shape if abstract else self._put, self._first_values())
         shardings = jax.tree.map(lambda each: each.sharding, self.state)
         self._train = jax.jit(self._taken, donate_argnums=0, out_shardings=(shardings, self.replicated))

@@ -8,29 +8,26 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from pipelines.train import models
-from pipelines.train.engines import Feed, TrainingSpan, built, optimizer
-from pipelines.train.metrics.evaluation import Evaluated, real_rows
+from pipelines.train.engines import AfterCall, Feed, built, optimizer
+from pipelines.train.metrics.evaluation import Evaluated, collected
 from pipelines.train.models import Built
 from pipelines.train.on_tensorflow import strategies
 from pipelines.train.on_tensorflow.replica_step import ReplicaStep, specs_of, traced_once, values_of
 from pipelines.train.on_tensorflow.saves import TensorFlowSaves
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.steps import feeds
+from pipelines.train.steps.pure_step import answering
 from pipelines.train.targets import Target
 from tfrecord_io.errors import ConfigError
 
 __all__ = ["TensorFlowEngine"]
-
-# Steps of an evaluation that are summed on the devices, in float32, which stops counting at 2**24.
-_SUMMED_STEPS = 100
 
 
 class TensorFlowEngine:
@@ -51,8 +48,6 @@ class TensorFlowEngine:
         if job.config.shard_model:
             raise ConfigError("--shard-model with --backend tensorflow, expected jax", remedy="give --backend jax")
         config = job.config
-        if config.deterministic:
-            tf.config.experimental.enable_op_determinism()
         specs = feeds.element_specs(job.data, config, job.task, replicas=self.replicas)
         with self._strategy.scope():
             return ReplicaStep(
@@ -61,8 +56,6 @@ class TensorFlowEngine:
                 optimizer=optimizer(config),
                 seed=config.seed,
                 batch_specs=specs,
-                # A TPU's programs are compiled by XLA anyway, and refuse to be told so again.
-                jit_compile=config.jit_compile and not job.target.is_tpu,
                 accumulate=config.accumulate,
             )
 
@@ -88,11 +81,36 @@ class TensorFlowEngine:
         self._strategy.distribute_datasets_from_function(note)
         return int(found[0])
 
-    def train(self, learner: ReplicaStep, feed: Feed, span: TrainingSpan) -> None:
-        _train(learner, self._strategy, feed=feed, span=span)
+    def train(
+        self, learner: ReplicaStep, feed: Feed, *, until: int, steps_per_call: int, after_call: AfterCall
+    ) -> None:
+        @tf.function
+        def call(iterator: Any, num_steps: tf.Tensor) -> tf.Tensor:
+            loss = tf.zeros([], tf.float32)
+            for _ in tf.range(num_steps):
+                losses = self._strategy.run(_as_written(learner.train), args=(next(iterator),))
+                loss = self._strategy.experimental_local_results(losses)[0]  # the global batch's, on every replica
+            return loss
+
+        iterators, step = {length: iter(stream) for length, stream in feed.streams.items()}, learner.step
+        while step < until:
+            num_steps = min(steps_per_call, until - step)
+            for length, steps in itertools.groupby(itertools.islice(feed.schedule, num_steps)):
+                # A tensor: another number is no new compilation.
+                loss = call(iterators[length], tf.constant(len(list(steps))))
+            step += num_steps
+            if not after_call(step, float(loss.numpy())):
+                return
 
     def evaluate(self, learner: ReplicaStep, feed: Feed) -> Evaluated:
-        return _evaluate(learner, self._strategy, feed)
+        @tf.function
+        def call(iterator: Any) -> Any:
+            found = self._strategy.run(_as_written(learner.evaluate), args=(next(iterator),))
+            return tf.nest.map_structure(lambda each: self._strategy.experimental_local_results(each)[0], found)
+
+        iterators = {length: iter(stream) for length, stream in feed.streams.items()}
+        steps = (call(iterators[length]) for length in feed.schedule)
+        return collected(steps, lambda found: tf.nest.map_structure(lambda each: each.numpy(), found))
 
     def place_model(self, load: Callable[[], Built]) -> keras.Model:
         with self._strategy.scope():
@@ -104,15 +122,9 @@ class TensorFlowEngine:
         weights = [variable.value for variable in model.trainable_variables]
         state = [variable.value for variable in model.non_trainable_variables]
 
-        def pure(weights: list[tf.Tensor], state: list[tf.Tensor], features: dict[str, tf.Tensor]) -> Any:
-            def call(features: Mapping[str, tf.Tensor]) -> tf.Tensor:
-                return model.stateless_call(weights, state, models.taken(model, features), training=False)[0]
-
-            return outputs(call, features)
-
         parts = {name: each[: len(each) // self.replicas] for name, each in like.items()}
         own = {name: tf.TensorSpec(each.shape, each.dtype) for name, each in parts.items()}
-        traced = traced_once(pure, (specs_of(weights), specs_of(state), own), jit=False)
+        traced = traced_once(answering(model, outputs), (specs_of(weights), specs_of(state), own))
 
         def on_replica(features: dict[str, tf.Tensor]) -> Any:
             return traced(values_of(weights), values_of(state), features)
@@ -135,73 +147,6 @@ class TensorFlowEngine:
 
     def anywhere(self, here: bool) -> bool:
         return here  # one process drives all hosts
-
-    def start_profile(self, folder: str) -> None:
-        tf.profiler.experimental.start(folder)
-
-    def stop_profile(self) -> None:
-        tf.profiler.experimental.stop()
-
-
-def _train(replica_step: ReplicaStep, strategy: tf.distribute.Strategy, *, feed: Feed, span: TrainingSpan) -> None:
-    """Take steps until the span ends; `after_call(step, loss)` runs in Python after each call."""
-
-    @tf.function
-    def call(iterator: Any, num_steps: tf.Tensor) -> tf.Tensor:
-        loss = tf.zeros([], tf.float32)
-        for _ in tf.range(num_steps):
-            # Every replica has the same, the global batch's.
-            loss = strategy.experimental_local_results(
-                strategy.run(_as_written(replica_step.train), args=(next(iterator),))
-            )[0]
-        return loss
-
-    iterators, step = {length: iter(stream) for length, stream in feed.streams.items()}, replica_step.step
-    while step < span.until:
-        num_steps = min(span.steps_per_call, span.until - step)
-        for length, count in _runs(itertools.islice(feed.schedule, num_steps), most=num_steps):
-            loss = call(iterators[length], tf.constant(count))  # a tensor: another number is no new compilation
-        step += num_steps
-        if not span.after_call(step, float(loss.numpy())):
-            return
-
-
-def _evaluate(replica_step: ReplicaStep, strategy: tf.distribute.Strategy, feed: Feed) -> Evaluated:
-    """One pass over all that the feed has: the task's sums, and what it needs of each row."""
-
-    task = replica_step.task
-
-    def one_step(iterator: Any) -> Any:
-        found = strategy.run(_as_written(replica_step.evaluate), args=(next(iterator),))
-        return tf.nest.map_structure(lambda each: strategy.experimental_local_results(each)[0], found)
-
-    @tf.function
-    def summed(iterator: Any, num_steps: tf.Tensor) -> Any:
-        sums = {name: tf.zeros(shape) for name, shape in task.sum_shapes.items()}
-        for _ in tf.range(num_steps):
-            more, _ = one_step(iterator)
-            sums = {name: sums[name] + more[name] for name in sums}
-        return sums, {}
-
-    # Rows are fetched after each step: how many there will be is no static shape.
-    call, most = (
-        (tf.function(lambda iterator, _: one_step(iterator)), 1) if task.needs_rows else (summed, _SUMMED_STEPS)
-    )
-    iterators = {length: iter(stream) for length, stream in feed.streams.items()}
-    total, rows = {name: np.zeros(shape) for name, shape in task.sum_shapes.items()}, []
-    for length, count in _runs(feed.schedule, most=most):
-        sums, some = call(iterators[length], tf.constant(count))
-        total = {name: values + sums[name].numpy() for name, values in total.items()}
-        if some:
-            rows.append({name: values.numpy() for name, values in some.items()})
-    return Evaluated(sums=total, rows=real_rows(rows))
-
-
-def _runs(schedule: Iterable[int], *, most: int) -> Iterator[tuple[int, int]]:
-    """Lengths, and how many steps in a row have each, at most `most`."""
-    for length, steps in itertools.groupby(schedule):
-        while count := len(list(itertools.islice(steps, most))):
-            yield length, count
 
 
 # The step has no Python loop or condition on tensors; rewriting Keras for autograph would only take time.

@@ -10,7 +10,6 @@ differ. Batches of another length are another graph, traced and compiled once; t
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -61,12 +60,10 @@ class ReplicaStep:
         optimizer: AdamW,
         seed: int,
         batch_specs: Sequence[Any],
-        jit_compile: bool,
         accumulate: int = 1,
     ) -> None:
         """Call it inside the strategy's scope. `batch_specs`: of one replica's part, one for each length of rows, see
-        `tf.data.Dataset.element_spec`. `jit_compile`: XLA for the pure functions. The exchange between replicas stays
-        outside, where XLA cannot go.
+        `tf.data.Dataset.element_spec`.
         """
         self.built = built
         self.flops = 0.0
@@ -84,17 +81,16 @@ class ReplicaStep:
         self._gradients: dict[Any, Callable[..., Any]] = {}
         self._sums: dict[Any, Callable[..., Any]] = {}
         for spec in batch_specs:
-            self._trace(spec, jit=jit_compile)
+            self._trace(spec)
         weights, step = specs_of(self._weights), tf.TensorSpec([], tf.int64)
-        self._update = traced_once(self.optimizer.update, (step, weights, weights, weights, weights), jit=jit_compile)
+        self._update = traced_once(self.optimizer.update, (step, weights, weights, weights, weights))
 
-    def _trace(self, batch_spec: Any, *, jit: bool) -> None:
+    def _trace(self, batch_spec: Any) -> None:
         weights, state = specs_of(self._weights), specs_of(self.model.non_trainable_variables)
-        traced = functools.partial(traced_once, jit=jit)
         key, total = _shapes(batch_spec), tf.TensorSpec([], tf.float32)
         seed = tf.TensorSpec([2], tf.int32)
-        self._gradients[key] = traced(self._pure.gradients, (weights, state, batch_spec, total, seed))
-        self._sums[key] = traced(self._pure.sums, (weights, state, batch_spec))
+        self._gradients[key] = traced_once(self._pure.gradients, (weights, state, batch_spec, total, seed))
+        self._sums[key] = traced_once(self._pure.sums, (weights, state, batch_spec))
 
     @property
     def step(self) -> int:
@@ -145,11 +141,11 @@ class ReplicaStep:
         return sums, {name: replica.all_gather(each, axis=0) for name, each in rows.items()}
 
 
-def traced_once(function: Callable[..., Any], specs: Any, *, jit: bool) -> Callable[..., Any]:
+def traced_once(function: Callable[..., Any], specs: Any) -> Callable[..., Any]:
     """The function traced once; each replica calls the same graph. Tracing a model for each of 8 replicas takes half a
     minute on 2 cores. A model that keeps variables from Keras is traced by each replica, which has its own.
     """
-    compiled = tf.function(function, jit_compile=jit or None, autograph=False)
+    compiled = tf.function(function, autograph=False)
     concrete = compiled.get_concrete_function(*specs)
     captured = any(each.dtype == tf.resource for each in concrete.captured_inputs)
     return compiled if captured else concrete

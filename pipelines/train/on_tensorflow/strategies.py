@@ -11,7 +11,7 @@ import socket
 
 import tensorflow as tf
 
-from pipelines.train.errors import DeviceError
+from pipelines.train.errors import DeviceError, said
 from pipelines.train.targets import Target
 from tfrecord_io.errors import ConfigError
 
@@ -73,9 +73,9 @@ def connect(
 
 def explained(error: BaseException, *, target: str) -> DeviceError:
     """Return the error for a TPU that could not be had, with the library's own first line in it."""
-    said = " ".join(f"{type(error).__name__}: {error}".split())
-    cause, remedy = next((cause, remedy) for pattern, cause, remedy in _CAUSES if re.search(pattern, said))
-    return DeviceError(f"{target}: {cause} ({said[:300]})", remedy=remedy)
+    words = f"{type(error).__name__}: {error}"
+    cause, remedy = next((cause, remedy) for pattern, cause, remedy in _CAUSES if re.search(pattern, words))
+    return DeviceError(f"{target}: {cause} ({said(error)})", remedy=remedy)
 
 
 def hardware(strategy: tf.distribute.Strategy) -> str:

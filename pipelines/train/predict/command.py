@@ -11,7 +11,7 @@ import click
 import cloup
 
 from pipelines.terminal.console import errors, say
-from pipelines.train import targets, tensorflow_ready
+from pipelines.train import backends, targets
 from pipelines.train.errors import graph_error, usual_remedies
 from pipelines.train.option_fields import options_of
 from pipelines.train.predict.config import GROUPS, PredictConfig
@@ -39,7 +39,7 @@ def predict(text: str | None, top: int, as_json: bool, verbose: bool, **options:
 def _predicted(options: dict[str, Any], *, verbose: bool) -> Any:
     config = PredictConfig(**options)
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
-    tensorflow_ready.load(verbose=verbose, backend=targets.backend(config.backend, target))
+    backends.load(verbose=verbose, backend=targets.backend(config.backend, target))
     import tensorflow as tf
 
     from pipelines.train.predict import predicting
@@ -56,7 +56,7 @@ def _predicted(options: dict[str, Any], *, verbose: bool) -> Any:
 def _filled(options: dict[str, Any], text: str, top: int, *, verbose: bool) -> Any:
     if options["data"] or options["output"]:
         raise ConfigError("--fill-mask with --data or --output, expected one or the other")
-    tensorflow_ready.load(verbose=verbose)
+    backends.load(verbose=verbose)
     from pipelines.train.predict import fill_mask
 
     masks = fill_mask.fill(options["model_dir"], text, top=top, build=options["build"])

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from pipelines.train import model_files, models, tasks
 from pipelines.train.config import TrainConfig
+from pipelines.train.errors import said
 from pipelines.train.model_files import TrainedModel
 from pipelines.train.models import Built, names
 from tfrecord_io import copied_files
@@ -44,9 +45,9 @@ def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = Non
         except Exception as error:  # of HDF5, and of each layer
             if build is None:
                 remedy = "run the training's command again, which writes it"
-                raise ReaderError(f"{path}: cannot be loaded ({_short(error)})", remedy=remedy) from error
+                raise ReaderError(f"{path}: cannot be loaded ({said(error)})", remedy=remedy) from error
             raise ConfigError(
-                f"--build {build}: the weights of --model {model_dir} do not fit it ({_short(error)})",
+                f"--build {build}: the weights of --model {model_dir} do not fit it ({said(error)})",
                 remedy=f"give the function that made the model: {trained.model}",
             ) from error
     return built
@@ -58,7 +59,7 @@ def _by_its_file(model_dir: str, trained: TrainedModel) -> Built:
             return Built(model=keras.models.load_model(path, compile=False, safe_mode=True))
         except Exception as error:  # of a zip file, of HDF5, of each layer's own deserialization
             raise ConfigError(
-                f"--model {model_dir}: made by {trained.model}, whose layers its file does not have ({_short(error)})",
+                f"--model {model_dir}: made by {trained.model}, whose layers its file does not have ({said(error)})",
                 remedy=f"give --build {trained.model}, which is imported then",
             ) from error
 
@@ -81,7 +82,7 @@ def _made_again(model_dir: str, trained: TrainedModel, *, weights_bytes: int) ->
     except PrepError:
         raise
     except Exception as error:  # of any layer that KerasHub makes of a config that it did not write
-        raise _damaged(model_dir, _short(error)) from error
+        raise _damaged(model_dir, said(error)) from error
 
 
 def _require_sizes(backbone: Mapping[str, Any], model_dir: str, *, weights_bytes: int) -> None:
@@ -115,7 +116,7 @@ def load_tokenizer(model_dir: str) -> Any:
             return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         except Exception as error:  # the library raises many kinds; each means that there is no usable tokenizer
             raise ReaderError(
-                f"{model_dir.rstrip('/')}/{model_files.TOKENIZER}: cannot be loaded ({_short(error)})",
+                f"{model_dir.rstrip('/')}/{model_files.TOKENIZER}: cannot be loaded ({said(error)})",
                 remedy="copy the folder tokenizer/ of the dataset there",
             ) from error
 
@@ -135,7 +136,3 @@ def local_copy(path: str) -> Iterator[str]:
                 f"{path}: cannot be read ({error.message})", remedy="run the training's command again, which writes it"
             ) from error
         yield copy
-
-
-def _short(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

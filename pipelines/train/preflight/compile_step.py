@@ -19,7 +19,6 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +30,10 @@ from jax.experimental import topologies
 from jax.sharding import Mesh
 
 from pipelines.train.config import TrainConfig
-from pipelines.train.engines import built, optimizer
+from pipelines.train.engines import built
+from pipelines.train.errors import StepError
 from pipelines.train.on_jax.global_step import AXIS, GlobalStep
 from pipelines.train.preflight import tpu_slices
-from pipelines.train.preflight.errors import StepError
 from pipelines.train.preflight.preflight import checked
 from pipelines.train.preflight.tpu_slices import Slice
 from pipelines.train.setup import TrainingSetup
@@ -103,18 +102,9 @@ def _compile(config: TrainConfig, wanted: Slice) -> dict[str, Any]:
 def _program(job: TrainingSetup, wanted: Slice) -> tuple[GlobalStep, Any]:
     """The step on the slice's devices, and the shapes of a global batch on them."""
     devices = topologies.get_topology_desc(wanted.topology, platform="tpu", **wanted.layout).devices
-    config, count = job.config, len(devices)
-    step = GlobalStep(
-        built(job),
-        task=job.task,
-        optimizer=optimizer(config),
-        seed=config.seed,
-        mesh=Mesh(np.array(devices), (AXIS,)),
-        accumulate=config.accumulate,
-        shard=config.shard_model,
-        abstract=True,
-    )
-    [specs] = feeds.element_specs(job.data, config, job.task, replicas=count)
+    count = len(devices)
+    step = GlobalStep(built(job), job, mesh=Mesh(np.array(devices), (AXIS,)), abstract=True)
+    [specs] = feeds.element_specs(job.data, job.config, job.task, replicas=count)
 
     def whole(spec: tf.TensorSpec) -> jax.ShapeDtypeStruct:
         rows, *rest = spec.shape
@@ -139,7 +129,9 @@ def collectives(program: str) -> dict[str, tuple[int, int]]:
 
 def _explained(error: Exception) -> PrepError:
     """What it means that the step cannot be traced, with the place in the model's own code."""
-    chain = list(_chain(error))
+    chain: list[BaseException] = [error]  # the error and what it came from, the first cause last
+    while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
+        chain.append(cause)
     of_data = next((each for each in chain if isinstance(each, _OF_DATA)), None)
     if isinstance(error, PrepError) and of_data is None:
         return error
@@ -157,20 +149,12 @@ def _explained(error: Exception) -> PrepError:
     )
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and what it came from, the first cause last."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
-
-
 def _place(error: BaseException) -> str:
     """FILE:LINE of the model's own code; of what called it, where it has none."""
-    known = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
-    outside = [each for each in known if not each[0].startswith((*_LIBRARIES, "<"))]
-    users = [each for each in outside if not each[0].startswith(_OWN)]
-    chosen = users or outside or known
-    return f"{chosen[-1][0]}:{chosen[-1][1]}" if chosen else "a place that was not kept"
+    frames = traceback.extract_tb(error.__traceback__)
+    outside = [each for each in frames if not each.filename.startswith((*_LIBRARIES, "<"))]
+    users = [each for each in outside if not each.filename.startswith(_OWN)]
+    return next((f"{each[-1].filename}:{each[-1].lineno}" for each in (users, outside, frames) if each), "the model")
 
 
 if __name__ == "__main__":

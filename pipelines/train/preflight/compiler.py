@@ -19,12 +19,12 @@ from pathlib import Path
 
 import pipelines
 from pipelines.train.config import TrainConfig
-from pipelines.train.preflight.errors import CompilerError, StepError
+from pipelines.train.errors import CompilerError, StepError
 from pipelines.train.preflight.tpu_slices import Slice
 from tfrecord_io import errors
 from tfrecord_io.errors import ConfigError, PrepError
 
-__all__ = ["Compiled", "OutOfMemory", "compile_for", "environment", "require"]
+__all__ = ["Compiled", "compile_for", "environment", "require"]
 
 _CHILD = "pipelines.train.preflight.compile_step"
 # What would point JAX or libtpu at a real TPU, or change what the compiler does.
@@ -44,13 +44,6 @@ class Compiled:
     collectives: Mapping[str, tuple[int, int]]
     seconds: float
     versions: Mapping[str, str]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OutOfMemory:
-    """It compiles up to the point where memory is dealt out. `message` is the compiler's own, in one line."""
-
-    message: str
 
 
 def require() -> None:
@@ -81,8 +74,9 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def compile_for(wanted: Slice, config: TrainConfig, *, seconds: float) -> Compiled | OutOfMemory:
-    """Compile the step of a training for a slice, in at most so many seconds.
+def compile_for(wanted: Slice, config: TrainConfig, *, seconds: float) -> Compiled | str:
+    """Compile the step of a training for a slice, in at most so many seconds. Returns the compiler's words if there
+    is too little memory.
 
     Raises: StepError if it cannot be compiled; ConfigError if the model does not fit the dataset; CompilerError if the
         compiler does not answer.
@@ -96,7 +90,7 @@ def compile_for(wanted: Slice, config: TrainConfig, *, seconds: float) -> Compil
     if "refused" in found:
         kind, cause, remedy = found["refused"]
         raise _KINDS.get(kind, StepError)(cause, remedy=remedy)
-    return Compiled(**found["compiled"]) if "compiled" in found else OutOfMemory(message=found["out_of_memory"])
+    return Compiled(**found["compiled"]) if "compiled" in found else str(found["out_of_memory"])
 
 
 _KINDS: Mapping[str, type[PrepError]] = {name: getattr(errors, name) for name in errors.__all__ if name[-5:] == "Error"}

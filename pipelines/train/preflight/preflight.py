@@ -18,84 +18,75 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from pipelines.train import datasets, tasks
+from pipelines.train import datasets, targets, tasks
 from pipelines.train.config import TrainConfig
-from pipelines.train.errors import graph_error
+from pipelines.train.errors import CompilerError, UnfitError, graph_error
 from pipelines.train.preflight import batch_search, compiler, tpu_slices
-from pipelines.train.preflight.compiler import Compiled, OutOfMemory
-from pipelines.train.preflight.errors import CompilerError, UnfitError
+from pipelines.train.preflight.compiler import Compiled
 from pipelines.train.preflight.tpu_slices import Slice
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.targets import Target
 
-__all__ = ["Preflight", "Speed", "checked", "require_fit", "run_preflight", "speed"]
+__all__ = ["Preflight", "checked", "require_fit", "run_preflight"]
 
 _WARM_UP, _FEED_SECONDS = 2, 2.5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Speed:
-    """At best, for all devices together. `bound` is what the step waits for: arithmetic or memory."""
-
-    arithmetic_seconds: float
-    memory_seconds: float
-    steps_per_s: float
-    examples_per_s: float
-
-    @property
-    def bound(self) -> str:
-        return "arithmetic" if self.arithmetic_seconds >= self.memory_seconds else "memory"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Preflight:
-    """What was found. `largest` is None if it was not looked for; batches are of one device."""
+    """What was found. `step` is the compiler's words if it does not fit, `largest` None if it was not looked for;
+    batches are of one device, rates at best of all devices together.
+    """
 
     slice: Slice
     config: TrainConfig
     row_length: int
     batch: int
-    step: Compiled | OutOfMemory
-    speed: Speed | None
+    step: Compiled | str
     reader_examples_per_s: float
     largest: batch_search.LargestBatch | None
-    price_per_chip_hour: float | None = None
 
     @property
-    def fits(self) -> bool:
-        return isinstance(self.step, Compiled)
+    def seconds(self) -> dict[str, float]:
+        """The roofline of one device's part of the step: the least seconds of arithmetic and of memory; empty if it
+        does not fit.
+        """
+        if isinstance(self.step, str):
+            return {}
+        has = self.slice.generation
+        seconds = self.step.flops / has.replica_flops_per_s, self.step.traffic_bytes / has.replica_bytes_per_s
+        return dict(zip(("arithmetic", "memory"), seconds, strict=True))
+
+    @property
+    def steps_per_s(self) -> float | None:
+        return 1.0 / max(1e-12, *self.seconds.values()) if self.seconds else None
+
+    @property
+    def examples_per_s(self) -> float | None:
+        return self.steps_per_s and self.steps_per_s * self.batch * self.slice.replicas
 
     @property
     def hours(self) -> float | None:
         """Hours that all steps of the training take at best."""
-        return None if self.speed is None else self.config.total_steps / self.speed.steps_per_s / 3600
+        return self.steps_per_s and self.config.total_steps / self.steps_per_s / 3600
 
     @property
     def price(self) -> float | None:
         """What these hours cost on all chips, in the currency of the price that was given."""
-        if self.hours is None or self.price_per_chip_hour is None:
-            return None
-        return self.hours * self.slice.chips * self.price_per_chip_hour
+        hourly = self.config.price_per_chip_hour
+        return None if self.hours is None or hourly is None else self.hours * self.slice.chips * hourly
 
 
-def run_preflight(
-    config: TrainConfig,
-    name: str,
-    *,
-    look_for_largest: bool,
-    minutes: float,
-    price_per_chip_hour: float | None,
-    say: Callable[[str], None],
-) -> Preflight:
-    """Compile the step of a training for slice `name`, such as v5e-8. `say` takes lines of progress for people.
+def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflight:
+    """Compile the step of a training for the slice `config.preflight`. `say` takes lines of progress for people.
 
     Raises: ConfigError, ReaderError for options and data that do not fit; StepError if the step cannot be compiled;
-        CompilerError if the compiler fails or takes longer than `minutes`.
+        CompilerError if the compiler fails or takes longer than it may.
     """
-    wanted = tpu_slices.parse(name)
+    wanted = tpu_slices.parse(config.preflight or "")
     compiler.require()
     job = checked(config, wanted)
-    batches = _BatchCompiler(job.config, wanted=wanted, ends=time.monotonic() + 60 * minutes, say=say)
+    batches = _BatchCompiler(job.config, wanted=wanted, ends=time.monotonic() + 60 * config.preflight_minutes, say=say)
     batch = job.config.global_batch_size // wanted.replicas
     step = batches.compile(batch)
     reading = _examples_per_s(job, replicas=wanted.replicas)
@@ -105,10 +96,8 @@ def run_preflight(
         row_length=job.data.manifest.row_length,
         batch=batch,
         step=step,
-        speed=speed(step, wanted, batch=batch) if isinstance(step, Compiled) else None,
         reader_examples_per_s=reading,
-        largest=batches.largest(batch, step) if look_for_largest else None,
-        price_per_chip_hour=price_per_chip_hour,
+        largest=None if config.no_largest_batch else batches.largest(batch, step),
     )
 
 
@@ -118,6 +107,7 @@ def checked(config: TrainConfig, wanted: Slice) -> TrainingSetup:
     data = datasets.open_data(config)
     datasets.require_train_split(config, data)
     config = config.sized(rows=data.num_examples(config.train_split))
+    config = dataclasses.replace(config, precision=targets.precision(config.precision, is_tpu=True))
     *_, data = datasets.by_length(data).values()  # of several lengths the longest, which needs the most memory
     return TrainingSetup(
         config=config,
@@ -129,19 +119,6 @@ def checked(config: TrainConfig, wanted: Slice) -> TrainingSetup:
     )
 
 
-def speed(step: Compiled, wanted: Slice, *, batch: int) -> Speed:
-    """The roofline of one device's part of the step."""
-    arithmetic = step.flops / wanted.generation.replica_flops_per_s
-    memory = step.traffic_bytes / wanted.generation.replica_bytes_per_s
-    steps_per_s = 1.0 / max(arithmetic, memory, 1e-12)
-    return Speed(
-        arithmetic_seconds=arithmetic,
-        memory_seconds=memory,
-        steps_per_s=steps_per_s,
-        examples_per_s=steps_per_s * batch * wanted.replicas,
-    )
-
-
 def require_fit(result: Preflight) -> None:
     """Raises: UnfitError if the step needs more memory than there is."""
     if isinstance(result.step, Compiled):
@@ -149,7 +126,7 @@ def require_fit(result: Preflight) -> None:
     replicas, found = result.slice.replicas, result.largest
     raise UnfitError(
         f"--global-batch-size {result.config.global_batch_size} on {result.slice.name}, {result.batch} rows for each "
-        f"of {replicas} replicas: the step does not fit: {result.step.message}",
+        f"of {replicas} replicas: the step does not fit: {result.step}",
         remedy=f"--global-batch-size {found.fits * replicas} fits"
         if found is not None and found.fits
         else "choose a smaller --global-batch-size or model, --shard-model, --precision bfloat16, or shorter rows",
@@ -188,19 +165,17 @@ class _BatchCompiler:
         self._say = say
         self._longest = 0.0
 
-    def compile(self, batch: int) -> Compiled | OutOfMemory:
+    def compile(self, batch: int) -> Compiled | str:
         began = time.monotonic()
         self._say(f"batch {batch} a replica: compiling")
         config = dataclasses.replace(self._config, global_batch_size=batch * self._wanted.replicas, replicas=None)
         found = compiler.compile_for(self._wanted, config, seconds=max(1.0, self._ends - began))
         self._longest = max(self._longest, time.monotonic() - began)
-        used = (
-            f"{found.memory_bytes / 2**30:.2f} GiB" if isinstance(found, Compiled) else f"does not fit: {found.message}"
-        )
+        used = f"{found.memory_bytes / 2**30:.2f} GiB" if isinstance(found, Compiled) else f"does not fit: {found}"
         self._say(f"batch {batch} a replica: {used} ({time.monotonic() - began:.0f} s)")
         return found
 
-    def largest(self, batch: int, first: Compiled | OutOfMemory) -> batch_search.LargestBatch:
+    def largest(self, batch: int, first: Compiled | str) -> batch_search.LargestBatch:
         parts = self._config.accumulate  # a batch is cut into so many, so only its multiples can be tried
         found = batch_search.largest(
             lambda rows: self._memory_of(rows * parts),

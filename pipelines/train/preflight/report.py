@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines.terminal import tables
 from pipelines.train.preflight.batch_search import LargestBatch
-from pipelines.train.preflight.compiler import Compiled, OutOfMemory
+from pipelines.train.preflight.compiler import Compiled
 from pipelines.train.preflight.preflight import Preflight
 
 __all__ = ["as_json", "write"]
@@ -29,7 +29,7 @@ def write(result: Preflight, *, as_programs: bool) -> None:
 
 def as_json(result: Preflight) -> dict[str, Any]:
     """Bytes, seconds and rates as numbers; what is not known is None."""
-    step, speed, found = result.step, result.speed, result.largest
+    step, found, seconds = result.step, result.largest, result.seconds
     compiled = step if isinstance(step, Compiled) else None
     return {
         "slice": result.slice.name,
@@ -38,17 +38,17 @@ def as_json(result: Preflight) -> dict[str, Any]:
         "global_batch_size": result.config.global_batch_size,
         "precision": result.config.precision,
         "compiles": True,
-        "fits": result.fits,
+        "fits": compiled is not None,
         "hbm_bytes": compiled and compiled.memory_bytes,
         "hbm_bytes_there": result.slice.generation.replica_bytes,
-        "out_of_memory": step.message if isinstance(step, OutOfMemory) else None,
+        "out_of_memory": step if isinstance(step, str) else None,
         "flops_per_step": compiled and compiled.flops,
         "bytes_per_step": compiled and compiled.traffic_bytes,
         "collectives": compiled and {name: list(each) for name, each in compiled.collectives.items()},
-        "least_step_seconds": speed and 1.0 / speed.steps_per_s,
-        "bound": speed and speed.bound,
-        "most_steps_per_s": speed and speed.steps_per_s,
-        "most_examples_per_s": speed and speed.examples_per_s,
+        "least_step_seconds": max(seconds.values()) if seconds else None,
+        "bound": max(seconds, key=lambda name: seconds[name]) if seconds else None,
+        "most_steps_per_s": result.steps_per_s,
+        "most_examples_per_s": result.examples_per_s,
         "least_hours": result.hours,
         "least_price": result.price,
         "reader_examples_per_s": result.reader_examples_per_s,
@@ -60,22 +60,22 @@ def as_json(result: Preflight) -> dict[str, Any]:
 
 
 def _rows(result: Preflight) -> list[tuple[str, str]]:
-    wanted, step, speed = result.slice, result.step, result.speed
+    wanted, step, seconds, rate = result.slice, result.step, result.seconds, result.steps_per_s
     there = f"{wanted.generation.replica_bytes / _GIB:.0f} GiB"
     rows = [
         ("slice", f"{wanted.chips} chips, {wanted.replicas} replicas"),
         ("batch", f"{result.config.global_batch_size:,} in all, {result.batch:,} a replica"),
         ("compiles", "yes"),
     ]
-    if isinstance(step, Compiled) and speed is not None:
+    if isinstance(step, Compiled) and rate is not None:
         used, share = step.memory_bytes / _GIB, step.memory_bytes / wanted.generation.replica_bytes
         versions = ", ".join(f"{name} {version}" for name, version in step.versions.items())
-        both = f"arithmetic {1e3 * speed.arithmetic_seconds:,.2f} ms, memory {1e3 * speed.memory_seconds:,.2f} ms"
+        both = ", ".join(f"{name} {1e3 * value:,.2f} ms" for name, value in seconds.items())
         rows += [
             ("memory a replica", f"{used:.2f} of {there} ({share:.0%}): fits"),
             ("work a step", f"{step.flops / 1e9:,.1f} GFLOP, {step.traffic_bytes / 1e9:,.2f} GB of memory traffic"),
-            ("step at best", f"{1e3 / speed.steps_per_s:,.2f} ms, bound by {speed.bound} ({both})"),
-            ("rate at best", f"{speed.steps_per_s:,.1f} steps/s, {speed.examples_per_s:,.0f} examples/s"),
+            ("step at best", f"{1e3 / rate:,.2f} ms, bound by {max(seconds, key=lambda name: seconds[name])} ({both})"),
+            ("rate at best", f"{rate:,.1f} steps/s, {result.examples_per_s:,.0f} examples/s"),
             ("exchanged a step", _exchanged(step)),
             ("run at best", _run(result)),
             ("compiler", f"{versions}, in {step.seconds:.0f} s"),
@@ -98,16 +98,17 @@ def _run(result: Preflight) -> str:
     text = f"{result.config.total_steps:,} steps in {result.hours:,.2f} h"
     if result.price is None:
         return text
-    return f"{text}, {result.price:,.2f} for {result.slice.chips} chips at {result.price_per_chip_hour:g} an hour"
+    return (
+        f"{text}, {result.price:,.2f} for {result.slice.chips} chips at {result.config.price_per_chip_hour:g} an hour"
+    )
 
 
 def _reader(result: Preflight) -> str:
     rate = f"{result.reader_examples_per_s:,.0f} examples/s on this machine"
-    if result.speed is None:
+    if result.examples_per_s is None:
         return rate
-    if result.reader_examples_per_s >= result.speed.examples_per_s:
+    if (share := result.reader_examples_per_s / result.examples_per_s) >= 1:
         return f"{rate}: keeps up"
-    share = result.reader_examples_per_s / result.speed.examples_per_s
     return f"{rate}: feeds at most {share:.0%} of that rate, on a host like this one"
 
 

@@ -4,15 +4,6 @@ Peak rates are per chip, of matrix products in bfloat16 (which a TPU also uses f
 otherwise), as the pages "TPU v2" to "TPU7x" of Google Cloud's documentation (docs/system-architecture-tpu-vm) give
 them; v2 and v3 also in "A Domain-Specific Supercomputer for Training Deep Neural Networks" (CACM 63(7), 2020, table 3),
 v4 also in "TPU v4" (ISCA 2023, arXiv:2304.01433, table 4).
-
-    generation   TFLOP/s   GB/s   GiB   replicas     the number in a name counts
-    v2                45    700    16   2 a chip     cores:  v2-8 is 4 chips, 8 replicas
-    v3               123    900    32   2 a chip     cores:  v3-8 is 4 chips, 8 replicas
-    v4               275   1200    32   1 a chip     cores:  v4-8 is 4 chips, 4 replicas (both cores work as one)
-    v5e              197    819    16   1 a chip     chips:  v5e-8, or v5litepod-8
-    v5p              459   2765    95   1 a chip     cores:  v5p-8 is 4 chips, 4 replicas
-    v6e              918   1640    32   1 a chip     chips:  v6e-8
-    tpu7x           2307   7380   192   2 a chip     cores:  tpu7x-8 is 4 chips, 8 replicas
 """
 
 from __future__ import annotations
@@ -32,8 +23,8 @@ _NAME = re.compile(r"((?:v|tpu)\d\w*?)-(\d+)\Z")
 
 @dataclasses.dataclass(frozen=True)
 class Generation:
-    """What one chip has, as in the table above. `dimensions`: of the grid in which chips are connected; `sizes`: the
-    numbers that names have, of which `named_per_replica` are one replica.
+    """What one chip has. `dimensions`: of the grid in which chips are connected; `sizes`: the numbers of names, of
+    which `named_per_replica` are one replica: v3-8 is 4 chips of 2 replicas, v4-8 is 4 chips whose cores work as one.
     """
 
     name: str

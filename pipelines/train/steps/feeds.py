@@ -30,57 +30,38 @@ class Feeds:
 
     def __init__(self, config: TrainConfig, *, task: BoundTask, engine: Engine) -> None:
         self._config = config
-        self._task = task
         self._engine = engine
+        self._given: dict[str, Any] = {
+            "global_batch_size": config.global_batch_size,
+            "seed": config.seed,
+            "objective": task.objective,
+            "order": config.order,
+        }
 
     def training(self, data: InputFunctions, *, start_step: int) -> Feed:
         """Batches without end, from step `start_step` on."""
-        split = self._config.train_split
+        split, length = self._config.train_split, data.manifest.row_length
         if isinstance(data, Data) and data.manifest.bucket_lengths:
             lengths = self._buckets(data, split, training=True)
             streams = {each: lengths.input_fn(each, start_step=start_step) for each in lengths.lengths}
             return self._engine.feed(streams, lengths.schedule(start_step))
-        stream = self._input_fn(data, split, training=True, start_step=start_step)
-        return self._engine.feed({data.manifest.row_length: stream}, itertools.repeat(data.manifest.row_length))
+        stream = data.input_fn(split, **self._given, training=True, start_step=start_step)
+        return self._engine.feed({length: stream}, itertools.repeat(length))
 
     def evaluation(self, data: Data, split: str) -> Feed:
         """Batches that have every example once."""
+        length, given, hosts = data.manifest.row_length, self._given, self._engine.hosts
         if data.manifest.bucket_lengths:
             lengths = self._buckets(data, split, training=False)
             return self._engine.feed({each: lengths.input_fn(each) for each in lengths.lengths}, lengths.schedule())
-        steps = data.evaluation_steps(
-            split,
-            global_batch_size=self._config.global_batch_size,
-            num_hosts=self._engine.hosts,
-            order=self._config.order,
-        )
-        length = data.manifest.row_length
-        stream = self._input_fn(data, split, training=False, start_step=0)
+        sizes = {name: given[name] for name in ("global_batch_size", "order")}
+        steps = data.evaluation_steps(split, **sizes, num_hosts=hosts)
+        stream = data.input_fn(split, **given, training=False)
         return self._engine.feed({length: stream}, itertools.repeat(length, steps))
 
     def _buckets(self, data: Data, split: str, *, training: bool) -> Buckets:
-        return buckets.read(
-            data,
-            split,
-            global_batch_size=self._config.global_batch_size,
-            replicas=self._engine.replicas,
-            hosts=self._engine.hosts,
-            seed=self._config.seed,
-            objective=self._task.objective,
-            training=training,
-            order=self._config.order,
-        )
-
-    def _input_fn(self, data: InputFunctions, split: str, *, training: bool, start_step: int) -> Any:
-        return data.input_fn(
-            split,
-            global_batch_size=self._config.global_batch_size,
-            seed=self._config.seed,
-            objective=self._task.objective,
-            training=training,
-            order=self._config.order,
-            start_step=start_step,
-        )
+        engine = self._engine
+        return buckets.read(data, split, **self._given, replicas=engine.replicas, hosts=engine.hosts, training=training)
 
 
 def element_specs(data: InputFunctions, config: TrainConfig, task: BoundTask, *, replicas: int) -> list[Any]:

@@ -8,7 +8,7 @@ step) instead of variables: a resumed training draws what an uninterrupted one w
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -19,7 +19,7 @@ from pipelines.train.metrics.evaluation import WEIGHT
 from pipelines.train.models import Built
 from pipelines.train.tasks import BoundTask
 
-__all__ = ["Batch", "PureStep"]
+__all__ = ["Batch", "PureStep", "answering"]
 
 # Inputs by name, labels, weights.
 Batch = tuple[Mapping[str, Any], Any, Any]
@@ -111,3 +111,15 @@ class PureStep(abc.ABC):
             weights, state, features, training=training, return_losses=True
         )
         return self.task.aligned(logits, inputs, taken=features), state, penalties
+
+
+def answering(model: keras.Model, outputs: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of weights, state and features that gives a prediction's `outputs(call, features)`."""
+
+    def pure(weights: Any, state: Any, features: Mapping[str, Any]) -> Any:
+        def call(features: Mapping[str, Any]) -> Any:
+            return model.stateless_call(weights, state, models.taken(model, features), training=False)[0]
+
+        return outputs(call, features)
+
+    return pure

@@ -47,17 +47,6 @@ class BoundTask:
             return ("loss", "accuracy", "macro_f1")
         return ("loss", "accuracy", *(["f1"] if self.num_outputs == 2 else []), "macro_f1", "matthews")
 
-    @property
-    def needs_rows(self) -> bool:
-        """Whether `metrics` needs something of each row, see `rows`."""
-        return False
-
-    @property
-    def sum_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of what `sums` gives."""
-        more: tuple[str, tuple[int, ...]] = ("hits", ()) if self.of_vocabulary else ("counts", (3, self.num_outputs))
-        return dict([("loss", ()), ("weight", ()), more])
-
     def aligned(self, logits: Any, inputs: Mapping[str, Any], *, taken: Mapping[str, Any]) -> Any:
         """Logits where there are labels. `taken`: the inputs that the model used; it may have computed more logits."""
         if MASKED_POSITIONS in inputs.keys() - taken.keys():

@@ -24,14 +24,6 @@ class NumberTask(BoundTask):
     def metric_names(self) -> tuple[str, ...]:
         return ("loss", "mae", "pearson", "spearman")
 
-    @property
-    def needs_rows(self) -> bool:
-        return True
-
-    @property
-    def sum_shapes(self) -> dict[str, tuple[int, ...]]:
-        return {"loss": (), "weight": ()}
-
     def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
         del smoothing  # numbers have no other classes to share with
         return ops.square(ops.cast(logits[..., 0], "float32") - labels)

@@ -65,14 +65,6 @@ class SpanTask(BoundTask):
     def metric_names(self) -> tuple[str, ...]:
         return ("loss", "exact_match", "token_f1")
 
-    @property
-    def needs_rows(self) -> bool:
-        return True
-
-    @property
-    def sum_shapes(self) -> dict[str, tuple[int, ...]]:
-        return {"loss": (), "weight": ()}
-
     def aligned(self, logits: Any, inputs: Mapping[str, Any], *, taken: Mapping[str, Any]) -> Any:
         del taken
         text_BL = _text(inputs)
