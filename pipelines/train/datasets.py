@@ -27,7 +27,7 @@ __all__ = [
     "has_labels",
     "open_data",
     "require_labels",
-    "require_train_split",
+    "require_split",
     "with_num_labels",
 ]
 
@@ -37,10 +37,15 @@ def open_data(config: TrainConfig) -> InputFunctions:
     ConfigError if one has rows of several lengths and is to be mixed.
     """
     opened = [reader.open(folder) for folder in config.data_folders]
-    for data in opened:
-        _check_lengths(data, config)
     if len(opened) == 1:
         return opened[0]
+    for data in opened:
+        if lengths := data.manifest.bucket_lengths:
+            raise ConfigError(
+                f"--data {data.root}: rows of several lengths, {list(lengths)}, among several datasets, expected one "
+                "length: a mixture has rows of all its datasets in each batch",
+                remedy="build it without --bucket-lengths, or train on it alone",
+            )
     named: dict[str, Data] = {}
     for data in opened:
         count = sum(each.manifest.name == data.manifest.name for each in named.values())
@@ -51,17 +56,6 @@ def open_data(config: TrainConfig) -> InputFunctions:
         weights=None if weights is None else dict(zip(named, weights, strict=True)),
         temperature=config.temperature,
     )
-
-
-def _check_lengths(data: Data, config: TrainConfig) -> None:
-    if not (lengths := data.manifest.bucket_lengths):
-        return
-    if len(config.data_folders) > 1:
-        raise ConfigError(
-            f"--data {data.root}: rows of several lengths, {list(lengths)}, among several datasets, expected one "
-            "length: a mixture has rows of all its datasets in each batch",
-            remedy="build it without --bucket-lengths, or train on it alone",
-        )
 
 
 def by_length(data: InputFunctions) -> Mapping[int, InputFunctions]:
@@ -81,12 +75,12 @@ def evaluated(data: InputFunctions, split: str) -> Mapping[str, Data]:
     return {name: each for name, each in datasets.items() if split in each.splits and each.num_examples(split)}
 
 
-def require_train_split(config: TrainConfig, data: InputFunctions) -> None:
-    """Raises: ConfigError if a dataset has no such split, or no example in it."""
-    split, have = config.train_split, evaluated(data, config.train_split)
-    if len(have) < len(config.data_folders):
+def require_split(data: InputFunctions, split: str, *, option: str, all_have_it: bool = False) -> None:
+    """Raises: ConfigError if no dataset, or not each one, has such a split with an example in it."""
+    have, datasets = len(evaluated(data, split)), len(data.datasets) if isinstance(data, Mixture) else 1
+    if have < (datasets if all_have_it else 1):
         raise ConfigError(
-            f"--train-split {split}: {data.root} has no such split, or no example in it",
+            f"{option} {split}: {data.root} has no such split, or no example in it",
             remedy=f"choose one of {[name for name in data.splits if data.num_examples(name)]}",
         )
 

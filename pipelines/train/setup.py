@@ -110,7 +110,7 @@ def identity(config: TrainConfig, data: InputFunctions) -> Mapping[str, Any]:
 
 
 def _eval_split(config: TrainConfig, data: InputFunctions) -> str | None:
-    datasets.require_train_split(config, data)
+    datasets.require_split(data, config.train_split, option="--train-split", all_have_it=True)
     if config.eval_split is None:
         usual = [name for name in ("validation", "test") if datasets.has_labels(config, data, name)]
         found = next((name for name in usual if name != config.train_split), None)
@@ -122,9 +122,5 @@ def _eval_split(config: TrainConfig, data: InputFunctions) -> str | None:
                 "build the data with --hold-out",
             )
         return found
-    if not datasets.evaluated(data, config.eval_split):
-        raise ConfigError(
-            f"--eval-split {config.eval_split}: {data.root} has no such split, or no example in it",
-            remedy=f"choose one of {[name for name in data.splits if data.num_examples(name)]}",
-        )
+    datasets.require_split(data, config.eval_split, option="--eval-split")
     return config.eval_split

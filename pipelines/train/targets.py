@@ -128,16 +128,12 @@ def require_reachable_path(target: Target, *, option: str, path: str) -> None:
 
 
 def _named(address: str, *, chosen_by: str) -> Target:
-    if address.lower() in _HOSTS:
-        raise ConfigError(
-            f"{chosen_by}: expected a TPU, auto, local or none",
-            remedy="give --tpu none, which takes the GPUs of this machine, else its CPU (CUDA_VISIBLE_DEVICES=-1 hides "
-            "the GPUs)",
-        )
     scheme, separator, rest = address.partition("://")
-    if not address or (separator and (scheme != "grpc" or ":" not in rest)):
+    malformed = separator and (scheme != "grpc" or ":" not in rest)
+    if not address or malformed or address.lower() in _HOSTS:
         raise ConfigError(
             f"{chosen_by}: {address!r}, expected auto, local, none, the name of a TPU, or grpc://IP:8470",
-            remedy="`gcloud compute tpus list` shows names and addresses",
+            remedy="`gcloud compute tpus list` shows names and addresses; --tpu none takes the GPUs of this machine, "
+            "else its CPU (CUDA_VISIBLE_DEVICES=-1 hides the GPUs)",
         )
     return Target(kind="tpu-node", address=address, chosen_by=chosen_by)

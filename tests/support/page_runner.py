@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import subprocess
 import sys
 import traceback
 
@@ -34,6 +35,9 @@ def _train(words: list[str]) -> None:
 
 def _failure(kind: str, what: list[str] | str) -> str:
     """What a step wrote, and its traceback; empty if it did what it should."""
+    if "KERAS_BACKEND" in what:  # which is decided once in a process
+        ended = subprocess.run([sys.executable, "-c", str(what)], capture_output=True, text=True)
+        return ended.stderr[-2000:] if ended.returncode else ""
     said = io.StringIO()
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):

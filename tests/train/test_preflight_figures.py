@@ -159,11 +159,6 @@ def test_the_table_has_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
         assert words in table
 
 
-def test_a_reader_that_is_fast_enough_keeps_up(capsys: pytest.CaptureFixture[str]) -> None:
-    report.write(flown(reader_examples_per_s=3000.0), as_programs=False)
-    assert "3,000 examples/s on this machine: keeps up" in capsys.readouterr().err
-
-
 def test_programs_get_the_same_as_numbers() -> None:
     found = json.loads(json.dumps(report.as_json(flown())))
     assert found["hbm_bytes"] == 4 * GIB

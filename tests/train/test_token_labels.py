@@ -53,11 +53,6 @@ def test_the_number_of_labels_is_needed_where_they_have_no_names() -> None:
         tasks.bind(config(), manifest)
 
 
-def test_a_dataset_without_labels_of_tokens_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"--task tokens: .*no token_labels"):
-        tasks.bind(config(num_labels=3), make_manifest())
-
-
 def test_a_model_of_another_width_is_refused(tmp_path: Path, write_dataset: WriteDataset) -> None:
     data = write_dataset({"train": [tagged(20)], "validation": [tagged(5)]}, schema=TAGS_SCHEMA)
     outcome = training.command(tmp_path, data=data, task="tokens", model="tests.train.small:everywhere", num_labels=3)

@@ -65,13 +65,6 @@ def test_a_killed_training_goes_on_with_the_next_batch_and_the_same_losses(tmp_p
     assert losses == {step: expected[step] for step in range(first, 121)}, "to the last bit"
 
 
-def test_a_running_mean_is_kept_and_resumed(tmp_path: Path) -> None:
-    outcome = training.command(tmp_path / "model", model="tests.train.small:normed", steps=4)
-    assert outcome.status == 0, outcome.err
-    model = keras.models.load_model(tmp_path / "model" / "model.keras")
-    assert any(np.any(each.numpy() != 0) for each in model.variables if each.name == "moving_mean")
-
-
 @pytest.mark.parametrize("change", [{"seed": 1}, {"global_batch_size": 32}, {"model": "tests.train.small:normed"}])
 def test_another_training_in_the_same_folder_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
     assert training.command(tmp_path, steps=1).status == 0

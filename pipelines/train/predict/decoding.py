@@ -6,7 +6,7 @@
 
 Each step runs the whole model on [B K, L]: nothing is kept between steps, which any model allows. A row ends with
 `eos_id`, which is written, or where the row is full. The K likeliest sequences stay; a finished one stays with its
-score. At the end scores are divided by ((5 + tokens) / 6) ** penalty (arXiv:1609.08144, section 7), and the best one is
+score. At the end scores are divided by ((5 + tokens) / 6) ** 0.6 (arXiv:1609.08144, section 7), and the best one is
 given. Among equals the lower token id wins, as in `argmax`.
 """
 
@@ -19,6 +19,7 @@ from keras import ops
 
 __all__ = ["beam_search", "of_place"]
 
+_PENALTY = 0.6
 _IMPOSSIBLE = -1e30  # finite, so that sums of two of them are no NaN
 
 
@@ -30,11 +31,10 @@ def beam_search(
     steps: int,
     beams: int,
     eos_id: int | None,
-    penalty: float = 0.6,
-) -> tuple[Any, Any, Any]:
+) -> tuple[Any, Any]:
     """Append up to `steps` tokens to `ids` and `lengths` of static shapes; rows without a token stay as they are.
 
-    Returns: ids int32 [B, L], lengths int32 [B], and scores float32 [B]: sums of log probabilities over the penalty.
+    Returns: ids int32 [B, L], lengths int32 [B].
     """
     (rows, length), first_B = ids.shape, lengths
     ids_BKL = ops.repeat(ids[:, None], beams, axis=1)
@@ -66,10 +66,9 @@ def beam_search(
     state = (ids_BKL, lengths_BK, scores_BK, open_BK)
     ids_BKL, lengths_BK, scores_BK, _ = ops.fori_loop(0, steps, step, state)
     generated_BK = ops.cast(lengths_BK - first_B[:, None], "float32")
-    scores_BK = scores_BK / ((5.0 + generated_BK) / 6.0) ** penalty
+    scores_BK = scores_BK / ((5.0 + generated_BK) / 6.0) ** _PENALTY
     best_B1 = ops.argmax(scores_BK, axis=1)[:, None]
-    ids, lengths, scores = (_of_beam(each, best_B1)[:, 0] for each in (ids_BKL, lengths_BK, scores_BK))
-    return ids, lengths, scores
+    return _of_beam(ids_BKL, best_B1)[:, 0], _of_beam(lengths_BK, best_B1)[:, 0]
 
 
 def _of_beam(values: Any, beam: Any) -> Any:

@@ -199,7 +199,7 @@ class TargetPredictor(Predictor):
         first = start_id(self.manifest, "pad" if start is None or start == "auto" else start)
         ids = ops.convert_to_tensor([[first] + [facts.pad_id] * (length - 1)] * rows, dtype="int32")
         given: dict[str, Any] = {"steps": length - 1, "beams": beams, "eos_id": facts.eos_id}
-        found, lengths, _ = decoding.beam_search(next_logits, ids, ops.ones([rows], "int32"), **given)
+        found, lengths = decoding.beam_search(next_logits, ids, ops.ones([rows], "int32"), **given)
         return {"ids": found, "lengths": lengths}
 
     def columns(self, outputs: Arrays, features: Arrays) -> dict[str, pa.Array]:
@@ -245,7 +245,7 @@ class CausalPredictor(Predictor):
             return decoding.of_place(logits, ops.maximum(lengths - 1, 0))
 
         given: dict[str, Any] = {"steps": config.generate, "beams": config.beams, "eos_id": end_id}
-        found, stops, _ = decoding.beam_search(next_logits, ids, lengths, **given)
+        found, stops = decoding.beam_search(next_logits, ids, lengths, **given)
         return {"ids": found, "from": lengths, "to": stops}
 
     def _prompts(self, ids_BL: Any, mask_BL: Any, *, end_id: int | None) -> tuple[Any, Any]:

@@ -105,7 +105,7 @@ def checked(config: TrainConfig, wanted: Slice) -> TrainingSetup:
     """The training, as the trainer checks it, without a TPU and without a model folder. Raises: as the trainer."""
     config.require_equal_parts(wanted.replicas, place=wanted.name)
     data = datasets.open_data(config)
-    datasets.require_train_split(config, data)
+    datasets.require_split(data, config.train_split, option="--train-split", all_have_it=True)
     config = config.sized(rows=data.num_examples(config.train_split))
     config = dataclasses.replace(config, precision=targets.precision(config.precision, is_tpu=True))
     *_, data = datasets.by_length(data).values()  # of several lengths the longest, which needs the most memory

@@ -8,8 +8,7 @@ from typing import get_args
 
 from pipelines.train.config import Task, TrainConfig
 from pipelines.train.tasks.base import BoundTask
-from pipelines.train.tasks.numbers import NumberTask
-from pipelines.train.tasks.several_classes import SeveralClassesTask
+from pipelines.train.tasks.of_rows import NumberTask, SeveralClassesTask
 from pipelines.train.tasks.span import SpanObjective, SpanTask
 from tfrecord_io import objectives
 from tfrecord_io.errors import ConfigError, ReaderError

@@ -95,20 +95,6 @@ def test_kerashub_reads_the_backbone_back(task: str) -> None:
         np.testing.assert_allclose(one, other, atol=1e-4)
 
 
-def test_names_shapes_and_types_are_those_of_transformers() -> None:
-    weights = load_file(exported("mlm") / "model.safetensors")
-    assert {each.dtype for each in weights.values()} == {np.dtype(np.float32)}
-    config = json.loads((exported("mlm") / "config.json").read_text(encoding="utf-8"))
-    vocabulary, width = config["vocab_size"], config["hidden_size"]
-    assert weights["cls.predictions.bias"].shape == (vocabulary,)
-    assert weights["bert.encoder.layer.0.intermediate.dense.weight"].shape == (4 * width, width)
-    assert weights["bert.embeddings.position_embeddings.weight"].shape == (16, width)
-    assert config["max_position_embeddings"] == 16
-    labels = json.loads((exported("classify") / "config.json").read_text(encoding="utf-8"))
-    assert labels["id2label"] == {"0": "negative", "1": "positive"}
-    assert labels["architectures"] == ["BertForSequenceClassification"]
-
-
 def test_the_tokenizer_cuts_texts_where_the_positions_end() -> None:
     tokenizer = AutoTokenizer.from_pretrained(exported("classify"))
     assert tokenizer.model_max_length == 16

@@ -85,15 +85,6 @@ def test_kept_text_is_beside_its_predictions(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_predictions_agree_with_the_evaluation_of_the_training(tmp_path: Path) -> None:
-    outcome = training.command(tmp_path / "model")
-    assert outcome.status == 0, outcome.err
-    rows = predicted(tmp_path, model=tmp_path / "model", data=training.data(), split="validation", batch_size=24)
-    hits = [row["prediction"] == row["label"] for row in rows]
-    assert np.mean(hits) == pytest.approx(training.metrics(outcome.out)["accuracy"])
-
-
-@pytest.mark.slow
 def test_replicas_predict_the_same_as_one(tmp_path: Path) -> None:
     model = finished("classify", BAG)
     words = [sys.executable, "-m", "pipelines.train.cli", "predict", "--model", str(model), "--tpu", "none"]

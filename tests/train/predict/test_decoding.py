@@ -1,8 +1,6 @@
-"""Beam search against a search through everything, in NumPy."""
+"""Beam search against one by hand, in NumPy."""
 
 from __future__ import annotations
-
-import itertools
 
 import numpy as np
 import pytest
@@ -37,72 +35,33 @@ def prompts() -> tuple[tf.Tensor, tf.Tensor]:
     return tf.constant(ids), tf.constant([2, 1, 6, 0])
 
 
-def best_by_hand(prompt: tuple[int, ...], *, steps: int, penalty: float) -> tuple[tuple[int, ...], float]:
-    """The sequence with the highest score of all, and that score."""
-    steps = min(steps, LENGTH - len(prompt))
-    found = []
-    for tail in itertools.product(range(VOCAB), repeat=steps):
-        cut = tail[: tail.index(EOS) + 1] if EOS in tail else tail
-        total = sum(chances_after(prompt + cut[:at])[token] for at, token in enumerate(cut))
-        found.append((total / ((5 + len(cut)) / 6) ** penalty, prompt + cut))
-    score, sequence = max(found)
-    return sequence, score
-
-
-def rows_of(decoded: tuple[tf.Tensor, tf.Tensor, tf.Tensor]) -> list[tuple[int, ...]]:
-    ids, lengths, _ = decoded
+def rows_of(decoded: tuple[tf.Tensor, tf.Tensor]) -> list[tuple[int, ...]]:
+    ids, lengths = decoded
     pairs = zip(ids.numpy(), lengths.numpy(), strict=True)
     return [tuple(row[:count].tolist()) for row, count in pairs]
 
 
-@pytest.mark.parametrize("penalty", [0.0, 0.6])
-def test_a_beam_as_wide_as_everything_finds_the_best(penalty: float) -> None:
-    ids, lengths = prompts()
-    found = tf.function(decoding.beam_search)(
-        next_logits, ids, lengths, steps=3, beams=VOCAB**3, eos_id=EOS, penalty=penalty
-    )
-    for row, (prompt, score) in enumerate(zip([(1, 2), (2,), (1, 0, 2, 2, 1, 0)], found[2].numpy(), strict=False)):
-        expected, best = best_by_hand(prompt, steps=3, penalty=penalty)
-        assert rows_of(found)[row] == expected
-        assert score == pytest.approx(best, rel=1e-5)
-
-
-def narrow_beam_by_hand(prompt: tuple[int, ...], *, steps: int, beams: int, penalty: float) -> tuple[int, ...]:
+def beam_by_hand(prompt: tuple[int, ...], *, steps: int, beams: int, eos_id: int | None) -> tuple[int, ...]:
     held = [(0.0, prompt)]
     for _ in range(steps):
         grown = []
         for total, sequence in held:
-            if len(sequence) == LENGTH or (len(sequence) > len(prompt) and sequence[-1] == EOS):
+            if len(sequence) == LENGTH or (len(sequence) > len(prompt) and sequence[-1] == eos_id):
                 grown.append((total, sequence))
                 continue
             chances = chances_after(sequence)
             grown += [(total + chances[token], (*sequence, token)) for token in range(VOCAB)]
         held = sorted(grown, reverse=True)[:beams]
-    return max(held, key=lambda each: each[0] / ((5 + len(each[1]) - len(prompt)) / 6) ** penalty)[1]
+    return max(held, key=lambda each: each[0] / ((5 + len(each[1]) - len(prompt)) / 6) ** 0.6)[1]
 
 
-@pytest.mark.parametrize("beams", [1, 2, 3])
-def test_a_narrow_beam_keeps_the_likeliest_of_each_step(beams: int) -> None:
-    ids, lengths = prompts()
-    found = decoding.beam_search(next_logits, ids, lengths, steps=4, beams=beams, eos_id=EOS)
-    for row, prompt in enumerate([(1, 2), (2,), (1, 0, 2, 2, 1, 0)]):
-        assert rows_of(found)[row] == narrow_beam_by_hand(prompt, steps=4, beams=beams, penalty=0.6)
-
-
+@pytest.mark.parametrize("beams", [1, 2, 3, VOCAB**3])
 @pytest.mark.parametrize("eos_id", [EOS, None])
-def test_one_beam_takes_the_likeliest_token_until_the_end(eos_id: int | None) -> None:
-    ids, lengths = prompts()
-    found = tf.function(decoding.beam_search)(next_logits, ids, lengths, steps=5, beams=1, eos_id=eos_id)
-    assert found[0].shape == (4, LENGTH)
+def test_the_likeliest_of_each_step_are_kept_and_the_best_is_given(beams: int, eos_id: int | None) -> None:
+    given = (next_logits, *prompts())
+    found = tf.function(decoding.beam_search)(*given, steps=4, beams=beams, eos_id=eos_id)
     for row, prompt in enumerate([(1, 2), (2,), (1, 0, 2, 2, 1, 0)]):
-        expected = prompt
-        for _ in range(5):
-            if len(expected) == LENGTH:
-                break
-            expected = (*expected, int(np.argmax(chances_after(expected))))
-            if expected[-1] == eos_id:
-                break
-        assert rows_of(found)[row] == expected
+        assert rows_of(found)[row] == beam_by_hand(prompt, steps=4, beams=beams, eos_id=eos_id)
 
 
 def test_what_lies_behind_a_row_is_padding_still_and_an_empty_row_stays_empty() -> None:
