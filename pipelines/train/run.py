@@ -32,7 +32,6 @@ class Trained:
     """What a training left. `metrics` are those of the final model's evaluation, empty without evaluation split."""
 
     steps: int
-    resumed_at: int
     metrics: Mapping[str, float]
     model_path: str
 
@@ -104,7 +103,7 @@ class _Run:
             )
         if self._learner.step < config.total_steps and not self._ends_early():
             self._stopped()
-        return self._finish(start)
+        return self._finish()
 
     def _open(self) -> int:
         """Restores what an earlier run left. Returns the steps that it took."""
@@ -172,7 +171,7 @@ class _Run:
         patience = self._config.early_stopping
         return patience is not None and self._history.since_best >= patience
 
-    def _finish(self, start: int) -> Trained:
+    def _finish(self) -> Trained:
         self._save()
         self._evaluate()
         self._close_saves()
@@ -184,7 +183,7 @@ class _Run:
             self._describe()
             self._progress.note(f"saved {model_path} and {weights_path}")
         self._progress.close()
-        return Trained(steps=steps, resumed_at=start, metrics=dict(self._metrics), model_path=model_path)
+        return Trained(steps=steps, metrics=dict(self._metrics), model_path=model_path)
 
     def _take_best(self) -> None:
         """Goes back to the weights of the best evaluation, if that is asked for."""
