@@ -56,7 +56,7 @@ def read(
     shuffle: Shuffle | None = None,
     order: Order = "hosts",
 ) -> Buckets:
-    """What there is to read of a split of several lengths, by length.
+    """Return what there is to read of a split of several lengths, by length.
 
     Args:
         global_batch_size: rows of a step on all replicas together, of every length; or instead of it
@@ -164,7 +164,7 @@ class Buckets:
             yield from (self.lengths[at] for at in order[within if each == number else 0 :].tolist())
 
     def steps_before(self, step: SupportsIndex) -> dict[int, int]:
-        """How many of the first `step` steps have batches of each length."""
+        """Return how many of the first `step` steps have batches of each length."""
         last = self._step(step)
         if not self.training:
             edges = np.cumsum([0, *self._evaluation_steps])

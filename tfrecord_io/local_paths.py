@@ -1,4 +1,4 @@
-"""Which local path a name stands for, by its form alone: no file need be there."""
+"""Local path that a name stands for, by its form alone: the file may be missing."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def _read(path: str, *, folder: str) -> bytes:
 
 
 def _check_shards_exist(manifest: Manifest, folder: str) -> None:
-    """One listing instead of a request for each of perhaps thousands of shards."""
+    """Check that all shards exist by one listing, instead of a request for each."""
     expected = {shard.name: name for name, split in manifest.splits.items() for shard in split.shards}
     missing = sorted(set(expected) - set(tf.io.gfile.listdir(folder)))
     if missing:
@@ -191,7 +191,7 @@ def _check_shards_exist(manifest: Manifest, folder: str) -> None:
 
 
 def _check_shard_sizes(manifest: Manifest, folder: str) -> None:
-    """A shard that is cut off or was replaced would otherwise come to light after hours of training."""
+    """Check at once that no shard is cut off or replaced, instead of after hours of training."""
     expected = {shard.name: shard.num_bytes for split in manifest.splits.values() for shard in split.shards}
     sizes = input_source.in_parallel(lambda name: _size(input_source.join(folder, name)), expected)
     for (name, num_bytes), got in zip(expected.items(), sizes, strict=True):

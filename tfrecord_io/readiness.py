@@ -174,7 +174,7 @@ def _check_arguments(*, tpu: str, num_replicas: int, num_hosts: int, batch: str)
 
 
 def _graph_findings(dataset: tf.data.Dataset, *, remote: bool, gs_only: bool) -> Iterator[Finding]:
-    """What is bound to this process or its files: fatal if the pipeline is to run in another (`remote`)."""
+    """Return what is bound to this process or its files: fatal if the pipeline is to run in another (`remote`)."""
     if not tf.executing_eagerly():
         raise ReaderError(
             "a dataset is to be looked at while a graph is built, expected eager execution",
@@ -253,7 +253,7 @@ def _path_findings(texts: Iterable[str], *, gs_only: bool) -> Iterator[Finding]:
 
 
 def _is_out_of_reach(text: str, *, gs_only: bool) -> bool:
-    """Whether a constant is a path by itself: an address, or of files that are on this machine."""
+    """Return whether a constant is a path by itself: an address, or of files that are on this machine."""
     if address := _ADDRESS.match(text):
         return address[1] == "file" or (gs_only and address[1] != "gs")
     if "\0" in text or not any(each in text for each in "/."):  # names of features are constants too

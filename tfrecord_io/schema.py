@@ -143,7 +143,7 @@ class Feature:
 
     @property
     def is_bytes(self) -> bool:
-        """Whether it is stored as a list of bytes, which no device takes: text or bytes."""
+        """Return whether it is stored as a list of bytes, which no device takes: text or bytes."""
         return self.dtype in ("string", "bytes")
 
     @property
@@ -193,7 +193,7 @@ class Schema:
 
     @property
     def most_record_bytes(self) -> int:
-        """What an Example with these features can take: a varint of 10 bytes for each integer, and lengths and tags."""
+        """Largest size of an Example with these features, in bytes: 10 for each integer, and lengths and tags."""
         names = sum(len(name) + _MOST_FRAMING for name in self.names)
         return names + sum(feature.num_values * _MOST_BYTES[feature.dtype] for feature in self.features)
 
@@ -231,6 +231,6 @@ class Schema:
         return next((feature for feature in self.features if feature.role == role), None)
 
     def values(self, columns: Mapping[str, Values], role: Role) -> Values | None:
-        """What `columns` have under the name of the first feature of that role, or None if there is no such feature."""
+        """Return the column of the first feature with that role, or None if there is no such feature."""
         feature = self.with_role(role)
         return None if feature is None else columns[feature.name]

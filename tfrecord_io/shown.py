@@ -1,4 +1,4 @@
-r"""What people may see of a text that holds secrets, or comes from somebody else's data.
+r"""Make texts safe to print that hold secrets, or come from somebody else's data.
 
     https://me:pass@host/file.parquet?X-Goog-Signature=4a...   https://...@host/file.parquet?...
     Authorization: Bearer hf_...                               Authorization: ...
@@ -70,7 +70,7 @@ def without_access(address: str) -> str:
 
 
 def is_web(address: str) -> bool:
-    """Whether what a question mark begins in it is a query."""
+    """Return whether what a question mark begins in it is a query."""
     return re.search("https?://", address, re.IGNORECASE) is not None
 
 

@@ -102,7 +102,7 @@ def _plain_marks(out: Console) -> tuple[str, str]:
 
 
 def _can(out: Console, characters: str) -> bool:
-    """Whether the output's encoding has these characters."""
+    """Return whether the output's encoding has these characters."""
     try:
         characters.encode(out.encoding)
     except (LookupError, UnicodeEncodeError):

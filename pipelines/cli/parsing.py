@@ -1,4 +1,4 @@
-"""How the commands read their arguments: functions in order, Beam's options apart, and options from a file."""
+"""Command-line parsing: functions in order, Beam's options apart, and options from a file."""
 
 from __future__ import annotations
 

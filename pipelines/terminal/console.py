@@ -64,12 +64,12 @@ def _note(ctx: click.Context, parameter: click.Parameter, value: bool) -> bool:
 
 
 def is_quiet() -> bool:
-    """Whether the running command shows warnings and errors only."""
+    """Return whether the running command shows warnings and errors only."""
     return _is_noted("quiet")
 
 
 def shows_progress() -> bool:
-    """Whether the running command shows how far it is."""
+    """Return whether the running command shows how far it is."""
     return not (_is_noted("quiet") or _is_noted("no_progress"))
 
 
@@ -232,7 +232,7 @@ def _signal_status(error: BaseException | None) -> int:
 
 
 def _is_clicks(error: Exception) -> bool:
-    """Whether click handles the error: a wrong argument, or a closed stdout."""
+    """Return whether click handles the error: a wrong argument, or a closed stdout."""
     own = isinstance(error, click.ClickException | click.exceptions.Exit | click.Abort)
     return own or (isinstance(error, OSError) and error.errno == errno.EPIPE)
 

@@ -76,7 +76,7 @@ class Declared(NamedTuple):
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether it may be given several times."""
+        """Return whether it may be given several times."""
         return isinstance(self.default, tuple)
 
 

@@ -1,4 +1,4 @@
-"""What a training remembers: weights, optimizer and step in one checkpoint, and beside it what it was made for.
+"""Checkpoints: weights, optimizer and step, and beside them the identity of the run that wrote them.
 
     MODEL_DIR/run.json                 identity: the dataset's fingerprint, task, model, batch size, seed …
     MODEL_DIR/checkpoints/ckpt-120.*   after 120 steps, in the backend's own form (ckpt_120/ on JAX)
@@ -47,7 +47,7 @@ _MOST_BYTES = 1 << 20
 
 
 def belongs_to(model_dir: str, *, identity: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the folder's run.json says, if it holds this training already; nothing if it holds none.
+    """Return what the folder's run.json says, if it holds this training already; nothing if it holds none.
 
     Raises: FingerprintMismatchError if it holds another; OutputError if that cannot be found out.
     """
@@ -109,7 +109,7 @@ class Saves(Protocol):
 
 
 def unwritten(folder: str, error: BaseException) -> OutputError:
-    """What it means that a checkpoint could not be saved."""
+    """Return what it means that a checkpoint could not be saved."""
     return OutputError(
         f"--model-dir {folder}: a checkpoint cannot be written ({_first_line(error)})",
         remedy="make room or give the right to write, and run the same command again",
@@ -117,7 +117,7 @@ def unwritten(folder: str, error: BaseException) -> OutputError:
 
 
 def damaged(path: str, error: BaseException) -> OutputError:
-    """What it means that a checkpoint could not be restored."""
+    """Return what it means that a checkpoint could not be restored."""
     return OutputError(
         f"{path}: it does not fit this model or is damaged ({_first_line(error)})",
         remedy="give another --model-dir, or the version of the model that wrote it",

@@ -82,7 +82,7 @@ def main(ctx: click.Context, /, as_json: bool, verbose: bool, **options: Any) ->
 
 
 def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> Any:
-    """What `run.train` gives, or None after a preflight."""
+    """Return what `run.train` gives, or None after a preflight."""
     if config.order == "global" and any(folder.startswith("gs://") for folder in config.data_folders):
         backends.ask_for_exact_ranges()
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())

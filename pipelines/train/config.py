@@ -1,4 +1,4 @@
-"""What a training is asked to do: one frozen dataclass that checks itself, without TensorFlow.
+"""Options of a training: one frozen dataclass that validates itself, without TensorFlow.
 
 Three counts of steps divide each other, since Python regains control only between calls of a compiled function:
 
@@ -262,7 +262,7 @@ class TrainConfig:
             )
 
     def identity(self) -> dict[str, Any]:
-        """What decides which batch a step sees and what it is for: what a resumed training must have in common."""
+        """Return the options that a resumed training must have in common: they decide the batch and its use."""
         names = ("task", "model", "global_batch_size", "seed", "train_split", "mask_probability", "pooling")
         # Younger options: only where they are used, so that older trainings go on.
         younger = {"decoder_start": "auto", "from_scratch": False, "order": "hosts"}

@@ -1,4 +1,4 @@
-"""What is trained on, and what is evaluated: one prepared dataset, or several mixed.
+"""Datasets of a training and its evaluation: one prepared dataset, or several mixed.
 
     --data A                            A                                     splits of A
     --data A --data B --weights 3,1     A and B mixed, three rows to one      A's and B's own, one after the other
@@ -86,7 +86,7 @@ def require_split(data: InputFunctions, split: str, *, option: str, all_have_it:
 
 
 def has_labels(config: TrainConfig, data: InputFunctions, split: str) -> bool:
-    """Whether a dataset has examples in a split that the task can learn from: with labels, if it needs them."""
+    """Return whether a dataset has examples in a split that the task can learn from: with labels, if it needs them."""
     found = [each.splits[split] for each in evaluated(data, split).values()]
     return any(config.task != "classify" or each.num_unlabelled < each.num_examples for each in found)
 

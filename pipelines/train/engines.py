@@ -1,4 +1,4 @@
-"""What drives the devices: TensorFlow's strategies or JAX, by the backend that Keras was imported with.
+"""Engines, which drive the devices: TensorFlow's strategies or JAX, by the backend that Keras was imported with.
 
     engine ─► learner      a model on the devices, with its optimizer's state and its step
            ─► feed         batches on the devices, from input functions of the reader

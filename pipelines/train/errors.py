@@ -1,4 +1,4 @@
-"""What can go wrong in a training besides its options and its data.
+"""Errors of a training besides those of its options and its data.
 
 PrepError (tfrecord_io.errors)
 ├── DeviceError       the TPU or GPU that was asked for cannot be reached, or is something else
@@ -25,7 +25,7 @@ __all__ = [
 
 @contextlib.contextmanager
 def usual_remedies(command: str) -> Iterator[None]:
-    """Gives a remedy to errors of a command that have none."""
+    """Give a remedy to errors of a command that have none."""
     try:
         yield
     except PrepError as error:

@@ -1,4 +1,4 @@
-"""What a finished training leaves beside its model, so that `predict` and `export` need nothing else:
+"""Files beside a finished model, so that `predict` and `export` need nothing else:
 
     MODEL_DIR/tokenizer/    the files of the dataset's tokenizer
     MODEL_DIR/model.json    the task, steps and metrics, and the dataset's manifest without its splits; written last

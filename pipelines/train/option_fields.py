@@ -32,7 +32,7 @@ def option(
 
 
 def flag(field: str, name: str | None = None) -> str:
-    """How a field is written on the command line."""
+    """Return how a field is written on the command line."""
     return "--" + (name or field).replace("_", "-")
 
 

@@ -1,4 +1,4 @@
-"""What a training says while it runs: lines for people, JSON lines for programs, TensorBoard scalars for both.
+"""Progress of a training: lines for people, JSON lines for programs, TensorBoard scalars for both.
 
     first call: 21.4 s, compiling included
     step    120/1,000  loss 0.6312  12.1 steps/s  387 examples/s  10,140 tokens/s  0.41 MFU
@@ -53,7 +53,7 @@ class Progress:
 
     @property
     def running(self) -> bool:
-        """Whether the clock was ever started."""
+        """Return whether the clock was ever started."""
         return self._since is not None
 
     def start_clock(self, step: int, *, flops: float = 0.0) -> None:
@@ -81,7 +81,7 @@ class Progress:
         self._say(text)
 
     def close(self) -> None:
-        """Writes what TensorBoard has not yet."""
+        """Write what TensorBoard has not yet."""
         self._writer.close()
 
     def _rates(self, step: int, flops: float) -> dict[str, float]:

@@ -203,7 +203,7 @@ class _Run:
         )
 
     def _describe(self) -> None:
-        """Writes what `predict` and `export` need to know of the model."""
+        """Write what `predict` and `export` need to know of the model."""
         config, job = self._config, self._job
         data_folder = config.data_folders[0]
         if model_files.has_tokenizer(data_folder):

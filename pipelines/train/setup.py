@@ -1,4 +1,4 @@
-"""What is to be trained on what, checked before any device is touched: mistakes show in a second, not after a wait for
+"""Setup of a training, checked before any device is touched: mistakes show in a second, not after a wait for
 a TPU.
 
     --tpu ─► target        which accelerator, and whether its host sees the paths
@@ -103,7 +103,7 @@ def _unfit(
 
 
 def identity(config: TrainConfig, data: InputFunctions) -> Mapping[str, Any]:
-    """What a folder of checkpoints is for, see `checkpoints`."""
+    """Return what a folder of checkpoints is for, see `checkpoints`."""
     # Trainings of TensorFlow, which was the only one, do not name it.
     backend = {} if keras.backend.backend() == "tensorflow" else {"backend": keras.backend.backend()}
     return {"data": data.manifest.fingerprint, **backend, **config.identity()}

@@ -1,4 +1,4 @@
-"""Where a training runs: which accelerator `--tpu` means, and which backend drives it. Neither TensorFlow nor JAX is
+"""Target of a training: which accelerator `--tpu` means, and which backend drives it. Neither TensorFlow nor JAX is
 needed to say so, since Keras' backend must be known before any of them is imported.
 
     --tpu auto   TPU_NAME ► TPU_GRPC_URL ► COLAB_TPU_ADDR ► a TPU in this machine ► GPUs ► CPU
@@ -41,7 +41,7 @@ class Target:
 
     @property
     def is_tpu(self) -> bool:
-        """Whether it is a TPU, on a node or in this machine."""
+        """Return whether it is a TPU, on a node or in this machine."""
         return self.kind != "host"
 
     def __str__(self) -> str:
@@ -106,12 +106,12 @@ def missed_tpu(target: Target, hardware: str) -> tuple[str, ...]:
 
 
 def place(target: Target, hardware: str) -> str:
-    """Where the replicas are, and why, in words."""
+    """Return where the replicas are, and why, in words."""
     return str(target) if target.is_tpu else f"{hardware} ({target.chosen_by})"
 
 
 def has_tpu_chips() -> bool:
-    """Whether this machine is a TPU VM: the chips' device files, and libtpu, which other machines may have too."""
+    """Return whether this machine is a TPU VM: it has the chips' device files and libtpu."""
     if glob.glob("/dev/accel[0-9]*"):
         return True
     return bool(glob.glob("/dev/vfio/[0-9]*")) and importlib.util.find_spec("libtpu") is not None

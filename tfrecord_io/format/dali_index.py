@@ -26,7 +26,7 @@ def file_name(shard_name: str) -> str:
 
 
 def asked_for(options: Mapping[str, Any]) -> bool:
-    """Whether a manifest's options say that each shard has such an index."""
+    """Return whether a manifest's options say that each shard has such an index."""
     found = options.get("index")
     return isinstance(found, list) and "dali" in found
 

@@ -1,4 +1,4 @@
-"""What may stand in the JSON files of a dataset, checked once, where they are read: types, sizes, and names.
+"""Validation of a dataset's JSON files, done once, where they are read: types, sizes, and names.
 
     document = load(text)                            bounded in depth, no NaN, no infinity
     split = text(document["split"], NAME)            a name that becomes part of a path

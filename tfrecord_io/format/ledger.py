@@ -1,4 +1,4 @@
-"""What became of the input: shards, and for each of them a ledger of the rows that it was made from.
+"""Shards, and for each a ledger that accounts for its input rows.
 
     rows_in  =  rows_used  +  rejected by reason          of a shard, and so of a split
 
@@ -30,7 +30,7 @@ _LEFT_OUT = (FILTERED, HELD_OUT, NOT_HELD_OUT, "duplicate", "contaminated")
 
 
 def is_left_out(reason: str) -> bool:
-    """Whether rows with this reason are left out on purpose."""
+    """Return whether rows with this reason are left out on purpose."""
     return reason.partition(":")[0] in _LEFT_OUT
 
 
@@ -98,7 +98,7 @@ class Ledger:
 
     @property
     def balanced(self) -> bool:
-        """Whether every row is accounted for."""
+        """Return whether every row is accounted for."""
         return self.rows_in == self.rows_used + self.rows_rejected
 
 
@@ -143,7 +143,7 @@ class LabelRange:
 
     @property
     def has_gaps_from_0(self) -> bool:
-        """Whether the labels are not known to be 0, 1, 2 and so on."""
+        """Return whether the labels are not known to be 0, 1, 2 and so on."""
         return self.smallest != 0 or self.distinct != self.largest + 1
 
     @property

@@ -1,4 +1,4 @@
-"""What a manifest says, as types: the dataset, its tokenizer, and the names of its shards."""
+"""Types of a manifest: the dataset, its tokenizer, and the names of its shards."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class _Blocks:
 
     @classmethod
     def of(cls, source: Source, *, length: int) -> _Blocks:
-        """Reads the indexes. Raises: ReaderError if one is missing, CorruptRecordError if it is damaged."""
+        """Read the indexes. Raises: ReaderError if one is missing, CorruptRecordError if it is damaged."""
         found = in_parallel(lambda shard: source.block_bytes(shard, length=length), range(len(source.shards)))
         return cls(source=source, length=length, bytes_G=np.concatenate(found))
 

@@ -45,7 +45,7 @@ class InputFunctions(abc.ABC):
 
     @abc.abstractmethod
     def _sources(self, split: str, *, seed: int, training: bool) -> tuple[Source, ...]:
-        """What is read. Raises: ReaderError if there is no such split, or no example in it."""
+        """Return what is read. Raises: ReaderError if there is no such split, or no example in it."""
 
     def _bound(self, objective: Objective) -> BoundObjective:
         return objective.bind(self.manifest)

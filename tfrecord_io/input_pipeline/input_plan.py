@@ -168,7 +168,7 @@ def element_rows(global_batch_size: int, host: Host) -> int:
 
 
 def dealt_by_shard(shard_rows: Sequence[int], host: Host) -> bool:
-    """Whether hosts get whole shards; else each of them reads every shard and keeps some of the records."""
+    """Return whether hosts get whole shards; else each of them reads every shard and keeps some of the records."""
     return len(shard_rows) >= host.count
 
 
@@ -180,7 +180,7 @@ def host_rows(shard_rows: Sequence[int], host: Host) -> int:
 
 
 def deal(shard_rows: Sequence[int], host: Host) -> Deal:
-    """What a host reads of shards that have `shard_rows` records."""
+    """Return what a host reads of shards that have `shard_rows` records."""
     rows = np.array(shard_rows, np.int64)
     by_shard = dealt_by_shard(shard_rows, host)
     step = 1 if by_shard else host.count

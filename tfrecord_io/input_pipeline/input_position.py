@@ -1,4 +1,4 @@
-"""Where a step begins in a host's records: the arithmetic that lets a run continue without reading up to there (no TF).
+"""Position of a step in a host's records: the arithmetic that lets a run continue without reading up to there (no TF).
 
 `tf.data` interleaves shards deterministically, so which record comes when is a matter of counting. An interleave has
 `cycle_length` slots, which take turns; with 2 slots and shards a, b, c of 3, 1 and 2 blocks:
@@ -63,7 +63,7 @@ class _Schedule:
 
 
 def resume(shard_rows: np.ndarray, *, cycle_length: int, block_length: int, row: int) -> Resumption:
-    """How to continue at its row `row` the interleave of shards that have `shard_rows` rows, int64 [N].
+    """Return how to continue at its row `row` the interleave of shards that have `shard_rows` rows, int64 [N].
 
     It must have that row. Time: N log(cycle_length), whatever the number of rows.
     """

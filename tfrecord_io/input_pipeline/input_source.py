@@ -125,7 +125,7 @@ class Source:
         return "GZIP" if self.compression == "gzip" else ""
 
     def _place(self, index: int, row: int) -> tuple[int, int, int]:
-        """Where to start shard `index` for its row `row`: byte, records from there on, of which to skip."""
+        """Return where to start shard `index` for its row `row`: byte, records from there on, of which to skip."""
         shard, stride = self.shards[index], self.index_stride
         if stride is None or row < stride:
             return 0, shard.num_examples, row

@@ -69,7 +69,7 @@ def bind(objective: Objective, merged: Manifest, *, manifests: Mapping[str, Mani
 
 
 def _needs_labels(objective: Objective, manifest: Manifest) -> bool:
-    """Whether the objective, which fits the dataset, would not if the labels were ordinary columns."""
+    """Return whether the objective, which fits the dataset, would not if the labels were ordinary columns."""
     features = tuple(
         dataclasses.replace(feature, role="column") if feature.role in _LABEL_ROLES else feature
         for feature in manifest.schema.features

@@ -1,4 +1,4 @@
-"""How many rows of each dataset are in which element of a mixture: the arithmetic behind `mixture` (no TF).
+"""Schedule of a mixture, the number of rows of each dataset in each element: the arithmetic behind `mixture` (no TF).
 
 Rates say what share of the rows each dataset has; B rows of an element times a rate is seldom a whole number. So a
 cycle of elements is laid out once, in which each dataset has a whole number of rows, and repeated without end. With

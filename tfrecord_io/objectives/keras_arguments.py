@@ -1,4 +1,4 @@
-"""What Keras' `compile` has to be told so that rows and positions of weight 0 count for nothing."""
+"""Arguments for Keras' `compile` that leave out rows and positions of weight 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which place of which global batch each row of a dataset's endless stream goes to.
+"""Assignment of a dataset's endless stream of rows to places in global batches.
 
 A dataset alone fills the batches one after the other. In a mixture, a batch has so many rows of each dataset
 (`mixing_plan`), and each dataset's rows are spread evenly over the batch's columns, so that every replica gets its
@@ -62,7 +62,7 @@ class BatchColumns:
         return cycles * len(self._ends_P) + turn, column
 
     def counts(self, first: int, last: int) -> np.ndarray:
-        """How many rows the columns [first, last) get of this dataset in each batch of the cycle, int64 [P]."""
+        """Return how many rows the columns [first, last) get of this dataset in each batch of the cycle, int64 [P]."""
         found = np.zeros(len(self._ends_P), np.int64)
         for turn, (end, count) in enumerate(
             zip(self._ends_P.tolist(), self.cycle.rows_PK[:, self.part].tolist(), strict=True)

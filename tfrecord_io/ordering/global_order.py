@@ -1,4 +1,4 @@
-"""Which row of a split stands where in which global batch: a function of seed and step, whatever the hosts.
+"""The global order: row and place in each global batch as a function of seed and step, whatever the hosts.
 
     an epoch      blocks of K neighbouring rows, permuted by (seed, epoch)             a line of N slots
     a window      W slots of that line, for the next W places in batches, T steps      permuted within the columns
@@ -68,7 +68,7 @@ class GlobalOrder:
 
     @property
     def in_epochs(self) -> bool:
-        """Whether windows end with their epoch."""
+        """Return whether windows end with their epoch."""
         return self.block > 1
 
     def rows(self, step: int) -> np.ndarray:
@@ -90,7 +90,7 @@ class GlobalOrder:
             window += 1
 
     def begin(self, row: int, *, first: int = 0, last: int | None = None) -> Begun:
-        """Where row `row` of the stream is: its window, and how many rows columns [first, last) get of it before."""
+        """Locate row `row` of the stream: its window, and how many rows columns [first, last) get of it before."""
         if self.in_epochs:
             epoch, slot = divmod(row, self.num_rows)
             number, before = divmod(slot, self._window)
@@ -102,7 +102,7 @@ class GlobalOrder:
         return Begun(window=window, rows=int(np.count_nonzero((columns >= first) & (columns < last))))
 
     def of_window(self, window: Any, first: int, last: int, ops: ArrayOps) -> Placed:
-        """What the columns [first, last) get of window `window`, an int or a tensor []."""
+        """Return what the columns [first, last) get of window `window`, an int or a tensor []."""
         if not self.in_epochs:
             rows = ops.arange(window * self._window, (window + 1) * self._window)
             placed, _ = self._placed(rows, first, last, ops)
@@ -120,13 +120,13 @@ class GlobalOrder:
         return placed._replace(rows=self._in_shards(numbers, ops))
 
     def _placed(self, rows: Any, first: int, last: int, ops: ArrayOps) -> tuple[Placed, Any]:
-        """Those of some rows of the stream that go to the columns [first, last), and how many go to columns before."""
+        """Select the stream rows that land in columns [first, last), and count those that land in columns before."""
         steps, columns = self.batches.place(rows, ops)
         own = ops.indices((columns >= first) & (columns < last))
         return Placed(*(ops.gather(each, own) for each in (steps, columns, rows))), ops.count(columns < first)
 
     def _numbers(self, first: Any, offsets: Any, epoch: Any, ops: ArrayOps) -> Any:
-        """What is in the slots at `offsets`, a permutation of 0 to n - 1, from slot `first` of an epoch's line on."""
+        """Return the numbers in slots at `offsets`, a permutation of 0 to n - 1, from slot `first` of an epoch on."""
         num_blocks = self.num_rows // self.block
         first_block, slots = first // self.block, first + offsets
         # A slot behind all whole blocks asks for one that is not there, and gets none below.
@@ -171,5 +171,5 @@ class GlobalOrder:
 
 @functools.lru_cache(maxsize=16)
 def _whole_window(order: GlobalOrder, window: int) -> Placed:
-    """What all columns get of a window: many steps ask for the same one."""
+    """Return what all columns get of a window: many steps ask for the same one."""
     return order.of_window(window, 0, order.batches.batch_rows, NUMPY)

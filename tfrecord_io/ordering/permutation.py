@@ -35,7 +35,7 @@ class Permutation:
     limit: int
 
     def of(self, numbers: Any, key: Key, ops: ArrayOps) -> Any:
-        """What each of the numbers, int64 [N], becomes."""
+        """Return what each of the numbers, int64 [N], becomes."""
         if self.limit < 2:
             return numbers
         rows = math.isqrt(self.limit - 1) + 1

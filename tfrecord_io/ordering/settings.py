@@ -29,7 +29,7 @@ _GZIP_RATIO = 8
 
 
 def fits_in_memory(shards: Sequence[Shard], *, compression: str) -> bool:
-    """Whether a split is kept in memory to be read in the global order."""
+    """Return whether a split is kept in memory to be read in the global order."""
     num_bytes = sum(shard.num_bytes for shard in shards)
     return num_bytes * (_GZIP_RATIO if compression == "gzip" else 1) <= _MEMORY_BYTES
 

@@ -101,7 +101,7 @@ def _manifest(storage: Storage, name: str) -> Manifest:
 
 
 def _check_shards(manifest: Manifest, storage: Storage) -> None:
-    """A shard that is missing or cut off would otherwise come to light after hours of training."""
+    """Check at once that no shard is missing or cut off, instead of after hours of training."""
     try:
         sizes = storage.sizes()
     except OSError as error:

@@ -65,7 +65,7 @@ class ShardFiles:
 
     @property
     def remedy(self) -> str:
-        """What to do about a damaged shard."""
+        """Return what to do about a damaged shard."""
         return f"run `prep-tfrecords verify {self.storage.shown} --repair`, which makes it again, or copy it again"
 
     def path(self, shard: int) -> str:
@@ -170,7 +170,7 @@ class ShardFiles:
 
     @functools.cached_property
     def _edges(self) -> Any:
-        """Where the groups of a shard begin, and the last of them ends: int64 [groups + 1]."""
+        """Return where the groups of a shard begin, and the last of them ends: int64 [groups + 1]."""
         return functools.lru_cache(_INDEXES)(self._find_edges)
 
     def _unpacked(self, shard: int) -> np.ndarray:

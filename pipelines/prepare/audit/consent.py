@@ -1,4 +1,4 @@
-"""What a finished dataset may cause without the user's consent: no code runs, and nothing leaves this machine.
+"""Consent: a finished dataset alone never runs code, and never makes this machine contact another one.
 
     stored in the dataset                     used without consent?
     a function, with its module's text        no: the user must name it again (--map, --filter), with the same text in
@@ -110,7 +110,7 @@ def _require_same(found: Sequence[UserFunction], stored: Sequence[UserFunction],
 
 
 def _is_plain(path: str) -> bool:
-    """Whether a path, a folder or a glob leads only to plain data files, or to none."""
+    """Return whether a path, a folder or a glob leads only to plain data files, or to none."""
     found = [path] if os.path.lexists(path) else glob.glob(path, recursive=True)
     return all(map(_is_plain_file, itertools.chain.from_iterable(map(_data_below, found))))
 

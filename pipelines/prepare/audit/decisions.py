@@ -1,4 +1,4 @@
-"""What was decided about a row before the plan: that it is a duplicate, and of which row, or contaminated."""
+"""Decisions about rows made before the plan: duplicate, and of which row; or contaminated."""
 
 from __future__ import annotations
 

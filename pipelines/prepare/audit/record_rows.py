@@ -1,4 +1,4 @@
-"""Which source row each record of a split was made from, for all records at once.
+"""Source rows of all records of a split, computed at once.
 
 each row is one record, none is left out by a filter      the plan, the lists of rejected rows, the seed
 otherwise (filters, --hold-out, --bucket-lengths)         the source too, as `trace` needs it

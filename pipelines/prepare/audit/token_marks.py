@@ -1,4 +1,4 @@
-"""What each token of a record is: padding, special, to be learned, part of an answer; its document and its tag.
+"""Marks of a record's tokens: padding, special, learned, part of an answer; document and tag.
 
 `inspect` colours tokens by it, and so does the report.
 """

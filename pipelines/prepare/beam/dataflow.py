@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 def is_chosen(options: PipelineOptions) -> bool:
-    """Whether the options choose Dataflow."""
+    """Return whether the options choose Dataflow."""
     return bool(options.view_as(StandardOptions).runner == RUNNER)
 
 

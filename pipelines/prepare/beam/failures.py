@@ -1,4 +1,4 @@
-"""How an error of a worker reaches the launcher.
+"""The way of an error from a worker to the launcher.
 
     where the worker runs                what comes back
     the launcher's process, and those    the error itself, remembered by its run
@@ -145,7 +145,7 @@ class Failures:
 
     @property
     def any(self) -> bool:
-        """Whether there is one, which may be an interrupt."""
+        """Return whether there is one, which may be an interrupt."""
         return bool(self._seen)
 
     def attempt(self, work: Callable[[], Result]) -> Result | None:

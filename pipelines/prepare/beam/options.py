@@ -58,7 +58,7 @@ def _reach(endpoint: str) -> None:
 
 
 def is_embedded(options: PipelineOptions) -> bool:
-    """Whether this machine's own processes are the workers, without a port."""
+    """Return whether this machine's own processes are the workers, without a port."""
     return runner_name(options) in _EMBEDDED
 
 

@@ -1,4 +1,4 @@
-"""What workers on other machines install before they start: this package, and the libraries that decide bytes.
+"""Packages for workers on other machines: this project, and the libraries that decide bytes.
 
     sent                                                                              by Beam's option
     this package, as an sdist                                                         --extra_package

@@ -1,4 +1,4 @@
-"""What the steps of one Beam job share in a process, and no other job there."""
+"""State that the steps of one Beam job share within a process."""
 
 from __future__ import annotations
 

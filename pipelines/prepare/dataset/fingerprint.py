@@ -49,12 +49,12 @@ def _differences(before: Any, now: Any, *, name: str) -> Iterator[str]:
 
 
 def _are_named(value: Any) -> bool:
-    """Whether `value` is a list of objects with a name, as the source's files are."""
+    """Return whether `value` is a list of objects with a name, as the source's files are."""
     return isinstance(value, list) and all(isinstance(entry, Mapping) and "name" in entry for entry in value)
 
 
 def _are_mappings(value: Any) -> bool:
-    """Whether `value` is a list of objects, as the user functions are."""
+    """Return whether `value` is a list of objects, as the user functions are."""
     return isinstance(value, list) and all(isinstance(entry, Mapping) for entry in value)
 
 

@@ -60,7 +60,7 @@ def _valid_receipt(
 
 
 def _are_of_task(job: Job, task: ShardTask, shards: Sequence[Shard]) -> bool:
-    """Whether these can be the shards of a task: one, or one for each of some of the job's lengths."""
+    """Return whether these can be the shards of a task: one, or one for each of some of the job's lengths."""
     lengths = [shard.length for shard in shards]
     allowed: list[int | None] = [length for length in job.spec.layout.buckets if length in lengths] or [None]
     wanted = [(job.shard_name(task, length=length), None if length is None else task.index) for length in allowed]

@@ -65,7 +65,7 @@ def _features(manifest: Manifest) -> dict[str, Any]:
 
 
 def _holds_class_ids(feature: Feature) -> bool:
-    """Whether a feature is a class id, or one for each token; not a row of 0 and 1."""
+    """Return whether a feature is a class id, or one for each token; not a row of 0 and 1."""
     return feature.role == "token_labels" or (feature.role == "label" and not feature.shape)
 
 

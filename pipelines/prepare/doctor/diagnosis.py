@@ -35,7 +35,7 @@ class Check:
 
 
 class StopChecksError(Exception):
-    """All further checks would fail for the same reason."""
+    """Raised where all further checks would fail for the same reason."""
 
 
 def until_stopped(checks: Iterator[Check]) -> Iterator[Check]:

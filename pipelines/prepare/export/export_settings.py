@@ -1,4 +1,4 @@
-"""What an export should be: its format, and the names that its columns get."""
+"""Settings of an export: format and column names."""
 
 from __future__ import annotations
 

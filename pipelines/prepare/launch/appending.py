@@ -141,7 +141,7 @@ class Append:
         return dataclasses.replace(split, tasks_before=tasks, ranges_before=rows_before(self.former, name))
 
     def _is_complete(self, source_split: str, rows: int) -> bool:
-        """Whether each split made of a split of the source has its rows [0, `rows`) in this order."""
+        """Return whether each split made of a split of the source has its rows [0, `rows`) in this order."""
         made_of_it = [name for name in self.former.splits if source_record.origin_of(self.former, name) == source_split]
         return all(rows_before(self.former, name) == ((0, rows),) for name in made_of_it)
 

@@ -47,14 +47,14 @@ def find(request: Request) -> tuple[Manifest, int, int] | None:
 
 
 def _are_few(splits: Sequence[Split], *, limit: float) -> bool:
-    """Whether no more rows were rejected than this run allows. If there were more, the commit reports them."""
+    """Return whether no more rows were rejected than this run allows. If there were more, the commit reports them."""
     ledgers = [split.ledger for split in splits]
     bad = sum(sum(ledger.unusable.values()) for ledger in ledgers)
     return bad <= limit * sum(ledger.rows_in - ledger.rows_left_out for ledger in ledgers)
 
 
 def _is_whole(root: str, manifest: Manifest, splits: Sequence[Split]) -> bool:
-    """Whether the shards are there, and the files that a commit writes beside them."""
+    """Return whether the shards are there, and the files that a commit writes beside them."""
     sizes = storage.sizes(root)
     shards = [shard for split in splits for shard in split.shards]
     return (

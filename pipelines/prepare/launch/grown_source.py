@@ -1,4 +1,4 @@
-"""Whether a source is the one that a dataset was made of, only longer: old files and old rows come first.
+"""Check that a source is the one of an existing dataset, only longer: old files and old rows come first.
 
     manifest    files of each split, rows of each split ──┐
                                                           ├──► the rows that follow those, or a refusal
@@ -67,7 +67,7 @@ def _but_content(identity: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_same_file(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Whether two files have the same content. A name may change where the digest is of the content alone."""
+    """Return whether two files have the same content. A name may change where the digest is of the content alone."""
     aside = {"split", *(["name"] if "xxh3" in before or len(str(before.get("mark"))) in (40, 64) else [])}
     return {k: v for k, v in before.items() if k not in aside} == {k: v for k, v in now.items() if k not in aside}
 

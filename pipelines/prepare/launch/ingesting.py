@@ -138,7 +138,7 @@ def copies_for_workers(
 
 
 def _is_readable(file: DataFile, found: OpenedSource, *, root: str) -> bool:
-    """Whether workers elsewhere can read a file; those that see the output's disk see the source's too."""
+    """Return whether workers elsewhere can read a file; those that see the output's disk see the source's too."""
     if "://" not in file.path and storage.local_path(root) is not None:
         return True
     return relay.readable_by_workers(file, needs_token=found.listing.needs_token)

@@ -22,7 +22,7 @@ def check(beam_args: Sequence[str], *, root: str) -> None:
 
 
 def works_here(beam_args: Sequence[str]) -> bool:
-    """Whether this machine does all work, and no runner."""
+    """Return whether this machine does all work, and no runner."""
     if not beam_args:
         return True
     from pipelines.prepare.beam import options

@@ -79,7 +79,7 @@ class Encoded:
 
     @property
     def usable(self) -> np.ndarray:
-        """Which sequences belong to usable rows, bool."""
+        """Return which sequences belong to usable rows, bool."""
         return np.asarray((self.reasons == "")[self.row_of_sequence])
 
     def take(self, which: np.ndarray) -> Encoded:

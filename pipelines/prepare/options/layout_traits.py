@@ -1,4 +1,4 @@
-"""What the options room knows of each layout. A new layout is a line here, a file in `layouts`, and a line there.
+"""Traits of each layout that options depend on. A new layout is a line here, a file in `layouts`, and a line there.
 
 The options that only some layouts take name them: `layouts` of their fields in `LayoutConfig` and `SourceConfig`.
 """

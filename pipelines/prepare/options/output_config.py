@@ -80,7 +80,7 @@ class OutputConfig:
 
     @property
     def dali_index(self) -> bool:
-        """Whether to write DALI's index of each shard."""
+        """Return whether to write DALI's index of each shard."""
         return bool(self.index)
 
 

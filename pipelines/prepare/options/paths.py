@@ -67,7 +67,7 @@ def kind_of(path: str) -> str | None:
 
 
 def names_files(dataset: str) -> bool:
-    """Whether this names files or a folder, existing or not, rather than a dataset on the hub."""
+    """Return whether this names files or a folder, existing or not, rather than a dataset on the hub."""
     return (
         os.path.exists(dataset)
         or "://" in dataset
@@ -169,7 +169,7 @@ def tokenizer_folder(name: str) -> str:
 
 
 def _is_tokenizer_file(path: str) -> bool:
-    """Whether `transformers`, old or new, gives such a name to a file of a tokenizer."""
+    """Return whether `transformers`, old or new, gives such a name to a file of a tokenizer."""
     name = os.path.basename(path).lower()
     words = ("token", "vocab", "merges", "sentencepiece", "spiece", "bpe", ".model", "config.json")
     return any(word in name for word in words)

@@ -74,7 +74,7 @@ class CalledFunction(NamedTuple):
 
     @property
     def is_ready(self) -> bool:
-        """Whether it is a function of `pipelines.filters`."""
+        """Return whether it is a function of `pipelines.filters`."""
         return self.module == _READY_MODULE
 
     @classmethod

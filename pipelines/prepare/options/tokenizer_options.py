@@ -1,4 +1,4 @@
-"""What `prep-tfrecords tokenizer` may be asked for: a kind, a style that goes with it, a size, and where to write."""
+"""Options of `prep-tfrecords tokenizer`: a kind, a style that goes with it, a size, and where to write."""
 
 from __future__ import annotations
 

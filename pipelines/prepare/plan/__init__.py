@@ -1,1 +1,1 @@
-"""Which rows go into which shard: sample, size model, blocks, tasks."""
+"""Planning which rows go into which shard: sample, size model, blocks, tasks."""

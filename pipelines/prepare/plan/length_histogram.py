@@ -1,4 +1,4 @@
-"""How many rows have how many tokens, in bins for people to look at: `plan` and the report draw them.
+"""Histogram of row lengths in tokens, for people to look at: `plan` and the report draw them.
 
 Widths are powers of two, as row lengths mostly are, and a bin ends with its largest length: so rows that fit are left
 of the cut, and rows that do not are right of it.

@@ -64,7 +64,7 @@ class ReadRows:
 
     @property
     def usable(self) -> np.ndarray:
-        """Whether each row can be used, bool [K]."""
+        """Return whether each row can be used, bool [K]."""
         return np.asarray(self.reasons == "", bool)
 
 

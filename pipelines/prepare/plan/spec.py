@@ -1,4 +1,4 @@
-"""What decides the bytes of a shard, apart from its rows: columns, layout, lengths, tokenizer and seed."""
+"""Everything that decides a shard's bytes, apart from its rows: columns, layout, lengths, tokenizer and seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many cores and how much memory this process may use."""
+"""Cores and memory that this process may use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holding back what some threads print to stderr, of which a process has only one, while all others go on printing."""
+"""Collect what selected threads print to stderr, while all others go on printing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _lock = threading.Lock()
 
 
 class _Stderr:
-    """In place of sys.stderr: what the threads print for which `is_held` goes to `said`."""
+    """Replacement of sys.stderr that collects what the selected threads print."""
 
     def __init__(self, is_held: Callable[[threading.Thread], bool]) -> None:
         self.said = io.StringIO()
@@ -29,7 +29,7 @@ class _Stderr:
 
 @contextlib.contextmanager
 def held_back(is_held: Callable[[threading.Thread], bool]) -> Iterator[io.StringIO]:
-    """Takes what threads print for which `is_held`. Several jobs of a process may do so at a time."""
+    """Take what threads print for which `is_held`. Several jobs of a process may do so at a time."""
     with _lock:
         sys.stderr = mine = _Stderr(is_held)
     try:

@@ -83,7 +83,7 @@ class WorkerDiedError(Exception):
 
     @property
     def is_killed(self) -> bool:
-        """Whether it was killed, as the system does if its memory is exhausted."""
+        """Return whether it was killed, as the system does if its memory is exhausted."""
         return self.exit_code == -signal.SIGKILL
 
 
@@ -258,7 +258,7 @@ class _Child:
         return received
 
     def is_awake(self) -> bool:
-        """Whether the process answers an empty task."""
+        """Return whether the process answers an empty task."""
         self.give(_NOTHING, None)
         try:
             self.receive(Progress())

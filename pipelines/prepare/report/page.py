@@ -70,7 +70,7 @@ class Chart:
 
     @property
     def top(self) -> float:
-        """Where the middle of the highest bar is, as a share of the width."""
+        """Return where the middle of the highest bar is, as a share of the width."""
         at = self.heights.index(max(self.heights))
         return (self.edges[at] + self.edges[at + 1]) / 2
 

@@ -1,4 +1,4 @@
-"""What a report is about: a finished dataset, or a source with build's options. The sections are made from it."""
+"""The subject of a report: a finished dataset, or a source with build's options. The sections are made from it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SplitSubject:
 
     @property
     def source_of_figures(self) -> str:
-        """Where figures from records come from, to be shown beside them."""
+        """Return where figures from records come from, to be shown beside them."""
         if self.finished is not None and self.num_sampled == self.finished.num_examples:
             return f"from all {self.num_sampled:,} records"
         if self.finished is not None:
@@ -68,7 +68,7 @@ class Subject:
 
     @property
     def is_finished(self) -> bool:
-        """Whether there is a dataset, rather than a source alone."""
+        """Return whether there is a dataset, rather than a source alone."""
         return bool(self.manifest.splits)
 
     def token(self, token_id: int) -> str:

@@ -1,4 +1,4 @@
-"""One shard file: rows laid out, encoded, framed, and written whole or not at all, with its indexes beside it.
+"""Writing a shard file: rows laid out, encoded, framed, and written whole or not at all, with its indexes beside it.
 
 permuted rows ──► [n, L] ──► Example bytes ──► frames ──► gzip? ──► file        counted and digested on the way
 """

@@ -111,7 +111,7 @@ def write(path: str, chunks: Iterable[Any], *, replacing: int | None = None) -> 
 
 
 def _is_broken_off(error: Exception) -> bool:
-    """Whether an upload cannot be continued: the content was changed on the way, or its session was lost."""
+    """Return whether an upload cannot be continued: the content was changed on the way, or its session was lost."""
     response = getattr(error, "response", None)
     is_lost = response is not None and response.request.method == "PUT" and response.status_code in _SESSION_LOST
     # The client raises a plain ValueError if the service has kept less than a part.

@@ -1,4 +1,4 @@
-"""What a trained tokenizer makes of texts: tokens for each word, the share that is unknown, and its engine."""
+"""Evaluation of a trained tokenizer on texts: tokens for each word, the share that is unknown, and its engine."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ _PARTS = {"kernel": "weight", "gamma": "weight", "bias": "bias", "beta": "bias"}
 
 
 def write(built: Built, trained: TrainedModel, folder: Path) -> None:
-    """Writes config.json and model.safetensors. Raises: ConfigError if transformers has no class for the model."""
+    """Write config.json and model.safetensors. Raises: ConfigError if transformers has no class for the model."""
     _require_class(trained)
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(config_of(built.backbone, trained), indent=2, ensure_ascii=False)
@@ -87,7 +87,7 @@ def _require_class(trained: TrainedModel) -> None:
 
 
 def config_of(backbone: Any, trained: TrainedModel) -> dict[str, Any]:
-    """What config.json holds."""
+    """Return what config.json holds."""
     config: dict[str, Any] = {
         "architectures": [_CLASSES[trained.task]],
         "model_type": "bert",

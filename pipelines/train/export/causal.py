@@ -30,7 +30,7 @@ ARCHITECTURES = {
 
 
 def write(backbone: Any, trained: TrainedModel, folder: Path) -> None:
-    """Writes config.json and model.safetensors. Raises: ConfigError if the model is of another task."""
+    """Write config.json and model.safetensors. Raises: ConfigError if the model is of another task."""
     family = type(backbone).__name__
     if trained.task != "clm":
         raise ConfigError(

@@ -34,7 +34,7 @@ _CARD = "README.md"
 
 
 def export(model_dir: str, *, kind: str, output: str, build: str | None = None) -> list[str]:
-    """Writes the folder. Returns the names of its files.
+    """Write the folder. Returns the names of its files.
 
     Raises: ConfigError if the model has no such form; ReaderError if it cannot be read; OutputError if `output` is
         there already or cannot be written.
@@ -74,7 +74,7 @@ def _for_transformers(model_dir: str, trained: TrainedModel, folder: Path, build
 
 
 def _limit_tokenizer(path: Path, *, longest: int) -> None:
-    """Makes the tokenizer cut texts at the model's last position: behind it, PyTorch fails with an index error."""
+    """Make the tokenizer cut texts at the model's last position: behind it, PyTorch fails with an index error."""
     if not path.exists():
         return
     config = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What an evaluation is judged by: from logits and labels to named numbers.
+"""Metrics of an evaluation: from logits and labels to named numbers.
 
     on the devices                                        on the host, in float64
     class_counts   [3, C] right, predicted, actual   ──►  accuracy, f1, macro_f1, matthews

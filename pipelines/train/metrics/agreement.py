@@ -1,4 +1,4 @@
-"""How well predicted numbers agree with the labels: the same values as SciPy's, in float64.
+"""Agreement of predicted numbers with the labels: the same values as SciPy's, in float64.
 
 From all pairs, not from sums of moments: in float32 those of labels such as years leave no correct digit.
 """

@@ -1,4 +1,4 @@
-"""What a pass over a split leaves on the host: sums, and for some tasks a few numbers of each row."""
+"""Results of an evaluation on the host: sums, and for some tasks a few numbers of each row."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _real_rows(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 def is_better(name: str, value: float, than: float | None) -> bool:
-    """Whether an evaluation beats the best one before it, if any. NaN beats nothing."""
+    """Return whether an evaluation beats the best one before it, if any. NaN beats nothing."""
     if math.isnan(value):
         return False
     if than is None:

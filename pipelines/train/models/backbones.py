@@ -27,12 +27,12 @@ def make(config: TrainConfig, manifest: Manifest) -> Any:
 
 
 def is_causal(backbone: Any) -> bool:
-    """Whether it is a decoder alone, whose tokens do not see what follows."""
+    """Return whether it is a decoder alone, whose tokens do not see what follows."""
     return not is_seq2seq(backbone) and any("Decoder" in type(layer).__name__ for layer in backbone.layers)
 
 
 def is_seq2seq(backbone: Any) -> bool:
-    """Whether it is an encoder with a decoder."""
+    """Return whether it is an encoder with a decoder."""
     return isinstance(backbone.input, dict) and "decoder_token_ids" in backbone.input
 
 

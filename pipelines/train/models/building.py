@@ -90,7 +90,7 @@ def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Buil
 
 
 def users_model(spec: str, manifest: Manifest) -> keras.Model:
-    """What the user's function makes. Raises: ConfigError if it cannot be imported, fails or gives no model."""
+    """Return what the user's function makes. Raises: ConfigError if it cannot be imported, fails or gives no model."""
     module_name, _, function = spec.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does; a console script does not

@@ -1,4 +1,4 @@
-"""Whether a model fits the dataset and the task: vocabulary, positions, the shape of its logits."""
+"""Check that a model fits the dataset and the task: vocabulary, positions, the shape of its logits."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def from_scratch(name: str) -> tuple[str, str] | None:
 
 
 def is_users(name: str) -> bool:
-    """Whether it names a function of the user's."""
+    """Return whether it names a function of the user's."""
     return bool(_USERS.match(name))
 
 

@@ -173,5 +173,5 @@ def _plain(batch: Batch) -> Batch:
 
 
 def _shapes(batch: Any) -> tuple[tuple[int, ...], ...]:
-    """What a graph is traced for: the static shapes of a batch, or of its specification."""
+    """Return what a graph is traced for: the static shapes of a batch, or of its specification."""
     return tuple(tuple(each.shape.as_list()) for each in tf.nest.flatten(_plain(batch)))

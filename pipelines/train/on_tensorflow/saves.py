@@ -41,4 +41,4 @@ class TensorFlowSaves:
             raise damaged(path, error) from error
 
     def close(self) -> None:
-        """Nothing is written behind the caller's back."""
+        """Do nothing: all writes have finished already."""

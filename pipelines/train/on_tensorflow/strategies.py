@@ -87,7 +87,7 @@ def hardware(strategy: tf.distribute.Strategy) -> str:
 
 
 def _check_listening(address: str) -> None:
-    """A refused connection is known at once; TensorFlow would try for minutes and then say less."""
+    """Check that something listens at the address: TensorFlow would try for minutes and then say less."""
     host, _, port = address.removeprefix("grpc://").rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()

@@ -1,4 +1,4 @@
-"""What a prediction is asked to do: a frozen dataclass that checks itself, without TensorFlow."""
+"""Options of a prediction: a frozen dataclass that validates itself, without TensorFlow."""
 
 from __future__ import annotations
 

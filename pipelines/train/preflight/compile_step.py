@@ -115,7 +115,7 @@ def _program(job: TrainingSetup, wanted: Slice) -> tuple[GlobalStep, Any]:
 
 
 def collectives(program: str) -> dict[str, tuple[int, int]]:
-    """How often the devices exchange values in a compiled program, and how many bytes each then has, by kind."""
+    """Return how often the devices exchange values in a compiled program, and how many bytes each then has, by kind."""
     found: dict[str, tuple[int, int]] = {}
     for result, kind in _COLLECTIVE.findall(program):
         arrays = [
@@ -128,7 +128,7 @@ def collectives(program: str) -> dict[str, tuple[int, int]]:
 
 
 def _explained(error: Exception) -> PrepError:
-    """What it means that the step cannot be traced, with the place in the model's own code."""
+    """Return what it means that the step cannot be traced, with the place in the model's own code."""
     chain: list[BaseException] = [error]  # the error and what it came from, the first cause last
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(cause)

@@ -72,7 +72,7 @@ class Preflight:
 
     @property
     def price(self) -> float | None:
-        """What these hours cost on all chips, in the currency of the price that was given."""
+        """Return what these hours cost on all chips, in the currency of the price that was given."""
         hourly = self.config.price_per_chip_hour
         return None if self.hours is None or hourly is None else self.hours * self.slice.chips * hourly
 

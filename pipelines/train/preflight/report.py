@@ -1,4 +1,4 @@
-"""What a preflight says: a table for people, one JSON object for programs."""
+"""Report of a preflight: a table for people, one JSON object for programs."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Feeds:
 
 
 def element_specs(data: InputFunctions, config: TrainConfig, task: BoundTask, *, replicas: int) -> list[Any]:
-    """What one replica gets of a batch, for each length of rows."""
+    """Return what one replica gets of a batch, for each length of rows."""
     context = tf.distribute.InputContext(num_replicas_in_sync=replicas)
     specs = []
     for part in datasets.by_length(data).values():

@@ -1,4 +1,4 @@
-"""What a model is to learn, on the model's side: sizes of its output, loss and metrics. The data's side is objectives.
+"""Tasks, the model's side of an objective: sizes of its output, loss and metrics. The data's side is objectives.
 
     task        logits           labels          loss                            metrics beside the loss
     classify    [B, classes]     int32 [B]       cross-entropy                   accuracy, f1 (of 2), macro_f1, matthews

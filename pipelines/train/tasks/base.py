@@ -35,12 +35,12 @@ class BoundTask:
 
     @property
     def of_vocabulary(self) -> bool:
-        """Whether entries of the vocabulary are predicted, so that there are as many outputs."""
+        """Return whether entries of the vocabulary are predicted, so that there are as many outputs."""
         return self.name in _OF_VOCABULARY
 
     @property
     def metric_names(self) -> tuple[str, ...]:
-        """What `metrics` gives."""
+        """Return what `metrics` gives."""
         if self.of_vocabulary:
             return ("loss", "accuracy", "perplexity")
         if self.name == "tokens":
@@ -72,7 +72,7 @@ class BoundTask:
         return exact + self.label_smoothing * (target - ops.mean(logits, axis=-1))
 
     def sums(self, logits: Any, labels: Any, weights: Any) -> dict[str, Any]:
-        """What can be added over replicas and steps, float32."""
+        """Return what can be added over replicas and steps, float32."""
         losses = self.losses(logits, labels, smoothing=False)
         found = {"loss": weighted_sum(losses, weights), "weight": ops.sum(weights)}
         predicted = ops.argmax(logits, axis=-1)
@@ -82,7 +82,7 @@ class BoundTask:
         return {**found, "counts": counts}
 
     def rows(self, logits: Any, labels: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """What is needed of each row, [B, ...], where sums are not enough."""
+        """Return what is needed of each row, [B, ...], where sums are not enough."""
         del logits, labels, inputs
         return {}
 

@@ -94,7 +94,7 @@ def decoder_start(config: TrainConfig) -> StartToken:
 
 
 def _require_fit(objective: Objective, config: TrainConfig, manifest: Manifest) -> None:
-    """Refuses at once what the reader would refuse after minutes, with the tasks that the dataset allows."""
+    """Refuse at once what the reader would refuse after minutes, with the tasks that the dataset allows."""
     try:
         objective.bind(manifest)
     except ReaderError as error:

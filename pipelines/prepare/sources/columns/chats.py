@@ -63,7 +63,7 @@ def described(nested: Mapping[Any, str], columns: Columns) -> str:
 
 
 def is_sharegpt(kind: pa.DataType) -> bool:
-    """Whether values are lists of messages with `from` and `value`, which are texts."""
+    """Return whether values are lists of messages with `from` and `value`, which are texts."""
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(kind.value_type):
         return False
     fields = {field.name: field.type for field in kind.value_type}

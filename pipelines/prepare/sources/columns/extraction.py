@@ -275,5 +275,5 @@ def _kept_values(column: pa.Array, feature: Feature) -> np.ndarray:
 
 
 def is_json(kind: pa.DataType) -> bool:
-    """Whether a type is the one as which `datasets` reads JSON values of several types: their JSON text."""
+    """Return whether a type is the one as which `datasets` reads JSON values of several types: their JSON text."""
     return str(kind) == "extension<arrow.json>"

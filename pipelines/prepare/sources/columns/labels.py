@@ -75,7 +75,7 @@ class LabelPlan:
 
     @property
     def from_rows(self) -> bool:
-        """Whether only rows say which classes there are."""
+        """Return whether only rows say which classes there are."""
         return self.kind in ("string", "number")
 
     @property
@@ -252,7 +252,7 @@ def decode_texts(column: pa.Array, name: str) -> list[str]:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether values of a type are texts."""
+    """Return whether values of a type are texts."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 

@@ -36,7 +36,7 @@ _MOST_COMPARED = 65_536
 
 
 def is_remote(path: str) -> bool:
-    """Whether each read is a request to a service."""
+    """Return whether each read is a request to a service."""
     return "://" in path and storage.local_path(path) is None
 
 

@@ -57,5 +57,5 @@ def _cast_column(column: pa.Array | pa.ChunkedArray, field: pa.Field, *, where: 
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether values are lists, of fixed or variable length."""
+    """Return whether values are lists, of fixed or variable length."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))

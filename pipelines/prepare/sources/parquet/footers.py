@@ -100,7 +100,7 @@ def read_metadata(file: StoredFile, handle: pa.NativeFile) -> pq.FileMetaData:
 
 
 def is_in_place(footer: Footer) -> bool:
-    """Whether all row groups are small enough to be read as blocks."""
+    """Return whether all row groups are small enough to be read as blocks."""
     return bool((footer.num_rows <= MOST_ROWS_IN_PLACE).all() and (footer.all_bytes <= MOST_BYTES_IN_PLACE).all())
 
 

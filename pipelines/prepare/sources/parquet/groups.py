@@ -1,4 +1,4 @@
-"""Where the rows of a split are stored: groups of rows that can be read by themselves, and the pieces for a task.
+"""Locations of a split's rows: groups that can be read by themselves, and the pieces for a task.
 
     split rows   0 ............................... 4,200
     groups       a.parquet 0, 1, 2        b.parquet 0, 1      row groups of the source's files, or of ingested parts

@@ -31,7 +31,7 @@ _OTHER_LETTERS = re.compile(r"[^\w.\-]")
 
 
 def readable_by_workers(file: DataFile, *, needs_token: bool) -> bool:
-    """Whether workers on other machines can read the file: it is on gs://, or on the hub or the web for everybody."""
+    """Return whether workers elsewhere can read the file: it is on gs://, or on the hub or the web for everybody."""
     if bucket_of(file.path) is not None:
         return True
     if file.path.startswith("hf://"):

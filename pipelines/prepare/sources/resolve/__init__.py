@@ -1,1 +1,1 @@
-"""What DATASET is, as `datasets` says: its splits, files, columns, and the stream that reads them."""
+"""Resolving DATASET by `datasets`: its splits, files, columns, and the stream that reads them."""

@@ -44,7 +44,7 @@ class DataFile:
 
     @property
     def is_pinned(self) -> bool:
-        """Whether the address identifies the content."""
+        """Return whether the address identifies the content."""
         return self.path.startswith("hf://") and "@" in self.path
 
     @property

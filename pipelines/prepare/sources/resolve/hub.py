@@ -54,7 +54,7 @@ class Repository:
 
 
 def is_repository(dataset: str) -> bool:
-    """Whether DATASET names a whole dataset of the hub, not files or a folder."""
+    """Return whether DATASET names a whole dataset of the hub, not files or a folder."""
     if not dataset.startswith("hf://"):
         return not paths.names_files(dataset)
     name = re.sub("@refs/[^/]*/", "@refs%2F", dataset.removeprefix(_DATASETS).rstrip("/"))
@@ -126,7 +126,7 @@ def _cached(name: str, *, revision: str | None) -> Repository:
 
 
 def _is_transient(error: BaseException) -> bool:
-    """Whether a later request may succeed: the hub asks to wait, or is overloaded."""
+    """Return whether a later request may succeed: the hub asks to wait, or is overloaded."""
     response = getattr(error, "response", None)
     return getattr(response, "status_code", 0) in (429, 502, 503, 504) or storage_errors.is_transient(error)
 

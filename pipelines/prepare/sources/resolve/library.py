@@ -217,7 +217,7 @@ class Stream:
 
     @property
     def has_options(self) -> bool:
-        """Whether a reader has options besides its files and their features."""
+        """Return whether a reader has options besides its files and their features."""
         return any(options_of(builder.config) for builder in self.builders.values())
 
     def members(self, split: str) -> dict[str, list[str]]:
@@ -268,12 +268,12 @@ def _open(builders: Mapping[str | None, Any]) -> dict[str, Any]:
 
 
 def is_seen_by_others(paths: Iterable[str]) -> bool:
-    """Whether another process of this machine can certainly read the files: local ones, and those of the hub."""
+    """Return whether another process of this machine can certainly read the files: local ones, and those of the hub."""
     return all("://" not in path or path.startswith("hf://") for path in (each.rpartition("::")[2] for each in paths))
 
 
 def are_small_texts(reader: str, paths: Sequence[str]) -> bool:
-    """Whether these are small plain texts, on which no reader crashes: starting a child takes a second of CPU."""
+    """Return whether these are small plain texts, on which no reader crashes: a child takes a second of CPU."""
     is_plain = reader == "text" and all(path.endswith(".txt") and "://" not in path for path in paths)
     return is_plain and sum(map(os.path.getsize, paths)) < _SMALL_BYTES
 

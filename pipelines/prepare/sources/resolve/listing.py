@@ -39,7 +39,7 @@ _CONTENT_TAGS = ("sha256", "blob_id", "md5Hash", "crc32c", "etag", "ETag", "gene
 
 
 def is_folder(dataset: str) -> bool:
-    """Whether a path or an address is that of a folder. Raises: SourceError."""
+    """Return whether a path or an address is that of a folder. Raises: SourceError."""
     if (path := storage.local_path(dataset)) is not None:
         return os.path.isdir(path)
     if is_web(dataset) or _is_glob(dataset):
@@ -69,7 +69,7 @@ def list_folder(folder: str) -> dict[str, DataFile]:
 
 
 def has_outputs(folder: str) -> bool:
-    """Whether a build has its output below a folder."""
+    """Return whether a build has its output below a folder."""
     return bool(_outputs(_below(folder)[0]))
 
 
@@ -168,14 +168,14 @@ def _outputs(names: Collection[str]) -> set[str]:
 
 
 def _is_visible(path: str, pattern: str) -> bool:
-    """Whether a path is visible, as `datasets` counts: below no hidden or special folder but those the glob names."""
+    """Return whether `datasets` sees a path: it is below no hidden or special folder but those the glob names."""
     hidden, asked_hidden = (sum(part.startswith(".") for part in each.split("/")) for each in (path, pattern))
     special, asked_special = (sum(part.startswith("__") for part in each.split("/")[:-1]) for each in (path, pattern))
     return hidden <= asked_hidden and special <= asked_special
 
 
 def _is_transient(error: BaseException) -> bool:
-    """Whether a server that answered with an error may soon answer otherwise.
+    """Return whether a server that answered with an error may soon answer otherwise.
 
     One that does not answer at all is most often misspelt, so that retrying would only delay the message.
     """

@@ -27,7 +27,7 @@ _INFO = "dataset_info.json"
 
 
 def is_saved(folder: str) -> bool:
-    """Whether the folder was written by `save_to_disk`."""
+    """Return whether the folder was written by `save_to_disk`."""
     if is_web(folder) or not listing.is_folder(folder):
         return False
     return any(_content(folder, name) is not None for name in (_DICT, _STATE))

@@ -55,7 +55,7 @@ class OpenedSource:
         return self.columns[split].arrow_schema
 
     def is_in_place(self, split: str) -> bool:
-        """Whether the rows of a split are read from its own files, without ingest."""
+        """Return whether the rows of a split are read from its own files, without ingest."""
         files = self.listing.splits[split]
         return all(file.path in self.footers and footers.is_in_place(self.footers[file.path]) for file in files)
 

@@ -109,7 +109,7 @@ class RowReader:
 
     @property
     def is_plain(self) -> bool:
-        """Whether rows are read as they are stored."""
+        """Return whether rows are read as they are stored."""
         return self.changes is None and self.hold_out is None and self.decided is None
 
     @property
