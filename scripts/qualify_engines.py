@@ -1,7 +1,7 @@
 """Whether the fast engines give the very ids of the Rust tokenizer. Nothing is downloaded.
 
     python scripts/qualify_engines.py kinds [--strings N] [--engine NAME ...] [--kind TEXT ...] [--any-version]
-    python scripts/qualify_engines.py strange [--minutes N] [--processes N] [--seed N] [--tokenizers N]
+    python scripts/qualify_engines.py strange [--minutes N] [--seed N] [--tokenizers N]
 
 kinds: for each engine and each kind of tokenizer in use that it serves, hostile texts written out by hand, N random
 ones in all, the code points of Unicode in nine surroundings, documents of megabytes, and whole rows with special tokens
@@ -9,7 +9,8 @@ and truncation. --seed N has other random ones.
 
 strange: tokenizers that nobody has, a new one several times a second, each with all that a build would do: the engine
 is chosen, texts and whole rows are compared. It says who served them, since only a fast engine that served one is put
-to the test. Each run has a new seed, which it prints; --seed N --only NUMBER tries one tokenizer again.
+to the test. Each run has a new seed, which it prints; --seed N --only NUMBER tries one tokenizer again. One run keeps
+one core busy.
 
 A new release of an engine's package is qualified by running `kinds` with --any-version, then by raising the bound in
 the engine's module and running `strange`. Exit status: 0 if nothing differs; 1 if something does;
@@ -19,17 +20,22 @@ the engine's module and running `strange`. Exit status: 0 if nothing differs; 1 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
 import os
 import pathlib
 import random
 import sys
+import time
 from collections.abc import Sequence
 
 # `python scripts/qualify_engines.py` puts scripts/ on the path, not the repository that holds the packages.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("RUST_BACKTRACE", "0")
 
-from tests.qualifying import comparing, fuzzing, kinds, running, strange
+from pipelines.prepare.tokenize.engines.qualified import NotQualified
+from tests.qualifying import comparing, fuzzing, kinds, strange
 from tests.qualifying.comparing import Effort, Trial
 
 _DESCRIPTION = (__doc__ or "").partition("\n")[0]
@@ -44,12 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _kinds(options: argparse.Namespace) -> int:
     chosen = [kind for kind in kinds.KINDS if not options.kind or any(part in kind for part in options.kind)]
     tokenizers = {kind: kinds.tokenizer(kind) for kind in chosen}
-    opened = [
-        (engine, kind)
-        for kind in chosen
-        for name in options.engine or comparing.ENGINES
-        if (engine := comparing.ENGINES[name](tokenizers[kind], options.any_version))
-    ]
+    opened = []
+    for kind, name in itertools.product(chosen, options.engine or comparing.ENGINES):
+        with contextlib.suppress(NotQualified):
+            engine = comparing.opened(name, tokenizers[kind], any_version=options.any_version)
+            opened.append((engine, kind))
     trials: list[Trial] = []
     for engine, kind in opened:
         print(f"{engine.name}, {kind} ({len(trials) + 1} of {len(opened)})", file=sys.stderr, flush=True)
@@ -69,32 +74,19 @@ def _kinds(options: argparse.Namespace) -> int:
 def _strange(options: argparse.Namespace) -> int:
     seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
     print(f"seed {seed}", file=sys.stderr, flush=True)
-    if options.only is not None:
-        return _again(seed, options.only, num_texts=options.texts)
+    end = time.monotonic() + 60 * options.minutes
+    numbers = itertools.count() if options.tokenizers is None else range(options.tokenizers)
     every = []
-    for seconds, outcome in running.outcomes(
-        seed=seed,
-        minutes=options.minutes,
-        processes=options.processes,
-        tokenizers=options.tokenizers,
-        num_texts=options.texts,
-    ):
-        every.append(outcome)
-        for found in outcome.findings:
-            place = f"{seconds:.0f} s, {len(every)} tokenizers, {sum(each.texts for each in every)} texts"
-            print(f"{place}: {found.engine}, number {found.number}", file=sys.stderr, flush=True)
-    every.sort(key=lambda outcome: outcome.number)
-    print(running.as_text(every, seed=seed))
+    for number in numbers if options.only is None else [options.only]:
+        if time.monotonic() > end:
+            break
+        every.append(fuzzing.try_number(seed, number, num_texts=options.texts))
+        for finding in every[-1].findings:
+            print(f"number {number}: {finding}", file=sys.stderr, flush=True)
+    print(fuzzing.as_text(every, seed=seed))
+    if options.only is not None and every[0].engine:
+        print(strange.make(seed, options.only)[1].backend_tokenizer.to_str())
     return 1 if any(outcome.findings for outcome in every) else 0
-
-
-def _again(seed: int, number: int, *, num_texts: int) -> int:
-    """One tokenizer, with its whole tokenizer.json."""
-    outcome = fuzzing.try_number(seed, number, num_texts=num_texts)
-    print(running.as_text([outcome], seed=seed))
-    if outcome.engine:
-        print(strange.make(seed, number).tokenizer.backend_tokenizer.to_str())
-    return 1 if outcome.findings else 0
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -106,7 +98,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _add_kinds(parser: argparse.ArgumentParser) -> None:
-    names = list(comparing.ENGINES)
+    names = comparing.ENGINES
     parser.add_argument(
         "--engine", nargs="+", action="extend", choices=names, metavar="NAME", help=f"of {', '.join(names)}"
     )
@@ -121,11 +113,7 @@ def _add_kinds(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_strange(parser: argparse.ArgumentParser) -> None:
-    cores = len(os.sched_getaffinity(0))
     parser.add_argument("--minutes", type=float, default=10.0, metavar="N", help="default %(default)s")
-    parser.add_argument(
-        "--processes", type=int, default=cores, metavar="N", help="default: the cores, here %(default)s"
-    )
     parser.add_argument("--tokenizers", type=int, metavar="N", help="so many at most, default: as time allows")
     parser.add_argument("--texts", type=int, default=300, metavar="N", help="for each tokenizer, default %(default)s")
     parser.add_argument("--seed", type=int, metavar="N", help="default: a new one")

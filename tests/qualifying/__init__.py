@@ -5,10 +5,9 @@
     strings        hostile, random and mutated texts, each generator from a seed
     comparing      an engine against the reference: texts, whole rows, and the shortest text that differs; the table
 
-    strange        tokenizers put together at random of `strange_words`, `strange_steps` and `strange_models`
+    strange        tokenizers put together at random
     strange_texts  texts for one of them
     fuzzing        one of them, as a build would use it, against the tokenizer itself
-    running        one after the other for a while, in several processes, and the table
 
 An engine is qualified for a kind of tokenizer if no text is found for which it gives other ids.
 """

@@ -7,97 +7,170 @@
     wordpiece       WordPiece            BertNormalizer, any    BertPreTokenizer, any
 
 Nobody has such tokenizers, or somebody has one of them: an engine that serves them all alike has to be right for each.
+What a fast engine may serve comes more often than the rest, or hardly any tokenizer would be tried at all.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import json
 import random
-from collections.abc import Callable, Sequence
-from typing import Any
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
 
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer, pre_tokenizers, processors
 
-from tests.qualifying import strange_models as models
-from tests.qualifying import strange_steps as steps
-from tests.qualifying.strange_steps import Step
-from tests.qualifying.strange_words import added_tokens, rare_points
+from pipelines.prepare.tokenize.engines import split_patterns as patterns
+from tests.support.charsmaps import nmt_nfkc
 
-__all__ = ["FAMILIES", "Strange", "make"]
+__all__ = ["FAMILIES", "SPACES", "VANISHING", "WORDS", "make", "rare_points"]
+
+Step: TypeAlias = dict[str, Any]
+Merge: TypeAlias = tuple[str, str]
+
+WORDS = (
+    *("the", "The", "user", "film", "word", "over", "don't", "it's", "we'll", "hello", "house", "lead", "trail"),
+    *("12", "123", "3.14", "1", "x", "s", "K", "é", "É", "e\u0301", "ﬁ", "ß", "İ", "Σ", "中文", "日本"),
+    *("ไทย", "हि", "각"),
+    *("...", "!", "--", "_", "a_b", "(", "'s", "a1", "##a", "``", "''", "👍🏽", "привет", "ſ", "½", "㎏"),
+)
+SPACES = (" ", "  ", "   ", "\n", "\n\n", "\t", "\r\n", " \n", "\x0b", "\x85", "\u00a0", "\u2003", "\u2028", "\u3000")
+# What one normalizer or another takes away, or joins with what stands before it.
+VANISHING = (
+    *("\x00", "\x01", "\x0b", "\x1f", "\x7f", "\x8f", "\u00ad", "\u0300", "\u0301", "\u0323", "\u0334", "\u0345"),
+    *("\u034f", "\u0600", "\u180e", "\u200b", "\u200c", "\u200d", "\u2060", "\ufe0f", "\ufeff", "\ufffd", "\U000e0001"),
+)
+_SIGNS = (
+    *("<mask>", "<|im_start|>", "<|im_end|>", "<s>", "</s>", "<tag>", "<tag>more", "<ta", "[MASK]", "[CLS]"),
+    *("<extra_id_0>", "<extra_id_1>", "|||A|||", "<0x41>", "<0x0A>", "<unk>", "▁", "▁▁", "▁the", "Ġthe", "Ġ"),
+)
+_TEMPTING = (" the", " The", "a1", "'s", "'st", " 12", "1234", "\n\n", " \n", "...", ".\n", "e\u0301", "K1", "  the")
+_ENTRIES = ("▁", "▁▁", "<0x41>", "<0x0A>", "##a", "\u0301", " ", "\n", "é", "e\u0301", "K", "the▁", "▁the", "fi")
+_ASCII = tuple(chr(point) for point in range(33, 127))
+_BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
+_EXTREME = (0.0, -0.0, -1.0, -1e-300, -1e300, 1e300, -1e308, 1.0, -3.5)
 
 _MARK: Step = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
-_PREPEND: Step = {"type": "Prepend", "prepend": "▁"}
+_MARKED: Step = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, _MARK]}
 _AT_SPACES: Step = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
-_BERT: Step = {"type": "BertPreTokenizer"}
+_SERVED_STEPS = ("NFC", "NFD", "NFKC", "NFKD", "Precompiled", "Nmt", "Lowercase", "StripAccents", "Strip", "Replace")
+_PATTERNS = ([patterns.LLAMA3], [patterns.QWEN2], [patterns.QWEN35], [patterns.O200K], [patterns.TEKKEN])
+_FLAGS = ("normalized", "single_word", "lstrip", "rstrip")
 # Flags of added tokens that no fast engine takes in this family, and that therefore come seldom.
 _UNSERVED = {"byte level": (), "sentencepiece": ("rstrip", "single_word"), "unigram": (), "wordpiece": ("normalized",)}
-_WITH_TYPES = ["input_ids", "token_type_ids", "attention_mask"]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Strange:
-    """A tokenizer as `transformers` opens it. `points`: code points that its texts hold beside the usual ones."""
+def make(seed: int, number: int) -> tuple[str, Any]:
+    """The family and the tokenizer of that number, as `transformers` opens it.
 
-    family: str
-    tokenizer: Any
-    points: tuple[str, ...]
-
-    @property
-    def about(self) -> str:
-        """The tokenizer.json without vocabulary, merges and tables, as JSON on a line."""
-        parts = json.loads(self.tokenizer.backend_tokenizer.to_str())
-        model = {key: value for key, value in parts["model"].items() if key not in ("vocab", "merges")}
-        kept = {key: parts[key] for key in ("added_tokens", "normalizer", "pre_tokenizer")}
-        return json.dumps({**kept, "model": model}, ensure_ascii=False, default=str, sort_keys=True)
-
-
-def make(seed: int, number: int) -> Strange:
-    """The tokenizer of that number. Raises: whatever the libraries raise, if it is none that they take."""
+    Raises: whatever the libraries raise, if it is none that they take.
+    """
     rng = random.Random(f"tokenizer {seed} {number}")
     family = list(FAMILIES)[number % len(FAMILIES)]
     model, normalizer, pre_tokenizer = FAMILIES[family](rng)
     state: Step = {"version": "1.0", "added_tokens": [], "normalizer": normalizer, "pre_tokenizer": pre_tokenizer}
     backend = Tokenizer.from_str(json.dumps({**state, "model": model}))
     _add_tokens(rng, backend, without=_UNSERVED[family] if rng.random() < 0.7 else ())
-    points = tuple(rare_points(rng, 8))
-    return Strange(family=family, tokenizer=_opened(rng, backend), points=points)
+    return family, _opened(rng, backend)
+
+
+def _flag(rng: random.Random, share: float = 0.5) -> bool:
+    return rng.random() < share
+
+
+# Models
 
 
 def _byte_level(rng: random.Random) -> tuple[Step, Step | None, Step | None]:
-    normalizer = rng.choice((None, None, None, {"type": "NFC"}, {"type": "NFC"}, steps.normalizer(rng)))
-    split = steps.byte_level_split(rng) if rng.random() < 0.93 else steps.pre_tokenizer(rng)
-    return models.byte_level_bpe(rng), normalizer, split
+    words = [_as_bytes(word) for word in _some_words(rng)]
+    merges = _merges(rng, words, count=rng.choice((0, 20, 60)))
+    others = [_as_bytes(rng.choice(WORDS)) for _ in range(rng.choice((0, 0, 6)))]
+    pieces = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *others, *map("".join, merges)]
+    model = _bpe(rng, pieces, merges, unk_token="!" if _flag(rng, 0.03) else None, byte_fallback=_flag(rng, 0.03))
+    normalizer = rng.choice((None, None, None, {"type": "NFC"}, {"type": "NFC"}, _normalizer(rng)))
+    return model, normalizer, _byte_level_split(rng) if _flag(rng, 0.93) else _pre_tokenizer(rng)
 
 
 def _sentencepiece(rng: random.Random) -> tuple[Step, Step | None, Step | None]:
-    normalizer, split = rng.choice(
-        (
-            ({"type": "Sequence", "normalizers": [_PREPEND, _MARK]}, None),
-            (None, steps.metaspace(rng)),
-            (None, steps.metaspace(rng)),
-            (_MARK, _AT_SPACES),
-        )
-    )
-    if rng.random() < 0.1:
-        normalizer = steps.normalizer(rng)
-    if rng.random() < 0.1:
-        split = steps.pre_tokenizer(rng)
-    return models.sentencepiece_bpe(rng), normalizer, split
+    words = [word.replace(" ", "▁") for word in _some_words(rng)]
+    merges = _merges(rng, words, count=rng.choice((0, 20, 60)))
+    if _flag(rng, 0.2):  # merges that make the name of a byte's entry, and go on from there
+        name = rng.choice(("<0x0A>", "<0x41>", "<0xC3>"))
+        merges += [*_merges(rng, [name], count=len(name)), rng.choice(((name, "a"), ("▁", name), (name, name)))]
+    pieces = ["<unk>", *_BYTES, *_ASCII, "▁", *"".join(words), *map("".join, merges)]
+    if _flag(rng, 0.05):
+        pieces.remove(rng.choice(_BYTES))
+    merges = [merge for merge in merges if {*merge, "".join(merge)} <= set(pieces)]
+    unknown = "<unk>" if _flag(rng, 0.8) else rng.choice((None, None, None, "a"))
+    model = _bpe(rng, pieces, merges, unk_token=unknown, byte_fallback=_flag(rng, 0.95))
+    forms: list[tuple[Step | None, Step | None]] = [(_MARKED, None), (None, _metaspace(rng)), (_MARK, _AT_SPACES)]
+    normalizer, split = rng.choice(forms)
+    return model, _normalizer(rng) if _flag(rng, 0.1) else normalizer, _pre_tokenizer(rng) if _flag(rng, 0.1) else split
+
+
+def _bpe(rng: random.Random, pieces: list[str], merges: list[Merge], **options: object) -> Step:
+    odd = _flag(rng, 0.05)
+    return {
+        "type": "BPE",
+        "dropout": rng.choice((None, None, None, 0.0)),
+        "continuing_subword_prefix": "##" if odd and not merges else rng.choice((None, "")),
+        "end_of_word_suffix": "</w>" if odd else rng.choice((None, "")),
+        "fuse_unk": _flag(rng),
+        "ignore_merges": _flag(rng, 0.15),
+        "vocab": _numbered(rng, pieces),
+        "merges": [list(merge) for merge in merges],
+        **options,
+    }
 
 
 def _unigram(rng: random.Random) -> tuple[Step, Step | None, Step | None]:
-    split: Step | None = steps.metaspace(rng)
-    if rng.random() < 0.3:
-        split = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, split]}
-    if rng.random() < 0.05:
-        split = steps.pre_tokenizer(rng)
-    return models.unigram(rng), steps.normalizer(rng), split
+    """A model with ties, extreme scores, pieces that occur twice, and the unknown token anywhere."""
+    words = [word.replace(" ", "▁") for word in _some_words(rng)]
+    pieces = [*_ASCII, "▁", *words, *_parts(rng, words), *rng.choices(_ENTRIES, k=6)]
+    if fallback := _flag(rng, 0.4):
+        pieces += _BYTES if _flag(rng, 0.8) else rng.sample(_BYTES, 100)
+    if _flag(rng, 0.9):
+        pieces = list(dict.fromkeys(pieces))
+    rng.shuffle(pieces)
+    pieces.insert(rng.choice((0, 0, 2, len(pieces))), "<unk>")
+    score = rng.choice((_tied, _tied, _spread, lambda rng: rng.choice((_spread(rng), *rng.sample(_EXTREME, 1)))))
+    model = {
+        "type": "Unigram",
+        "unk_id": pieces.index("<unk>") if _flag(rng, 0.95) else None,
+        "vocab": [[piece, score(rng)] for piece in pieces],
+        "byte_fallback": fallback,
+    }
+    split = _metaspace(rng)
+    if _flag(rng, 0.3):
+        split = _sequence([{"type": "WhitespaceSplit"}, split])
+    return model, _normalizer(rng), split if _flag(rng, 0.95) else _pre_tokenizer(rng)
+
+
+def _tied(rng: random.Random) -> float:
+    return float(-rng.randint(1, 4))
+
+
+def _spread(rng: random.Random) -> float:
+    return -20 * rng.random()
 
 
 def _wordpiece(rng: random.Random) -> tuple[Step, Step | None, Step | None]:
-    normalizer = steps.bert_normalizer(rng) if rng.random() < 0.95 else steps.normalizer(rng)
-    return models.wordpiece(rng), normalizer, _BERT if rng.random() < 0.95 else steps.pre_tokenizer(rng)
+    """A model with any prefix, any limit, and entries that no normalized text has."""
+    prefix = rng.choice(("##", "##", "##", "", "@@", "▁", "a"))
+    words = _some_words(rng)
+    parts = _parts(rng, words)
+    letters = rng.sample(_ASCII, rng.choice((40, len(_ASCII))))
+    inner = [prefix + piece for piece in (*letters, *parts)]
+    model = {
+        "type": "WordPiece",
+        "unk_token": "[UNK]" if _flag(rng, 0.95) else "a",
+        "continuing_subword_prefix": prefix,
+        "max_input_chars_per_word": rng.choice((0, 1, 4, 10, 100, 100, 100, 10**15)),
+        "vocab": _numbered(rng, ["[UNK]", "a", *letters, *words, *parts, *inner, *rng.sample(_ENTRIES, 4)]),
+    }
+    normalizer = _bert_normalizer(rng) if _flag(rng, 0.95) else _normalizer(rng)
+    return model, normalizer, {"type": "BertPreTokenizer"} if _flag(rng, 0.95) else _pre_tokenizer(rng)
 
 
 FAMILIES: dict[str, Callable[[random.Random], tuple[Step, Step | None, Step | None]]] = {
@@ -108,11 +181,158 @@ FAMILIES: dict[str, Callable[[random.Random], tuple[Step, Step | None, Step | No
 }
 
 
+def _some_words(rng: random.Random) -> list[str]:
+    words = [rng.choice(("", " ")) + rng.choice(WORDS) for _ in range(25)]
+    return [*words, *rng.sample(_TEMPTING, 8), *rng.sample(SPACES, 3)]
+
+
+def _parts(rng: random.Random, words: Sequence[str]) -> list[str]:
+    starts = [(word, rng.randrange(len(word))) for word in words for _ in range(3)]
+    return [word[start : start + rng.randint(1, 4)] for word, start in starts]
+
+
+@functools.cache
+def _as_bytes(word: str) -> str:
+    ((spelt, _),) = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(word)
+    return str(spelt)
+
+
+def _numbered(rng: random.Random, pieces: Iterable[str]) -> dict[str, int]:
+    """An id for each piece: in order, in any order, or with holes."""
+    different = list(dict.fromkeys(pieces))
+    ids = list(range(len(different)))
+    if _flag(rng, 0.2):
+        ids = sorted(rng.sample(range(2 * len(different)), len(different)))
+    if _flag(rng, 0.6):
+        rng.shuffle(ids)
+    return dict(zip(different, ids, strict=True))
+
+
+def _merges(rng: random.Random, words: Iterable[str], *, count: int) -> list[Merge]:
+    """Merges of neighbours in the words, as these are after the merges before; then some that make no sense: repeated,
+    of entries that seldom meet, in any order.
+    """
+    lines, merges = [list(word) for word in words], []
+    for _ in range(count):
+        line = rng.choice(lines)
+        if len(line) > 1:
+            at = rng.randrange(len(line) - 1)
+            merges.append((line[at], line[at + 1]))
+            lines = [_merged(line, merges[-1]) for line in lines]
+    parts = [part for merge in merges for part in (*merge, "".join(merge))]
+    if merges and _flag(rng, 0.4):
+        merges += [(rng.choice(parts), rng.choice(parts)) for _ in range(5)] + rng.choices(merges, k=3)
+    if _flag(rng, 0.3):
+        rng.shuffle(merges)
+    return merges
+
+
+def _merged(line: list[str], merge: Merge) -> list[str]:
+    out: list[str] = []
+    for piece in line:
+        if out and (out[-1], piece) == merge:
+            out[-1] += piece
+        else:
+            out.append(piece)
+    return out
+
+
+# Steps before and after the model
+
+
+def _normalizer(rng: random.Random) -> Step | None:
+    """None, one step or a chain, now and then a chain in a chain."""
+    steps = [_normalizer_step(rng) for _ in range(rng.choice((0, 1, 1, 2, 2, 3, 4)))]
+    if len(steps) > 2 and _flag(rng, 0.3):
+        steps = [{"type": "Sequence", "normalizers": steps[:2]}, *steps[2:]]
+    if len(steps) > 1:
+        return {"type": "Sequence", "normalizers": steps}
+    return steps[0] if steps else None
+
+
+def _normalizer_step(rng: random.Random) -> Step:
+    kind = rng.choice(_SERVED_STEPS)
+    if _flag(rng, 0.04):
+        pattern = {"Regex": rng.choice((r"\s+", "[aeiou]", r"^\s"))}
+        replaced = {"type": "Replace", "pattern": pattern, "content": rng.choice((" ", "▁", ""))}
+        prepended = {"type": "Prepend", "prepend": rng.choice(("▁", " ", "a", "\u0301"))}
+        return rng.choice((replaced, prepended, _bert_normalizer(rng)))
+    if kind == "Strip":
+        return {"type": kind, "strip_left": _flag(rng), "strip_right": _flag(rng)}
+    if kind == "Replace":
+        if _flag(rng, 0.3):
+            return {"type": kind, "pattern": {"Regex": " {2,}"}, "content": rng.choice((" ", "▁"))}
+        text = rng.choice((" ", "\x0b", "f", "é", "\u0301", "-", "``", "''", "  ", "▁", "\n", "the"))
+        content = rng.choice(("", "", " ", "▁", '"', "a", "\u0301", "  "))
+        return {"type": kind, "pattern": {"String": text}, "content": content}
+    return {"type": kind, **({"precompiled_charsmap": nmt_nfkc()} if kind == "Precompiled" else {})}
+
+
+def _bert_normalizer(rng: random.Random) -> Step:
+    flags = {name: _flag(rng) for name in ("clean_text", "handle_chinese_chars", "lowercase")}
+    return {"type": "BertNormalizer", "strip_accents": rng.choice((None, True, False)), **flags}
+
+
+def _metaspace(rng: random.Random) -> Step:
+    """Metaspace of any scheme; seldom with another mark than usual, or without a split."""
+    scheme = rng.choice(("always", "first", "never"))
+    mark, split = "_" if _flag(rng, 0.05) else "▁", _flag(rng, 0.95)
+    return {"type": "Metaspace", "replacement": mark, "prepend_scheme": scheme, "split": split}
+
+
+def _byte_level_split(rng: random.Random) -> Step:
+    """What models of bytes are split by: GPT-2's pattern, after single digits or not, or another model's patterns."""
+    kind = rng.random()
+    level = {"type": "ByteLevel", "add_prefix_space": _flag(rng), "trim_offsets": _flag(rng), "use_regex": True}
+    if kind < 0.4:
+        return level
+    if kind < 0.55:
+        return _sequence([{"type": "Digits", "individual_digits": _flag(rng, 0.9)}, level])
+    expressions = list(patterns.DEEPSEEK) if kind < 0.62 else rng.choice(_PATTERNS)
+    behavior = "Isolated" if _flag(rng, 0.95) else "Removed"
+    splits = [{"type": "Split", "pattern": {"Regex": each}, "behavior": behavior} for each in expressions]
+    last = {**level, "use_regex": False, "add_prefix_space": _flag(rng, 0.05)}
+    return _sequence([*({**split, "invert": False} for split in splits), last])
+
+
+def _sequence(steps: list[Step]) -> Step:
+    return {"type": "Sequence", "pretokenizers": steps}
+
+
+def _pre_tokenizer(rng: random.Random) -> Step | None:
+    """Any pre-tokenizer, or two of them, or none."""
+    kinds: list[Step] = [{"type": each} for each in ("Whitespace", "WhitespaceSplit", "UnicodeScripts")]
+    kinds += [{"type": "Punctuation", "behavior": "Contiguous"}, {"type": "Digits", "individual_digits": _flag(rng)}]
+    kinds += [{"type": "CharDelimiterSplit", "delimiter": rng.choice(" -a")}, _metaspace(rng), _byte_level_split(rng)]
+    kinds += [{"type": "Split", "pattern": {"Regex": r"\s+"}, "behavior": "Removed", "invert": _flag(rng)}]
+    steps = rng.sample(kinds, rng.choice((0, 1, 1, 2)))
+    return _sequence(steps) if steps else None
+
+
 def _add_tokens(rng: random.Random, backend: Tokenizer, *, without: Sequence[str]) -> None:
-    for token in added_tokens(rng, sorted(backend.get_vocab()), without=without):
+    """Up to eight added tokens, each flag but `without` on none, some or all of them."""
+    rates = {flag: 0.0 if flag in without else rng.choice((0.0, 0.0, 0.3, 1.0)) for flag in _FLAGS}
+    vocabulary, found = sorted(backend.get_vocab()), list[str]()
+    for _ in range(rng.choice((0, 1, 2, 2, 3, 4, 6, 8))):
+        before = rng.choice([*found, *_SIGNS])
+        cut = rng.randrange(len(before))
+        overlapping = (
+            before[cut:],
+            before[: cut + 1],
+            before * 2,
+            before + rng.choice(WORDS),
+            f" {before}",
+            f"{before} ",
+        )
+        pools = (_SIGNS, _SIGNS, SPACES, SPACES, WORDS, vocabulary, overlapping, overlapping)
+        found.append(rng.choice(rng.choice(pools)))
+    for content in found:
+        flags = {flag: _flag(rng, rates[flag]) for flag in _FLAGS}
         # The reference never ends with a token that is normalized to nothing.
-        if not (token.normalized and backend.normalizer and not backend.normalizer.normalize_str(token.content)):
-            (backend.add_special_tokens if token.special else backend.add_tokens)([token])
+        if not (flags["normalized"] and backend.normalizer and not backend.normalizer.normalize_str(content)):
+            special = _flag(rng, 0.3)
+            add = backend.add_special_tokens if special else backend.add_tokens
+            add([AddedToken(content, special=special, **flags)])
 
 
 def _opened(rng: random.Random, backend: Tokenizer) -> Any:
@@ -125,14 +345,49 @@ def _opened(rng: random.Random, backend: Tokenizer) -> Any:
     for _ in range(2):
         backend = Tokenizer.from_str(backend.to_str())
     first, last = ((name, backend.get_vocab()[name]) for name in names)
-    if processor := steps.post_processor(rng, first=first, last=last):
+    if processor := _post_processor(rng, first=first, last=last):
         backend.post_processor = processor
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         model_max_length=10**9,
         pad_token=pad,
-        split_special_tokens=rng.random() < 0.1,
+        split_special_tokens=_flag(rng, 0.1),
         padding_side=rng.choice(("right", "left")),
         truncation_side=rng.choice(("right", "right", "left")),
-        model_input_names=_WITH_TYPES if rng.random() < 0.6 else ["input_ids", "attention_mask"],
+        model_input_names=["input_ids", *(["token_type_ids"] if _flag(rng, 0.6) else []), "attention_mask"],
     )
+
+
+def _post_processor(rng: random.Random, *, first: tuple[str, int], last: tuple[str, int]) -> Any:
+    """What puts special tokens around texts: templates of all forms, BERT's, RoBERTa's, or nothing."""
+    cls, sep = first[0], last[0]
+    single, pair = rng.choice(
+        (
+            (f"{cls} $A {sep}", f"{cls} $A {sep} $B:1 {sep}:1"),
+            (f"{cls} $A", f"{cls} $A {cls} $B"),
+            (f"$A {sep}", f"$A {sep} $B {sep}"),
+            (f"$A:0 {sep}:0 {cls}:2", f"$A:0 {sep}:0 $B:1 {sep}:1 {cls}:2"),
+            ("$A", "$A $B:1"),
+        )
+    )
+    tokens = [first] + [last] * (first != last)
+    template = processors.TemplateProcessing(single=single, pair=pair, special_tokens=tokens)
+    roberta = processors.RobertaProcessing(last, first, trim_offsets=_flag(rng), add_prefix_space=_flag(rng))
+    others = (None, processors.BertProcessing(last, first), roberta, processors.ByteLevel(trim_offsets=_flag(rng)))
+    return template if _flag(rng, 0.6) else rng.choice(others)
+
+
+@functools.cache
+def _by_kind() -> list[list[str]]:
+    """All code points by general category and combining class."""
+    found: dict[tuple[str, int], list[str]] = {}
+    for point in range(0x110000):
+        if not 0xD800 <= point < 0xE000:
+            letter = chr(point)
+            found.setdefault((unicodedata.category(letter), unicodedata.combining(letter)), []).append(letter)
+    return list(found.values())
+
+
+def rare_points(rng: random.Random, count: int) -> list[str]:
+    """Code points of any category and combining class, each of which is as likely as the next."""
+    return [rng.choice(rng.choice(_by_kind())) for _ in range(count)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from tests.qualifying.strange import Strange
-from tests.qualifying.strange_words import SPACES, VANISHING, WORDS, byte_entry, rare_points
+from tests.qualifying.strange import SPACES, VANISHING, WORDS, rare_points
 
 __all__ = ["make"]
 
@@ -17,18 +17,18 @@ _READ = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "\n", "ĉ": "\t"})
 _Draw = Callable[[random.Random], str]
 
 
-def make(strange: Strange, *, count: int, seed: int, number: int) -> list[str]:
+def make(tokenizer: Any, *, count: int, seed: int, number: int) -> list[str]:
     """`count` texts for the tokenizer of that seed and number."""
     rng = random.Random(f"texts {seed} {number}")
-    draws = _draws(strange, rng)
+    draws = _draws(tokenizer, rng)
     return [_text(rng, draws)[:_LONGEST] for _ in range(count)]
 
 
-def _draws(strange: Strange, rng: random.Random) -> Sequence[_Draw]:
-    added = [token.content for token in strange.tokenizer.added_tokens_decoder.values()] or [""]
-    vocabulary = sorted(strange.tokenizer.get_vocab())
+def _draws(tokenizer: Any, rng: random.Random) -> Sequence[_Draw]:
+    added = [token.content for token in tokenizer.added_tokens_decoder.values()] or [""]
+    vocabulary = sorted(tokenizer.get_vocab())
     entries = rng.sample(vocabulary, min(len(vocabulary), _NUM_ENTRIES))
-    points = (*strange.points, *rare_points(rng, 4))
+    points = rare_points(rng, 12)
     return (
         lambda rng: _altered(rng, rng.choice(added)),
         lambda rng: _altered(rng, rng.choice(added)),
@@ -39,7 +39,7 @@ def _draws(strange: Strange, rng: random.Random) -> Sequence[_Draw]:
         lambda rng: rng.choice(SPACES),
         lambda rng: rng.choice(VANISHING),
         lambda rng: rng.choice(points),
-        byte_entry,
+        lambda rng: f"<0x{rng.choice((0x0A, 0x20, 0x41, 0xC3, 0xE2, rng.randrange(256))):02X}>",
     )
 
 

@@ -43,17 +43,7 @@ FOREIGN_OPTIONS = {
     *("--environment_type", "--environment_config", "--setup_file", "--extra_package", "--requirements_file"),
     *("--sdk_container_image", "--sdk_location", "--experiments", "--number_of_worker_harness_threads"),
     *("--direct_running_mode", "--check", "--fast", "--no-deps", "--repo-type", "--help"),
-    *(
-        "--runs",
-        "--large-runs",
-        "--only",
-        "--engine",
-        "--strings",
-        "--seed",
-        "--minutes",
-        "--any-version",
-        "--processes",
-    ),
+    *("--runs", "--large-runs", "--only", "--engine", "--strings", "--seed", "--minutes", "--any-version"),
     *("--long-bytes", "--nolineno", "--beam_pipeline_options"),
     *("--append-eod", "--reset-position-ids", "--reset-attention-mask"),
 }

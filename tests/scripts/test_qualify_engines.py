@@ -1,19 +1,28 @@
-"""scripts/qualify_engines.py: its options, and tokenizers from files."""
+"""scripts/qualify_engines.py: what it tries, and that a difference is found and told."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from pipelines.prepare.tokenize.engines import HuggingFaceEngine
+from pipelines.prepare.tokenize.engines import HuggingFaceEngine, choice
+from pipelines.prepare.tokenize.ragged import RaggedTokens
 from scripts import qualify_engines
-from tests.qualifying import comparing, kinds
+from tests.qualifying import comparing, fuzzing, kinds
 from tests.qualifying.comparing import INT32, Effort, Trial
 
 LITTLE = ("--strings=40", "--long-bytes=0", "--code-point-step=100000")
-NOTHING = Effort(random_strings=0, code_point_step=1_000_000, rows=0, long_bytes=0)
+
+
+class Erring(HuggingFaceEngine):
+    """Passes for a fast engine, and forgets every x."""
+
+    name = "wordpiece"
+
+    def encode(self, texts: pa.Array) -> RaggedTokens:
+        return super().encode(pa.array([text.replace("x", "") for text in texts.to_pylist()], pa.string()))
 
 
 def test_names_may_stand_behind_one_option_or_each_behind_its_own() -> None:
@@ -36,26 +45,31 @@ def test_without_a_name_all_engines_are_tried(monkeypatch: pytest.MonkeyPatch) -
     assert tried == ["wordpiece", "fastokens", "gigatoken"]
 
 
-@pytest.mark.parametrize(("flag", "left_out"), [("rstrip", "1,000 of 3,000 characters"), ("lstrip", "")])
-def test_white_space_is_cut_where_the_references_memory_would_grow_with_its_square(
-    flag: str, left_out: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(comparing, "_MAX_WHITE", 2_000)
-    kind = f"unigram added {flag}"
-    tokenizer = kinds.tokenizer(kind)
-    engine = comparing.ENGINES["unigram"](tokenizer, True)
-    assert engine is not None
-    effort = dataclasses.replace(NOTHING, long_bytes=60_000)
-    trial = comparing.try_engine(engine, kind=kind, tokenizer=tokenizer, effort=effort)
-    assert trial.left_out.startswith(left_out)
-    assert bool(trial.left_out) is bool(left_out)
-    assert trial.differing == 0
-    assert (f"unigram, {kind}: without 1,000 of 3,000" in comparing.as_table([trial])) is bool(left_out)
-
-
-def test_rows_that_cannot_be_compared_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_errs_is_found_out_with_the_smallest_text() -> None:
     tokenizer = kinds.tokenizer("gpt2")
-    engine = HuggingFaceEngine(tokenizer, dtype=INT32)
-    assert comparing.try_engine(engine, kind="gpt2", tokenizer=tokenizer, effort=NOTHING).rows > 0
-    monkeypatch.setattr(comparing, "probe", lambda backend, *, pair: None)
-    assert comparing.try_engine(engine, kind="gpt2", tokenizer=tokenizer, effort=NOTHING).rows == 0
+    effort = Effort(random_strings=60, code_point_step=100_000, rows=0, long_bytes=0)
+    trial = comparing.try_engine(Erring(tokenizer, dtype=INT32), kind="gpt2", tokenizer=tokenizer, effort=effort)
+    assert trial.differing
+    assert "x" in trial.examples
+    columns = [["a", "bx", "c"]]
+    assert comparing.rows_differ(Erring(tokenizer, dtype=INT32), tokenizer, columns, length=12) == [1]
+    assert comparing.rows_differ(HuggingFaceEngine(tokenizer, dtype=INT32), tokenizer, columns, length=12) == []
+
+
+@pytest.mark.parametrize("texts_too", [True, False])
+def test_a_difference_of_a_strange_tokenizer_is_told_with_what_repeats_it(
+    texts_too: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+
+    def decide(tokenizer: Any, reference: Any, **options: Any) -> Any:
+        found = choice.decide(tokenizer, reference, **options)
+        object.__setattr__(found, "engine", Erring(tokenizer, **options))
+        return found
+
+    monkeypatch.setattr(fuzzing, "decide", decide)
+    if not texts_too:
+        monkeypatch.setattr(fuzzing, "_compare_texts", lambda *arguments: None)
+    assert qualify_engines.main(["strange", "--seed=3", "--tokenizers=12", "--texts=60"]) == 1
+    said = capsys.readouterr().out
+    assert ("texts differ, such as 'x'" if texts_too else "rows of ") in said
+    assert "; strange --seed 3 --only " in said

@@ -61,10 +61,9 @@ def filled(
 
 def marked(ragged: RaggedTokens, *, length: int, side: Side, order: np.ndarray | None = None) -> np.ndarray:
     """Return int8 [N, length]: 1 where `filled` puts a sequence, else 0. Raises: as `filled`."""
-    chosen = _chosen(ragged, order, length=length)
-    out = np.empty((len(chosen), length), np.int8)
-    _mark(out, ragged.offsets, chosen, side == "left")
-    return out
+    lengths = ragged.lengths[_chosen(ragged, order, length=length)].astype(np.int32)[:, None]
+    positions = np.arange(length, dtype=np.int32)
+    return (positions >= length - lengths if side == "left" else positions < lengths).view(np.int8)
 
 
 def join(documents: RaggedTokens, *, frame: DocumentFrame, order: np.ndarray | None = None) -> np.ndarray:
@@ -115,18 +114,6 @@ def _place(out, values, offsets, order, left, fill):  # type: ignore[no-untyped-
             line[at + np.uint64(position)] = values[start + np.uint64(position)]
         for position in range(at + size, length):
             line[np.uint64(position)] = fill
-
-
-@jit
-def _mark(out, offsets, order, left):  # type: ignore[no-untyped-def]
-    """Write 1 where a sequence of `order` lies, else 0."""
-    length = out.shape[1]
-    for row in range(len(order)):
-        size = offsets[order[row] + 1] - offsets[order[row]]
-        at = length - size if left else 0
-        out[row, :at] = 0
-        out[row, at : at + size] = 1
-        out[row, at + size :] = 0
 
 
 @jit

@@ -7,9 +7,7 @@ offsets  [ 0 3 4 4 6 ]                 sequence i is ids[offsets[i]:offsets[i + 
 from __future__ import annotations
 
 import array
-import contextlib
 import dataclasses
-import mmap
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,10 +24,6 @@ __all__ = [
     "id_dtype",
     "offsets_of",
 ]
-
-_PAGE = mmap.PAGESIZE
-# Shared memory, the default, would be counted as a file.
-_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,61 +91,28 @@ def from_lists(lists: Sequence[Sequence[int]], *, dtype: np.dtype) -> RaggedToke
 
 
 class GrowingVector:
-    """A vector that grows at its end without ever being held twice.
+    """A vector that grows at its end without ever being held twice, as joining a list of parts would.
 
-    Joining a list of parts would hold both the parts and the result, hundreds of megabytes for a shard. Instead, memory
-    from the system grows in place (pages are remapped, not copied), and memory that is reserved ahead is not resident
-    until it is written.
+    Large memory grows in place: NumPy asks the system to remap its pages, not to copy them (where there is mremap).
     """
 
     def __init__(self, dtype: np.dtype) -> None:
-        self._dtype = np.dtype(dtype)
-        self._memory: mmap.mmap | None = None
+        self._values = np.empty(0, dtype)
         self._size = 0
 
     def append(self, values: np.ndarray) -> None:
         """Append values."""
         end = self._size + len(values)
-        if end == self._size:
-            return
-        memory = self._reserved(end)
-        # No view may outlive this line: memory with a view cannot grow.
-        np.frombuffer(memory, self._dtype)[self._size : end] = values
+        if end > len(self._values):
+            self._values.resize(end + end // 8, refcheck=False)
+        self._values[self._size : end] = values
         self._size = end
 
     def take_all(self) -> np.ndarray:
         """Return all values; the vector is empty afterwards."""
-        memory, size = self._memory, self._size
-        self._memory, self._size = None, 0
-        return np.empty(0, self._dtype) if memory is None else np.frombuffer(memory, self._dtype, size)
-
-    def _reserved(self, count: int) -> mmap.mmap:
-        """Return memory that begins with the current values and has room for at least `count` values."""
-        known = 0 if self._memory is None else len(self._memory)
-        if self._memory is not None and count * self._dtype.itemsize <= known:
-            return self._memory
-        needed = max(-(-count * self._dtype.itemsize // _PAGE), known // _PAGE * 3 // 2) * _PAGE
-        self._memory = _anonymous(needed) if self._memory is None else _grown(self._memory, needed)
-        return self._memory
-
-
-def _anonymous(num_bytes: int) -> mmap.mmap:
-    memory = mmap.mmap(-1, num_bytes, **_PRIVATE)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # a kernel without them
-            memory.madvise(mmap.MADV_HUGEPAGE)
-    return memory
-
-
-def _grown(memory: mmap.mmap, num_bytes: int) -> mmap.mmap:
-    try:
-        memory.resize(num_bytes)
-    except SystemError:  # a system without mremap, such as macOS
-        larger = _anonymous(num_bytes)
-        larger.write(memory)
-        memory.close()
-        return larger
-    return memory
+        taken = self._values[: self._size]
+        self._values, self._size = np.empty(0, taken.dtype), 0
+        return taken
 
 
 class GrowingRagged:

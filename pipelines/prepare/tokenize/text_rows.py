@@ -9,12 +9,9 @@ it gives bit for bit the same on a battery of texts, so an unusual tokenizer is 
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
-import logging
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import metadata
 from typing import Any, Protocol, TypeVar
 
@@ -35,6 +32,7 @@ __all__ = [
     "TemplateRows",
     "Templated",
     "Transformers",
+    "lengths_to_compare",
     "open_rows",
     "pad_like",
     "require_room",
@@ -167,12 +165,11 @@ class ReferenceRows(Transformers):
 
     def _call(self, texts: Sequence[list[str]], *, truncation: Truncation) -> dict[str, Any]:
         options = {"truncation": truncation, "max_length": self._length, "padding": False, "verbose": False}
-        with _quiet(self._tokenizer):
-            if truncation in ("longest_first", "do_not_truncate"):
-                return dict(self._tokenizer(*texts, **options))
-            # One row that cannot be truncated as requested fails the whole batch, so each row is encoded by itself.
-            rows = [self._call_one(row, options) for row in zip(*texts, strict=True)]
-            return {name: [row[name] for row in rows] for name in rows[0]}
+        if truncation in ("longest_first", "do_not_truncate"):
+            return dict(self._tokenizer(*texts, **options))
+        # One row that cannot be truncated as requested fails the whole batch, so each row is encoded by itself.
+        rows = [self._call_one(row, options) for row in zip(*texts, strict=True)]
+        return {name: [row[name] for row in rows] for name in rows[0]}
 
     def _call_one(self, row: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
         columns = [[text] for text in row]
@@ -209,7 +206,7 @@ def open_rows(
     reference = ReferenceRows(tokenizer, length=length, truncation=truncation, dtype=dtype)
     engine = open_reference(tokenizer, dtype=dtype)
     if isinstance(engine, HuggingFaceEngine) and (template := probe(engine.backend, pair=pair)):
-        for tried in {special + _SOME_ROOM, special + _ALL_ROOM, min(length, special + _ALL_ROOM)}:
+        for tried in lengths_to_compare(length, special=special):
             rows = TemplateRows(engine, template, tokenizer=tokenizer, length=tried, truncation=truncation)
             battery = _battery(room=tried - special, pair=pair)
             if not _agrees(rows, battery, tokenizer=tokenizer, length=tried, truncation=truncation):
@@ -229,6 +226,11 @@ def require_room(tokenizer: Any, *, length: int, pair: bool) -> int:
     return special
 
 
+def lengths_to_compare(length: int, *, special: int) -> set[int]:
+    """Return lengths of rows, besides the requested one, on which two encoders are compared."""
+    return {special + _SOME_ROOM, special + _ALL_ROOM, min(length, special + _ALL_ROOM)}
+
+
 def pad_like(tokenizer: Any, rows: EncodedRows, *, length: int) -> dict[str, np.ndarray]:
     """Pad rows with `arrays.pad` and the tokenizer's own padding."""
     return arrays.pad(
@@ -239,22 +241,6 @@ def pad_like(tokenizer: Any, rows: EncodedRows, *, length: int) -> dict[str, np.
         pad_type=tokenizer.pad_token_type_id,
         side=tokenizer.padding_side,
     )
-
-
-@contextlib.contextmanager
-def _quiet(tokenizer: Any) -> Iterator[None]:
-    """Suppress the warning that a tokenizer in Python logs, in this thread, for each pair that it truncates."""
-    cutter, thread = getattr(tokenizer, "truncate_sequences", None), threading.get_ident()
-    log = logging.getLogger(cutter.__module__ if cutter else "transformers")
-
-    def is_shown(record: logging.LogRecord) -> bool:
-        return record.thread != thread or record.levelno >= logging.ERROR
-
-    log.addFilter(is_shown)
-    try:
-        yield
-    finally:
-        log.removeFilter(is_shown)
 
 
 def _battery(*, room: int, pair: bool) -> list[list[str]]:

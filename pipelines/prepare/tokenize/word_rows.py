@@ -26,13 +26,10 @@ from pipelines.prepare.sources.columns.labels import list_lengths
 from pipelines.prepare.tokenize.engines import BATTERY, Engine, HuggingFaceEngine, SlowEngine, choose, open_reference
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists, offsets_of
 from pipelines.prepare.tokenize.special_tokens import Template, assemble, kept_lengths, probe
-from pipelines.prepare.tokenize.text_rows import EncodedRows, Templated, Transformers, require_room
+from pipelines.prepare.tokenize.text_rows import EncodedRows, Templated, Transformers, lengths_to_compare, require_room
 from tfrecord_io.errors import ConfigError, TokenizerError
 
 __all__ = ["EncodedWords", "ReferenceWords", "TemplateWords", "WordEncoder", "joins_words", "open_words"]
-
-# As in `text_rows`: the first cuts most of the battery, the second fits all of it.
-_SOME_ROOM, _ALL_ROOM = 13, 2048
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -177,7 +174,7 @@ def _templated(
     if template is None:
         return None
     battery = _battery()
-    for tried in {special + _SOME_ROOM, special + _ALL_ROOM, min(length, special + _ALL_ROOM)}:
+    for tried in lengths_to_compare(length, special=special):
         words = TemplateWords(engine, template, tokenizer=tokenizer, length=tried, truncation=truncation)
         reference = ReferenceWords(tokenizer, length=tried, truncation=truncation, dtype=dtype)
         if not _same(words.encode(battery), reference.encode(battery)):
@@ -192,15 +189,12 @@ def _battery() -> pa.Array:
 
 def _same(one: EncodedWords, other: EncodedWords) -> bool:
     ours, theirs = one.rows, other.rows
-    return (
-        np.array_equal(ours.ids.ids, theirs.ids.ids)
-        and np.array_equal(ours.ids.offsets, theirs.ids.offsets)
-        and _same_types(ours.types, theirs.types)
-        and np.array_equal(ours.full_lengths, theirs.full_lengths)
-        and np.array_equal(ours.impossible, theirs.impossible)
-        and np.array_equal(one.words, other.words)
-    )
-
-
-def _same_types(one: np.ndarray | None, other: np.ndarray | None) -> bool:
-    return one is other is None or (one is not None and other is not None and np.array_equal(one, other))
+    pairs: list[Any] = [
+        (ours.ids.ids, theirs.ids.ids),
+        (ours.ids.offsets, theirs.ids.offsets),
+        (ours.types, theirs.types),  # None in both, if the tokenizer has no type ids
+        (ours.full_lengths, theirs.full_lengths),
+        (ours.impossible, theirs.impossible),
+        (one.words, other.words),
+    ]
+    return all(mine is yours or np.array_equal(mine, yours) for mine, yours in pairs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import copy
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,9 @@ class LyingEngine(HuggingFaceEngine):
         return ragged
 
 
-def open_lying(tokenizer: Any, *, dtype: np.dtype, reference: HuggingFaceEngine | None = None) -> LyingEngine:
+def open_lying(reference: HuggingFaceEngine, *, dtype: np.dtype) -> LyingEngine:
     """Qualified for everything, by its own account."""
-    del reference  # shares nothing with it
-    return LyingEngine(tokenizer, dtype=dtype)
+    engine = copy.copy(reference)
+    engine.__class__ = LyingEngine
+    assert isinstance(engine, LyingEngine)
+    return engine

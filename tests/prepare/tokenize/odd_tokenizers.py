@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from pipelines.prepare.tokenize.engines import Engine, HuggingFaceEngine, split_patterns
+from pipelines.prepare.tokenize.engines import Engine, HuggingFaceEngine
 from pipelines.prepare.tokenize.library_failures import TextsNotEncoded
 
 __all__ = [
@@ -21,8 +20,6 @@ __all__ = [
     "INT32",
     "byte_level",
     "differing",
-    "odd_byte_level",
-    "odd_marked",
     "saved",
     "sentencepiece",
     "wrapped",
@@ -31,7 +28,6 @@ __all__ = [
 INT32 = np.dtype(np.int32)
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 _ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
-_BYTES_OF_LETTERS = ["a", "b", "Ġ", "Ċ", "'", "1", "Ã", "©", "ä", "¸", "Ń"]
 
 
 def wrapped(backend: Tokenizer, **options: Any) -> Any:
@@ -75,36 +71,6 @@ def sentencepiece(pieces: Iterable[str], merges: Iterable[tuple[str, str]] = ())
     return backend
 
 
-def odd_byte_level(seed: int) -> tuple[Any, list[str]]:
-    """A tokenizer with merges in any order, entries that no merge makes, and added tokens of any sort; and texts."""
-    rng = random.Random(seed)
-    vocabulary, merges = _odd_merges(rng, list(_ALPHABET), _BYTES_OF_LETTERS)
-    normalizer = normalizers.NFC() if rng.random() < 0.4 else None
-    backend = byte_level(vocabulary=vocabulary, merges=merges, normalizer=normalizer, ignore_merges=rng.random() < 0.5)
-    backend.pre_tokenizer = rng.choice(_byte_level_pre_tokenizers())
-    letters = ["a", "b", "é", "e\u0301", "中", " ", "\n", "1", "'", "<a>"]
-    backend.add_tokens(_odd_added(rng, letters, flags=("lstrip", "rstrip", "single_word", "normalized", "special")))
-    tokenizer = wrapped(backend)
-    tokenizer.split_special_tokens = rng.random() < 0.3
-    return tokenizer, _odd_texts(rng, [*letters, "\u0301", "  ", "s", "ab", "中é"])
-
-
-def odd_marked(seed: int) -> tuple[Any, list[str]]:
-    """The same of SentencePiece's BPE."""
-    rng = random.Random(seed)
-    base = ["a", "b", "▁", "é", ".", ",", "!", "1"]
-    vocabulary, merges = _odd_merges(rng, ["<unk>", *BYTES, *base], base)
-    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token="<unk>", byte_fallback=True))
-    scheme = rng.choice(["always", "first", "never", ""])
-    if scheme:
-        backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=rng.random() < 0.5)
-    else:
-        backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    letters = ["a", "b", "é", "▁", " ", "\n", "1", ".", "<a>"]
-    backend.add_tokens(_odd_added(rng, letters, flags=("lstrip", "normalized", "special")))
-    return wrapped(backend), _odd_texts(rng, [*letters, "▁▁", "  ", ",", "!", "中", "ab", " a"])
-
-
 def differing(engine: Engine, tokenizer: Any, texts: list[str]) -> list[str]:
     """The texts of which the engine gives other ids than the Rust tokenizer, which may fail on one."""
     reference = HuggingFaceEngine(tokenizer, dtype=INT32)
@@ -127,51 +93,3 @@ def _ids(engine: Engine, text: str) -> list[int] | None:
     except TextsNotEncoded:
         return None
     return ids
-
-
-def _byte_level_pre_tokenizers() -> list[Any]:
-    llama3 = pre_tokenizers.Split(Regex(split_patterns.LLAMA3), "isolated")
-    return [
-        pre_tokenizers.ByteLevel(add_prefix_space=False),
-        pre_tokenizers.ByteLevel(add_prefix_space=True),
-        pre_tokenizers.Sequence([llama3, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]),
-        pre_tokenizers.Sequence(
-            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-        ),
-    ]
-
-
-def _odd_merges(
-    rng: random.Random, entries: list[str], base: list[str]
-) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Ids in any order; merges in any order, some of pieces that no merge makes."""
-    pool, merges = list(base), set()
-    for _ in range(rng.randint(3, 40)):
-        left, right = rng.choice(pool), rng.choice(pool)
-        if rng.random() < 0.1:
-            left += rng.choice(base)  # an entry that no merge may make
-        if len(left + right) <= 8:
-            merges.add((left, right))
-            pool.append(left + right)
-            entries += [left, right, left + right]
-    unique = list(dict.fromkeys(entries))
-    numbers = list(range(len(unique)))
-    if rng.random() < 0.5:
-        rng.shuffle(numbers)
-    ordered = sorted(merges)
-    rng.shuffle(ordered)
-    return dict(zip(unique, numbers, strict=True)), ordered
-
-
-def _odd_added(rng: random.Random, letters: list[str], *, flags: tuple[str, ...]) -> list[AddedToken]:
-    contents = {"".join(rng.choices(letters, k=rng.randint(1, 3))).strip("\u0301") for _ in range(rng.randint(0, 5))}
-    return [
-        AddedToken(content, **{"normalized": False, **{flag: rng.random() < 0.35 for flag in flags}})
-        for content in sorted(
-            {normalizers.NFC().normalize_str(content): content for content in sorted(contents)}.values()
-        )
-    ]
-
-
-def _odd_texts(rng: random.Random, pieces: list[str]) -> list[str]:
-    return ["".join(rng.choices(pieces, k=rng.randint(0, 30))) for _ in range(60)]

@@ -58,10 +58,6 @@ def test_padding_on_the_left() -> None:
     }
 
 
-def test_without_type_ids_there_is_no_such_feature() -> None:
-    assert _pad([[1]], side="right").keys() == {"input_ids", "attention_mask"}
-
-
 def test_padded_features_have_the_dtypes_that_the_docstring_promises() -> None:
     padded = _pad([[1]], side="right", types=[0])
     assert {name: str(values.dtype) for name, values in padded.items()} == {
@@ -69,11 +65,6 @@ def test_padded_features_have_the_dtypes_that_the_docstring_promises() -> None:
         "attention_mask": "int8",
         "token_type_ids": "uint8",
     }
-
-
-@BOTH_SIDES
-def test_no_rows_give_arrays_of_no_rows(side: Side) -> None:
-    assert {values.shape for values in _pad([], side=side, types=[]).values()} == {(0, 5)}
 
 
 @BOTH_SIDES
@@ -90,16 +81,6 @@ def test_the_unmasked_tokens_of_a_padded_row_are_the_row(side: Side, rows: list[
     mask = padded["attention_mask"].astype(bool)
     assert [ids[keep].tolist() for ids, keep in zip(padded["input_ids"], mask, strict=True)] == rows
     assert (padded["input_ids"][~mask] == PAD).all()
-
-
-@BOTH_SIDES
-@settings(deadline=None)
-@given(rows=ROWS)
-def test_the_mask_is_one_unbroken_run_at_the_side_that_is_not_padded(side: Side, rows: list[list[int]]) -> None:
-    mask = arrays.pad(_runs(rows), None, length=LENGTH, pad_id=PAD, pad_type=0, side=side)["attention_mask"]
-    assert mask.sum(axis=1).tolist() == [len(row) for row in rows]
-    steps = np.diff(mask, axis=1)
-    assert ((steps >= 0) if side == "left" else (steps <= 0)).all()
 
 
 @BOTH_SIDES
@@ -128,35 +109,11 @@ def test_documents_are_joined_each_with_its_separator() -> None:
     assert arrays.join(_runs([[1, 2], [], [3]]), frame=DocumentFrame(after=(9,))).tolist() == [1, 2, 9, 9, 3, 9]
 
 
-def test_documents_are_led_by_bos_where_it_is_given() -> None:
-    assert arrays.join(_runs([[1, 2], [], [3]]), frame=DocumentFrame(before=(8,), after=(9,))).tolist() == [
-        8,
-        1,
-        2,
-        9,
-        8,
-        9,
-        8,
-        3,
-        9,
-    ]
-
-
 def test_only_the_last_block_is_padded() -> None:
     assert _listed(arrays.cut(np.arange(1, 8), length=3, pad_id=0)) == {
         "input_ids": [[1, 2, 3], [4, 5, 6], [7, 0, 0]],
         "num_tokens": [3, 3, 1],
     }
-
-
-def test_tokens_that_fill_their_blocks_need_no_padding() -> None:
-    assert arrays.cut(np.arange(6), length=3, pad_id=0)["num_tokens"].tolist() == [3, 3]
-
-
-def test_no_tokens_give_no_block() -> None:
-    blocks = arrays.cut(np.empty(0, np.int32), length=3, pad_id=0)
-    assert blocks["input_ids"].shape == (0, 3)
-    assert blocks["num_tokens"].shape == (0,)
 
 
 @pytest.mark.parametrize("before", slow_but([(), (BOS,), (BOS, BOS + 1)], (BOS,)))

@@ -13,7 +13,6 @@ from transformers import (
     DataCollatorForSeq2Seq,
     DataCollatorForTokenClassification,
     DataCollatorWithFlattening,
-    DataCollatorWithPadding,
 )
 
 from pipelines.prepare.audit.decode import load_tokenizer
@@ -36,14 +35,6 @@ def made(example: str, **changes: object) -> tuple[Columns, Any, Path]:
     """The records of an example in the source's order, its tokenizer, and where they are."""
     root = built(EXAMPLES / example, max_length=LENGTH, no_shuffle=True, split="train", **changes)
     return read_rows(root, "train"), load_tokenizer(str(root)), root
-
-
-def test_padded_rows_are_those_of_the_padding_collator() -> None:
-    rows, tokenizer, _ = made("reviews")
-    encoded = [tokenizer(row["text"], truncation=True, max_length=LENGTH) for row in texts("reviews")]
-    expected = DataCollatorWithPadding(tokenizer, padding="max_length", max_length=LENGTH, return_tensors="np")(encoded)
-    for name, values in expected.items():
-        np.testing.assert_array_equal(rows[name], values)
 
 
 @pytest.mark.parametrize("every_token", [pytest.param(False, marks=pytest.mark.slow), True])

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
-import logging
 import shutil
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +18,7 @@ import pytest
 from tokenizers import Tokenizer, processors
 
 from pipelines.prepare.options.config import Side, TokenizerConfig, Truncation
-from pipelines.prepare.tokenize import text_rows, tokenization
+from pipelines.prepare.tokenize import tokenization
 from pipelines.prepare.tokenize.ragged import id_dtype
 from pipelines.prepare.tokenize.text_rows import EncodedRows, ReferenceRows, open_rows, pad_like
 from tests.support import texts
@@ -155,17 +152,6 @@ def test_long_rows_of_every_strategy_are_those_of_transformers(zoo: Zoo, kind: s
         _compare(tokenizer, dtype, case, engine=_engine_of(kind), among=_texts_of(kind)[SIDES.index(side) :: 2])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_word_of_a_million_letters_becomes_the_row_of_transformers(zoo: Zoo, kind: str) -> None:
-    tokenizer, dtype = _resolve(zoo.path(kind))
-    rows = open_rows(tokenizer, length=512, truncation="longest_first", pair=False, dtype=dtype)
-    # CTRL merges letter by letter in Python.
-    word = texts.ONE_MB_WORD[:100_000] if kind == "slow_ctrl" else texts.ONE_MB_WORD
-    columns = [["before", word, "after"]]
-    _check(tokenizer, rows.encode(_arrow(columns)), columns, length=512, truncation="longest_first")
-
-
 # --- tokenizers that are not a template -----------------------------------------------------------------------------
 
 
@@ -263,16 +249,6 @@ def test_truncation_and_padding_stored_in_a_tokenizer_file_change_nothing(zoo: Z
         _compare(tokenizer, dtype, case, engine="hf", among=SHORT_TEXTS)
 
 
-@pytest.mark.parametrize("kind", ["wordpiece_cased", "byte_bpe", "bpe_fallback"])
-def test_literal_special_tokens_are_split_where_the_tokenizer_is_set_so(zoo: Zoo, tmp_path: Path, kind: str) -> None:
-    shutil.copytree(zoo.path(kind), tmp_path / kind)
-    config = tmp_path / kind / "tokenizer_config.json"
-    config.write_text(json.dumps({**json.loads(config.read_text()), "split_special_tokens": True}))
-    tokenizer, dtype = _resolve(tmp_path / kind)
-    case = Case(truncation="longest_first", pair=True, length=64, room=60)
-    _compare(tokenizer, dtype, case, engine="hf", among=SHORT_TEXTS)
-
-
 def test_encoding_neither_sees_nor_touches_what_a_call_of_the_tokenizer_left_set(zoo: Zoo) -> None:
     tokenizer, dtype = _resolve(zoo.path("wordpiece_cased"))
     rows = open_rows(tokenizer, length=64, truncation="longest_first", pair=False, dtype=dtype)
@@ -312,15 +288,6 @@ def test_no_texts_give_no_rows(zoo: Zoo, kind: str, pair: bool) -> None:
     assert {len(values) for values in pad_like(tokenizer, none, length=32).values()} == {0}
 
 
-@pytest.mark.parametrize("kind", [*FAST_KINDS, "slow_ctrl", "slow_byt5"])
-def test_rows_have_type_ids_exactly_where_the_tokenizer_gives_them(zoo: Zoo, kind: str) -> None:
-    tokenizer, dtype = _resolve(zoo.path(kind))
-    rows = open_rows(tokenizer, length=32, truncation="longest_first", pair=True, dtype=dtype)
-    encoded = rows.encode(_arrow([["a b"], ["c"]]))
-    assert (encoded.types is not None) == ("token_type_ids" in tokenizer(["a b"], ["c"]))
-    assert encoded.types is None or len(encoded.types) == len(encoded.ids.ids)
-
-
 def test_a_batch_of_rows_is_the_same_whichever_rows_it_is_encoded_with(zoo: Zoo) -> None:
     tokenizer, dtype = _resolve(zoo.path("byte_bpe_roberta"))
     rows = open_rows(tokenizer, length=40, truncation="only_second", pair=True, dtype=dtype)
@@ -330,32 +297,6 @@ def test_a_batch_of_rows_is_the_same_whichever_rows_it_is_encoded_with(zoo: Zoo)
         alone = rows.encode(_arrow(_chosen(columns, np.array([index]))))
         assert alone.ids.ids.tolist() == together.ids.take(np.array([index])).ids.tolist()
         assert alone.impossible[0] == together.impossible[index]
-
-
-def test_many_threads_encode_the_same_rows_as_one(zoo: Zoo) -> None:
-    tokenizer, dtype = _resolve(zoo.path("byte_bpe_bos"))
-    rows = open_rows(tokenizer, length=64, truncation="longest_first", pair=False, dtype=dtype)
-    assert rows.concurrent
-    alone = rows.encode(_arrow([SHORT_TEXTS])).ids.ids.tolist()
-    with ThreadPoolExecutor(4) as pool:
-        assert all(rows.ids.ids.tolist() == alone for rows in pool.map(rows.encode, [_arrow([SHORT_TEXTS])] * 12))
-
-
-def test_a_slow_tokenizer_logs_nothing_for_the_pairs_that_it_cuts(zoo: Zoo, caplog: pytest.LogCaptureFixture) -> None:
-    tokenizer, dtype = _resolve(zoo.path("slow_byt5"))
-    logging.getLogger("transformers").addHandler(caplog.handler)
-    # A build in the same process may have told transformers to be silent.
-    logging.getLogger("transformers").setLevel(logging.WARNING)
-    try:
-        rows = open_rows(tokenizer, length=16, truncation="longest_first", pair=True, dtype=dtype)
-        assert rows.encode(_arrow([["long " * 9], ["longer " * 9]])).tokens_cut
-        assert not caplog.records
-        with text_rows._quiet(tokenizer), ThreadPoolExecutor(1) as pool:
-            cut = pool.submit(tokenizer, ["long " * 9], ["longer " * 9], truncation=True, max_length=16)
-            assert cut.result()
-        assert caplog.records, "transformers no longer warns, or not in another thread"
-    finally:
-        logging.getLogger("transformers").removeHandler(caplog.handler)
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,7 +13,6 @@ from pipelines.prepare.tokenize.ragged import (
     RaggedTokens,
     from_lists,
     id_dtype,
-    offsets_of,
 )
 
 UINT16, INT32 = np.dtype(np.uint16), np.dtype(np.int32)
@@ -32,14 +29,6 @@ def test_lists_come_back_as_they_were(lists: list[list[int]]) -> None:
     assert _to_lists(runs) == lists
     assert len(runs) == len(lists)
     assert runs.lengths.tolist() == [len(values) for values in lists]
-
-
-@given(LISTS)
-def test_offsets_are_int64_from_zero_to_the_number_of_tokens(lists: list[list[int]]) -> None:
-    runs = from_lists(lists, dtype=UINT16)
-    assert runs.offsets.dtype == np.int64
-    assert runs.offsets[0] == 0
-    assert runs.offsets[-1] == len(runs.ids)
 
 
 @settings(deadline=None)
@@ -86,13 +75,6 @@ def test_a_vector_holds_all_that_was_appended_however_it_grew(sizes: list[int]) 
     np.testing.assert_array_equal(vector.take_all(), np.concatenate([np.zeros(0, INT32), *parts]))
 
 
-@given(st.lists(st.integers(0, 1000), max_size=20))
-def test_offsets_of_lengths_have_these_lengths_between_them(lengths: list[int]) -> None:
-    offsets = offsets_of(np.array(lengths, np.int64))
-    assert offsets[0] == 0
-    assert np.diff(offsets).tolist() == lengths
-
-
 @pytest.mark.parametrize(
     ("vocab_size", "dtype"), [(1, UINT16), (30_522, UINT16), (65_536, UINT16), (65_537, INT32), (1_114_112, INT32)]
 )
@@ -101,28 +83,9 @@ def test_ids_are_kept_in_two_bytes_as_long_as_they_fit(vocab_size: int, dtype: n
     assert from_lists([[vocab_size - 1]], dtype=id_dtype(vocab_size)).ids.tolist() == [vocab_size - 1]
 
 
-def test_large_ids_keep_their_values_on_the_whole_way() -> None:
-    runs = from_lists([[0, 65_535], [65_536], [1_114_111]], dtype=id_dtype(1_114_112))
-    gathered = _gathered([runs, runs], INT32).take_all()
-    assert _to_lists(gathered.take(np.array([5, 1]))) == [[1_114_111], [65_536]]
-
-
 @pytest.mark.parametrize(
     ("token_id", "dtype"), [(65_536, UINT16), (-1, UINT16), (256, np.dtype(np.uint8)), (2**31, INT32), (-1, INT32)]
 )
 def test_an_id_that_does_not_fit_is_an_error_and_never_wraps(token_id: int, dtype: np.dtype) -> None:
     with pytest.raises(OverflowError):
         from_lists([[1], [token_id]], dtype=dtype)
-
-
-def test_a_vector_grows_on_systems_that_cannot_move_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Unmovable(mmap.mmap):
-        def resize(self, newsize: int) -> None:
-            raise SystemError("mmap: resizing not available--no mremap()")
-
-    monkeypatch.setattr(mmap, "mmap", Unmovable)
-    vector = GrowingVector(INT32)
-    parts = [np.arange(start, start + 3_000, dtype=np.int32) for start in range(0, 30_000, 3_000)]
-    for part in parts:
-        vector.append(part)
-    assert vector.take_all().tolist() == list(range(30_000))

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from pipelines.prepare.options.config import Side, Truncation
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 from pipelines.prepare.tokenize.special_tokens import Template, assemble, kept_lengths, probe
-from tests.support.tokenizers_zoo import FAST_KINDS, Zoo
+from tests.support.tokenizers_zoo import Zoo
 
 UINT16 = np.dtype(np.uint16)
 BERT = Template(
@@ -56,21 +56,6 @@ def test_the_template_of_a_pair_is_what_the_tokenizer_adds(zoo: Zoo, kind: str) 
     assert (template.middle, template.middle_types) == _piece(backend, middle)
     assert (template.suffix, template.suffix_types) == _piece(backend, suffix)
     assert (template.first_type, template.second_type) == (first_type, second_type)
-
-
-@pytest.mark.parametrize("kind", FAST_KINDS)
-@pytest.mark.parametrize("pair", [False, True])
-def test_a_template_has_as_many_special_tokens_as_the_tokenizer_says(zoo: Zoo, kind: str, pair: bool) -> None:
-    tokenizer = zoo.tokenizer(kind)
-    template = probe(tokenizer.backend_tokenizer, pair=pair)
-    assert template is not None
-    assert template.num_special == tokenizer.num_special_tokens_to_add(pair=pair)
-
-
-def test_the_template_of_one_text_has_no_middle_and_no_second_type(zoo: Zoo) -> None:
-    template = probe(zoo.tokenizer("wordpiece_cased").backend_tokenizer, pair=False)
-    assert template is not None
-    assert (template.middle, template.middle_types, template.second_type) == ((), (), None)
 
 
 @pytest.mark.parametrize("part", ["prefix_types", "middle_types", "suffix_types", "first_type", "second_type"])
@@ -148,18 +133,6 @@ def _kept(first: int, second: int | None, *, room: int, truncation: Truncation) 
     return int(kept[0][0]), int(kept[1][0]) if second is not None else 0
 
 
-def test_pairs_are_cut_to_the_lengths_of_the_tokenizers_library_for_all_small_lengths() -> None:
-    wrong = [
-        (first, second, room)
-        for first in range(9)
-        for second in range(9)
-        for room in range(1, 10)
-        if _kept(first, second, room=room, truncation="longest_first")
-        != _library_lengths(first, second, room=room, truncation="longest_first")
-    ]
-    assert wrong == []
-
-
 @pytest.mark.parametrize("truncation", ["longest_first", "only_first", "only_second"])
 @settings(deadline=None, max_examples=100)
 @given(first=st.integers(0, 60), second=st.integers(0, 60), room=st.integers(1, 50))
@@ -185,13 +158,6 @@ def test_without_truncation_a_row_is_whole_or_impossible() -> None:
     kept, impossible = kept_lengths(lengths, room=5, truncation="do_not_truncate")
     assert impossible.tolist() == [False, True, False]
     assert [length.tolist() for length in kept] == [[2, 0, 4], [3, 0, 0]]
-
-
-def test_the_lengths_given_are_left_as_they_were() -> None:
-    lengths = [np.array([9, 1]), np.array([9, 1])]
-    kept_lengths(lengths, room=4, truncation="only_first")
-    kept_lengths(lengths, room=4, truncation="longest_first")
-    assert [length.tolist() for length in lengths] == [[9, 1], [9, 1]]
 
 
 # --- putting rows together ------------------------------------------------------------------------------------------

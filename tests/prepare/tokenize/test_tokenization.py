@@ -130,13 +130,6 @@ def test_sides_that_the_user_chose_are_in_the_saved_copy(zoo: Zoo, kind: str, si
         assert (tokenizer.truncation_side, tokenizer.padding_side) == (side, other)
 
 
-@pytest.mark.parametrize("kind", ["wordpiece_cased", "truncation_left", "bpe_fallback"])
-def test_sides_that_the_user_did_not_choose_are_the_tokenizers_own(zoo: Zoo, kind: str) -> None:
-    original, resolved = zoo.tokenizer(kind), _resolve(zoo.path(kind))[0]
-    assert resolved.truncation_side == original.truncation_side
-    assert resolved.padding_side == original.padding_side
-
-
 # --- tokenizers of which no dataset is made -------------------------------------------------------------------------
 
 
@@ -218,12 +211,6 @@ def test_without_a_pad_token_eos_is_borrowed_with_a_warning(zoo: Zoo, caplog: py
     assert "no pad token; rows are padded with its EOS token <|endoftext|>" in caplog.text
     saved = tokenization.load(files)
     assert resolved.pad_token_id == saved.pad_token_id == saved.eos_token_id
-
-
-def test_a_pad_token_of_its_own_is_used_without_a_word(zoo: Zoo, caplog: pytest.LogCaptureFixture) -> None:
-    resolved, _ = _resolve(zoo.path("wordpiece_cased"))
-    assert resolved.pad_token == "[PAD]"
-    assert caplog.text == ""
 
 
 def test_with_neither_a_pad_nor_an_eos_token_there_is_nothing_to_pad_with(zoo: Zoo, tmp_path: Path) -> None:
@@ -335,10 +322,6 @@ def test_sentinels_are_the_extra_ids_by_number(zoo: Zoo) -> None:
     assert tokenization.facts(tokenizer, name="t5", files={}).sentinel_ids == tuple(expected)
 
 
-def test_a_tokenizer_without_extra_ids_has_no_sentinels(zoo: Zoo) -> None:
-    assert tokenization.facts(zoo.tokenizer("wordpiece_cased"), name="bert", files={}).sentinel_ids == ()
-
-
 @BYT5_WARNS
 @pytest.mark.parametrize("kind", LIGHT_KINDS)
 def test_every_id_that_a_tokenizer_gives_is_below_its_vocabulary_size(zoo: Zoo, kind: str) -> None:
@@ -346,11 +329,6 @@ def test_every_id_that_a_tokenizer_gives_is_below_its_vocabulary_size(zoo: Zoo, 
     vocab_size = tokenization.facts(resolved, name="tokenizer", files=files).vocab_size
     assert max(max(ids, default=0) for ids in resolved(TEXTS, verbose=False)["input_ids"]) < vocab_size
     assert resolved.pad_token_id < vocab_size
-
-
-@pytest.mark.slow
-def test_the_vocabulary_of_canine_is_all_of_unicode(zoo: Zoo) -> None:
-    assert tokenization.facts(zoo.tokenizer("slow_canine"), name="canine", files={}).vocab_size == 0x110000
 
 
 def test_the_content_digest_changes_with_the_content_and_with_the_sides(zoo: Zoo) -> None:

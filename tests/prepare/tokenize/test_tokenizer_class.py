@@ -57,27 +57,18 @@ def test_another_class_is_chosen_by_auto_tokenizer(zoo: Zoo, tmp_path: Path, con
     assert class_for(str(_copy(zoo, tmp_path / "other", config))) is AutoTokenizer
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "null", "[" * 100_000, "\udcff"])
-def test_a_damaged_config_is_left_to_auto_tokenizer(zoo: Zoo, tmp_path: Path, content: str) -> None:
-    folder = _copy(zoo, tmp_path / "damaged")
-    (folder / "tokenizer_config.json").write_bytes(content.encode(errors="surrogateescape"))
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("tokenizer.json", None), ("tokenizer_config.json", None), ("config.json", b'{"model_type": "gpt2"}')]
+    + [("tokenizer_config.json", content) for content in (b"", b"{", b"[]", b"null", b"[" * 100_000, b"\xff")],
+    ids=repr,
+)
+def test_a_folder_that_does_not_name_the_class_soundly_is_left_to_auto_tokenizer(
+    zoo: Zoo, tmp_path: Path, name: str, content: bytes | None
+) -> None:
+    folder = _copy(zoo, tmp_path / "other")
+    (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
     assert class_for(str(folder)) is AutoTokenizer
-
-
-def test_a_models_config_is_left_to_auto_tokenizer(zoo: Zoo, tmp_path: Path) -> None:
-    folder = _copy(zoo, tmp_path / "model")
-    (folder / "config.json").write_text('{"model_type": "gpt2"}')
-    assert class_for(str(folder)) is AutoTokenizer
-
-
-@pytest.mark.parametrize("missing", ["tokenizer.json", "tokenizer_config.json"])
-def test_a_folder_without_one_of_the_files_is_left_to_auto_tokenizer(zoo: Zoo, tmp_path: Path, missing: str) -> None:
-    folder = _copy(zoo, tmp_path / "incomplete")
-    (folder / missing).unlink()
-    assert class_for(str(folder)) is AutoTokenizer
-
-
-def test_a_hub_id_is_left_to_auto_tokenizer() -> None:
     assert class_for("google-bert/bert-base-uncased") is AutoTokenizer
 
 

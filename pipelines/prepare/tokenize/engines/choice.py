@@ -105,11 +105,11 @@ def why_slow(tokenizer: Any, *, dtype: np.dtype) -> str:
 
 def _opened(name: str, tokenizer: Any, reference: Engine, *, dtype: np.dtype) -> Engine | str:
     """Return the engine, or the reason why it is not used; errors of engines on foreign tokenizers are reasons too."""
-    if isinstance(reference, SlowEngine):
+    if not isinstance(reference, HuggingFaceEngine):
         return f"the Python code of a {type(tokenizer).__name__} decides its tokens, too"
     module, function = _FAST[name]
     try:
-        engine: Engine = getattr(importlib.import_module(module), function)(tokenizer, dtype=dtype, reference=reference)
+        engine: Engine = getattr(importlib.import_module(module), function)(reference, dtype=dtype)
         agrees = _agree(engine, reference)
     except NotQualified as refused:
         return refused.reason

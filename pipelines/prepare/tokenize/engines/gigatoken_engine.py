@@ -11,30 +11,25 @@ from __future__ import annotations
 
 import importlib
 import json
-import logging
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare.tokenize import library_failures
 from pipelines.prepare.tokenize.engines.base import utf8_of
 from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine
+from pipelines.prepare.tokenize.engines.package_engine import PackageEngine, encoding_parts
 from pipelines.prepare.tokenize.engines.qualified import (
     NotQualified,
-    encoding_parts,
-    opened,
-    or_none,
     reopened,
     require_ids_kept,
     require_merges_only,
     require_release,
-    rust_tokenizer,
 )
-from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
+from pipelines.prepare.tokenize.ragged import RaggedTokens
 
-__all__ = ["GigatokenEngine", "make_gigatoken", "open_gigatoken"]
+__all__ = ["GigatokenEngine", "make_gigatoken"]
 
 _TRIED = ((0, 10, 0), (0, 10, 0))
 
@@ -43,34 +38,24 @@ _MARK_ALL = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": 
 _BYTES = frozenset(f"<0x{byte:02X}>" for byte in range(256))
 _AT_SPACES = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
 
-_log = logging.getLogger(__name__)
 
+def make_gigatoken(reference: HuggingFaceEngine, *, dtype: np.dtype) -> GigatokenEngine:
+    """Open an engine for the reference's tokenizer; docs/explanation/engines.md argues why its ids are the reference's.
 
-def make_gigatoken(
-    tokenizer: Any, *, dtype: np.dtype, reference: HuggingFaceEngine | None = None, any_version: bool = False
-) -> GigatokenEngine:
-    """Open an engine for this tokenizer; docs/explanation/engines.md argues why its ids are the reference's.
-
-    `reference` is the Rust tokenizer, if it has been opened. `any_version` is for finding out whether an untried
-    version of the package, or of the reference, can be qualified.
     Raises: NotQualified unless package and tokenizer are ones for which it is qualified.
     """
-    reference = rust_tokenizer(tokenizer, reference, dtype=dtype)
     require_ids_kept(reference.parts["post_processor"])
     parts = encoding_parts(reference)
     _require_model(parts, dtype=dtype)
-    if tokenizer.split_special_tokens:
+    if reference.split_special_tokens:
         raise NotQualified("it splits special tokens")
     for flag in ("rstrip", "single_word"):
         if any(token[flag] for token in parts["added_tokens"]):
             raise NotQualified(f"one of its added tokens has the flag {flag}")
     if not _marks_as_tried(parts["normalizer"], parts["pre_tokenizer"]):
         raise NotQualified("its normalizer and pre-tokenizer mark spaces in another way than those that are qualified")
-    version = require_release("gigatoken", tried=_TRIED, any_version=any_version)
+    version = require_release("gigatoken", tried=_TRIED)
     return GigatokenEngine(reference, parts, version=version, dtype=dtype)
-
-
-open_gigatoken = or_none(make_gigatoken)
 
 
 def _require_model(parts: Mapping[str, Any], *, dtype: np.dtype) -> None:
@@ -103,40 +88,17 @@ def _marks_as_tried(normalizer: dict[str, Any] | None, pre_tokenizer: dict[str, 
     return normalizer == _MARK and pre_tokenizer == _AT_SPACES
 
 
-class GigatokenEngine:
-    """Engine for SentencePiece's BPE with the package `gigatoken`. Threads may share it."""
+class GigatokenEngine(PackageEngine):
+    """Engine for SentencePiece's BPE with the package `gigatoken`."""
 
     name = "gigatoken"
-    concurrent = True
-
-    def __init__(
-        self, reference: HuggingFaceEngine, parts: Mapping[str, Any], *, version: str, dtype: np.dtype
-    ) -> None:
-        """Open the package. `reference` encodes the texts on which it fails; `parts` is the content of tokenizer.json.
-
-        Raises: NotQualified if the package cannot open it.
-        """
-        self.version = version
-        state = json.dumps(parts, ensure_ascii=False)
-        opened("awkward", lambda: importlib.import_module("awkward"))
-        self._backend = opened("gigatoken", lambda: importlib.import_module("gigatoken").Tokenizer.from_json(state))
-        self._reference = reference
-        self._dtype = dtype
 
     def __reduce__(self) -> tuple[Any, ...]:
         return reopened, (make_gigatoken, self._reference, self._dtype)
 
-    def encode(self, texts: pa.Array) -> RaggedTokens:
-        """Return the tokens of each text."""
-        if not len(texts):
-            return from_lists([], dtype=self._dtype)
-        try:
-            return self._encode(texts)
-        except BaseException as error:
-            if not library_failures.is_of_library(error):
-                raise
-            _log.debug("gigatoken fails on one of %d texts, which are left to the reference", len(texts), exc_info=True)
-            return self._reference.encode(texts)
+    def _open(self, package: Any, parts: Mapping[str, Any]) -> Any:
+        importlib.import_module("awkward")
+        return package.Tokenizer.from_json(json.dumps(parts, ensure_ascii=False))
 
     def _encode(self, texts: pa.Array) -> RaggedTokens:
         rows = self._backend.encode_batch(_strings(texts)).layout.to_ListOffsetArray64(True)

@@ -29,11 +29,6 @@ class HuggingFaceEngine:
         self.backend = copy_backend(tokenizer)
         self._dtype = dtype
 
-    @classmethod
-    def of(cls, tokenizer: Any, *, dtype: np.dtype) -> HuggingFaceEngine | None:
-        """Open an engine for a tokenizer; None for one in Python."""
-        return cls(tokenizer, dtype=dtype) if tokenizer.is_fast else None
-
     @property
     def split_special_tokens(self) -> bool:
         """Whether special tokens in a text are split as any other text is."""

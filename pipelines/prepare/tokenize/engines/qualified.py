@@ -6,43 +6,31 @@ no argument covers is not qualified, and a sentence gives the reason.
 
 from __future__ import annotations
 
-import functools
-import logging
 from collections.abc import Callable, Mapping
 from importlib import metadata
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from pipelines.prepare.tokenize import library_failures
 from pipelines.prepare.tokenize.engines.base import Engine
 from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine
-from tfrecord_io.shown import first_line
 
 __all__ = [
     "NotQualified",
-    "encoding_parts",
     "largest_id",
-    "opened",
-    "or_none",
     "reopened",
     "require_ids_kept",
     "require_merges_only",
     "require_reference",
     "require_release",
-    "rust_tokenizer",
 ]
 
 Releases: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # first and last
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
 
 # The releases of `tokenizers` that other engines were compared with.
 _REFERENCE: Releases = ((0, 23, 0), (0, 23, 999))
 # fastokens merges each entry in a time that grows with its length squared. Vocabularies in use are far below this.
 _MAX_SQUARED_LENGTHS = 1 << 28
-
-_log = logging.getLogger(__name__)
 
 
 class NotQualified(Exception):
@@ -53,82 +41,41 @@ class NotQualified(Exception):
         self.reason = reason
 
 
-def or_none(make: Callable[Parameters, Result]) -> Callable[Parameters, Result | None]:
-    """Wrap `make` so that it returns None where it would raise NotQualified."""
-
-    @functools.wraps(make)
-    def open_engine(*arguments: Parameters.args, **options: Parameters.kwargs) -> Result | None:
-        try:
-            return make(*arguments, **options)
-        except NotQualified:
-            return None
-
-    return open_engine
-
-
 def reopened(make: Callable[..., Engine], reference: HuggingFaceEngine, dtype: np.dtype) -> Engine:
     """Open an engine that another process has compared and chosen: no comparison here, and no `transformers`."""
     try:
-        return make(reference, dtype=dtype, reference=reference)
+        return make(reference, dtype=dtype)
     finally:
         reference.forget_parts()
 
 
-def require_release(package: str, *, tried: Releases, any_version: bool) -> str:
+def require_release(package: str, *, tried: Releases) -> str:
     """Return the version of an installed package.
 
-    Raises: NotQualified if it is not installed; or, unless `any_version`, if it or the reference is not a release that
-        was tried.
+    Raises: NotQualified if it is not installed, or if it or the reference is not a release that was tried.
     """
     try:
         version = metadata.version(package)
     except metadata.PackageNotFoundError:
         raise NotQualified(f"{package} is not installed; pip install {package}") from None
-    if not any_version and not _within(version, tried):
+    if not _within(version, tried):
         first, last = (".".join(map(str, numbers)) for numbers in tried)
         releases = first if first == last else f"{first} to {last}"
         raise NotQualified(
             f"{package} {version} is installed, but {releases} is qualified; pip install '{package}=={last}'"
         )
-    require_reference(any_version=any_version)
+    require_reference()
     return version
 
 
-def require_reference(*, any_version: bool) -> None:
-    """Raise NotQualified if the engines were not compared with this release of `tokenizers`, unless `any_version`."""
+def require_reference() -> None:
+    """Raise NotQualified if the engines were not compared with this release of `tokenizers`."""
     version = metadata.version("tokenizers")
-    if not any_version and not _within(version, _REFERENCE):
+    if not _within(version, _REFERENCE):
         raise NotQualified(
             f"tokenizers {version} is installed, but the engines are qualified beside 0.23; "
             "pip install 'tokenizers==0.23.*'"
         )
-
-
-def rust_tokenizer(tokenizer: Any, reference: HuggingFaceEngine | None, *, dtype: np.dtype) -> HuggingFaceEngine:
-    """Return `reference`, or open one for this tokenizer. Raises: NotQualified for a tokenizer in Python."""
-    reference = reference or HuggingFaceEngine.of(tokenizer, dtype=dtype)
-    if reference is None:
-        raise NotQualified(f"a {type(tokenizer).__name__} is Python code")
-    return reference
-
-
-def encoding_parts(reference: HuggingFaceEngine) -> dict[str, Any]:
-    """Return the content of tokenizer.json without the parts that do not affect the ids of a text."""
-    return {**reference.parts, "post_processor": None, "decoder": None, "truncation": None, "padding": None}
-
-
-def opened(package: str, make: Callable[[], Result]) -> Result:
-    """Return what `make` returns.
-
-    Raises: NotQualified if the package cannot be imported or opened with the tokenizer.
-    """
-    try:
-        return make()
-    except BaseException as error:
-        if not library_failures.is_of_library(error):
-            raise
-        _log.debug("%s cannot open the tokenizer", package, exc_info=True)
-        raise NotQualified(f"{package} cannot open it: {first_line(error)}") from error
 
 
 def require_merges_only(parts: Mapping[str, Any], *, byte_fallback: bool, dtype: np.dtype) -> None:

@@ -8,6 +8,12 @@ A code point's entry is entries[page_of[c >> 8] << 8 | c & 255] of a `Pages`. Th
     ORDINARY    it is a part of a word, as the bytes that its entry refers to
     REORDERED   the same, if Unicode's order of marks changes nothing: no such one stands before it
     ASK         the reference has to do the document
+
+Words seen before, with at most three ids, are remembered in a table of rows of four words of 64 bits:
+
+    row of `memory`    key, key | ids 0, 1 | id 2, count
+
+A row is overwritten by the next word that falls on it. The table belongs to one call at a time.
 """
 
 from __future__ import annotations
@@ -19,10 +25,11 @@ import numba
 import numpy as np
 
 __all__ = ["ASK", "DROP", "ISOLATED", "MISSING_PAGE", "ORDINARY", "REORDERED", "SPACE"]
-__all__ += ["code_point", "entry_of", "find_pages", "jit"]
+__all__ += ["code_point", "entry_of", "find_pages", "is_entry", "jit", "memory_row", "recall", "remember"]
 
 DROP, SPACE, ISOLATED, ORDINARY, REORDERED, ASK = range(6)
 MISSING_PAGE = -1
+_MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -73,3 +80,43 @@ def find_pages(data, edges, wanted):  # type: ignore[no-untyped-def]
             point, _ = code_point(data, at, edges[-1])
             if point >= 0:
                 wanted[point >> 8] = 1
+
+
+@jit
+def is_entry(data, at, end, units, node):  # type: ignore[no-untyped-def]
+    """Return whether the bytes at `at` begin with an entry of the trie."""
+    while at < end:
+        byte = np.int64(data[at])
+        unit = units[node + byte]
+        if np.int64(unit & np.uint64(255)) != byte:
+            return False
+        if (unit >> np.uint64(8)) & np.uint64(0xFFFFFFF):
+            return True
+        node = np.int64(unit >> np.uint64(36))
+        at += 1
+    return False
+
+
+@jit
+def memory_row(low, high, bits):  # type: ignore[no-untyped-def]
+    """Return the place of a key's row in a memory of 2^bits rows."""
+    return np.int64((low * _MIX_1 ^ high * _MIX_2) >> np.uint64(64 - bits)) << 2
+
+
+@jit
+def recall(memory, row, out, to):  # type: ignore[no-untyped-def]
+    """Write the ids that a row remembers; `out` has room for three. Returns: their end in `out`."""
+    two, last = memory[row + 2], memory[row + 3]
+    out[to] = np.int32(two & np.uint64(0xFFFFFFFF))
+    out[to + 1] = np.int32(two >> np.uint64(32))
+    out[to + 2] = np.int32(last & np.uint64(0xFFFFFFFF))
+    return to + np.int64(last >> np.uint64(32))
+
+
+@jit
+def remember(memory, row, low, high, out, to, end):  # type: ignore[no-untyped-def]
+    """Let a row remember the ids out[to:end], if they are at most three."""
+    if end - to <= 3:
+        memory[row], memory[row + 1] = low, high
+        memory[row + 2] = np.uint64(np.uint32(out[to])) | np.uint64(np.uint32(out[to + 1])) << np.uint64(32)
+        memory[row + 3] = np.uint64(np.uint32(out[to + 2])) | np.uint64(end - to) << np.uint64(32)

@@ -13,12 +13,11 @@ import pytest
 from tokenizers import AddedToken
 
 from pipelines.prepare.tokenize.engines import HuggingFaceEngine, choice, decide, open_reference
-from pipelines.prepare.tokenize.engines.fastokens_engine import make_fastokens
-from pipelines.prepare.tokenize.engines.gigatoken_engine import make_gigatoken
 from pipelines.prepare.tokenize.library_failures import TextsNotEncoded
 from tests import building
-from tests.prepare.tokenize.engines.unigram_engines import altered_kind
+from tests.prepare.tokenize.engines.compared import altered_kind
 from tests.prepare.tokenize.odd_tokenizers import INT32, byte_level, differing, saved, sentencepiece, wrapped
+from tests.qualifying import comparing
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io.errors import ConfigError, TokenizerError
 
@@ -90,27 +89,33 @@ def test_the_engine_and_a_reason_for_each_that_was_refused_before_it(
     assert all(reason and not reason.endswith(".") and "\n" not in reason for reason in found.reasons.values())
 
 
-def test_a_package_that_is_not_installed_is_a_reason_with_its_remedy(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
-    _pretend_version(monkeypatch, "fastokens", None)
-    found = _decide(zoo.tokenizer("byte_bpe"))
-    assert found.engine.name == "hf"
-    assert found.reasons["fastokens"] == "fastokens is not installed; pip install fastokens"
-
-
-def test_another_release_of_a_package_is_a_reason_with_its_remedy(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
-    _pretend_version(monkeypatch, "gigatoken", "0.11.0")
-    reason = _decide(zoo.tokenizer("bpe_fallback")).reasons["gigatoken"]
-    assert reason == "gigatoken 0.11.0 is installed, but 0.10.0 is qualified; pip install 'gigatoken==0.10.0'"
-
-
-@pytest.mark.parametrize("kind", ["wordpiece_cased", "unigram", "byte_bpe", "bpe_fallback"])
-def test_no_engine_is_used_beside_another_release_of_the_reference(
-    zoo: Zoo, kind: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("kind", "package", "version", "said"),
+    [
+        ("byte_bpe", "fastokens", None, "fastokens is not installed; pip install fastokens"),
+        ("bpe_fallback", "gigatoken", "0.11.0", "gigatoken 0.11.0 is installed, but 0.10.0 is qualified; "),
+        ("bpe_fallback", "gigatoken", "0.10.0rc1", "gigatoken 0.10.0rc1 is installed, but 0.10.0 is qualified; "),
+    ],
+)
+def test_a_package_that_is_missing_or_untried_is_a_reason_with_its_remedy(
+    zoo: Zoo, kind: str, package: str, version: str | None, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _pretend_version(monkeypatch, "tokenizers", "0.24.0")
+    _pretend_version(monkeypatch, package, version)
     found = _decide(zoo.tokenizer(kind))
     assert found.engine.name == "hf"
-    assert any("tokenizers 0.24.0 is installed" in reason for reason in found.reasons.values())
+    assert found.reasons[package].startswith(said)
+    assert f"pip install '{package}==0.10.0'" in found.reasons[package] or version is None
+
+
+@pytest.mark.parametrize("version", ["0.22.2", "0.24.0"])
+@pytest.mark.parametrize("kind", ["wordpiece_cased", "unigram", "byte_bpe", "bpe_fallback"])
+def test_no_engine_is_used_beside_another_release_of_the_reference(
+    zoo: Zoo, kind: str, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _pretend_version(monkeypatch, "tokenizers", version)
+    found = _decide(zoo.tokenizer(kind))
+    assert found.engine.name == "hf"
+    assert any(f"tokenizers {version} is installed" in reason for reason in found.reasons.values())
 
 
 @pytest.mark.parametrize(
@@ -122,7 +127,7 @@ def test_a_package_that_cannot_be_imported_is_a_reason(
     monkeypatch.setitem(sys.modules, package, None)
     found = _decide(zoo.tokenizer(kind))
     assert found.engine.name == "hf"
-    assert any(f"{package} cannot open it: " in reason for reason in found.reasons.values())
+    assert any("cannot open it: " in reason and package in reason for reason in found.reasons.values())
 
 
 @pytest.mark.parametrize("error", [ValueError("unsupported model type: X\nmore"), PanicException("out of bounds")])
@@ -149,16 +154,16 @@ def test_an_engine_asked_for_by_name_is_refused_with_its_reason(zoo: Zoo) -> Non
 
 
 @pytest.mark.parametrize("error", [ValueError("backtrack limit"), PanicException("out of bounds")])
-@pytest.mark.parametrize("make", [make_fastokens, make_gigatoken])
-def test_a_batch_on_which_a_package_fails_is_left_to_the_reference(make: Any, error: BaseException) -> None:
-    tokenizer = wrapped(byte_level() if make is make_fastokens else sentencepiece(["a"]))
-    engine = make(tokenizer, dtype=INT32)
+@pytest.mark.parametrize("name", ["fastokens", "gigatoken"])
+def test_a_batch_on_which_a_package_fails_is_left_to_the_reference(name: str, error: BaseException) -> None:
+    tokenizer = wrapped(byte_level() if name == "fastokens" else sentencepiece(["a"]))
+    engine: Any = comparing.opened(name, tokenizer)
     engine._backend = _Failing(error)
     assert differing(engine, tokenizer, ["a b", "\n", ""]) == []
 
 
 def test_an_interrupt_while_a_package_works_is_no_failure() -> None:
-    engine = make_fastokens(wrapped(byte_level()), dtype=INT32)
+    engine: Any = comparing.opened("fastokens", wrapped(byte_level()))
     engine._backend = _Failing(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         engine.encode(pa.array(["a"]))

@@ -1,14 +1,14 @@
 """SentencePiece's Unigram in our own compiled code: the ids of the Rust tokenizer, many times as fast.
 
-    texts ──► code points ──► words ──► ids        one loop over Arrow's bytes (`unigram_kernels`), no GIL, no strings
+    texts ──► code points ──► words ──► ids        one loop over Arrow's bytes (`kernels`), no GIL, no strings
                  │              │
-       entries, asked of        the best path (`unigram_paths`) through a trie of the vocabulary (`vocabulary_trie`),
+       entries, asked of        the best path (`paths`) through a trie of the vocabulary (`vocabulary_trie`),
        the normalizer           with a table of words seen before
-       (`unigram_points`)
+       (`points`)
 
 There is nothing to warm up, and no approximation: Metaspace begins a piece at each mark, so a word's ids depend on the
 word alone; and what the normalizer does to a text it does to each of its code points, or to the ends and the spaces
-(`unigram_steps`). Documents of which that is not known are left to the tokenizer as a whole: those that hold the
+(`steps`). Documents of which that is not known are left to the tokenizer as a whole: those that hold the
 content of an added token, the mark itself, or code points that a normalizer may join (a letter and its accent, apart).
 
 Memory: trie and scores (1 to 4 MB for 32,000 entries, about 10 MB for 250,000); up to 14 MB for entries of code points,
@@ -19,26 +19,17 @@ each of its tokens.
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from pipelines.prepare.tokenize.engines import vocabulary_trie
-from pipelines.prepare.tokenize.engines.base import utf8_of
-from pipelines.prepare.tokenize.engines.code_points import NUM_PAGES, Pages
+from pipelines.prepare.tokenize.engines.code_points import Pages
 from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine
-from pipelines.prepare.tokenize.engines.qualified import (
-    NotQualified,
-    or_none,
-    reopened,
-    require_ids_kept,
-    require_reference,
-    rust_tokenizer,
-)
-from pipelines.prepare.tokenize.engines.text_kernels import MISSING_PAGE, ORDINARY, SPACE, find_pages
+from pipelines.prepare.tokenize.engines.kernel_engine import Contents, KernelEngine
+from pipelines.prepare.tokenize.engines.qualified import NotQualified, reopened, require_ids_kept, require_reference
+from pipelines.prepare.tokenize.engines.text_kernels import MISSING_PAGE, ORDINARY, SPACE
 from pipelines.prepare.tokenize.engines.unigram import kernels as kernels
 from pipelines.prepare.tokenize.engines.unigram.paths import MARK_BYTES, Scratch
 from pipelines.prepare.tokenize.engines.unigram.points import Reader
@@ -46,25 +37,19 @@ from pipelines.prepare.tokenize.engines.unigram.steps import MARK, Steps, charsm
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io.codec.kernels import frozen
 
-__all__ = ["UnigramEngine", "make_unigram", "open_unigram"]
+__all__ = ["UnigramEngine", "make_unigram"]
 
-_COMMON_PAGES = [0x00, 0x01, 0x20]  # Latin, and the punctuation of printed text
 _UNKNOWN_PENALTY = 10.0  # of `tokenizers`
 _METASPACE = {"type": "Metaspace", "replacement": MARK, "split": True}
 _FIRST_WORD_BYTES = 4_096
 
 
-def make_unigram(
-    tokenizer: Any, *, dtype: np.dtype, reference: HuggingFaceEngine | None = None, any_version: bool = False
-) -> UnigramEngine:
-    """Open an engine for this tokenizer; docs/explanation/engines.md argues why its ids are the reference's.
+def make_unigram(reference: HuggingFaceEngine, *, dtype: np.dtype) -> UnigramEngine:
+    """Open an engine for the reference's tokenizer; docs/explanation/engines.md argues why its ids are the reference's.
 
-    `reference` is the Rust tokenizer, if it has been opened. `any_version`: beside any release of `tokenizers`, though
-    what Precompiled does to clusters is written down in its code only.
     Raises: NotQualified unless the tokenizer is one for which the engine is qualified.
     """
-    require_reference(any_version=any_version)
-    reference = rust_tokenizer(tokenizer, reference, dtype=dtype)
+    require_reference()
     parts = reference.parts
     require_ids_kept(parts["post_processor"])
     _require_model(parts, dtype=dtype)
@@ -74,15 +59,11 @@ def make_unigram(
         raise NotQualified("its normalizer has a step, or an order of steps, that cannot be followed")
     reader = Reader(steps, splits_white=words.splits_white)
     forbidden = _Forbidden.of(parts["added_tokens"], reference=reference, reader=reader, literals=steps.literals)
-    engine = UnigramEngine(
-        reference, reader, tables=_tables(parts, steps, words, forbidden, reader=reader), dtype=dtype
-    )
+    tables = _tables(parts, steps, words, forbidden, reader=reader)
+    engine = UnigramEngine(reference, reader, tables=tables, memory_words=kernels.MEMORY_WORDS, dtype=dtype)
     if not engine.knows_spaces():
         raise NotQualified("its normalizer makes something else of a space")
     return engine
-
-
-open_unigram = or_none(make_unigram)
 
 
 def _require_model(parts: Mapping[str, Any], *, dtype: np.dtype) -> None:
@@ -125,43 +106,22 @@ class _Words:
         return cls(splits_white=splits_white, marks_first=scheme != "never", marks_kept_first=scheme == "first")
 
 
-class UnigramEngine:
-    """Engine for SentencePiece's Unigram with our own kernels. Threads may share it: shared data is read-only."""
+class UnigramEngine(KernelEngine):
+    """Engine for SentencePiece's Unigram with our own kernels."""
 
     name = "unigram"
-    version = "1"
-    concurrent = True
 
-    def __init__(
-        self, reference: HuggingFaceEngine, reader: Reader, *, tables: kernels.Tables, dtype: np.dtype
-    ) -> None:
-        """Open the engine. `tables` hold no code points yet; `reader` computes their pages when a text needs them."""
-        self._reference, self._reader, self._dtype = reference, reader, dtype
-        self._pages = Pages.none()
-        self._pages_lock = threading.Lock()
-        self._tables = tables
-        self._take_pages(_COMMON_PAGES)
-        self._memories: list[np.ndarray] = []  # those not in use; list.pop and list.append are atomic
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reopened, (make_unigram, self._reference, self._dtype)
 
     def knows_spaces(self) -> bool:
         """Return whether the normalizer keeps a space as the end of a word."""
         return self._pages.kind(ord(" ")) == SPACE
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return reopened, (make_unigram, self._reference, self._dtype)
-
-    def encode(self, texts: pa.Array) -> RaggedTokens:
-        """Return the tokens of each text."""
-        data, edges = utf8_of(texts)
-        asked = np.zeros(len(texts), np.uint8)
-        runs = self._encode_bytes(frozen(data), edges, asked)
-        return self._reference.put_into(runs, texts, np.flatnonzero(asked)) if asked.any() else runs
-
-    def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray) -> RaggedTokens:
-        """Encode the texts, and set `asked` for those that the reference must encode, which get no tokens here."""
+    def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray, memory: np.ndarray) -> RaggedTokens:
         out = np.empty(int(edges[-1] - edges[0]) // 2 + 1_024, np.int32)  # what is not written to is never resident
         offsets, progress = np.zeros(len(edges), np.int64), np.zeros(2, np.int64)
-        scratch, memory = _scratch(_FIRST_WORD_BYTES), self._take_memory()
+        scratch = _scratch(_FIRST_WORD_BYTES)
         while code := kernels.encode(data, edges, asked, out, offsets[1:], progress, memory, scratch, self._tables):
             if code == MISSING_PAGE:
                 self._ask_for_pages(data, edges)
@@ -169,26 +129,11 @@ class UnigramEngine:
                 scratch = _scratch(4 * len(scratch.word))
             else:
                 out = np.concatenate([out[: progress[1]], np.empty(2 * len(out) - progress[1], np.int32)])
-        self._memories.append(memory)
         return RaggedTokens(out[: offsets[-1]].astype(self._dtype), offsets)
 
-    def _take_memory(self) -> np.ndarray:
-        try:
-            return self._memories.pop()
-        except IndexError:
-            return np.zeros(kernels.MEMORY_WORDS, np.uint64)
-
-    def _ask_for_pages(self, data: np.ndarray, edges: np.ndarray) -> None:
-        wanted = np.zeros(NUM_PAGES, np.uint8)
-        find_pages(data, edges, wanted)
-        with self._pages_lock:
-            self._take_pages(np.flatnonzero(wanted).tolist())
-
-    def _take_pages(self, numbers: list[int]) -> None:
-        self._pages = pages = self._pages.extended(numbers, read=self._reader)
-        tables = self._tables._replace(page_of=pages.page_of, entries=pages.entries, pool=pages.pool)
+    def _with_bytes(self, tables: kernels.Tables, pages: Pages) -> kernels.Tables:
         space = int(pages.entries[0x20])
-        self._tables = tables._replace(
+        return tables._replace(
             plain=frozen(np.array([_is_plain(byte, pages, tables) for byte in range(256)])),
             plain_space=bool(
                 space & 7 == SPACE
@@ -219,26 +164,11 @@ def _scratch(num_bytes: int) -> Scratch:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Contents:
-    """Texts to search for, in the form that the kernel expects."""
-
-    first: np.ndarray
-    trie: vocabulary_trie.Trie
-
-    @classmethod
-    def of(cls, contents: Iterable[str]) -> _Contents:
-        contents = sorted(set(contents))
-        first = np.zeros(256, bool)
-        first[[content.encode()[0] for content in contents]] = True
-        return cls(first=frozen(first), trie=vocabulary_trie.build(dict.fromkeys(contents, 0)))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Forbidden:
     """Texts that send a document to the reference: if found in the raw text, or in the normalized text."""
 
-    raw: _Contents
-    normal: _Contents
+    raw: Contents
+    normal: Contents
 
     @classmethod
     def of(
@@ -255,13 +185,13 @@ class _Forbidden:
                 raise NotQualified(f"its added token {text!r} is looked for over spaces, in normalized text")
         if not all((*raw, *normal)):
             raise NotQualified("one of its added tokens is empty, or is so when it is normalized")
-        return cls(raw=_Contents.of(raw), normal=_Contents.of(normal))
+        return cls(raw=Contents.of(raw), normal=Contents.of(normal))
 
 
 def _tables(
     parts: Mapping[str, Any], steps: Steps, words: _Words, forbidden: _Forbidden, *, reader: Reader
 ) -> kernels.Tables:
-    model = parts["model"]
+    model, none = parts["model"], Pages.none()
     vocabulary = {piece: index for index, (piece, _) in enumerate(model["vocab"])}  # of equal ones, the last counts
     scores = np.array([score for _, score in model["vocab"]], np.float64)
     trie = vocabulary_trie.build(vocabulary)
@@ -274,9 +204,9 @@ def _tables(
         unknown=model["unk_id"],
         unknown_score=float(scores.min()) - _UNKNOWN_PENALTY,
         byte_ids=frozen(np.array(byte_ids, np.int32)),
-        page_of=frozen(np.zeros(0, np.int32)),
-        entries=frozen(np.zeros(0, np.uint64)),
-        pool=frozen(np.zeros(0, np.uint8)),
+        page_of=none.page_of,
+        entries=none.entries,
+        pool=none.pool,
         plain=frozen(np.zeros(256, bool)),
         plain_space=False,
         raw_first=forbidden.raw.first,

@@ -1,20 +1,18 @@
 """The compiled loop of the Unigram engine: UTF-8 bytes in, ids out.
 
 A document is a row of words. Each is normalized code point by code point, gets the mark "▁" in front where Metaspace
-puts one, and is cut into pieces by itself (`unigram_paths`): no piece reaches over a mark, so no word knows of another.
+puts one, and is cut into pieces by itself (`paths`): no piece reaches over a mark, so no word knows of another.
 
     words     with `splits_white`  all between white space, each with the mark or without
               otherwise            one for each space, which becomes its mark, even if nothing follows; and what stands
                                    before the first space, with the mark or without
 
-Words of at most 15 bytes are looked up in a table of words seen before, as they stand in the document:
-
-    row of `memory`    bytes 0-7 | bytes 8-14, size and mark | ids 0, 1 | id 2, count        4 words of 64 bits
+Words of at most 15 bytes are looked up in a table of words seen before (`text_kernels`), as they stand in the document.
+The key is bytes 0-7, then bytes 8-14 with the size and whether there is a mark.
 
 What is in there was normalized once, and nothing around it can change what becomes of it: it has no code point that
-joins what is before it, and no byte with which something begins that a document must not hold. A row is overwritten by
-the next word that falls on it. An empty one has the key of no word. The table belongs to one call at a time: nothing
-here is shared between threads but what is only read.
+joins what is before it, and no byte with which something begins that a document must not hold. An empty row has the
+key of no word.
 """
 
 from __future__ import annotations
@@ -31,7 +29,11 @@ from pipelines.prepare.tokenize.engines.text_kernels import (
     SPACE,
     code_point,
     entry_of,
+    is_entry,
     jit,
+    memory_row,
+    recall,
+    remember,
 )
 from pipelines.prepare.tokenize.engines.unigram.paths import MARK_BYTES, best_path
 from tfrecord_io.codec.kernels import load, lowest_bit, store
@@ -46,11 +48,10 @@ MEMORY_WORDS = 4 << MEMORY_BITS
 _MAX_REMEMBERED = 15
 _SLACK = 40  # of `out` and `word`: more than the mark and one code point need
 
-# Flags of entries, see `unigram_points`.
+# Flags of entries, see `points`.
 JOINS, STRIPPED, MERGES, ENDS_IN_MARK = (np.uint64(1 << bit) for bit in (8, 9, 10, 11))
 _HIGH, _ONES = np.uint64(0x8080808080808080), np.uint64(0x0101010101010101)
 _SPACES = np.uint64(0x20) * _ONES
-_MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 
 
 class Tables(NamedTuple):
@@ -131,11 +132,11 @@ def _document(data, begin, end, out, to, memory, scratch, tables):  # type: igno
             size = _until_space(load(data, at), load(data, at + 8))
             if 0 < size <= _MAX_REMEMBERED and at + size < end:
                 low, high = _key(load(data, at), load(data, at + 8), size, marked)
-                row = _row(low, high)
+                row = memory_row(low, high, MEMORY_BITS)
                 if memory[row] == low and memory[row + 1] == high:
                     if to + _SLACK > len(out):
                         return NO_ROOM
-                    to = _recall(memory, row, out, to)
+                    to = recall(memory, row, out, to)
                     at += size + 1
                     marked, alone_counts, merging = marked if tables.splits_white else True, True, True
                     continue
@@ -185,7 +186,7 @@ def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: 
             return _REFERENCE, 0, 0, 0, nothing
         if tables.raw_first[byte]:
             is_itself = False
-            if _is_entry(data, at, whole, tables.raw_units, tables.raw_start):
+            if is_entry(data, at, whole, tables.raw_units, tables.raw_start):
                 return _REFERENCE, 0, 0, 0, nothing
         if entry & JOINS != 0:
             is_itself = False
@@ -266,7 +267,7 @@ def _is_stripped(data, at, end, tables):  # type: ignore[no-untyped-def]
         return 0
     if entry & JOINS != 0:
         return _REFERENCE
-    is_held = tables.raw_first[data[at]] and _is_entry(data, at, len(data), tables.raw_units, tables.raw_start)
+    is_held = tables.raw_first[data[at]] and is_entry(data, at, len(data), tables.raw_units, tables.raw_start)
     return _REFERENCE if is_held else 1
 
 
@@ -299,23 +300,8 @@ def _holds(word, at, end, tables):  # type: ignore[no-untyped-def]
     """Return whether the normalized word contains one of the forbidden texts."""
     for place in range(at, end):
         if tables.normal_first[word[place]]:  # noqa: SIM102, Numba evaluates both sides of a longer condition
-            if _is_entry(word, place, end, tables.normal_units, tables.normal_start):
+            if is_entry(word, place, end, tables.normal_units, tables.normal_start):
                 return True
-    return False
-
-
-@jit
-def _is_entry(data, at, end, units, node):  # type: ignore[no-untyped-def]
-    """Return whether the bytes at `at` begin with an entry of the trie."""
-    while at < end:
-        byte = np.int64(data[at])
-        unit = units[node + byte]
-        if np.int64(unit & np.uint64(255)) != byte:
-            return False
-        if (unit >> np.uint64(8)) & np.uint64(0xFFFFFFF):
-            return True
-        node = np.int64(unit >> np.uint64(36))
-        at += 1
     return False
 
 
@@ -344,33 +330,15 @@ def _key(low, high, size, marked):  # type: ignore[no-untyped-def]
 
 
 @jit
-def _row(low, high):  # type: ignore[no-untyped-def]
-    return np.int64((low * _MIX_1 ^ high * _MIX_2) >> np.uint64(64 - MEMORY_BITS)) << 2
-
-
-@jit
-def _recall(memory, row, out, to):  # type: ignore[no-untyped-def]
-    """Write the ids that a row remembers; `out` has room for three. Returns: their end in `out`."""
-    two, last = memory[row + 2], memory[row + 3]
-    out[to] = np.int32(two & np.uint64(0xFFFFFFFF))
-    out[to + 1] = np.int32(two >> np.uint64(32))
-    out[to + 2] = np.int32(last & np.uint64(0xFFFFFFFF))
-    return to + np.int64(last >> np.uint64(32))
-
-
-@jit
 def _word(data, start, stop, size, marked, out, to, memory, scratch, tables):  # type: ignore[no-untyped-def]
     """Write the ids of a normalized word, remembered or computed. The word came from data[start:stop]."""
     first = 0 if marked else MARK_BYTES
     if stop < 0 or size == 0 or stop - start > _MAX_REMEMBERED or start > len(data) - 16:
         return best_path(first, MARK_BYTES + size, out, to, scratch, tables)
     low, high = _key(load(data, start), load(data, start + 8), stop - start, marked)
-    row = _row(low, high)
+    row = memory_row(low, high, MEMORY_BITS)
     if memory[row] == low and memory[row + 1] == high:
-        return _recall(memory, row, out, to)
+        return recall(memory, row, out, to)
     after = best_path(first, MARK_BYTES + size, out, to, scratch, tables)
-    if after - to <= 3:
-        memory[row], memory[row + 1] = low, high
-        memory[row + 2] = np.uint64(np.uint32(out[to])) | np.uint64(np.uint32(out[to + 1])) << np.uint64(32)
-        memory[row + 3] = np.uint64(np.uint32(out[to + 2])) | np.uint64(after - to) << np.uint64(32)
+    remember(memory, row, low, high, out, to, after)
     return after

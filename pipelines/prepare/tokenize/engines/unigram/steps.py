@@ -6,13 +6,13 @@ SentencePiece's normalizers are chains, of which most steps look at one code poi
     Pegasus      Precompiled, " {2,}" -> " "
     ALBERT       "``" -> '"', "''" -> '"', NFKD, StripAccents, Lowercase, Precompiled
 
-The others are taken out of the chain, and the loop does what they do (`unigram_kernels`):
+The others are taken out of the chain, and the loop does what they do (`kernels`):
 
     Replace of several characters, at the start of the chain    a document that holds them is left to the reference
     Strip                                                       the ends of a document
     Replace of " {2,}"                                          runs of spaces
 
-One step may look at neighbours and stay in the chain, Precompiled or one of Unicode's four forms: `unigram_points` says
+One step may look at neighbours and stay in the chain, Precompiled or one of Unicode's four forms: `points` says
 where it can do so without being noticed. NFKD or NFD with StripAccents behind it is not such a step, since the order of
 marks is all that neighbours change, and they are gone then.
 """

@@ -1,6 +1,6 @@
 """The compiled loop of the WordPiece engine: UTF-8 bytes in, ids out.
 
-One pass over a document, item by item. What an item is, its first code point says by its entry (`wordpiece_points`):
+One pass over a document, item by item. What an item is, its first code point says by its entry (`points`):
 
     SPACE      nothing
     ISOLATED   one id, which stands in the entry: punctuation, an ideograph
@@ -8,12 +8,8 @@ One pass over a document, item by item. What an item is, its first code point sa
                the bytes in its entry (DROP: none), then cut into the longest pieces that the trie has
 
 Two short cuts, both for what is nearly all of English. Eight bytes at a time are tested for letters and digits, and
-lower-cased, in one register; and a word of at most 15 bytes is looked up in a table of words seen before:
-
-    row of `memory`    bytes 0-7 | bytes 8-14, size | ids 0, 1 | id 2, count        4 words of 64 bits
-
-The size is part of the key, so padding with zeros is no ambiguity. A row is overwritten by the next word that falls on
-it. The table belongs to one call at a time: nothing here is shared between threads but what is only read.
+lower-cased, in one register; and a word of at most 15 bytes is looked up in a table of words seen before
+(`text_kernels`). The key is bytes 0-7, then bytes 8-14 and the size, so padding with zeros is no ambiguity.
 """
 
 from __future__ import annotations
@@ -31,7 +27,11 @@ from pipelines.prepare.tokenize.engines.text_kernels import (
     SPACE,
     code_point,
     entry_of,
+    is_entry,
     jit,
+    memory_row,
+    recall,
+    remember,
 )
 from tfrecord_io.codec.kernels import load, lowest_bit, store
 
@@ -46,7 +46,6 @@ _HIGH, _ONES = np.uint64(0x8080808080808080), np.uint64(0x0101010101010101)
 _TO_A, _PAST_Z = np.uint64(0x1F) * _ONES, np.uint64(0x05) * _ONES
 _TO_0, _PAST_9 = np.uint64(0x50) * _ONES, np.uint64(0x46) * _ONES
 _CASE = np.uint64(0x20) * _ONES
-_MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 
 
 class Tables(NamedTuple):
@@ -63,8 +62,8 @@ class Tables(NamedTuple):
     pool: np.ndarray  # uint8
     breaks: np.ndarray  # bool [256]: ASCII bytes that end a word
     suspect: np.ndarray  # bool [256]: ISOLATED bytes with which an added token begins
-    added: np.ndarray  # uint8: these added tokens, one behind the other
-    added_edges: np.ndarray  # int64
+    added_units: np.ndarray  # a trie of these added tokens
+    added_start: int
 
 
 @jit
@@ -115,7 +114,7 @@ def _document(data, at, end, out, to, memory, word, tables):  # type: ignore[no-
             kind = np.int64(entry & np.uint64(7))
             if kind in (SPACE, ISOLATED):
                 suspect = point < 128 and tables.suspect[point]
-                if suspect and _is_added(data, at, end, tables.added, tables.added_edges):
+                if suspect and is_entry(data, at, end, tables.added_units, tables.added_start):
                     return _REFERENCE
                 at += width
                 if kind == ISOLATED:
@@ -203,20 +202,13 @@ def _first_bytes(word, size):  # type: ignore[no-untyped-def]
 def _short_word(low, high, size, chars, out, to, memory, word, tables):  # type: ignore[no-untyped-def]
     """Write the ids of a word of 1 to 15 bytes, remembered or computed."""
     high |= np.uint64(size) << np.uint64(56)
-    row = np.int64((low * _MIX_1 ^ high * _MIX_2) >> np.uint64(64 - MEMORY_BITS)) << 2
+    row = memory_row(low, high, MEMORY_BITS)
     if memory[row] == low and memory[row + 1] == high:
-        two, last = memory[row + 2], memory[row + 3]
-        out[to] = np.int32(two & np.uint64(0xFFFFFFFF))
-        out[to + 1] = np.int32(two >> np.uint64(32))
-        out[to + 2] = np.int32(last & np.uint64(0xFFFFFFFF))
-        return to + np.int64(last >> np.uint64(32))
+        return recall(memory, row, out, to)
     store(word, 0, low)
     store(word, 8, high)
     stop = _pieces(word, size, chars, out, to, tables)
-    if stop - to <= 3:
-        memory[row], memory[row + 1] = low, high
-        memory[row + 2] = np.uint64(np.uint32(out[to])) | np.uint64(np.uint32(out[to + 1])) << np.uint64(32)
-        memory[row + 3] = np.uint64(np.uint32(out[to + 2])) | np.uint64(stop - to) << np.uint64(32)
+    remember(memory, row, low, high, out, to, stop)
     return stop
 
 
@@ -248,24 +240,10 @@ def _pieces(word, size, chars, out, to, tables):  # type: ignore[no-untyped-def]
 
 
 @jit
-def find_added(data, edges, first, added, added_edges, asked):  # type: ignore[no-untyped-def]
+def find_added(data, edges, first, units, start, asked):  # type: ignore[no-untyped-def]
     """Set `asked` for documents that contain an added token. `first` bool [256]: first bytes of added tokens."""
     for index in range(len(edges) - 1):
         for at in range(edges[index], edges[index + 1]):
-            if first[data[at]] and _is_added(data, at, edges[index + 1], added, added_edges):
+            if first[data[at]] and is_entry(data, at, edges[index + 1], units, start):
                 asked[index] = 1
                 break
-
-
-@jit
-def _is_added(data, at, end, added, added_edges):  # type: ignore[no-untyped-def]
-    """Return whether an added token begins at `at`."""
-    for token in range(len(added_edges) - 1):
-        start, size = added_edges[token], added_edges[token + 1] - added_edges[token]
-        if size <= end - at:
-            index = 0
-            while index < size and added[start + index] == data[at + index]:
-                index += 1
-            if index == size:
-                return True
-    return False

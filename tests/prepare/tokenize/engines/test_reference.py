@@ -1,4 +1,4 @@
-"""An engine gives the ids of `tokenizer(text, add_special_tokens=False)`."""
+"""The reference engine gives the ids of `tokenizer(text, add_special_tokens=False)`."""
 
 from __future__ import annotations
 

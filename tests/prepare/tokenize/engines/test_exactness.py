@@ -1,0 +1,172 @@
+"""Every engine gives the ids of the Rust tokenizer for the kinds that it is qualified for, and refuses the others.
+
+The kinds are those of scripts/qualify_engines.py, with fewer texts. What only one engine does has a file of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.prepare.tokenize.engines import BATTERY, Engine, HuggingFaceEngine
+from pipelines.prepare.tokenize.engines.qualified import NotQualified
+from tests.prepare.tokenize.engines.compared import assert_same, check
+from tests.qualifying import comparing, kinds, strings
+from tests.qualifying.comparing import INT32, Effort
+from tests.support import texts
+
+EFFORT = Effort(random_strings=300, code_point_step=300, rows=12, long_bytes=0)
+# One of each engine, and for our own one for each way of treating spaces and each step that looks at neighbours.
+SERVED = {
+    "wordpiece": ["zoo wordpiece_uncased", "zoo wordpiece_cased"],
+    "unigram": ["unigram t5", "unigram t5 converted", "unigram rembert", "unigram nmt nfkc", "unigram nfd"],
+    "fastokens": ["gpt2", "modernbert", "llama3", "qwen2", "added mixed"],
+    "gigatoken": ["llama2", "llama2 first", "llama2 no unknown"],
+}
+EACH = [(name, kind) for name, some in SERVED.items() for kind in some]
+ONE = [(name, some[0]) for name, some in SERVED.items()]
+OURS = [pair for pair in EACH if pair[0] in ("wordpiece", "unigram")]
+# Texts for which the package gives other ids: see docs/explanation/engines.md.
+REFUSED = [
+    *(("fastokens", kind) for kind in ("gpt2 as split", "cl100k", "own pattern", "zoo bpe_fallback", "zoo unigram")),
+    *(("gigatoken", f"llama2 {kind}") for kind in ("ignore_merges", "added rstrip", "added single_word")),
+    *(("gigatoken", "gpt2"), ("wordpiece", "gpt2"), ("wordpiece", "zoo unigram"), ("unigram", "gpt2")),
+    ("unigram", "llama2 split"),
+]
+any_text = st.text(st.one_of(st.sampled_from("  ae\n<>'`\u0301\u200d▁"), st.characters(codec="utf-8")), max_size=60)
+
+
+@functools.cache
+def tokenizer(kind: str) -> Any:
+    """Trained once: none of these tests changes it."""
+    return kinds.tokenizer(kind)
+
+
+@functools.cache
+def pair_of(name: str, kind: str) -> tuple[Engine, HuggingFaceEngine]:
+    """The engine and the reference."""
+    return comparing.opened(name, tokenizer(kind), any_version=True), HuggingFaceEngine(tokenizer(kind), dtype=INT32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "kind"), EACH)
+def test_an_engine_gives_the_ids_and_the_rows_of_the_tokenizer(name: str, kind: str) -> None:
+    trial = comparing.try_engine(pair_of(name, kind)[0], kind=kind, tokenizer=tokenizer(kind), effort=EFFORT)
+    assert trial.strings > 400
+    assert trial.rows > 400
+    assert trial.examples == []
+    assert trial.differing == 0
+
+
+@pytest.mark.parametrize(("name", "kind"), EACH)
+@settings(max_examples=30, deadline=None)
+@given(given_texts=st.lists(any_text, max_size=20))
+def test_any_texts_get_the_ids_of_the_tokenizer(name: str, kind: str, given_texts: list[str]) -> None:
+    engine, reference = pair_of(name, kind)
+    column = pa.array(given_texts, pa.string())
+    assert_same(engine.encode(column), reference.encode(column), given_texts)
+
+
+@pytest.mark.parametrize(("name", "kind"), EACH)
+def test_hostile_and_mutated_texts_get_the_ids_of_the_tokenizer(name: str, kind: str) -> None:
+    check(name, tokenizer(kind), [*strings.written(), *texts.sentences(10, seed=3), *texts.mutated(10, seed=4)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "kind"), OURS)
+def test_every_code_point_of_the_basic_plane_alone_and_beside_what_joins(name: str, kind: str) -> None:
+    points = [chr(point) for point in range(0x10000) if not 0xD800 <= point < 0xE000]
+    forms = ["{0}ab{0} {0} a{0}", "{0}\u0334{0}\u094d \u1100{0}\u302e{0}\u1b44"]
+    for form in forms:
+        check(name, tokenizer(kind), [form.format(point) for point in points])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["gpt2", "llama3", "qwen2"])
+def test_the_scanners_cut_as_the_expressions_do_whatever_class_stands_beside_which(kind: str) -> None:
+    classes = "aAǅʰª\u0301中1² \t\n\r\u00a0\u3000's.+/l"
+    given_texts = ["".join(letters) for size in (1, 2, 3) for letters in itertools.product(classes, repeat=size)]
+    assert comparing.differing(*pair_of("fastokens", kind), given_texts) == []
+
+
+@pytest.mark.parametrize(("name", "kind"), REFUSED)
+def test_an_engine_refuses_a_kind_for_which_it_is_not_qualified(name: str, kind: str) -> None:
+    with pytest.raises(NotQualified):
+        comparing.opened(name, tokenizer(kind), any_version=True)
+
+
+@pytest.mark.parametrize(("name", "kind"), ONE)
+def test_slices_large_strings_and_no_texts_at_all(name: str, kind: str) -> None:
+    engine, reference = pair_of(name, kind)
+    column = pa.array(["", "the house", "é", "", "</s> [MASK] x", "中文" * 9, "a" * 33, ""], pa.string())
+    cut = [column.slice(start, size) for start in range(9) for size in range(9 - start)]
+    for piece in [pa.array([], pa.string()), *cut, *(piece.cast(pa.large_string()) for piece in cut)]:
+        assert_same(engine.encode(piece), reference.encode(piece), piece.to_pylist())
+
+
+@pytest.mark.parametrize("word", ["abcdefghijklmnopqrstu", "é", "中", "a!", " ", "the "], ids=ascii)
+@pytest.mark.parametrize(("name", "kind"), [pair for pair in ONE if pair in OURS])
+def test_a_text_that_ends_with_its_buffer_is_read_to_its_end_and_no_further(name: str, kind: str, word: str) -> None:
+    engine, reference = pair_of(name, kind)
+    for size in range(40):
+        data = (word * 40)[:size].encode()
+        edges = np.array([0, 0, len(data)], np.int32)
+        column = pa.StringArray.from_buffers(2, pa.py_buffer(edges), pa.py_buffer(data))
+        assert_same(engine.encode(column), reference.encode(column), column.to_pylist())
+
+
+@pytest.mark.parametrize(("name", "kind"), [pair for pair in ONE if pair in OURS])
+def test_bytes_that_stand_for_no_code_point_are_an_error(name: str, kind: str) -> None:
+    engine, _ = pair_of(name, kind)
+    for data in (b"a\xff", b"\x80", b"\xe4\xb8", b"\xed\xa0\x80", b"\xf4\x90\x80\x80"):
+        column = pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(data)], np.int32)), pa.py_buffer(data))
+        with pytest.raises(UnicodeDecodeError):
+            engine.encode(column)
+
+
+@pytest.mark.parametrize(("name", "kind"), ONE)
+def test_ids_are_of_the_dtype_asked_for_or_refused_where_it_cannot_hold_them(name: str, kind: str) -> None:
+    with pytest.raises(NotQualified, match="largest id"):
+        comparing.opened(name, tokenizer(kind), dtype=np.dtype(np.uint8), any_version=True)
+    runs = comparing.opened(name, tokenizer(kind), dtype=np.dtype(np.uint16)).encode(pa.array(["The house"]))
+    assert (str(runs.ids.dtype), str(runs.offsets.dtype)) == ("uint16", "int64")
+
+
+@pytest.mark.parametrize(("name", "kind"), ONE)
+def test_threads_that_share_an_engine_get_what_one_thread_gets(name: str, kind: str) -> None:
+    engine, reference = pair_of(name, kind)
+    made = strings.random_batches(900, seed=9, material=kinds.material(tokenizer(kind)), size=100)
+    batches = [pa.array(batch) for batch in made]
+    with ThreadPoolExecutor(4) as pool:
+        for batch, runs in zip(batches * 2, pool.map(engine.encode, batches * 2), strict=True):
+            assert_same(runs, reference.encode(batch), batch.to_pylist())
+
+
+@pytest.mark.parametrize(("name", "kind"), ONE)
+def test_an_engine_that_travels_to_another_process_gives_the_same_ids(name: str, kind: str) -> None:
+    """There it needs no `transformers`, whose import costs 0.5 s of CPU."""
+    engine, texts_of_all_scripts = comparing.opened(name, tokenizer(kind)), pa.array(BATTERY)
+    code = "import pickle, sys; engine, texts = pickle.load(sys.stdin.buffer); runs = engine.encode(texts)\n"
+    code += "assert 'transformers' not in sys.modules; sys.stdout.buffer.write(pickle.dumps(runs))"
+    given_input = pickle.dumps((engine, texts_of_all_scripts))
+    answer = subprocess.run([sys.executable, "-c", code], input=given_input, capture_output=True)
+    assert_same(pickle.loads(answer.stdout), engine.encode(texts_of_all_scripts), list(BATTERY))
+
+
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize(("name", "kind"), [pair for pair in ONE if pair[0] != "gigatoken"])
+def test_special_tokens_are_split_where_the_tokenizer_is_told_so(name: str, kind: str, split: bool) -> None:
+    made = kinds.tokenizer(kind)
+    made.split_special_tokens = split
+    check(name, made, ["a </s> b", "[MASK]", "<unk> <unk>x", "<|endoftext|>", *texts.HOSTILE])

@@ -1,0 +1,113 @@
+"""What is WordPiece's own: settings of BERT's normalizer, limits of words, prefixes, and vocabularies of any kind."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken
+
+from pipelines.prepare.tokenize.engines.wordpiece.kernels import MEMORY_WORDS
+from tests.prepare.tokenize.engines.compared import bert, check
+from tests.support import texts
+from tests.support.speed import slow_but
+from tests.support.tokenizers_zoo import Zoo
+
+TEXTS = [*texts.HOSTILE, *texts.sentences(20, seed=3)]
+FLAGS = [
+    dict(zip(("clean_text", "handle_chinese_chars", "strip_accents", "lowercase"), values, strict=True))
+    for values in itertools.product((True, False), (True, False), (None, True, False), (True, False))
+]
+BARE = {"clean_text": False, "handle_chinese_chars": False, "strip_accents": False, "lowercase": False}
+STRIPPED = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": True, "lowercase": False}
+# Spacing marks with a combining class, which strip_accents leaves and NFD sorts, and others between which they stand.
+MARKS = (
+    "\u1b44\u1baa\u1bf2\u302e\u302f\ua953\ua9c0\U0001d15e\U0001d165\U0001d16d\U0001e000\u0301\u0323\u0334\u0345\x00ax "
+)
+
+
+@pytest.mark.parametrize("flags", slow_but(FLAGS, *FLAGS[::5]), ids=lambda flags: "-".join(map(str, flags.values())))
+def test_every_setting_of_the_normalizer_is_followed(zoo: Zoo, flags: dict[str, Any]) -> None:
+    marked = [f"a{mark}{other}b" for mark in MARKS for other in MARKS]
+    check("wordpiece", bert(zoo, normalizer=flags), [*TEXTS, *marked])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [BARE, STRIPPED], ids=["bare", "stripped"])
+def test_every_code_point_between_letters_and_marks_that_nfd_sorts(zoo: Zoo, flags: dict[str, Any]) -> None:
+    points = [chr(point) for point in range(0x10000) if not 0xD800 <= point < 0xE000]
+    check("wordpiece", bert(zoo, normalizer=flags), [f"a\u302e{point}\u1b44b \U0001e000{point}" for point in points])
+
+
+@pytest.mark.slow
+def test_a_word_of_a_million_letters_is_one_unknown(zoo: Zoo) -> None:
+    engine = check("wordpiece", zoo.tokenizer("wordpiece_uncased"), [texts.ONE_MB_WORD, "é" * 1_000_000])
+    assert len(engine.encode(pa.array([texts.ONE_MB_WORD])).ids) == 1
+
+
+@pytest.mark.parametrize("max_chars", [0, 1, 7, 8, 15, 16, 17, 100, 2**63])
+def test_a_word_is_unknown_from_one_character_past_the_limit_on(zoo: Zoo, max_chars: int) -> None:
+    sizes = [1, 2, 6, 7, 8, 9, 14, 15, 16, 17, 18, 99, 100, 101, 130]
+    letters = ["a", "é", "e\u0301", "中", "각", "\x00a", "😀"]
+    words = [letter * size for size in sizes for letter in letters]
+    # The same word at a place where it is cut off by a longer one must not be taken for it.
+    tokenizer = bert(zoo, model={"max_input_chars_per_word": max_chars})
+    check("wordpiece", tokenizer, [*words, *words[::-1], " ".join(words), "!"])
+
+
+def test_words_that_differ_in_nul_only_are_not_taken_for_each_other(zoo: Zoo) -> None:
+    words = ["a", "a\x00", "a\x00\x00", "\x00a", "\x00", "\x00" * 8, "\x00" * 15, "\x00" * 16, "abcdefgh\x00"]
+    check("wordpiece", bert(zoo, normalizer=BARE), [*words, "abcdefgh", *words[::-1], " ".join(words)])
+
+
+@pytest.mark.parametrize("prefix", ["", "@@", "##a", "no such prefix", "é"])
+def test_any_prefix_of_inner_pieces(zoo: Zoo, prefix: str) -> None:
+    check("wordpiece", bert(zoo, model={"continuing_subword_prefix": prefix}), TEXTS)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sets(st.text(alphabet="abé中\U0001f600", min_size=1, max_size=7), max_size=30),
+    st.lists(st.text(alphabet="abé中\U0001f600 ", max_size=40), min_size=1),
+)
+def test_any_vocabulary(zoo: Zoo, pieces: set[str], given_texts: list[str]) -> None:
+    entries = ["[UNK]", *sorted(pieces), *(f"##{piece}" for piece in sorted(pieces)), "##", ""]
+    vocab = {entry: 3 * index for index, entry in enumerate(entries)}
+    check("wordpiece", bert(zoo, model={"vocab": vocab}, normalizer=BARE), given_texts)
+
+
+@pytest.mark.slow
+def test_a_large_vocabulary_in_which_every_byte_begins_and_goes_on(zoo: Zoo) -> None:
+    vocab = {"[UNK]": 0, **{chr(point): point for point in range(1, 0xD800)}}
+    vocab |= {f"##{chr(0xD7FF - point)}{chr(point)}": 60_000 + point for point in range(1, 0xD800, 3)}
+    words = ["".join(map(chr, range(point, point + 60))) for point in range(1, 0xD000, 61)]
+    check("wordpiece", bert(zoo, model={"vocab": vocab}, normalizer=BARE), words)
+
+
+@pytest.mark.parametrize(
+    "content", ["[X]", "house", "the", " of", "é!", "中", "<a b>", "\x00", "[X] [Y]", "!", "0"], ids=ascii
+)
+@pytest.mark.parametrize("flags", [{}, {"lstrip": True, "rstrip": True}, {"single_word": True}], ids=str)
+def test_texts_that_hold_an_added_token(zoo: Zoo, content: str, flags: dict[str, bool]) -> None:
+    forms = ["{}", "a {} b", "a{}b", "{0}{0}", "  {}  .", "é{}é", "A{}", "{}\x00", "x" * 20 + "{}", "{}" + "x" * 20]
+    given_texts = [form.replace("{0}", "{}").replace("{}", content) for form in forms]
+    almost = [content[:-1], content[1:], content.upper(), content[::-1], f"{content[:1]} {content[1:]}"]
+    tokenizer = bert(zoo, added=[AddedToken(content, normalized=False, **flags)])
+    check("wordpiece", tokenizer, [*given_texts, *almost, *texts.sentences(5, seed=1)])
+
+
+def test_words_of_neighbouring_texts_stay_apart(zoo: Zoo) -> None:
+    words = [letter * size for size in range(20) for letter in "hé中"]
+    check("wordpiece", zoo.tokenizer("wordpiece_uncased"), words)
+
+
+def test_more_words_than_can_be_remembered_change_nothing(zoo: Zoo) -> None:
+    words = [np.base_repr(number, 36) for number in range(MEMORY_WORDS)]
+    given_texts = [" ".join(words[start::50]) for start in range(50)]
+    engine = check("wordpiece", bert(zoo, model={"continuing_subword_prefix": ""}), given_texts)
+    assert len(engine.encode(pa.array(words)).ids) >= len(words)
