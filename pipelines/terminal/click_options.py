@@ -20,11 +20,11 @@ def click_option(each: Declared, *, required: bool = False) -> Callable[[Any], A
     """Return the option of click for a declared one."""
     rule = each.option
     given: dict[str, Any] = {"help": rule.text, "metavar": rule.metavar, "required": required}
-    if required:
-        pass  # click takes a default of None for a value
-    elif each.is_repeatable:
+    if each.kind is int and not rule.parse:
+        given["metavar"] = rule.metavar or "N"
+    if each.is_repeatable:
         given["multiple"] = True
-    else:
+    elif not required:  # click takes a default of None for a value
         given["default"] = each.default if rule.typed_default is None else rule.typed_default
         given["show_default"] = each.default is not False and each.default not in (None, "")
     if each.choices:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
+import operator
 import types
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -18,6 +20,14 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 from tfrecord_io.errors import ConfigError
 
 __all__ = ["Declared", "Option", "check", "declared", "fingerprint_items", "layouts_by_field", "option"]
+
+
+_BOUNDS: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
+    ("least", operator.ge, "at least"),
+    ("above", operator.gt, "more than"),
+    ("most", operator.le, "at most"),
+    ("below", operator.lt, "less than"),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,7 +38,7 @@ class Option:
     flags: how it is typed, if not as the field is named: `--on/--off`, or several names separated by spaces.
     choices: the words to choose from, if the type is no Literal.
     parse: turns what is typed into the field's value; `typed_default` is what would be typed for the default.
-    least, most, remedy: the bounds of a number, and what to do about another one.
+    least, most, above, below, remedy: the bounds of a number, and what to do about another one.
     layouts: the layouts that take it, unless all do.
     fingerprint: "always" part of it, or only if "changed" from the default; None for an option that decides no bytes,
         or only through what the fingerprint covers anyway (the source, the tokenizer's files).
@@ -42,8 +52,10 @@ class Option:
     choices: tuple[str, ...] = ()
     parse: Callable[[Any], Any] | None = None
     typed_default: Any = None
-    least: int | None = None
-    most: int | None = None
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
     remedy: str = "choose another value"
     layouts: tuple[str, ...] = ()
     fingerprint: Literal["always", "changed"] | None = None
@@ -119,11 +131,23 @@ def check(config: Any) -> None:
             raise ConfigError(
                 f"{each.flag} {wrong[0]!r}, expected one of {', '.join(each.choices)}", remedy="choose one of them"
             )
-        if value is not None and rule.least is not None and value < rule.least:
-            raise ConfigError(f"{each.flag} {value}, expected at least {rule.least}", remedy=rule.remedy)
-        if value is not None and rule.most is not None and value > rule.most:
-            shown = str(value) if value < 10**18 else "of 10^18 or more"
-            raise ConfigError(f"{each.flag} {shown}, expected at most {rule.most}", remedy=rule.remedy)
+        for number in given if each.kind in (int, float) else ():
+            if (expected := _missed(number, each)) is not None:
+                shown = "of 10^18 or more" if isinstance(number, int) and number >= 10**18 else number
+                raise ConfigError(f"{each.flag} {shown}, expected {expected}", remedy=rule.remedy)
+
+
+def _missed(number: Any, each: Declared) -> str | None:
+    """Return in words what is expected of an option's number, if it is something else."""
+    if each.kind is int and (not isinstance(number, int) or isinstance(number, bool)):
+        return "a whole number"
+    if each.kind is float and not math.isfinite(number):
+        return "a finite number"
+    bounds = [(compare, words, getattr(each.option, name)) for name, compare, words in _BOUNDS]
+    missed = (
+        f"{words} {bound}" for compare, words, bound in bounds if bound is not None and not compare(number, bound)
+    )
+    return next(missed, None)
 
 
 def fingerprint_items(config: Any) -> dict[str, Any]:

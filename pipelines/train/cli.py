@@ -7,6 +7,7 @@ TensorFlow is imported only when the options are in order. Exit status: 0 done, 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -16,17 +17,19 @@ import click
 import cloup
 
 import tfrecord_io
+from pipelines.terminal.click_options import takes, values_of
 from pipelines.terminal.console import TwoLineErrors, errors, say
 from pipelines.train import backends, targets
 from pipelines.train import config as configs
 from pipelines.train.errors import graph_error, usual_remedies
-from pipelines.train.export.command import export
-from pipelines.train.option_fields import options_of
-from pipelines.train.predict.command import predict
+from pipelines.train.predict import config as predict_config
+from tfrecord_io.errors import ConfigError
 
 __all__ = ["main"]
 
 _INTERRUPTED = ("interrupted", "run the same command again; it goes on from the last checkpoint in --model-dir")
+_NOT_PREDICTED = ("interrupted; nothing was written", "run the same command again")
+_NOT_EXPORTED = ("interrupted; --output was not written", "run the same command again")
 
 # Shown below the options; \b keeps its lines as they are.
 _EXAMPLES = """\b
@@ -58,7 +61,7 @@ class _Program(TwoLineErrors, cloup.Group):
     epilog=_EXAMPLES,
 )
 @click.version_option(tfrecord_io.__version__, prog_name="train-tpu")
-@options_of(configs.TrainConfig, configs.GROUPS)
+@takes([configs.TrainConfig], groups=configs.GROUPS, required=["data", "task", "model"])
 @cloup.option_group(
     "Messages",
     click.option("--json", "as_json", is_flag=True, help="Write metrics as JSON lines on stdout."),
@@ -73,7 +76,7 @@ def main(ctx: click.Context, /, as_json: bool, verbose: bool, **options: Any) ->
     if ctx.invoked_subcommand is not None:
         return
     with errors(verbose=verbose, interrupted=_INTERRUPTED), usual_remedies("train-tpu"):
-        config = configs.TrainConfig(**options)
+        config = configs.TrainConfig(**values_of(configs.TrainConfig, options))
         if config.preflight is None:
             config.require_model_dir()  # before TensorFlow, which takes seconds to start
         trained = _train(config, as_json=as_json, verbose=verbose)
@@ -105,6 +108,73 @@ def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> Any:
         asked = f"--global-batch-size {config.global_batch_size} with --model {config.model}"
         remedy = "give --accumulate, lower the batch size, choose a smaller model, or --precision bfloat16"
         raise graph_error(error, data=config.data_folders, asked=asked, remedy=remedy) from error
+
+
+@cloup.command(context_settings={"show_default": True})
+@takes([predict_config.PredictConfig], groups=predict_config.GROUPS, required=["model"])
+@click.option("--fill-mask", "text", metavar="TEXT", help="For mlm: what belongs at each mask token in TEXT.")
+@click.option("--top", type=click.IntRange(min=1), default=5, metavar="N", help="With --fill-mask: candidates.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
+@click.option("--verbose", is_flag=True, help="Show TensorFlow's logs, and a traceback on errors.")
+def predict(text: str | None, top: int, as_json: bool, verbose: bool, **options: Any) -> None:
+    """Write what a trained model predicts for each row of a split, or fill in the masked words of a text."""
+    with errors(verbose=verbose, interrupted=_NOT_PREDICTED), usual_remedies("train-tpu predict"):
+        found = _predicted(options, verbose=verbose) if text is None else _filled(options, text, top, verbose=verbose)
+        if as_json:
+            click.echo(json.dumps(found))
+
+
+def _predicted(options: dict[str, Any], *, verbose: bool) -> Any:
+    config = predict_config.PredictConfig(**values_of(predict_config.PredictConfig, options))
+    target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
+    backends.load(verbose=verbose, backend=targets.backend(config.backend, target))
+    import tensorflow as tf
+
+    from pipelines.train.predict import predicting
+
+    try:
+        written = predicting.predict(config)
+    except tf.errors.OpError as error:
+        asked = f"--batch-size {config.batch_size}"
+        raise graph_error(error, data=[config.data], asked=asked, remedy="lower --batch-size") from error
+    say(f"wrote {written.path}: {written.rows:,} rows of split {config.split}")
+    return dataclasses.asdict(written)
+
+
+def _filled(options: dict[str, Any], text: str, top: int, *, verbose: bool) -> Any:
+    if options["data"] or options["output"]:
+        raise ConfigError("--fill-mask with --data or --output, expected one or the other")
+    backends.load(verbose=verbose)
+    from pipelines.train.predict import fill_mask
+
+    masks = fill_mask.fill(options["model"], text, top=top, build=options["build"])
+    fill_mask.show(masks)
+    return [[dataclasses.asdict(each) for each in candidates] for candidates in masks]
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--model", "model_dir", required=True, metavar="MODEL_DIR", help="The --model-dir of a training.")
+@click.option(
+    "--format",
+    "kind",
+    required=True,
+    type=click.Choice(["transformers", "saved-model", "keras"]),
+    help="A folder for AutoModel.from_pretrained, for TensorFlow Serving (token ids in), or for Keras.",
+)
+@click.option("--output", required=True, metavar="DIR", help="A new folder, local or gs://.")
+@click.option("--build", metavar="PACKAGE.MODULE:FUNCTION", help="The function that made the model, if it is yours.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
+@click.option("--verbose", is_flag=True, help="Show TensorFlow's logs, and a traceback on errors.")
+def export(model_dir: str, kind: str, output: str, build: str | None, as_json: bool, verbose: bool) -> None:
+    """Write a trained model as a folder that other programs open, with its tokenizer and a model card."""
+    with errors(verbose=verbose, interrupted=_NOT_EXPORTED), usual_remedies("train-tpu export"):
+        backends.load(verbose=verbose)
+        from pipelines.train.export import exporting
+
+        files = exporting.export(model_dir, kind=kind, output=output, build=build)
+        say(f"wrote {output}: {', '.join(files)}")
+        if as_json:
+            click.echo(json.dumps({"output": output, "format": kind, "files": files}))
 
 
 main.add_command(predict)

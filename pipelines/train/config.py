@@ -11,14 +11,14 @@ Three counts of steps divide each other, since Python regains control only betwe
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any, Literal
 
-from pipelines.train import option_fields
-from pipelines.train.option_fields import flag, option
+from pipelines.terminal.option_fields import check, option
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["Backend", "DecoderStart", "Order", "Pooling", "Precision", "Schedule", "Task", "TrainConfig"]
+__all__ = ["GROUPS", "Backend", "DecoderStart", "Order", "Pooling", "Precision", "Schedule", "Task", "TrainConfig"]
 
 Task = Literal["classify", "tokens", "span", "mlm", "clm", "seq2seq"]
 Backend = Literal["auto", "tensorflow", "jax"]
@@ -30,16 +30,9 @@ DecoderStart = Literal["auto", "pad", "bos", "eos", "cls", "sep"]
 
 _STEPS = 1000
 
-
-# Titles of groups of options in --help, by the first field of each.
-GROUPS = {
-    "data": "Data",
-    "task": "Task and model",
-    "global_batch_size": "Length and rate",
-    "model_dir": "Evaluate and keep",
-    "tpu": "Where and how",
-    "preflight": "Preflight",
-}
+# Titles in --help.
+GROUPS = ("Data", "Task and model", "Length and rate", "Evaluate and keep", "Where and how", "Preflight")
+_data, _model, _length, _kept, _where, _preflight = (functools.partial(option, group=title) for title in GROUPS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,84 +43,84 @@ class TrainConfig:
     number once `sized` knows the rows; until then `steps` is None.
     """
 
-    data: str | tuple[str, ...] = option(
-        "Folder that prep-tfrecords built, local or gs://. Repeat it to mix several.", metavar="OUT"
+    data: str | tuple[str, ...] = _data(
+        "Folder that prep-tfrecords built, local or gs://. Repeat it to mix several.", (), metavar="OUT"
     )
-    weights: str | None = option(
+    weights: str | None = _data(
         "Shares of several --data, in their order, such as 0.7,0.3. Default: by size.", None, metavar="W,W"
     )
-    temperature: float | None = option(
+    temperature: float | None = _data(
         "Mix several --data at rates of size ** (1 / temperature).", None, metavar="T", above=0
     )
-    train_split: str = option("Split to train on.", "train")
-    eval_split: str | None = option("Split to evaluate on. Default: validation or test, if there is one.", None)
-    task: Task = option("What to learn: labels, labels of tokens, answers, hidden or next tokens, or targets.")
-    model: str = option(
+    train_split: str = _data("Split to train on.", "train")
+    eval_split: str | None = _data("Split to evaluate on. Default: validation or test, if there is one.", None)
+    task: Task = _model("What to learn: labels, labels of tokens, answers, hidden or next tokens, or targets.")
+    model: str = _model(
         "bert-, gpt2-, t5- or bart-SIZE from scratch (tiny to xl), package.module:build, a KerasHub preset, "
         "hf://OWNER/NAME, or a folder.",
         metavar="MODEL",
     )
-    from_scratch: bool = option(
+    from_scratch: bool = _model(
         "Take only a preset's architecture, with random weights and the data's vocabulary.", False
     )
-    dropout: float = option("Share of values to drop, in models from scratch.", 0.1, least=0, below=1)
-    pooling: Pooling = option("What stands for a row, for classify.", "auto")
-    num_labels: int | None = option(
+    dropout: float = _model("Share of values to drop, in models from scratch.", 0.1, least=0, below=1)
+    pooling: Pooling = _model("What stands for a row, for classify.", "auto")
+    num_labels: int | None = _model(
         "Number of labels, for classify and tokens. Default: what the data show.", None, least=1
     )
-    mask_probability: float = option("Share of tokens to predict, for mlm.", 0.15, above=0, below=1)
-    decoder_start: DecoderStart = option("What targets begin with, for seq2seq. auto: eos for BART, else pad.", "auto")
-    label_smoothing: float = option("Share of the target that is spread over all classes.", 0.0, least=0, below=1)
-    global_batch_size: int = option("Rows in one step, on all replicas together.", 32, least=1)
-    accumulate: int = option("Parts into which each replica cuts its rows of a step, to need less memory.", 1, least=1)
-    steps: int | None = option("Steps in all, earlier runs included. Default: 1000.", None, least=1)
-    epochs: float | None = option(
+    mask_probability: float = _model("Share of tokens to predict, for mlm.", 0.15, above=0, below=1)
+    decoder_start: DecoderStart = _model("What targets begin with, for seq2seq. auto: eos for BART, else pad.", "auto")
+    label_smoothing: float = _model("Share of the target that is spread over all classes.", 0.0, least=0, below=1)
+    global_batch_size: int = _length("Rows in one step, on all replicas together.", 32, least=1)
+    accumulate: int = _length("Parts into which each replica cuts its rows of a step, to need less memory.", 1, least=1)
+    steps: int | None = _length("Steps in all, earlier runs included. Default: 1000.", None, least=1)
+    epochs: float | None = _length(
         "How often to read every row, such as 3 or 0.5, instead of --steps.", None, metavar="N", above=0
     )
-    learning_rate: float = option("Highest learning rate, which is reached after the warm-up.", 1e-4, above=0)
-    warmup: int = option("Steps in which the rate rises.", 0, least=0)
-    warmup_ratio: float | None = option(
+    learning_rate: float = _length("Highest learning rate, which is reached after the warm-up.", 1e-4, above=0)
+    warmup: int = _length("Steps in which the rate rises.", 0, least=0)
+    warmup_ratio: float | None = _length(
         "Share of all steps in which the rate rises, instead of --warmup.", None, metavar="SHARE", least=0, below=1
     )
-    schedule: Schedule = option("How the rate goes on after that: fall to 0 as a cosine or a line, or stay.", "cosine")
-    weight_decay: float = option("Weight decay of AdamW; biases and norms have none.", 0.01, least=0)
-    clip_norm: float = option("Highest norm of all gradients together.", 1.0, above=0)
-    seed: int = option("Seed of weights, order, masks and dropout.", 0, least=0)
-    order: Order = option(
+    schedule: Schedule = _length("How the rate goes on after that: fall to 0 as a cosine or a line, or stay.", "cosine")
+    weight_decay: float = _length("Weight decay of AdamW; biases and norms have none.", 0.01, least=0)
+    clip_norm: float = _length("Highest norm of all gradients together.", 1.0, above=0)
+    seed: int = _length("Seed of weights, order, masks and dropout.", 0, least=0)
+    order: Order = _length(
         "global: each batch follows from seed and step, on any devices, and can be traced to its rows.", "hosts"
     )
-    model_dir: str = option(
+    model_dir: str = _kept(
         "Folder for checkpoints, logs and the final model; local or gs://. Not needed with --preflight.",
         "",
         metavar="DIR",
     )
-    eval_every: int = option("Steps between evaluations; there is one more at the end. 0: only that.", 0, least=0)
-    save_every: int = option("Steps between checkpoints; there is one more at the end. 0: only that.", 0, least=0)
-    keep_checkpoints: int = option("Number of checkpoints to keep.", 3, least=1)
-    early_stopping: int | None = option("End after so many evaluations in a row without a better one.", None, least=1)
-    keep_best: bool = option("Keep a checkpoint of the best evaluation; the final model is that one.", False)
-    best_metric: str | None = option("Metric by which an evaluation is better. Default: loss.", None, metavar="NAME")
-    log_every: int = option("Steps between progress lines.", 10, least=1)
-    tpu: str = option("auto, local, none, a TPU's name, or grpc://IP:8470.", "auto", metavar="WHERE")
-    zone: str | None = option("Zone of the TPU that --tpu names.", None)
-    project: str | None = option("Project of the TPU that --tpu names.", None)
-    backend: Backend = option(
+    eval_every: int = _kept("Steps between evaluations; there is one more at the end. 0: only that.", 0, least=0)
+    save_every: int = _kept("Steps between checkpoints; there is one more at the end. 0: only that.", 0, least=0)
+    keep_checkpoints: int = _kept("Number of checkpoints to keep.", 3, least=1)
+    early_stopping: int | None = _kept("End after so many evaluations in a row without a better one.", None, least=1)
+    keep_best: bool = _kept("Keep a checkpoint of the best evaluation; the final model is that one.", False)
+    best_metric: str | None = _kept("Metric by which an evaluation is better. Default: loss.", None, metavar="NAME")
+    log_every: int = _kept("Steps between progress lines.", 10, least=1)
+    tpu: str = _where("auto, local, none, a TPU's name, or grpc://IP:8470.", "auto", metavar="WHERE")
+    zone: str | None = _where("Zone of the TPU that --tpu names.", None)
+    project: str | None = _where("Project of the TPU that --tpu names.", None)
+    backend: Backend = _where(
         "What drives the devices. auto: JAX on a TPU VM (unless tensorflow-tpu is there), else TensorFlow.", "auto"
     )
-    shard_model: bool = option(
+    shard_model: bool = _where(
         "Divide weights and optimizer state among the devices, for a model beyond one chip; JAX.", False
     )
-    replicas: int | None = option("GPUs to use, or parts to split the CPU into.", None, least=1)
-    precision: Precision | None = option(
+    replicas: int | None = _where("GPUs to use, or parts to split the CPU into.", None, least=1)
+    precision: Precision | None = _where(
         "Number format of the computation. Default: bfloat16 on a TPU, else float32.", None
     )
-    steps_per_call: int = option("Steps that run on the devices before Python gets control again.", 1, least=1)
-    preflight: str | None = option(
+    steps_per_call: int = _where("Steps that run on the devices before Python gets control again.", 1, least=1)
+    preflight: str | None = _preflight(
         "Train nothing: compile the step for a TPU such as v5e-8, without it.", None, metavar="SLICE"
     )
-    no_largest_batch: bool = option("Do not look for the largest batch that fits.", False)
-    preflight_minutes: float = option("Longest time that it may take.", 60.0, above=0)
-    price_per_chip_hour: float | None = option(
+    no_largest_batch: bool = _preflight("Do not look for the largest batch that fits.", False)
+    preflight_minutes: float = _preflight("Longest time that it may take.", 60.0, above=0)
+    price_per_chip_hour: float | None = _preflight(
         "What a chip costs in an hour, in any currency, to say what all steps cost at least.",
         None,
         metavar="PRICE",
@@ -135,7 +128,7 @@ class TrainConfig:
     )
 
     def __post_init__(self) -> None:
-        option_fields.check(self)
+        check(self)
         self._check_alternatives()
         if self.steps is None and self.epochs is None:
             object.__setattr__(self, "steps", _STEPS)
@@ -148,15 +141,15 @@ class TrainConfig:
         for one, other in (("steps", "epochs"), ("warmup", "warmup_ratio")):
             # No warm-up at all is the default of one, and agrees with any share.
             if getattr(self, one) not in (None, 0) and getattr(self, other) is not None:
-                raise ConfigError(f"{flag(one)} and {flag(other)} together, expected one of them")
+                raise ConfigError(f"{_flag(one)} and {_flag(other)} together, expected one of them")
 
     def _check_counts(self) -> None:
         for name in ("steps", "log_every", "eval_every", "save_every"):
             if (getattr(self, name) or 0) % self.steps_per_call:
                 raise ConfigError(
-                    f"{flag(name)} {getattr(self, name)} with --steps-per-call {self.steps_per_call}, "
+                    f"{_flag(name)} {getattr(self, name)} with --steps-per-call {self.steps_per_call}, "
                     "expected a multiple: nothing can be done in the middle of a call",
-                    remedy=f"choose {flag(name)} as a multiple of {self.steps_per_call}, or fewer steps a call",
+                    remedy=f"choose {_flag(name)} as a multiple of {self.steps_per_call}, or fewer steps a call",
                 )
 
     def _check_together(self) -> None:
@@ -174,7 +167,7 @@ class TrainConfig:
         wanted = [name for name in ("early_stopping", "keep_best") if getattr(self, name)]
         if wanted and not self.eval_every:
             raise ConfigError(
-                f"{flag(wanted[0])} without --eval-every, expected evaluations to choose from",
+                f"{_flag(wanted[0])} without --eval-every, expected evaluations to choose from",
                 remedy="give --eval-every STEPS",
             )
         if self.best_metric is not None and not wanted:
@@ -268,3 +261,7 @@ class TrainConfig:
         younger = {"decoder_start": "auto", "from_scratch": False, "order": "hosts"}
         used = [name for name, default in younger.items() if getattr(self, name) != default]
         return {name: getattr(self, name) for name in (*names, *used)}
+
+
+def _flag(field: str) -> str:
+    return "--" + field.replace("_", "-")

@@ -108,7 +108,9 @@ def built(job: TrainingSetup) -> Built:
     """Build the model of a training, with Keras set up as asked. Raises: ConfigError if there is no such model."""
     config = job.config
     keras.utils.set_random_seed(config.seed % 2**32)
-    keras.mixed_precision.set_global_policy("mixed_bfloat16" if config.precision == "bfloat16" else "float32")
+    keras.mixed_precision.set_global_policy(
+        "mixed_bfloat16" if config.precision == "bfloat16" else keras.config.floatx()
+    )
     found = models.build(config, job.data.manifest, job.task)
     if not found.model.trainable_variables:
         raise ConfigError(f"--model {config.model}: it has no weights to train")

@@ -12,6 +12,7 @@ import io
 import json
 import subprocess
 import sys
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,12 +26,12 @@ __all__ = ["run"]
 
 
 def run(
-    backend: str, commands: Sequence[Sequence[str]], *, variables: Mapping[str, str] = {}, nudged: bool = False
+    backend: str, commands: Sequence[Sequence[str]], *, variables: Mapping[str, str] = {}, how: Sequence[str] = ()
 ) -> list[Outcome]:
-    """Run command lines of `train-tpu` in a process of a backend, with more environment variables. `nudged`: with first
-    weights that differ by one rounding.
+    """Run command lines of `train-tpu` in a process of a backend, with more environment variables. `how`: "nudged",
+    with first weights that differ by one rounding; "float64", where all is computed in it.
     """
-    words = [sys.executable, "-m", "tests.train.backend_runs", backend, json.dumps(commands), *["nudged"] * nudged]
+    words = [sys.executable, "-m", "tests.train.backend_runs", backend, json.dumps(commands), *how]
     ended = subprocess.run(
         words, env={**building.environment(), **variables}, text=True, capture_output=True, timeout=1800
     )
@@ -54,12 +55,52 @@ def with_known_weights(build: Any, *, nudged: bool = False) -> Any:
     return built
 
 
+def _compute_in_float64(backend: str) -> None:
+    """Let Keras, the models and our own mathematics mean float64 where they say float32."""
+    import keras
+    from keras.src.backend.common import dtypes
+
+    from pipelines.train import run  # noqa: F401  # all that computes is then imported
+    from pipelines.train.tasks import BoundTask
+
+    if backend == "jax":
+        import jax
+
+        jax.config.update("jax_enable_x64", True)
+        jax.nn.dot_product_attention = _attention  # JAX's own takes its softmax in float32
+        dtypes.BIT64_TO_BIT32_DTYPE["float64"] = "float64"
+    keras.config.set_floatx("float64")
+    cast, weights = keras.ops.cast, BoundTask.weights
+
+    def wider(values: Any, dtype: Any) -> Any:
+        return cast(values, "float64" if dtype == "float32" else dtype)
+
+    arange = keras.ops.arange  # of int64, in float64: KerasHub's T5 counts on int32
+    keras.ops.arange = lambda *given, dtype="int32": arange(*given, dtype=dtype)
+    ops = types.SimpleNamespace(**{**vars(keras.ops), "cast": wider})
+    for name, module in sys.modules.items():
+        if name.startswith("pipelines.train") and hasattr(module, "ops"):
+            vars(module)["ops"] = ops
+    BoundTask.weights = lambda *given: wider(weights(*given), "float64")  # type: ignore[method-assign]
+
+
+def _attention(query: Any, key: Any, value: Any, *, bias: Any, mask: Any, scale: Any, **_: Any) -> Any:
+    import jax.numpy as jnp
+    from jax.nn import softmax
+
+    scores = jnp.einsum("BTNH,BSNH->BNTS", query, key) * scale + (0.0 if bias is None else bias)
+    scores = scores if mask is None else jnp.where(mask, scores, -1e300)
+    return jnp.einsum("BNTS,BSNH->BTNH", softmax(scores), value)
+
+
 def main() -> None:
-    backend, commands, *nudged = sys.argv[1], json.loads(sys.argv[2]), *sys.argv[3:]
+    backend, commands, *how = sys.argv[1], json.loads(sys.argv[2]), *sys.argv[3:]
     backends.load(verbose=False, backend=backend)  # type: ignore[arg-type]
     from pipelines.train import models
 
-    models.build = with_known_weights(models.build, nudged=bool(nudged))
+    if "float64" in how:
+        _compute_in_float64(backend)
+    models.build = with_known_weights(models.build, nudged="nudged" in how)
     for words in commands:
         out, err, status = io.StringIO(), io.StringIO(), 0
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

@@ -3,7 +3,8 @@
     HF_HOME=$(mktemp -d) python -m tests.train.compare_backends --steps 100 --learning-rate 1e-3 --replicas 8 chat clm
 
 All trainings begin with the same weights and have no dropout. The last column is TensorFlow compared with itself, where
-the first weights differ by one rounding: how far float32 alone drives two such trainings apart.
+the first weights differ by one rounding: how far float32 alone drives two such trainings apart. With --float64, all is
+computed in it, and what is left of a difference is one of mathematics.
 """
 
 from __future__ import annotations
@@ -67,24 +68,26 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--replicas", type=int, default=1)
+    parser.add_argument("--float64", action="store_true")
     parser.add_argument("kinds", nargs="*", default=KINDS)
     asked = parser.parse_args()
     folder, sizes = building.new_folder(), {"steps": asked.steps, "replicas": asked.replicas}
     sizes |= {"learning_rate": asked.learning_rate}
 
-    def losses(backend: str, *, nudged: bool = False) -> list[list[float]]:
-        name = f"{backend}-nudged" if nudged else backend
+    def losses(backend: str, *how: str) -> list[list[float]]:
+        name = "-".join((backend, *how))
+        how = (*how, *["float64"] * asked.float64)
         commands = [
             training.options(folder / name / kind, **{**options_of(kind), **sizes}, backend=backend)
             for kind in asked.kinds
         ]
         # Replicas of TensorFlow on one CPU: a second training in a process meets the collectives of the first.
         processes = [[each] for each in commands] if asked.replicas > 1 else [commands]
-        outcomes = [each for some in processes for each in backend_runs.run(backend, some, nudged=nudged)]
+        outcomes = [each for some in processes for each in backend_runs.run(backend, some, how=how)]
         assert not any(each.status for each in outcomes), [each.err for each in outcomes]
         return [list(training.losses(each.out).values()) for each in outcomes]
 
-    found = losses("jax"), losses("tensorflow"), losses("tensorflow", nudged=True)
+    found = losses("jax"), losses("tensorflow"), losses("tensorflow", "nudged")
     print(f"{'':12} JAX - TensorFlow   TensorFlow - itself   ({sizes})")
     for kind, jax, tensorflow, nudged in zip(asked.kinds, *found, strict=True):
         far = [max(abs(one - other) for one, other in zip(each, tensorflow, strict=True)) for each in (jax, nudged)]

@@ -1,4 +1,4 @@
-"""Making the folder of an export in a temporary one, then putting it where it belongs.
+"""Make the folder of an export, with a model card, in a temporary one, then put it where it belongs.
 
     DIR/                     transformers                    saved-model                 keras
       README.md              model card                      likewise                    likewise
@@ -22,15 +22,25 @@ from typing import Any
 import tensorflow as tf
 
 from pipelines.train import model_files
-from pipelines.train.export import bert, causal, model_card
+from pipelines.train.export import bert, causal
 from pipelines.train.model_files import TrainedModel
 from pipelines.train.models import names
 from pipelines.train.predict import loading
 from tfrecord_io.errors import ConfigError, OutputError
+from tfrecord_io.shown import visible_line
 
 __all__ = ["export"]
 
 _CARD = "README.md"
+_MOST_LABELS = 50
+# The hub's name of each task, and the class that opens it.
+_TASKS = {
+    "classify": ("text-classification", "AutoModelForSequenceClassification"),
+    "tokens": ("token-classification", "AutoModelForTokenClassification"),
+    "mlm": ("fill-mask", "AutoModelForMaskedLM"),
+    "clm": ("text-generation", "AutoModelForCausalLM"),
+    "span": ("question-answering", "AutoModelForQuestionAnswering"),
+}
 
 
 def export(model_dir: str, *, kind: str, output: str, build: str | None = None) -> list[str]:
@@ -44,7 +54,7 @@ def export(model_dir: str, *, kind: str, output: str, build: str | None = None) 
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         _WRITERS[kind](model_dir, trained, folder, build)
-        (folder / _CARD).write_text(model_card.text(trained, kind=kind), encoding="utf-8")
+        (folder / _CARD).write_text(_card(trained, kind=kind), encoding="utf-8")
         files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
         _put(folder, files, output.rstrip("/"))
     return files
@@ -138,3 +148,63 @@ def _put(folder: Path, files: list[str], output: str) -> None:
 def _unwritable(output: str, error: Any) -> OutputError:
     said = getattr(error, "message", None) or str(error)
     return OutputError(f"--output {output}: cannot be written ({said})", remedy="check the path and the right to write")
+
+
+def _card(trained: TrainedModel, *, kind: str) -> str:
+    """README.md, in Markdown with the header that the hub reads."""
+    manifest, facts = trained.manifest, trained.manifest.tokenizer
+    revision = manifest.source.get("revision")
+    rows = [
+        ("task", trained.task + (", a number" if trained.regression else "")),
+        ("architecture", trained.model),
+        ("data", f"{manifest.name}" + (f", revision {revision}" if revision else "")),
+        ("fingerprint of the data", manifest.fingerprint),
+        ("tokenizer", f"{facts.name}, {facts.vocab_size:,} entries, content {facts.content_sha256}"),
+        ("tokens in a row", f"{manifest.row_length:,}, padded on the {facts.padding_side}"),
+        ("steps", f"{trained.steps:,}"),
+        ("precision", trained.precision),
+    ]
+    if trained.pooling is not None:
+        rows.append(("pooling", trained.pooling))
+    if trained.task == "mlm":
+        rows.append(("mask probability", f"{trained.mask_probability:g}"))
+    if trained.task in ("classify", "tokens") and not trained.regression:
+        names = trained.label_names
+        more = f" … ({len(names):,} in all)" if len(names) > _MOST_LABELS else ""
+        rows.append(("labels", ", ".join(names[:_MOST_LABELS]) + more))
+    rows += [(f"{name} on {trained.eval_split}", f"{value:.6g}") for name, value in trained.metrics.items()]
+    table = "\n".join(f"| {_cell(name)} | {_cell(value)} |" for name, value in rows)
+    pipeline, name = _TASKS.get(trained.task, ("", "AutoModel"))
+    tag = f"pipeline_tag: {pipeline}\n" if pipeline else ""
+    header = f"---\nlibrary_name: {'transformers' if kind == 'transformers' else 'keras'}\n{tag}---\n"
+    title = f"# {_cell(manifest.name)}: {trained.task}"
+    return f"{header}\n{title}\n\n| | |\n|---|---|\n{table}\n\n{_USES[kind].replace('CLASS', name)}\n"
+
+
+_USES = {
+    "transformers": """```python
+from transformers import CLASS, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("DIR")
+model = CLASS.from_pretrained("DIR")
+```""",
+    "saved-model": """The SavedModel takes token ids, not strings: tokenize with the files in `tokenizer/`, pad to the
+length above, and call the signature `serving_default` with int32 arrays by name.
+
+```python
+import tensorflow as tf
+
+serve = tf.saved_model.load("DIR").signatures["serving_default"]
+```""",
+    "keras": """The model takes token ids, which the tokenizer in `tokenizer/` gives.
+
+```python
+import keras, keras_hub
+
+model = keras.models.load_model("DIR/model.keras")
+```""",
+}
+
+
+def _cell(value: str) -> str:
+    return visible_line(value).replace("|", "\\|")

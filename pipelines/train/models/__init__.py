@@ -15,8 +15,8 @@
     package.module:build        the user's: build(manifest) gives a Keras model from a dict of such inputs to logits
     anything else               a KerasHub preset, hf://OWNER/NAME, or a folder: pretrained weights
 
-    building   puts the parts together      backbones  from KerasHub      packed_rows  for several documents in a row
-    heads      from sequence to logits      checks     does it fit?
+    building   puts the parts together, and checks that they fit      packed_rows  for several documents in a row
+    backbones  from KerasHub      heads  from sequence to logits      names        what --model may be called
 """
 
 from __future__ import annotations

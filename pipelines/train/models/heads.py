@@ -78,7 +78,7 @@ def with_head(backbone: Any, manifest: Manifest, task: BoundTask, *, pooling: Po
         else:
             states = _pool(_sequence(found), mask, pooling=pooling)
         states = keras.layers.Dropout(getattr(backbone, "dropout", 0.0), name="head_dropout")(states)
-        logits = keras.layers.Dense(task.num_outputs, dtype="float32", name="logits")(states)
+        logits = keras.layers.Dense(task.num_outputs, dtype=keras.config.floatx(), name="logits")(states)
     return keras.Model(inputs, logits, name=f"{backbone.name}_{task.name}")
 
 
@@ -131,7 +131,7 @@ def _language_model(backbone: Any, core: keras.Model, task: BoundTask) -> keras.
     model = keras.Model(inputs, logits, name=f"{backbone.name}_logits")
     # Its layers have types of their own. In a model of bfloat16, Keras would leave the embedding, which is of integers,
     # in float32, and compute the logits so.
-    model.dtype_policy = "float32"
+    model.dtype_policy = keras.config.floatx()
     return model
 
 

@@ -1,3 +1,3 @@
-"""JAX's engine: one step of all devices together (`global_step`), checkpoints by Orbax (`saves`), and the devices,
-their batches and how the step is repeated (`engine`).
+"""JAX's engine: one step of all devices together (`global_step`); the devices, their batches, how the step is repeated,
+and checkpoints by Orbax (`engine`).
 """

@@ -15,12 +15,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from pipelines.train.checkpoints import damaged, unwritten
 from pipelines.train.engines import AfterCall, Feed, built, optimizer
 from pipelines.train.metrics.evaluation import Evaluated, collected
 from pipelines.train.models import Built
 from pipelines.train.on_tensorflow import strategies
 from pipelines.train.on_tensorflow.replica_step import ReplicaStep, specs_of, traced_once, values_of
-from pipelines.train.on_tensorflow.saves import TensorFlowSaves
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.steps import feeds
 from pipelines.train.steps.pure_step import answering
@@ -28,6 +28,40 @@ from pipelines.train.targets import Target
 from tfrecord_io.errors import ConfigError
 
 __all__ = ["TensorFlowEngine"]
+
+
+class TensorFlowSaves:
+    """Checkpoints of `tf.train` in a folder: ckpt-120.*. The file `checkpoint` names the last finished one, and is
+    replaced when a checkpoint's own files are complete: a kill in between leaves the one before it in force.
+    """
+
+    def __init__(self, learner: ReplicaStep, folder: str, *, keep: int) -> None:
+        self._learner = learner
+        self._folder = folder
+        # Lists, by position: Keras' names change with what else was built in a process.
+        self._state = tf.train.Checkpoint(**learner.saved)
+        self._manager = tf.train.CheckpointManager(self._state, folder, max_to_keep=keep)
+
+    @property
+    def last_step(self) -> int | None:
+        path = self._manager.latest_checkpoint
+        return None if path is None else int(path.rpartition("-")[2])
+
+    def save(self) -> None:
+        try:
+            self._manager.save(checkpoint_number=self._learner.step)
+        except tf.errors.OpError as error:
+            raise unwritten(self._folder, error) from error
+
+    def restore(self) -> None:
+        path = self._manager.latest_checkpoint
+        try:
+            self._state.restore(path).assert_consumed()
+        except (tf.errors.OpError, AssertionError, ValueError, IndexError) as error:  # one for each way to be damaged
+            raise damaged(path, error) from error
+
+    def close(self) -> None:
+        """Do nothing: all writes have finished already."""
 
 
 class TensorFlowEngine:
@@ -86,7 +120,7 @@ class TensorFlowEngine:
     ) -> None:
         @tf.function
         def call(iterator: Any, num_steps: tf.Tensor) -> tf.Tensor:
-            loss = tf.zeros([], tf.float32)
+            loss = tf.zeros([], keras.config.floatx())
             for _ in tf.range(num_steps):
                 losses = self._strategy.run(_as_written(learner.train), args=(next(iterator),))
                 loss = self._strategy.experimental_local_results(losses)[0]  # the global batch's, on every replica

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from pipelines.train.models import Built
@@ -87,7 +88,7 @@ class ReplicaStep:
 
     def _trace(self, batch_spec: Any) -> None:
         weights, state = specs_of(self._weights), specs_of(self.model.non_trainable_variables)
-        key, total = _shapes(batch_spec), tf.TensorSpec([], tf.float32)
+        key, total = _shapes(batch_spec), tf.TensorSpec([], keras.config.floatx())
         seed = tf.TensorSpec([2], tf.int32)
         self._gradients[key] = traced_once(self._pure.gradients, (weights, state, batch_spec, total, seed))
         self._sums[key] = traced_once(self._pure.sums, (weights, state, batch_spec))

@@ -5,7 +5,17 @@
     FILE ◄─ written whole ◄─ joined ◄─ sorted by source row ◄─ row, shard, record beside them ◄─────┘
 
 Every record is one row of the output, with its kept columns of text, such as an id; where a row was cut into windows,
-each window is, unless the task joins them.
+each window is, unless the task joins them. Columns say which row of the source it is:
+
+    row     int64  number of the row in the source's split, from 0; null where it cannot be known
+    window  int32  of a row that was cut into windows, which one, from 0; only for such data
+    shard   int32  index of the shard in the split, and
+    record  int64  of the record in it, as `prep-tfrecords trace` takes them
+
+The feature `source_row` says it where rows may become several records. Where each is one, the plan beside the dataset
+says it, which belongs to the preparing side, since that alone knows how a build permutes rows: this module is the one
+place of the trainer that asks it (see tests/project/test_rooms.py).
+
 Rows of several lengths are predicted length by length, each with a compiled step of its own.
 The machine that runs this reads the data, also for a TPU that is elsewhere, so that the order is the files'. What is
 predicted stays in memory until it is written.
@@ -31,17 +41,20 @@ from pipelines.terminal.console import say
 from pipelines.train import backends, checkpoints, model_files, targets
 from pipelines.train.engines import Engine
 from pipelines.train.model_files import TrainedModel
-from pipelines.train.predict import loading, record_rows
+from pipelines.train.predict import loading
 from pipelines.train.predict.config import PredictConfig
 from pipelines.train.predict.predictors import Predictor, open_predictor
 from tfrecord_io import reader
-from tfrecord_io.errors import ConfigError, OutputError
+from tfrecord_io.errors import ConfigError, OutputError, PrepError
 from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives.tokens import TokenFeatures
 from tfrecord_io.reader import Data
 
 __all__ = ["Written", "predict"]
+
+_ROW_COLUMNS = ("row", "window", "shard", "record")
+_ENDS = "last/char_end"  # no name of a feature
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,7 +81,7 @@ def predict(config: PredictConfig) -> Written:
         print(line.replace("training on", "predicting on"), file=sys.stderr, flush=True)
     config.require_equal_parts(engine.replicas)
     say(f"replicas: {engine.replicas}, on {targets.place(target, engine.hardware)}")
-    table = record_rows.with_rows(_predicted(config, data, predictor, engine=engine), data, config.split)
+    table = _with_rows(_predicted(config, data, predictor, engine=engine), data, config.split)
     table = predictor.joined(table)
     _write(table, config.output)
     return Written(path=config.output, rows=table.num_rows)
@@ -121,7 +134,7 @@ def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, engin
             outputs = {name: values[counts] for name, values in run(given).items()}
             features = {name: each[counts] for name, each in batch.items()}
             columns = of_part.columns(outputs, features)
-            places = record_rows.places_of(features, part.manifest)
+            places = _places_of(features, part.manifest)
             parts.append(pa.table(columns | _kept_columns(features, part.manifest, taken=columns) | places))
     return pa.concat_tables(parts)
 
@@ -133,10 +146,68 @@ def _kept_columns(
     found = {}
     for feature in (manifest.schema[name] for name in manifest.schema.of_bytes):
         kind = pa.string() if feature.dtype == "string" else pa.binary()
-        is_taken = feature.name in (*taken, *record_rows.COLUMNS)
+        is_taken = feature.name in (*taken, *_ROW_COLUMNS)
         name = f"kept_{feature.name}" if is_taken else feature.name
         found[name] = pa.array(features[feature.name], pa.binary()).cast(kind)
     return found
+
+
+def _places_of(features: Mapping[str, np.ndarray], manifest: Manifest) -> dict[str, pa.Array]:
+    """Return what N records of windows say of their row, and where they end in it; nothing for other records."""
+    row, ends = (manifest.schema.with_role(role) for role in ("source_row", "char_ends"))
+    if row is None:
+        return {}
+    rows = features[row.name].astype(np.int64)
+    return {"row": pa.array(rows), _ENDS: pa.array(rows * 0 if ends is None else features[ends.name].max(axis=1))}
+
+
+def _with_rows(table: pa.Table, data: Data, split: str) -> pa.Table:
+    """Put a table with a row for each record into source order, with the columns of its row before its own.
+
+    `table`: records read length by length, with `_places_of` them. Where the rows cannot be known, say so on stderr
+    and keep the order of the files.
+    """
+    shards = data.splits[split].shards
+    counts = [shard.num_examples for shard in shards]
+    lengths = np.repeat([shard.length or 0 for shard in shards], counts)
+    in_files = np.argsort(np.argsort(lengths, kind="stable"))  # where each record of the files was read
+    table = table.take(pa.array(in_files))
+    index, record = np.repeat(np.arange(len(counts)), counts), np.concatenate([np.arange(count) for count in counts])
+    located = {"shard": pa.array(index, pa.int32()), "record": pa.array(record, pa.int64())}
+    own = {name: table[name] for name in table.column_names if name not in ("row", _ENDS)}
+    if _ENDS in table.column_names:
+        rows, ends = table["row"].to_numpy(), table[_ENDS].to_numpy()
+        order = np.lexsort((ends, rows))
+        window = np.empty(len(rows), np.int64)
+        window[order] = _numbers_in_runs(rows[order])
+        located = {"window": pa.array(window, pa.int32()), **located}
+    elif (known := _planned(data, split)) is not None:
+        rows, order = known, np.argsort(known, kind="stable")
+    else:
+        return pa.table({"row": pa.nulls(len(record), pa.int64()), **located, **own})
+    return pa.table({"row": pa.array(rows, pa.int64()), **located, **own}).take(pa.array(order))
+
+
+def _planned(data: Data, split: str) -> np.ndarray | None:
+    """The row of each record by the plan, int64 [N], records in the order of their shards; None if it is not known."""
+    from pipelines.prepare.audit import record_rows
+
+    try:
+        return record_rows.record_rows(data.root, data.manifest, split)
+    except PrepError as error:
+        cause, remedy = error.cause, error.remedy
+    except (KeyError, ValueError, OSError) as error:  # of a manifest that another program wrote
+        cause, remedy = f"{data.root}: {error!r:.200}", "build the dataset with prep-tfrecords"
+    say(f"warning: the source's rows are not known ({cause}): column row is null, rows are in file order")
+    say(f"remedy: {remedy}")
+    return None
+
+
+def _numbers_in_runs(sorted_rows: np.ndarray) -> np.ndarray:
+    """0, 1, 2 … within each run of equal numbers, int64 [N]."""
+    at = np.arange(len(sorted_rows))
+    begins = np.concatenate([[True], sorted_rows[1:] != sorted_rows[:-1]])
+    return at - np.maximum.accumulate(np.where(begins, at, 0))
 
 
 def _require_free(path: str, *, overwrite: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from keras import ops
 
 from pipelines.train.config import Task
-from pipelines.train.metrics import class_counts
+from pipelines.train.metrics import scores
 from pipelines.train.metrics.evaluation import Evaluated
 from tfrecord_io.objectives import MASKED_POSITIONS, Objective
 
@@ -78,7 +78,7 @@ class BoundTask:
         predicted = ops.argmax(logits, axis=-1)
         if self.of_vocabulary:
             return {**found, "hits": ops.sum(ops.where(predicted == labels, weights, 0.0))}
-        counts = class_counts.count(predicted, labels, weights, num_classes=self.num_outputs)
+        counts = scores.count(predicted, labels, weights, num_classes=self.num_outputs)
         return {**found, "counts": counts}
 
     def rows(self, logits: Any, labels: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,12 +94,12 @@ class BoundTask:
         counts = found.sums["counts"]
         every = {
             "loss": loss,
-            "accuracy": class_counts.accuracy(counts),
-            "macro_f1": class_counts.macro_f1(counts),
-            "matthews": class_counts.matthews(counts),
+            "accuracy": scores.accuracy(counts),
+            "macro_f1": scores.macro_f1(counts),
+            "matthews": scores.matthews(counts),
         }
         if self.num_outputs == 2:
-            every["f1"] = class_counts.f1(counts)
+            every["f1"] = scores.f1(counts)
         return {name: every[name] for name in self.metric_names}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from pipelines.train.metrics import agreement, class_counts
+from pipelines.train.metrics import scores
 from pipelines.train.metrics.evaluation import Evaluated
 from pipelines.train.tasks.base import BoundTask, weighted_sum
 
@@ -40,9 +40,9 @@ class NumberTask(BoundTask):
         pair = [found.rows[name].astype(np.float64) for name in ("predicted", "label")]
         return {
             "loss": found.mean("loss"),
-            "mae": agreement.mae(*pair),
-            "pearson": agreement.pearson(*pair),
-            "spearman": agreement.spearman(*pair),
+            "mae": scores.mae(*pair),
+            "pearson": scores.pearson(*pair),
+            "spearman": scores.spearman(*pair),
         }
 
 
@@ -75,9 +75,9 @@ class SeveralClassesTask(BoundTask):
 
     def metrics(self, found: Evaluated) -> dict[str, float]:
         counts = found.sums["counts"]
-        every = [class_counts.f1(counts, positive=each) for each in range(self.num_outputs)]
+        every = [scores.f1(counts, positive=each) for each in range(self.num_outputs)]
         return {
             "loss": found.mean("loss"),
-            "micro_f1": class_counts.micro_f1(counts),
+            "micro_f1": scores.micro_f1(counts),
             "macro_f1": float(np.mean(every)),
         }
