@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare import storage
-from pipelines.prepare.sources.parquet import stored_rows
+from pipelines.prepare.sources.parquet import row_groups
 from pipelines.prepare.sources.resolve import data_files
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from tests.cloud.disturbed import shorten_pauses, through
@@ -34,7 +34,7 @@ def uploaded(gcs: Gcs, bucket: str, name: str, table: pa.Table = TABLE) -> DataF
 
 
 def texts(file: DataFile, *row_ranges: tuple[int, int]) -> list[str]:
-    read = stored_rows.read(
+    read = row_groups.read_rows(
         in_place(file, columns=["text"]).pieces(row_ranges), ["text"], types=TABLE.schema, addresses={}
     )
     return [text for _, batch in read for text in batch.column(0).to_pylist()]
@@ -74,7 +74,7 @@ def test_an_object_that_another_one_replaced_is_refused(gcs: Gcs, bucket: str, m
         return content
 
     monkeypatch.setattr(fs, "cat_file", of_generation)
-    assert len(list(stored_rows.read(pieces, ["text"], types=TABLE.schema, addresses={}))) == 1
+    assert len(list(row_groups.read_rows(pieces, ["text"], types=TABLE.schema, addresses={}))) == 1
     uploaded(gcs, bucket, "replaced.parquet", TABLE.slice(1))
     with pytest.raises(SourceError, match=r"replaced.parquet: was changed since the job was planned"):
-        list(stored_rows.read(pieces, ["text"], types=TABLE.schema, addresses={}))
+        list(row_groups.read_rows(pieces, ["text"], types=TABLE.schema, addresses={}))

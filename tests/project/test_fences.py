@@ -57,7 +57,7 @@ def imports(modules: list[str]) -> str:
 @pytest.mark.slow
 def test_neither_the_prepare_side_nor_a_whole_build_imports_tensorflow(tmp_path: Path) -> None:
     """In one process, since to import Beam takes longer than the rest: what reads sources, then all, then a build."""
-    assert {"pipelines.prepare.sources.parquet.stored_rows", "pipelines.prepare.sources.resolve.hub"} <= set(SOURCES)
+    assert {"pipelines.prepare.sources.parquet.row_groups", "pipelines.prepare.sources.resolve.hub"} <= set(SOURCES)
     build = (
         "import sys\n"
         "from pipelines.cli import commands\n"

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from pipelines.prepare.dataset.job import decided_path
-from pipelines.prepare.sources.rows import decided_rows
+from pipelines.prepare.sources.rows import unused_rows
 from tfrecord_io.errors import ConfigError, FormatError
 from tfrecord_io.manifest import Manifest
 
@@ -25,7 +25,7 @@ def decision_on(root: str, manifest: Manifest, *, split: str, row: int) -> dict[
         raise ConfigError(
             f"{root}: nothing was compared in a split {split!r}", remedy="build with --dedup or --decontaminate"
         )
-    table = decided_rows.decode(decided_path(root, manifest.fingerprint, split))
+    table = unused_rows.decode(decided_path(root, manifest.fingerprint, split))
     found: list[dict[str, Any]] = table.filter(pc.field("row") == row).to_pylist()
     if not found:
         raise ConfigError(
@@ -43,7 +43,7 @@ def most_copied(root: str, manifest: Manifest, *, split: str) -> tuple[tuple[str
     if "dedup" not in manifest.options:
         return ()
     try:
-        table = decided_rows.decode(decided_path(root, manifest.fingerprint, split))
+        table = unused_rows.decode(decided_path(root, manifest.fingerprint, split))
     except FormatError:
         return ()
     copies = (

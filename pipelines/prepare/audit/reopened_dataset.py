@@ -34,13 +34,12 @@ from pipelines.prepare.sources.ingest import objects
 from pipelines.prepare.sources.parquet.groups import Groups, Pieces
 from pipelines.prepare.sources.resolve import saved_datasets
 from pipelines.prepare.sources.resolve.features import Columns
-from pipelines.prepare.sources.rows import hold_out, opening, user_functions
-from pipelines.prepare.sources.rows.decided_rows import DecidedRows
+from pipelines.prepare.sources.rows import opening, selection, user_functions
 from pipelines.prepare.sources.rows.function_check import examine_functions
-from pipelines.prepare.sources.rows.hold_out import HoldOut
 from pipelines.prepare.sources.rows.opening import OpenedSource, RowsOnDemand
 from pipelines.prepare.sources.rows.reading import RowReader, describe_rows
-from pipelines.prepare.sources.rows.selection import SelectedSplit
+from pipelines.prepare.sources.rows.selection import HoldOut, SelectedSplit
+from pipelines.prepare.sources.rows.unused_rows import DecidedRows
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from pipelines.prepare.tokenize import engines
 from tfrecord_io.errors import ConfigError, FingerprintMismatchError, FormatError, SourceError
@@ -299,7 +298,7 @@ def _splits(
     held = {each.name for each in options.hold_out}
     groups = dict.fromkeys(readers, Groups.joined([]))
     sources = {name: each.source(groups, readers) for name, each in options.splits.items() if name not in held}
-    divided = hold_out.divide(
+    divided = selection.divide(
         sources, options.hold_out, columns=plan.content, optional=plan.optional, seed=options.seed
     )
     splits = {name: JobSplit.of(split) for name, split in divided.items()}

@@ -20,7 +20,7 @@ from pipelines.prepare.dataset import (
 from pipelines.prepare.dataset.generations import generations_of, joined_ranges
 from pipelines.prepare.dataset.job import Job, tokenizer_files
 from pipelines.prepare.dataset.receipts import Receipt
-from pipelines.prepare.sources.columns.rejected import NAMED_ROWS, RejectedRow
+from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, RejectedRow
 from tfrecord_io import manifest
 from tfrecord_io.errors import OutputError, PrepError, RowsRejectedError
 from tfrecord_io.format.ledger import is_left_out

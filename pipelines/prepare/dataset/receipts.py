@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.prepare.sources.columns.rejected import RejectedRow
+from pipelines.prepare.sources.rows.unused_rows import RejectedRow
 from tfrecord_io.errors import FormatError, LedgerError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import FINGERPRINT, NAME, WRONG, count, integer, items, mapping, optional

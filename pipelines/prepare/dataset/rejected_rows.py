@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from pipelines.prepare import storage
 from pipelines.prepare.plan.planning import RowRanges
-from pipelines.prepare.sources.columns.rejected import NAMED_ROWS, RejectedRow, split_reasons
-from pipelines.prepare.sources.rows.left_out import without_reasons
+from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, RejectedRow, split_reasons, without_reasons
 from tfrecord_io.errors import FormatError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import WRONG, count, mapping, text

@@ -23,7 +23,7 @@ from pipelines.prepare.process.workers import Done
 from pipelines.prepare.sources.columns import extraction
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.parquet.groups import Pieces, cover
-from pipelines.prepare.sources.rows import decided_rows
+from pipelines.prepare.sources.rows import unused_rows
 from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
 
 __all__ = ["DuplicatesTask", "KeysTask", "Rules", "find_duplicates", "keys_tasks", "ranges_of", "tables", "write_keys"]
@@ -190,7 +190,7 @@ def tables(splits: Sequence[str], rules: Rules, *, folder: str, num_parts: int, 
             ),
             pa.chunked_array([pa.array((same["of"] & _ROW_MASK).astype(np.int64)), pa.nulls(len(test), pa.int64())]),
         ],
-        schema=decided_rows.TYPES,
+        schema=unused_rows.TYPES,
     )
     of = at >> _ROW_BITS
     return {name: table.filter(pa.array(of == number)).sort_by("row") for number, name in enumerate(splits)}

@@ -25,9 +25,9 @@ from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest import IngestSource, IngestTask
-from pipelines.prepare.sources.rows import decided_rows, opening, selection
-from pipelines.prepare.sources.rows.decided_rows import DecidedRows
+from pipelines.prepare.sources.rows import opening, selection, unused_rows
 from pipelines.prepare.sources.rows.reading import SplitSource
+from pipelines.prepare.sources.rows.unused_rows import DecidedRows
 from pipelines.terminal import stages
 from tfrecord_io.errors import ConfigError
 
@@ -105,7 +105,7 @@ def decide(
         )
     paths = {name: decided_path(config.output.root, fingerprint, name) for name in splits}
     if not config.overwrite and inside is not None and all(map(storage.exists, paths.values())):
-        found = {name: decided_rows.decode(path) for name, path in paths.items()}
+        found = {name: unused_rows.decode(path) for name, path in paths.items()}
     else:
         stages.begin(f"comparing {sum(split.num_rows for split in splits.values()):,} rows")
         found = _run(config, splits, columns, rules, scratch=scratch, inside=inside)

@@ -25,9 +25,9 @@ from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.sources.columns.column_planning import complete_from_manifest, plan_columns
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.parquet.groups import Groups
-from pipelines.prepare.sources.rows import decided_rows, hold_out, selection
-from pipelines.prepare.sources.rows.hold_out import HoldOut
+from pipelines.prepare.sources.rows import selection, unused_rows
 from pipelines.prepare.sources.rows.reading import Source
+from pipelines.prepare.sources.rows.selection import HoldOut
 from tfrecord_io.schema import Schema
 
 __all__ = ["OpenJob", "open_job"]
@@ -68,7 +68,7 @@ class OpenJob:
         )
         for split in self.source.splits.values():
             if (decided := split.reader.decided) and decided.content is not None:
-                storage.write_bytes(decided.path, decided_rows.encode(decided.content), inside=job.root)
+                storage.write_bytes(decided.path, unused_rows.encode(decided.content), inside=job.root)
 
 
 def open_job(request: Request, *, progress: Progress, home: str | None = None) -> OpenJob:
@@ -124,12 +124,12 @@ def _source_of(request: Request, groups: Mapping[str, Groups]) -> tuple[Source, 
     """Return the splits with their rows after the user functions, their column plan, and the rows to hold out."""
     config = request.config
     source = selection.select(config.source, request.found, groups, request.functions)
-    held = hold_out.resolve(config.source.hold_outs, source.splits, by=config.source.hold_out_by)
+    held = selection.resolve_hold_outs(config.source.hold_outs, source.splits, by=config.source.hold_out_by)
     if request.append is not None:
         source = request.append.new_rows(source)
     plan = plan_columns(config.source, source, inputs=layouts.layout_of(config.layout).inputs(config.source))
     here = [each for each in held if each.from_split in source.splits]
-    divided = hold_out.divide(source.splits, here, columns=plan.content, optional=plan.optional, seed=config.seed)
+    divided = selection.divide(source.splits, here, columns=plan.content, optional=plan.optional, seed=config.seed)
     return dataclasses.replace(source, splits=divided), plan, held
 
 

@@ -21,8 +21,8 @@ from pipelines.prepare.sources.columns import chats
 from pipelines.prepare.sources.columns.column_planning import plan_types
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.rows import opening, selection, user_functions
-from pipelines.prepare.sources.rows.hold_out import HoldOut
 from pipelines.prepare.sources.rows.opening import OpenedSource
+from pipelines.prepare.sources.rows.selection import HoldOut
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from pipelines.prepare.tokenize import document_frames, engines, tokenization
 from pipelines.prepare.tokenize.ragged import id_dtype

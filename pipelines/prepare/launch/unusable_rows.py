@@ -19,9 +19,9 @@ from pipelines.prepare.dataset.commit import check_error_rate
 from pipelines.prepare.plan.blocks import nulls_by_reason
 from pipelines.prepare.plan.sample_rows import ReadRows
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
-from pipelines.prepare.sources.columns.rejected import NAMED_ROWS, RejectedRow, split_reasons
 from pipelines.prepare.sources.parquet.groups import cover
 from pipelines.prepare.sources.rows.reading import SplitSource
+from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, RejectedRow, split_reasons
 from tfrecord_io.errors import RowsRejectedError
 from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT, is_left_out
 

@@ -30,8 +30,8 @@ from pipelines.prepare.plan import sample_choice
 from pipelines.prepare.plan.sample_choice import SampleChoice
 from pipelines.prepare.plan.spec import ShardSpec
 from pipelines.prepare.sources.columns.extraction import extract, text_bytes_of, validate
-from pipelines.prepare.sources.columns.rejected import RejectedRow
 from pipelines.prepare.sources.rows.reading import SplitSource
+from pipelines.prepare.sources.rows.unused_rows import RejectedRow
 
 __all__ = ["ReadRows", "SampledRows", "read", "reasons"]
 

@@ -33,8 +33,8 @@ from pipelines.prepare.process.threads import ordered_map
 from pipelines.prepare.shards import shard_files
 from pipelines.prepare.shards.shard_files import ShardFile
 from pipelines.prepare.sources.columns.extraction import Rows, extract, text_bytes_of
-from pipelines.prepare.sources.columns.rejected import RejectedRow
 from pipelines.prepare.sources.parquet.groups import Pieces
+from pipelines.prepare.sources.rows.unused_rows import RejectedRow
 from tfrecord_io.errors import LedgerError, OutputError, RowsRejectedError
 from tfrecord_io.manifest import Shard
 from tfrecord_io.shown import without_access

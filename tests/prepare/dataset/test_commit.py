@@ -15,7 +15,7 @@ from pipelines.prepare.dataset import commit, made_shards, receipts, tfds
 from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan import sample_choice
-from pipelines.prepare.sources.columns.rejected import RejectedRow
+from pipelines.prepare.sources.rows.unused_rows import RejectedRow
 from tests import building
 from tests.building import REVIEWS, read_manifest, read_rows, reviews
 from tfrecord_io import manifest

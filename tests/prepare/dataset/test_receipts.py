@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.prepare.dataset.receipts import Receipt, dump, parse, to_split, with_labels
-from pipelines.prepare.sources.columns.rejected import RejectedRow
+from pipelines.prepare.sources.rows.unused_rows import RejectedRow
 from tfrecord_io.errors import FormatError, LedgerError
 from tfrecord_io.manifest import LabelRange, Ledger, Shard
 

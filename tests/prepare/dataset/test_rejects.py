@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from pipelines.prepare.dataset.rejected_rows import RejectedRows
-from pipelines.prepare.sources.columns.rejected import RejectedRow
+from pipelines.prepare.sources.rows.unused_rows import RejectedRow
 from tests import building
 
 _SEGMENTS = ((0, 60), (100, 103))

@@ -13,7 +13,7 @@ from pipelines.prepare.plan import sample_choice
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
-from pipelines.prepare.sources.columns.rejected import RejectedRow
+from pipelines.prepare.sources.rows.unused_rows import RejectedRow
 from tests.prepare import stored
 from tests.prepare.stored import Work
 from tests.support.tokenizers_zoo import Zoo

@@ -11,7 +11,7 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.prepare.sources.parquet import footers
+from pipelines.prepare.sources.parquet import row_groups
 from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve import data_files
 from pipelines.prepare.sources.resolve.data_files import DataFile
@@ -58,8 +58,8 @@ def parquet(place: str | Path, table: pa.Table, *, rows: int = 10, **options: ob
 
 def in_place(*files: DataFile, columns: list[str] | None = None) -> Groups:
     """The row groups of the files, one after the other."""
-    read = footers.read_footers(files, columns)
-    return Groups.joined([footers.groups_of(file, footer) for file, footer in zip(files, read, strict=True)])
+    read = row_groups.read_footers(files, columns)
+    return Groups.joined([row_groups.groups_of(file, footer) for file, footer in zip(files, read, strict=True)])
 
 
 def store(folder: Path, *, group_rows: int = 100, **splits: pa.Table | Sequence[Mapping[str, Any]]) -> Stored:
@@ -69,7 +69,7 @@ def store(folder: Path, *, group_rows: int = 100, **splits: pa.Table | Sequence[
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows))
         file = parquet(folder / f"{name}-{len(list(folder.glob('*.parquet')))}.parquet", table, rows=group_rows)
         groups[name] = in_place(file)
-        columns[name] = columns_of(footers.read_footers([file], None)[0].schema)
+        columns[name] = columns_of(row_groups.read_footers([file], None)[0].schema)
         readers[name] = RowReader(split=name, types=columns[name].arrow_schema)
     return Stored(groups=groups, readers=readers, columns=columns)
 

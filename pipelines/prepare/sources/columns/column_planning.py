@@ -20,7 +20,7 @@ from pipelines.prepare.options.suggestions import suggestion
 from pipelines.prepare.sources.columns import chats
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Purpose, is_json
 from pipelines.prepare.sources.columns.labels import LabelPlan, is_text, list_lengths, plan_label, type_name, with_names
-from pipelines.prepare.sources.parquet.casting import is_list
+from pipelines.prepare.sources.parquet.stored_columns import is_list
 from pipelines.prepare.sources.resolve.features import Columns
 from pipelines.prepare.sources.rows.reading import Source, SplitSource
 from tfrecord_io.errors import ColumnError

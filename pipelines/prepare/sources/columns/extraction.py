@@ -50,8 +50,8 @@ from pipelines.prepare.sources.columns.labels import (
     reject_labels,
     reject_tags,
 )
-from pipelines.prepare.sources.parquet.casting import is_list
-from pipelines.prepare.sources.rows import left_out
+from pipelines.prepare.sources.parquet.stored_columns import is_list
+from pipelines.prepare.sources.rows import unused_rows
 from tfrecord_io.errors import SourceError
 from tfrecord_io.schema import MOST_VALUE_BYTES, Feature
 
@@ -190,7 +190,7 @@ def validate(batch: pa.RecordBatch, plan: ColumnPlan) -> np.ndarray:
             reasons[null_mask(batch.column(name))] = f"{purpose}_null"
     for name in plan.texts:
         reasons[null_mask(batch.column(name))] = "text_null"
-    if (on_purpose := left_out.reasons_of(batch)) is not None:
+    if (on_purpose := unused_rows.reasons_of(batch)) is not None:
         reasons = np.where(on_purpose == "", reasons, on_purpose)
     return reasons
 

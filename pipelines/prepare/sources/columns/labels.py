@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.prepare.options.suggestions import to_utf8
-from pipelines.prepare.sources.parquet.casting import is_list
+from pipelines.prepare.sources.parquet.stored_columns import is_list
 from pipelines.prepare.sources.resolve.features import Column
 from pipelines.prepare.sources.rows.reading import Source
 from tfrecord_io.errors import ColumnError, SourceError

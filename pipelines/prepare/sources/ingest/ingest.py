@@ -28,7 +28,7 @@ from pipelines.prepare.process import workers
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.workers import Done
 from pipelines.prepare.sources.ingest import parts
-from pipelines.prepare.sources.parquet import access, footers
+from pipelines.prepare.sources.parquet import access, row_groups
 from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve import library
 from pipelines.prepare.sources.resolve.data_files import DataFile, SourceListing
@@ -196,9 +196,9 @@ def find_parts(source: IngestSource, tasks: Sequence[IngestTask]) -> dict[Ingest
 def read_groups(parts: Mapping[IngestTask, DataFile], columns: Collection[str] | None) -> dict[IngestTask, Groups]:
     """Return the row groups of each part, by its footer, with the bytes of `columns`. Raises: SourceError."""
     files = list(parts.values())
-    read = footers.read_footers(files, columns, ingested=True)
+    read = row_groups.read_footers(files, columns, ingested=True)
     return {
-        task: footers.groups_of(file, footer, ingested=True)
+        task: row_groups.groups_of(file, footer, ingested=True)
         for task, file, footer in zip(parts, files, read, strict=True)
     }
 

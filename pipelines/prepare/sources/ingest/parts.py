@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.prepare.sources.parquet import footers
+from pipelines.prepare.sources.parquet import row_groups
 
 __all__ = ["even_tables", "part_chunks"]
 
@@ -43,7 +43,7 @@ def part_chunks(types: pa.Schema, tables: Iterable[pa.Table], *, rows: Sequence[
         for table in tables:
             writer.write_table(table, row_group_size=max(1, table.num_rows))
             yield from sink.take()
-        writer.add_key_value_metadata({footers.SHARD_ROWS: json.dumps(list(rows))})
+        writer.add_key_value_metadata({row_groups.SHARD_ROWS: json.dumps(list(rows))})
     yield from sink.take()
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from pipelines.prepare.sources.parquet.casting import is_list
+from pipelines.prepare.sources.parquet.stored_columns import is_list
 from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT
 
 __all__ = ["HASHES", "HashFilter", "row_hashes"]
@@ -56,7 +56,7 @@ class HashFilter:
         return share if self.held_out else 1.0 - share
 
     def reasons(self, batch: pa.RecordBatch) -> np.ndarray:
-        """Return why each row is left out, str objects [n] (see `left_out`); empty for rows that are kept."""
+        """Return why each row is left out, str objects [n] (see `unused_rows`); empty for rows that are kept."""
         seed = int(np.random.SeedSequence([self.seed, _PURPOSE]).generate_state(1, np.uint64)[0])
         hashes = row_hashes([batch.column(name) for name in self.columns], seed=seed) >> _SHIFT
         inside = (hashes >= self.low) & (hashes < self.high)

@@ -21,9 +21,9 @@ from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.process import workers
 from pipelines.prepare.sources.ingest import ingest as ingesting
 from pipelines.prepare.sources.ingest.ingest import IngestSource, IngestTask, SplitStream
-from pipelines.prepare.sources.parquet import casting, footers, nested
-from pipelines.prepare.sources.parquet.footers import Footer
+from pipelines.prepare.sources.parquet import row_groups, stored_columns
 from pipelines.prepare.sources.parquet.groups import Groups, Pieces, cover
+from pipelines.prepare.sources.parquet.row_groups import Footer
 from pipelines.prepare.sources.resolve import features, library, line_ranges, resolve
 from pipelines.prepare.sources.resolve.data_files import DataFile, SourceListing
 from pipelines.prepare.sources.resolve.features import Columns
@@ -55,7 +55,7 @@ class OpenedSource:
     def is_in_place(self, split: str) -> bool:
         """Return whether the rows of a split are read from its own files, without ingest."""
         files = self.listing.splits[split]
-        return all(file.path in self.footers and footers.is_in_place(self.footers[file.path]) for file in files)
+        return all(file.path in self.footers and row_groups.is_in_place(self.footers[file.path]) for file in files)
 
     def streams(self, splits: Collection[str]) -> dict[str, SplitStream]:
         """Return the streams of those splits that must be ingested."""
@@ -103,7 +103,7 @@ def open_source(config: SourceConfig, *, columns: Collection[str] | None) -> Ope
     addresses = {shown: file.path for file in files if (shown := without_access(file.path)) != file.path}
     by_path: dict[str, Footer] = {}
     if listing.kind == "parquet":
-        by_path = dict(zip((file.path for file in files), footers.read_footers(files, columns), strict=True))
+        by_path = dict(zip((file.path for file in files), row_groups.read_footers(files, columns), strict=True))
         described = {
             name: features.columns_of(by_path[split[0].path].schema, listing.stream.described(name))
             for name, split in listing.splits.items()
@@ -154,13 +154,13 @@ def locate_rows(
             )
             found[name] = dataclasses.replace(joined, source_rows=_by_file(stream, joined.source_rows))
         elif name in splits:
-            found[name] = Groups.joined([footers.groups_of(file, source.footers[file.path]) for file in files])
+            found[name] = Groups.joined([row_groups.groups_of(file, source.footers[file.path]) for file in files])
     return found
 
 
 def _there(types: pa.Schema, columns: Collection[str] | None) -> list[str]:
     """Return those of the columns that there are; all by default."""
-    return types.names if columns is None else [name for name in columns if nested.path_of(types, name)]
+    return types.names if columns is None else [name for name in columns if stored_columns.path_of(types, name)]
 
 
 def _known(ingest: IngestSource, task: IngestTask, known: Mapping[str, np.ndarray]) -> np.ndarray | None:
@@ -185,11 +185,11 @@ def _require_columns(source: OpenedSource, splits: Collection[str], columns: Col
     Raises: SourceError, which names the file.
     """
     for name in splits:
-        types = nested.schema_of(source.types(name), _there(source.types(name), columns))
+        types = stored_columns.schema_of(source.types(name), _there(source.types(name), columns))
         last: pa.Schema | None = None
         for file in source.listing.splits[name]:
             if (schema := source.footers[file.path].schema) is not last:  # files with the same columns share it
-                casting.require_castable(schema, types, where=without_access(file.path))
+                stored_columns.require_castable(schema, types, where=without_access(file.path))
             last = schema
 
 
@@ -268,7 +268,7 @@ class RowsOnDemand:
         stream = self._ingest.streams.get(self._split)
         if stream is None:
             file = self._found.listing.splits[self._split][index]
-            return footers.groups_of(file, self._found.footers[file.path])
+            return row_groups.groups_of(file, self._found.footers[file.path])
         shards = [index] if not stream.shard_files else [s for s, of in enumerate(stream.shard_files) if of == index]
         tasks = [stream.task_of(self._split, shard) for shard in shards]
         children = ingesting.children(self._ingest, tasks, most=1)

@@ -20,13 +20,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare.sources.parquet import nested, stored_rows
+from pipelines.prepare.sources.parquet import row_groups, stored_columns
 from pipelines.prepare.sources.parquet.groups import Groups, Pieces
 from pipelines.prepare.sources.resolve.features import Columns
 from pipelines.prepare.sources.rows import user_functions
-from pipelines.prepare.sources.rows.decided_rows import DecidedRows
 from pipelines.prepare.sources.rows.hash_filter import HashFilter
-from pipelines.prepare.sources.rows.left_out import with_reasons
+from pipelines.prepare.sources.rows.unused_rows import DecidedRows, with_reasons
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tfrecord_io.errors import SourceError
 
@@ -49,7 +48,7 @@ class RowChanges:
         Raises: SourceError if a function fails, or returns a column of another type than `schema` has.
         """
         table, reasons = user_functions.run(self.functions, pa.Table.from_batches([batch]), where=where)
-        wanted = nested.schema_of(self.schema, columns)
+        wanted = stored_columns.schema_of(self.schema, columns)
         kept = reasons == ""
         left = _conform(table, wanted, where=where) if kept.any() else pa.RecordBatch.from_pylist([], schema=wanted)
         if not kept.all():
@@ -65,7 +64,7 @@ def _conform(table: pa.Table, schema: pa.Schema, *, where: str) -> pa.RecordBatc
     """
     arrays = []
     for field in schema:
-        column = nested.column_of(table, field.name)
+        column = stored_columns.column_of(table, field.name)
         kind = column.type if column is not None else None
         if column is not None and kind != field.type and ("null" in str(kind) or pa.types.is_dictionary(kind)):
             with contextlib.suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -90,7 +89,7 @@ class RowReader:
     """Reads rows of one split. `split` is its name in messages, `types` the stored columns.
 
     Rows go through the user's `changes`, and those that `hold_out` leaves to other splits, or that are `decided` to be
-    duplicates or contaminated, are marked (see `left_out`).
+    duplicates or contaminated, are marked (see `unused_rows`).
     `addresses` maps a file's address without credentials to the one with them; it is filled only in the launcher's own
     process, and never leaves it.
     """
@@ -128,7 +127,7 @@ class RowReader:
         hashed = self.hold_out.columns if self.hold_out else ()
         wanted = list(dict.fromkeys([*columns, *hashed]))
         stored = wanted if self.changes is None else self.types.names
-        for first, batch in stored_rows.read(pieces, stored, types=self.types, addresses=self.addresses):
+        for first, batch in row_groups.read_rows(pieces, stored, types=self.types, addresses=self.addresses):
             yield first, self._marked(first, batch, columns, wanted)
 
     def _marked(

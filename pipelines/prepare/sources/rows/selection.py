@@ -1,4 +1,4 @@
-"""Selecting rows of the source's splits by --split and --limit, under the names of the output's splits.
+"""Selecting rows of the source's splits by --split, --limit and --hold-out, under the names of the output's splits.
 
     source              options                              output
     train  1,000 rows   --split train                        train       train [0, 1000)
@@ -6,6 +6,15 @@
                         --split 'b=train[50%:]'              b           train [500, 1000)
 
 Row numbers stay those of the source's split.
+
+    hash of a row's text    0 ........... 2^48        the same for equal texts, on any machine, in any order
+    --hold-out validation=1%  |v|                     split validation: 1 % of the hashes
+    --hold-out test=2%          |-t-|                 split test: the next 2 %
+    train                            |..............  split train: all others
+
+With --hold-out-by the hash is that of one column, so that all rows with the same value are in the same split. Each of
+these splits reads all the rows, and its ledger counts those of the others: as `held_out` in train, as `not_held_out` in
+the splits that are held out.
 """
 
 from __future__ import annotations
@@ -14,22 +23,35 @@ import dataclasses
 import itertools
 import logging
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from pipelines.prepare.options.config import SourceConfig
-from pipelines.prepare.options.split_options import SplitOption
+from pipelines.prepare.options.split_options import HoldOutOption, SplitOption
 from pipelines.prepare.options.suggestions import suggestion
 from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve.library import no_rows
 from pipelines.prepare.sources.rows.function_check import apply_functions
+from pipelines.prepare.sources.rows.hash_filter import HASHES, HashFilter
 from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.sources.rows.reading import RowReader, Source, SplitSource
 from pipelines.prepare.sources.rows.user_functions import UserFunction
-from tfrecord_io.errors import SplitNotFoundError
+from tfrecord_io.errors import ConfigError, SplitNotFoundError
+from tfrecord_io.format.json_fields import NAME, count, items, mapping, optional, text
 from tfrecord_io.shown import first_line
 
-__all__ = ["SelectedSplit", "needed_source_splits", "select", "select_ranges", "select_splits"]
+__all__ = [
+    "HoldOut",
+    "SelectedSplit",
+    "divide",
+    "needed_source_splits",
+    "resolve_hold_outs",
+    "select",
+    "select_ranges",
+    "select_splits",
+]
 
 Range = tuple[int, int]
 
@@ -115,8 +137,8 @@ def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str,
     if not config.splits and not any(lengths.values()):
         raise no_rows(config.dataset)
     chosen: dict[str, SelectedSplit] = {}
-    for text in config.splits or lengths:
-        option = SplitOption.parse(text)
+    for given in config.splits or lengths:
+        option = SplitOption.parse(given)
         source_split, ranges = _slices(option.spec, lengths)
         name = option.name or source_split
         if not ranges and config.splits:
@@ -126,7 +148,7 @@ def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str,
             )
         if name in chosen:
             raise SplitNotFoundError(
-                f"--split {text!r}: there is a split {name!r} already, expected each name once",
+                f"--split {given!r}: there is a split {name!r} already, expected each name once",
                 remedy=f"give each a name of its own, as in --split 'first={source_split}[:10%]', or join the parts "
                 f"with a plus sign, as in --split '{source_split}[:10%]+{source_split}[90%:]'",
             )
@@ -171,3 +193,115 @@ def _first(ranges: Sequence[Range], limit: int | None) -> tuple[Range, ...]:
         return tuple(ranges)
     left = min(limit, 1 << 62) - np.cumsum([0, *(stop - start for start, stop in ranges)])
     return _filled([(start, min(stop, start + int(most))) for (start, stop), most in zip(ranges, left, strict=False)])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HoldOut:
+    """Split `name` gets the rows of `from_split` whose hash, of their text or of column `by`, is in [low, high)."""
+
+    name: str
+    from_split: str
+    low: int
+    high: int
+    by: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry in the fingerprint and in the manifest's options."""
+        return {
+            "split": self.name,
+            "of": self.from_split,
+            "hashes": [self.low, self.high],
+            **({"by": self.by} if self.by else {}),
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> HoldOut:
+        """Parse an entry. Raises: ValueError or KeyError if it is malformed."""
+        fields = mapping(value)
+        low, high = (count(number, most=HASHES) for number in items(fields["hashes"]))
+        by = optional(text, fields.get("by"))
+        return cls(name=text(fields["split"], NAME), from_split=text(fields["of"], NAME), low=low, high=high, by=by)
+
+
+def resolve_hold_outs(
+    options: Sequence[HoldOutOption], splits: Mapping[str, SplitSource], *, by: str | None = None
+) -> tuple[HoldOut, ...]:
+    """Give each new split a range of hashes of the chosen `splits`; ranges of one split do not overlap.
+
+    `by`: the column that is hashed, by default those that become tokens.
+
+    Raises: ConfigError if a new split has the name of a chosen one, or would get more rows than there are;
+        SplitNotFoundError if a split does not exist, or it is not clear which one is meant.
+    """
+    hold_outs: list[HoldOut] = []
+    for option in options:
+        if option.name in splits:
+            raise ConfigError(
+                f"{option.text}: there is a split {option.name!r} already, expected the name of a new split",
+                remedy="choose another name, or leave that split out by naming the others with --split",
+            )
+        from_split = _from_split(option, splits)
+        low = sum(each.high - each.low for each in hold_outs if each.from_split == from_split)
+        high = low + max(1, round(_share(option, splits[from_split]) * HASHES))
+        if high >= HASHES:
+            raise ConfigError(
+                f"{option.text}: no row of split {from_split!r} would be left, expected some",
+                remedy="hold out fewer rows",
+            )
+        hold_outs.append(HoldOut(name=option.name, from_split=from_split, low=low, high=high, by=by))
+    return tuple(hold_outs)
+
+
+def divide(
+    splits: Mapping[str, SplitSource],
+    hold_outs: Sequence[HoldOut],
+    *,
+    columns: Sequence[str],
+    optional: Sequence[str] = (),
+    seed: int,
+) -> dict[str, SplitSource]:
+    """Return the splits without the rows that are held out of them, and the new splits of those rows.
+
+    `columns` are hashed after the user's functions, unless a hold-out names its own. A row with a null in one of them,
+    except the `optional` ones, is never held out.
+    """
+    divided = dict(splits)
+    for each in hold_outs:
+        whole = splits[each.from_split]
+        inside = HashFilter(
+            columns=(each.by,) if each.by else tuple(columns),
+            optional=tuple(optional),
+            seed=seed,
+            low=each.low,
+            high=each.high,
+            held_out=True,
+        )
+        end = max(other.high for other in hold_outs if other.from_split == each.from_split)
+        outside = dataclasses.replace(inside, low=0, high=end, held_out=False)
+        for name, kept in ((each.from_split, outside), (each.name, inside)):
+            reader = dataclasses.replace(whole.reader, hold_out=kept)
+            divided[name] = dataclasses.replace(whole, name=name, reader=reader)
+    return divided
+
+
+def _from_split(option: HoldOutOption, splits: Mapping[str, SplitSource]) -> str:
+    name = option.split or ("train" if "train" in splits or len(splits) != 1 else next(iter(splits)))
+    if name not in splits:
+        raise SplitNotFoundError(
+            f"{option.text}: no split {name!r} is made here, expected one of {', '.join(splits)}",
+            remedy=f"{suggestion(name, sorted(splits))}name it as in --hold-out {option.name}={next(iter(splits))}:"
+            f"{option.amount}",
+        )
+    return name
+
+
+def _share(option: HoldOutOption, split: SplitSource) -> Fraction:
+    if option.share is not None:
+        return option.share
+    assert option.rows is not None, "a HoldOutOption has either a share or rows"
+    if option.rows >= split.num_rows:
+        raise ConfigError(
+            f"{option.text}: split {split.name!r} has only {split.num_rows:,} rows",
+            remedy="hold out fewer rows",
+        )
+    return Fraction(option.rows, split.num_rows)

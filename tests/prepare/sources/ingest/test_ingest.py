@@ -22,7 +22,7 @@ from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest import IngestSource
 from pipelines.prepare.sources.ingest.parts import MOST_BYTES, MOST_ROWS, even_tables
-from pipelines.prepare.sources.parquet import stored_rows
+from pipelines.prepare.sources.parquet import row_groups
 from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.rows import opening
 from pipelines.prepare.sources.rows.opening import OpenedSource
@@ -126,7 +126,7 @@ def test_damage_to_a_part_is_an_error_that_names_it_and_never_other_rows(tmp_pat
     errors: list[SourceError] = []
     for place in places:
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        stored_rows._footers.clear()
+        row_groups._footers.clear()
         try:
             assert read_all(source) == expected
         except SourceError as error:

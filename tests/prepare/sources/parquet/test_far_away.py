@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.sources.parquet import stored_rows
+from pipelines.prepare.sources.parquet import row_groups
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.storage import persistence
 from tests import building
@@ -98,7 +98,7 @@ def on_web(server: _Server, name: str = "a.parquet", *, version: str = '"first"'
 def texts(file: DataFile, row_ranges: list[tuple[int, int]]) -> list[str]:
     found = in_place(file)
     known = {stored_file.path: file.path for stored_file in found.files}
-    read = stored_rows.read(found.pieces(row_ranges), ["text"], types=TABLE.schema, addresses=known)
+    read = row_groups.read_rows(found.pieces(row_ranges), ["text"], types=TABLE.schema, addresses=known)
     return [text for _, batch in read for text in batch.column(0).to_pylist()]
 
 

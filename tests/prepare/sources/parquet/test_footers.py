@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.prepare.sources.parquet import footers
+from pipelines.prepare.sources.parquet import row_groups
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.storage import object_storage
 from tests.prepare.sources.stored import data_file, parquet
@@ -42,8 +42,8 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return asked
 
 
-def footer(file: DataFile, columns: list[str] | None = None) -> footers.Footer:
-    [found] = footers.read_footers([file], columns)
+def footer(file: DataFile, columns: list[str] | None = None) -> row_groups.Footer:
+    [found] = row_groups.read_footers([file], columns)
     return found
 
 
@@ -85,14 +85,14 @@ def test_nulls_are_known_of_flat_columns_with_statistics(tmp_path: Path) -> None
 @pytest.mark.parametrize(("rows", "fits"), [(4_000, True), (4_001, False)])
 def test_row_groups_of_many_rows_are_not_read_in_place(rows: int, fits: bool, tmp_path: Path) -> None:
     file = parquet(tmp_path / "a.parquet", pa.table({"n": range(rows)}), rows=rows)
-    assert footers.is_in_place(footer(file)) is fits
+    assert row_groups.is_in_place(footer(file)) is fits
 
 
 def test_row_groups_of_many_bytes_are_not_read_in_place(tmp_path: Path) -> None:
     table = pa.table({"n": [1, 2], "blob": [bytes(9 << 20)] * 2})
     packed = parquet(tmp_path / "a.parquet", table, use_dictionary=False)
     assert packed.size < 1 << 20
-    assert not footers.is_in_place(footer(packed, ["n"]))
+    assert not row_groups.is_in_place(footer(packed, ["n"]))
 
 
 def test_far_away_one_small_read_is_enough(requests: list[tuple[int, int]]) -> None:
@@ -141,12 +141,12 @@ def test_a_footer_that_cannot_be_read_names_its_file(damage: object, remote: boo
 def test_groups_have_no_credentials() -> None:
     file = parquet("memory://footers/secret.parquet", TABLE)
     known = dataclasses.replace(file, path="https://me:hush@host/secret.parquet?sig=hush")
-    [found] = footers.read_footers([file], ["text"])
-    [at] = footers.groups_of(known, found).files
+    [found] = row_groups.read_footers([file], ["text"])
+    [at] = row_groups.groups_of(known, found).files
     assert at.path == "https://host/secret.parquet"
 
 
 def test_files_with_the_same_columns_share_their_schema(tmp_path: Path) -> None:
     files = [parquet(tmp_path / f"{index}.parquet", TABLE) for index in range(3)]
-    read = footers.read_footers(files, None)
+    read = row_groups.read_footers(files, None)
     assert read[0].schema is read[1].schema is read[2].schema

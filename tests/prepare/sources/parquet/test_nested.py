@@ -9,7 +9,7 @@ import datasets
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.sources.parquet import nested, stored_rows
+from pipelines.prepare.sources.parquet import row_groups, stored_columns
 from pipelines.prepare.sources.resolve.features import columns_of
 from tests import building
 from tests.prepare.sources.stored import data_file, in_place, parquet
@@ -28,7 +28,7 @@ TABLE = pa.table({"t": pa.array([{"en": f"row {n}", "x": {"y": n}} if n % 5 else
 def test_a_field_is_what_arrow_flattens_and_null_in_a_null_struct(name: str, tmp_path: Path) -> None:
     groups = in_place(parquet(tmp_path / "a.parquet", TABLE))
     pieces = groups.pieces([(3, 27)])
-    read = list(stored_rows.read(pieces, [name], types=TABLE.schema, addresses={}))
+    read = list(row_groups.read_rows(pieces, [name], types=TABLE.schema, addresses={}))
     flat = TABLE.flatten().flatten() if name == "t.x.y" else TABLE.flatten()
     assert pa.Table.from_batches([batch for _, batch in read])[name].to_pylist() == flat[name].to_pylist()[3:27]
 
@@ -40,10 +40,10 @@ def test_other_fields_of_a_parquet_struct_are_not_decoded(tmp_path: Path) -> Non
     parquet(path, table, **options)
     path.write_bytes(path.read_bytes().replace(b"Zeile 13", b"Seile 13"))
     pieces = in_place(data_file(path)).pieces([(10, 20)])
-    [(_, batch)] = stored_rows.read(pieces, ["t.en"], types=table.schema, addresses={})
+    [(_, batch)] = row_groups.read_rows(pieces, ["t.en"], types=table.schema, addresses={})
     assert batch.to_pylist() == [{"t.en": f"row {n}"} for n in range(10, 20)]
     with pytest.raises(SourceError, match="cannot be decoded"):
-        list(stored_rows.read(pieces, ["t.de"], types=table.schema, addresses={}))
+        list(row_groups.read_rows(pieces, ["t.de"], types=table.schema, addresses={}))
 
 
 def test_bytes_and_nulls_are_counted_for_the_fields_that_are_read(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_bytes_and_nulls_are_counted_for_the_fields_that_are_read(tmp_path: Path
 
 def test_a_columns_own_name_comes_first() -> None:
     table = pa.table({"a": [{"b": "field", "b.c": "inner"}], "a.b": ["own"], "a.b.c": [{"d": 1}]})
-    found = [nested.column_of(table, name) for name in ("a.b", "a.b.c.d", "a.c", "b")]
+    found = [stored_columns.column_of(table, name) for name in ("a.b", "a.b.c.d", "a.c", "b")]
     assert [column and column.to_pylist() for column in found] == [["own"], [1], None, None]
     assert [*columns_of(table.schema).with_fields()] == ["a", "a.b", "a.b.c", "a.b.c.d"]
 

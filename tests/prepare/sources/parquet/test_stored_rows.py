@@ -17,7 +17,7 @@ from datasets.table import table_cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.sources.parquet import stored_rows
+from pipelines.prepare.sources.parquet import row_groups
 from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve.data_files import stamp_of
 from pipelines.prepare.storage import object_storage
@@ -41,7 +41,7 @@ TYPES = PLAIN.schema
 def read(
     groups: Groups, row_ranges: Sequence[tuple[int, int]], columns: Sequence[str], *, types: pa.Schema = TYPES
 ) -> list[tuple[int, pa.RecordBatch]]:
-    return list(stored_rows.read(groups.pieces(row_ranges), columns, types=types, addresses={}))
+    return list(row_groups.read_rows(groups.pieces(row_ranges), columns, types=types, addresses={}))
 
 
 def joined(found: Sequence[tuple[int, pa.RecordBatch]], columns: Sequence[str]) -> pa.Table:

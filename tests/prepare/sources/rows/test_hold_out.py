@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.split_options import HoldOutOption
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, validate
-from pipelines.prepare.sources.columns.rejected import split_reasons
-from pipelines.prepare.sources.rows import hold_out, selection
+from pipelines.prepare.sources.rows import selection
 from pipelines.prepare.sources.rows.hash_filter import HASHES
-from pipelines.prepare.sources.rows.hold_out import HoldOut
-from pipelines.prepare.sources.rows.left_out import kept_rows
 from pipelines.prepare.sources.rows.reading import SplitSource
+from pipelines.prepare.sources.rows.selection import HoldOut
+from pipelines.prepare.sources.rows.unused_rows import kept_rows, split_reasons
 from tests import building
 from tests.prepare.sources.rows.test_function_check import changed, folder
 from tests.prepare.sources.rows.test_user_functions import find, refused, write
@@ -48,8 +47,8 @@ def divided(
     config = SourceConfig(dataset="data", splits=splits, hold_out=wanted)
     stored = store(folder, train=rows, **options)
     chosen = selection.select_splits(config, stored.groups, stored.readers)
-    held = hold_out.resolve(config.hold_outs, chosen, by=by)
-    return hold_out.divide(chosen, held, columns=("text",), seed=seed)
+    held = selection.resolve_hold_outs(config.hold_outs, chosen, by=by)
+    return selection.divide(chosen, held, columns=("text",), seed=seed)
 
 
 def numbers(split: SplitSource) -> list[int]:
@@ -154,7 +153,9 @@ class TestWithFunctions:
         stored = changed(store(folder, train=ROWS), find(function))
         config = SourceConfig(dataset="data", hold_out="validation=30%")
         chosen = selection.select_splits(config, stored.groups, stored.readers)
-        return hold_out.divide(chosen, hold_out.resolve(config.hold_outs, chosen), columns=("text",), seed=0)
+        return selection.divide(
+            chosen, selection.resolve_hold_outs(config.hold_outs, chosen), columns=("text",), seed=0
+        )
 
 
 class TestOptions:
@@ -211,7 +212,7 @@ class TestOptions:
         config = SourceConfig(dataset="data", hold_out=("v=25%", "t=50%"))
         stored = store(folder, train=ROWS)
         chosen = selection.select_splits(config, stored.groups, stored.readers)
-        held = hold_out.resolve(config.hold_outs, chosen, by="user")
+        held = selection.resolve_hold_outs(config.hold_outs, chosen, by="user")
         assert [each.to_json() for each in held] == [
             {"split": "v", "of": "train", "hashes": [0, HASHES // 4], "by": "user"},
             {"split": "t", "of": "train", "hashes": [HASHES // 4, 3 * HASHES // 4], "by": "user"},

@@ -1,0 +1,114 @@
+"""Columns as files store them: fields of structs by a dot, and casts to the types of the split.
+
+`translation.en` is the field `en` of the column `translation`. A column whose own name is `translation.en` comes before
+such a field. A field of a null struct is null. Stored columns are cast as `datasets` casts a file whose types are not
+those of the first:
+
+dictionary of strings           string
+int32                           int64
+int64                           int32           an error if a value does not fit
+lists, structs                  the same for their items; fields by name, a missing one is null
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tfrecord_io.errors import SourceError
+from tfrecord_io.shown import first_line
+
+__all__ = ["cast", "column_of", "field_of", "is_list", "path_of", "require_castable", "schema_of", "select"]
+
+_ELSEWHERE = "the first file or the dataset card has it"
+
+
+def path_of(fields: pa.Schema | pa.StructType, name: str) -> tuple[str, ...] | None:
+    """Return the name of the column that holds `name`, and those of the fields inside it; None if there is none."""
+    if fields.get_field_index(name) >= 0:
+        return (name,)
+    parts = name.split(".")
+    for count in range(len(parts) - 1, 0, -1):
+        head, index = ".".join(parts[:count]), fields.get_field_index(".".join(parts[:count]))
+        kind = fields.field(index).type if index >= 0 else pa.null()
+        if pa.types.is_struct(kind) and (path := path_of(kind, ".".join(parts[count:]))):
+            return (head, *path)
+    return None
+
+
+def field_of(schema: pa.Schema, name: str) -> pa.Field | None:
+    """Return the column or the field of a struct with this name, which the returned field has too."""
+    if (path := path_of(schema, name)) is None:
+        return None
+    field = schema.field(path[0])
+    for part in path[1:]:
+        field = field.type.field(part)
+    return field if len(path) == 1 else pa.field(name, field.type)
+
+
+def schema_of(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    """Return the columns and fields `names`. Raises: KeyError if there is no such column."""
+    found = {name: field_of(schema, name) for name in names}
+    if missing := [name for name, field in found.items() if field is None]:
+        raise KeyError(f"no column {missing[0]!r}")
+    return pa.schema(found.values())
+
+
+def column_of(rows: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray | pa.Array | None:
+    """Return the values of a column or of a field of a struct; None if there is none."""
+    if (path := path_of(rows.schema, name)) is None:
+        return None
+    column = rows.column(path[0])
+    return pc.struct_field(column, list(path[1:])) if path[1:] else column
+
+
+def select(rows: pa.Table | pa.RecordBatch, names: Sequence[str]) -> pa.Table | pa.RecordBatch:
+    """Return the columns and fields `names` as columns, in this order. Raises: KeyError if one is missing."""
+    if all(name in rows.schema.names for name in names):
+        return rows.select(list(names))
+    schema = schema_of(rows.schema, names)
+    return type(rows).from_arrays([column_of(rows, name) for name in names], schema=schema)
+
+
+def require_castable(schema: pa.Schema, types: pa.Schema, *, where: str) -> None:
+    """Raise SourceError, which names the file `where`, if columns of `schema` cannot be read as `types`."""
+    for field in types:
+        count = len(schema.get_all_field_indices(field.name))
+        column = field_of(schema, field.name)
+        if column is None:
+            raise SourceError(
+                f"{where}: {'several columns' if count else 'no column'} {field.name!r}, expected one, as {_ELSEWHERE}",
+                remedy="give all files the same columns, or name only some of them by a glob",
+            )
+        _cast_column(pa.schema([column]).empty_table().column(0), field, where=where)
+
+
+def cast(batch: pa.RecordBatch, types: pa.Schema, *, where: str) -> pa.RecordBatch:
+    """Return the batch with the columns of `types`, in their order. Raises: SourceError, naming `where`."""
+    if batch.schema.equals(types):
+        return batch
+    columns = [_cast_column(batch.column(field.name), field, where=where) for field in types]
+    return pa.RecordBatch.from_arrays(columns, schema=types)
+
+
+def _cast_column(column: pa.Array | pa.ChunkedArray, field: pa.Field, *, where: str) -> pa.Array | pa.ChunkedArray:
+    if column.type == field.type:
+        return column
+    from datasets.table import table_cast
+
+    try:
+        table = table_cast(pa.table({field.name: column}), pa.schema([field]))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise SourceError(
+            f"{where}: column {field.name!r} holds {column.type}, expected {field.type}, as {_ELSEWHERE} "
+            f"({first_line(error)})",
+            remedy="convert all files to the same types, or name only some of them by a glob",
+        ) from error
+    return table.combine_chunks().to_batches()[0].column(0) if len(table) else table.column(0)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Return whether values are lists, of fixed or variable length."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))

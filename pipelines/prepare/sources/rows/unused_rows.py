@@ -1,0 +1,152 @@
+"""Rows that give no record: left out on purpose, some by a decision before the plan, or rejected as unusable.
+
+Rows left out are marked by a column of reasons beside the columns of the source, and keep their numbers:
+
+    text                 \\0left_out
+    'Good. Really.'      ''                    stays
+    null                 'filtered'            one of the user's filters left it out
+    'Fine.'              'held_out'            for another split
+
+A batch has the column only if it has such rows; their other values mean nothing. Duplicates and contaminated rows are
+decided before the plan, and stored beside it:
+
+    row     reason               of_split   of_row
+    17      duplicate            train      3            row 3 of train stays
+    40      contaminated:gsm8k                           has a run of words of that evaluation set
+
+A decision follows from the source and the options, so that shards stay functions of plan and source.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import io
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.prepare import storage
+from tfrecord_io.errors import FormatError
+from tfrecord_io.format.ledger import is_left_out
+
+__all__ = [
+    "NAMED_ROWS",
+    "TYPES",
+    "DecidedRows",
+    "RejectedRow",
+    "decode",
+    "encode",
+    "kept_rows",
+    "reasons_of",
+    "split_reasons",
+    "with_reasons",
+    "without_reasons",
+]
+
+# The number of rejected rows that a receipt names; all of them are listed in rejected/.
+NAMED_ROWS = 3
+TYPES = pa.schema([("row", pa.int64()), ("reason", pa.string()), ("of_split", pa.string()), ("of_row", pa.int64())])
+_MOST_BYTES = 1 << 32
+# No column of a source has such a name.
+_COLUMN = "\0left_out"
+
+
+def with_reasons(batch: pa.RecordBatch, reasons: np.ndarray) -> pa.RecordBatch:
+    """Return the rows with their reasons, str objects [n], empty for rows that stay.
+
+    If most rows are left out, their values become null, so that their text is neither copied nor counted.
+    """
+    kept = reasons == ""
+    if kept.all():
+        return batch
+    arrays = batch.columns
+    if 2 * kept.sum() < len(kept):
+        indices = pa.array(np.arange(len(kept)), mask=~kept)
+        arrays = [column.take(indices) for column in arrays]
+    return pa.RecordBatch.from_arrays([*arrays, pa.array(reasons, pa.string())], names=[*batch.schema.names, _COLUMN])
+
+
+def reasons_of(batch: pa.RecordBatch) -> np.ndarray | None:
+    """Return the reason of each row, str objects [n], empty for rows that stay; None if all do."""
+    index = batch.schema.get_field_index(_COLUMN)
+    return None if index < 0 else np.asarray(batch.column(index).to_numpy(zero_copy_only=False))
+
+
+def kept_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows that are not left out."""
+    reasons = reasons_of(batch)
+    return batch if reasons is None else without_reasons(batch.filter(pa.array(reasons == "")))
+
+
+def without_reasons(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch without the column of reasons."""
+    return batch.select([name for name in batch.schema.names if name != _COLUMN])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RejectedRow:
+    """A row that could not be used: its number in the split, and the reason."""
+
+    row: int
+    reason: str
+
+
+def split_reasons(reasons: np.ndarray) -> tuple[dict[str, int], list[int]]:
+    """Count the rows that are left out on purpose, by reason; return the counts and the indices of unusable rows.
+
+    `reasons`: as from `extraction.validate`.
+    """
+    found = {reason: reasons == reason for reason in np.unique(reasons[reasons != ""].astype(str)).tolist()}
+    on_purpose = {reason: int(rows.sum()) for reason, rows in found.items() if is_left_out(reason)}
+    unusable = [np.flatnonzero(rows) for reason, rows in found.items() if not is_left_out(reason)]
+    return on_purpose, np.sort(np.concatenate(unusable)).tolist() if unusable else []
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DecidedRows:
+    """The decided rows of one split, in the file `path`, or `content` until that is written. A `share` of all stay."""
+
+    path: str
+    share: float = 1.0
+    content: pa.Table | None = dataclasses.field(default=None, compare=False, repr=False)
+
+    def reasons(self, first: int, count: int) -> np.ndarray:
+        """Return why each of the rows from `first` on is left out, str objects [count]; empty for rows that stay.
+
+        Raises: FormatError if the file is gone or damaged.
+        """
+        table = self.content if self.content is not None else _stored(self.path)
+        rows = table["row"].to_numpy()
+        inside = slice(*np.searchsorted(rows, [first, first + count]))
+        found = np.full(count, "", object)
+        found[rows[inside] - first] = table["reason"].slice(inside.start, inside.stop - inside.start).to_pylist()
+        return found
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**vars(self), "content": None}  # workers read the file
+
+
+def encode(table: pa.Table) -> bytes:
+    """Return the content of the file."""
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd")
+    return sink.getvalue()
+
+
+def decode(path: str) -> pa.Table:
+    """Read a file. Raises: FormatError if it is gone or damaged."""
+    remedy = "copy .prep/ again from where the dataset was made, or build it anew with --overwrite"
+    try:
+        table = pq.read_table(io.BytesIO(storage.read_bytes(path, most_bytes=_MOST_BYTES)))
+    except (OSError, pa.ArrowException) as error:
+        raise FormatError(
+            f"{path}: the rows that were left out are gone or damaged ({error})", remedy=remedy
+        ) from error
+    if not table.schema.equals(TYPES):
+        raise FormatError(f"{path}: columns {table.schema.names}, expected {TYPES.names}", remedy=remedy)
+    return table
+
+
+_stored = functools.lru_cache(maxsize=8)(decode)
