@@ -11,8 +11,8 @@ split, a pandas or polars DataFrame or a pyarrow.Table as the dataset, a tokeniz
 
 Keyword arguments are named as the options of `prep-tfrecords build`, with underscores (`--text-column` is
 `text_column`), and have the same defaults. One that may be repeated takes a list; a flag takes True or False
-(`shuffle=False` is --no-shuffle). `map` and `filter` run in the order in which they are given. Results are dataclasses
-that a notebook shows as tables. Errors are those of `tfrecord_io.errors`.
+(`shuffle=False` is --no-shuffle). `map` and `filter` run in the order in which they are given. Results are dataclasses.
+Errors are those of `tfrecord_io.errors`.
 """
 
 from __future__ import annotations
@@ -45,22 +45,12 @@ class Built:
     shards_kept: int
     seconds: float
 
-    def _repr_html_(self) -> str:
-        made = f"{self.shards_made:,} shards made, {self.shards_kept:,} kept, in {self.seconds:.1f} s"
-        return _html(_splits(self.manifest, caption=f"{self.root}: {made}"))
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Planned:
     """What a build would make: an estimate for each split."""
 
     splits: tuple[Estimate, ...]
-
-    def _repr_html_(self) -> str:
-        names = ("rows", "rows_rejected", "num_tokens", "shards", "num_bytes")
-        rows = [(each.split, *(f"{getattr(each, name):,}" for name in names)) for each in self.splits]
-        head = ("split", "rows", "rejected", "tokens", "shards", "bytes")
-        return _html(("what a build would make, estimated from a sample", head, rows))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,11 +60,6 @@ class Inspected:
     root: str
     manifest: Manifest = dataclasses.field(repr=False)
     rows: tuple[DecodedRow, ...]
-
-    def _repr_html_(self) -> str:
-        rows = [(row.split, row.shard, str(row.record), str(row.num_tokens), row.text) for row in self.rows]
-        decoded = ("rows", ("split", "shard", "record", "tokens", "text"), rows)
-        return _html(_splits(self.manifest, caption=self.root), *([decoded] if rows else []))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,12 +74,6 @@ class Verified:
         """The files that are damaged or missing."""
         return tuple(each for each in self.files if each.problem)
 
-    def _repr_html_(self) -> str:
-        rows = [(each.file, each.problem) for each in self.damaged]
-        if not rows:
-            return _html((f"{self.root}: all {len(self.files):,} files are as the manifest says", (), []))
-        return _html((f"{self.root}: {len(rows):,} damaged files", ("file", "problem"), rows))
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Exported:
@@ -105,14 +84,6 @@ class Exported:
     shards_made: int
     shards_kept: int
     seconds: float
-
-    def _repr_html_(self) -> str:
-        rows = [
-            (each.split, file.name, f"{each.num_examples:,}", f"{each.num_tokens:,}", f"{file.num_bytes:,}")
-            for each in self.shards
-            for file in each.files
-        ]
-        return _html((self.root, ("split", "file", "rows", "tokens", "bytes"), rows))
 
 
 def build(*datasets: Any, output: Text, tokenizer: Any, beam_args: Sequence[str] = (), **options: Any) -> Built:
@@ -225,31 +196,4 @@ def export(
         shards_made=made.shards_made,
         shards_kept=made.shards_kept,
         seconds=made.seconds,
-    )
-
-
-_Table = tuple[str, tuple[str, ...], Sequence[tuple[str, ...]]]
-
-
-def _splits(manifest: Manifest, *, caption: str) -> _Table:
-    rows = []
-    for name, split in manifest.splits.items():
-        figures = (split.ledger.rows_in, sum(split.ledger.unusable.values()), split.num_examples, split.num_tokens)
-        rows.append((name, *(f"{figure:,}" for figure in (*figures, len(split.shards), split.num_bytes))))
-    return caption, ("split", "rows", "rejected", "records", "tokens", "shards", "bytes"), rows
-
-
-def _html(*tables: _Table) -> str:
-    """Return tables as HTML, with texts from data escaped."""
-    from markupsafe import escape
-
-    from tfrecord_io.shown import visible
-
-    def row(cells: Iterable[str], *, kind: str) -> str:
-        return "<tr>" + "".join(f"<{kind}>{escape(visible(cell))}</{kind}>" for cell in cells) + "</tr>"
-
-    return "".join(
-        f"<table><caption>{escape(visible(caption))}</caption><thead>{row(head, kind='th')}</thead>"
-        f"<tbody>{''.join(row(cells, kind='td') for cells in rows)}</tbody></table>"
-        for caption, head, rows in tables
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from gcsfs import retry
 
-from pipelines.prepare.storage import persistence
+from pipelines.prepare.storage import storage_errors
 from tests.cloud import proxy
 from tests.cloud.emulator import Gcs
 from tests.cloud.faults import Faults
@@ -23,8 +23,8 @@ def shorten_pauses(monkeypatch: pytest.MonkeyPatch, *, ours: float, theirs: floa
     """Our first pause takes `ours` seconds at most, and the longest four times as long; those of gcsfs take `theirs`
     times what they would take.
     """
-    monkeypatch.setattr(persistence, "_FIRST_SECONDS", ours)
-    monkeypatch.setattr(persistence, "_LONGEST_SECONDS", 4 * ours)
+    monkeypatch.setattr(storage_errors, "_FIRST_SECONDS", ours)
+    monkeypatch.setattr(storage_errors, "_LONGEST_SECONDS", 4 * ours)
     monkeypatch.setattr(retry, "asyncio", types.SimpleNamespace(sleep=lambda wait: asyncio.sleep(theirs * wait)))
 
 

@@ -20,7 +20,7 @@ from google.cloud.storage import Blob
 
 from pipelines.prepare import storage
 from pipelines.prepare.storage import gcs as connection
-from pipelines.prepare.storage import object_storage, persistence
+from pipelines.prepare.storage import object_storage, storage_errors
 from tests.cloud import proxy
 from tests.cloud.answering import Answer, Machine, refusal
 from tests.cloud.disturbed import through
@@ -220,7 +220,7 @@ def test_an_object_that_is_replaced_while_it_is_read_gives_no_mixture(
         return original(*arguments, **options)
 
     monkeypatch.setattr(fs, "cat_file", cat_file)
-    monkeypatch.setattr(persistence, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(storage_errors, "_PATIENCE_SECONDS", 0.1)
     gcs.write(bucket, "file", content_of(2 * BLOCK_BYTES))
     with storage.read_stream(f"gs://{bucket}/file") as stream:
         stream.read(1)
@@ -309,7 +309,7 @@ def test_an_outage_longer_than_that_of_the_library_is_sat_out(
 
 
 def test_an_outage_without_an_end_is_an_error(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(persistence, "_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(storage_errors, "_PATIENCE_SECONDS", 0.2)
     machine.answer = lambda number, method, path: refusal(429)
     for use in (
         storage.list_names,
@@ -322,7 +322,7 @@ def test_an_outage_without_an_end_is_an_error(machine: Machine, monkeypatch: pyt
 
 
 def test_a_connection_that_nobody_takes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(persistence, "_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(storage_errors, "_PATIENCE_SECONDS", 0.2)
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
     with pytest.raises(OutputError, match=r"gs://bucket/file: cannot be read: no connection .*127\.0\.0\.1:9"):
         storage.read_bytes("gs://bucket/file")

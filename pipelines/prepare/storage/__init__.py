@@ -7,7 +7,7 @@
 Writes are atomic: a file appears whole or not at all. A local path is recognized by its form, and the modules for
 remote storage are imported when a path needs them.
 
-Transient errors are retried (`persistence`). The only error of a file system that callers see is FileNotFoundError,
+Transient errors are retried (`storage_errors`). The only error of a file system that callers see is FileNotFoundError,
 when they read; all others become errors that say what to do (`storage_errors`).
 """
 
@@ -25,8 +25,7 @@ from typing import Any, BinaryIO
 
 from pipelines.prepare.storage import local_storage, storage_errors
 from pipelines.prepare.storage.local_storage import PARTIAL
-from pipelines.prepare.storage.persistence import retry_transient
-from pipelines.prepare.storage.storage_errors import as_output_error
+from pipelines.prepare.storage.storage_errors import as_output_error, retry_transient
 from tfrecord_io.errors import FormatError, OutputError, PrepError, SourceError
 from tfrecord_io.local_paths import local_path
 

@@ -29,7 +29,7 @@ from google.api_core.exceptions import GoogleAPICallError, PreconditionFailed
 from google.cloud.storage.exceptions import DataCorruption
 
 from pipelines.prepare.storage import gcs, object_storage, storage_errors
-from pipelines.prepare.storage.persistence import library_retry
+from pipelines.prepare.storage.storage_errors import library_retry
 from tfrecord_io.errors import OutputError
 from tfrecord_io.shown import cause_without_secrets
 

@@ -16,7 +16,7 @@ from typing import Any
 import fsspec
 
 from pipelines.prepare.storage import storage_errors
-from pipelines.prepare.storage.persistence import retry_transient
+from pipelines.prepare.storage.storage_errors import retry_transient
 from tfrecord_io.errors import ConfigError, OutputError
 
 __all__ = ["BLOCK_BYTES", "RemoteFile", "delete", "entries", "fetch", "info", "open_fs", "write"]

@@ -1,7 +1,11 @@
-"""Translate errors of storage: which are transient, and what message and remedy the others get.
+"""Errors of storage: which are transient and retried, and what message and remedy the others get.
 
 Every library has exceptions of its own, and uses one for several causes. They are told apart by the status of the
 answer, by errno, and where neither is known by the service's words, which the message quotes.
+
+Transient ones, such as of an overloaded service or a lost connection, are retried for three minutes, with a line in the
+log. Pauses grow, and are random, so that a thousand workers do not retry at the same moment. google-cloud-storage
+retries its requests itself, with the same limits.
 
 Messages and tracebacks show no credentials (`tfrecord_io.shown`).
 """
@@ -10,12 +14,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
+import logging
+import random
 import re
 import socket
 import ssl
+import time
 import urllib.parse
-from collections.abc import Iterator
-from typing import NoReturn
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn, TypeVar
 
 from tfrecord_io.errors import OutputError, PrepError, SourceError
 from tfrecord_io.shown import cause_without_secrets, is_web, without_secrets
@@ -25,13 +33,23 @@ __all__ = [
     "bucket_of",
     "grant",
     "is_transient",
+    "library_retry",
     "login_remedy",
     "no_bucket",
     "raise_as",
     "reading",
+    "retry_transient",
     "status_of",
     "words",
 ]
+
+Result = TypeVar("Result")
+
+_PATIENCE_SECONDS = 180.0
+_FIRST_SECONDS = 1.0
+_LONGEST_SECONDS = 32.0
+
+_log = logging.getLogger(__name__)
 
 _AGAIN = "run the same command again to go on"
 _MAY_WRITE = "choose an --output that you may write to"
@@ -99,6 +117,48 @@ def is_transient(error: BaseException) -> bool:
     if kind.__module__.partition(".")[0] in _CLIENTS and not isinstance(error, ValueError):
         return True
     return isinstance(error, OSError) and error.errno in _TRANSIENT
+
+
+def retry_transient(
+    attempt: Callable[[], Result],
+    *,
+    path: str,
+    passes: Callable[[BaseException], bool] = is_transient,
+) -> Result:
+    """Return `attempt()`, retried while `passes` is true of its error, for three minutes from the first error.
+
+    Raises: its last error.
+    """
+    give_up = None
+    for failures in itertools.count():
+        pause = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2**failures) * random.uniform(0.5, 1)
+        try:
+            return attempt()
+        except Exception as error:
+            give_up = give_up or time.monotonic() + _PATIENCE_SECONDS
+            if not passes(error) or time.monotonic() + pause > give_up:
+                raise
+            _tell(path, error)
+        time.sleep(pause)
+    raise AssertionError("unreachable")
+
+
+def library_retry(path: str, *, passes: Callable[[BaseException], bool] = is_transient) -> Any:
+    """Return a `retry` option for google-cloud-storage."""
+    from google.api_core.retry import Retry
+
+    return Retry(
+        predicate=passes,
+        initial=_FIRST_SECONDS,
+        maximum=_LONGEST_SECONDS,
+        timeout=_PATIENCE_SECONDS,
+        on_error=lambda error: _tell(path, error),
+    )
+
+
+def _tell(path: str, error: BaseException) -> None:
+    said = without_secrets(f"{path}: {words(error)}")
+    _log.warning("%s; trying again for up to %.0f s", said, _PATIENCE_SECONDS)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from gcsfs.retry import HttpError, validate_response
 from google.api_core.exceptions import from_http_response
 from google.auth.exceptions import RefreshError, TransportError
 
-from pipelines.prepare.storage import persistence, storage_errors
+from pipelines.prepare.storage import storage_errors
 from tfrecord_io.errors import OutputError, SourceError
 
 ACCOUNT = "trainer@project.iam.gserviceaccount.com"
@@ -131,7 +131,7 @@ def test_no_message_and_no_traceback_shows_what_grants_access(secret: str) -> No
     ids=repr,
 )
 def test_what_may_pass_is_tried_again(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(persistence, "_FIRST_SECONDS", 0.001)
+    monkeypatch.setattr(storage_errors, "_FIRST_SECONDS", 0.001)
     attempts: list[int] = []
 
     def attempt() -> str:
@@ -140,7 +140,7 @@ def test_what_may_pass_is_tried_again(error: Exception, monkeypatch: pytest.Monk
             raise error
         return "done"
 
-    assert persistence.retry_transient(attempt, path="gs://bucket/file") == "done"
+    assert storage_errors.retry_transient(attempt, path="gs://bucket/file") == "done"
     assert len(attempts) == 4
 
 
@@ -172,19 +172,19 @@ def test_what_stays_is_not_tried_again(error: Exception) -> None:
         raise error
 
     with pytest.raises(type(error)):
-        persistence.retry_transient(attempt, path="gs://bucket/file")
+        storage_errors.retry_transient(attempt, path="gs://bucket/file")
     assert len(attempts) == 1
 
 
 def test_trying_again_has_an_end_and_says_so(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(persistence, "_FIRST_SECONDS", 0.01)
-    monkeypatch.setattr(persistence, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(storage_errors, "_FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(storage_errors, "_PATIENCE_SECONDS", 0.1)
 
     def attempt() -> None:
         raise answered(503, "upload_id=hush")
 
     with pytest.raises(HttpError):
-        persistence.retry_transient(attempt, path="gs://bucket/file")
+        storage_errors.retry_transient(attempt, path="gs://bucket/file")
     assert "gs://bucket/file: " in caplog.text
     assert "trying again" in caplog.text
     assert "hush" not in caplog.text

@@ -14,7 +14,7 @@ from typing import Any
 from pipelines.prepare.options import paths
 from pipelines.prepare.process import hub_libraries
 from pipelines.prepare.storage import storage_errors
-from pipelines.prepare.storage.persistence import retry_transient
+from pipelines.prepare.storage.storage_errors import retry_transient
 from tfrecord_io.errors import PrepError, SourceError
 from tfrecord_io.shown import first_line
 

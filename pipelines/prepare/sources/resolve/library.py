@@ -46,52 +46,35 @@ _INTERNAL = ("cache", "folder_based_builder", "generator", "spark", "sql")
 # Wherever a stream is read, also in another process than the one that opened it.
 fsspec.register_implementation("lines", f"{__package__}.line_ranges.LineRanges", clobber=True)
 
+# The settings of `datasets` are the process's, and the first use of a reader patches its module.
 _lock = threading.RLock()
-_users_settings: list[Callable[[], None]] = []
-_callers = 0
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[Any]:
-    """Yield `datasets`; its settings, which are the user's, are restored when no thread is in here any more."""
-    global _callers
+    """Yield `datasets`, to one thread at a time; its settings, which are the user's, are restored afterwards."""
     import datasets
+    from huggingface_hub.utils import logging as hub_logging
 
-    with _lock:
-        if not _callers:
-            _users_settings.extend(_change_settings(datasets))
-        _callers += 1
-    try:
-        yield datasets
-    finally:
-        with _lock:
-            _callers -= 1
-            while not _callers and _users_settings:
-                _users_settings.pop()()
-
-
-def _change_settings(datasets: Any) -> Iterator[Callable[[], None]]:
-    """Change the settings; yield for each a function that restores it."""
     settings = {"HF_UPDATE_DOWNLOAD_COUNTS": False}
     if "torch" not in sys.modules:  # each stream would import it, to be a dataset of torch as well
         settings["TORCH_AVAILABLE"] = False
-    config = vars(datasets.config)
-    yield functools.partial(config.update, {name: config[name] for name in settings})
-    config.update(settings)
-    from huggingface_hub.utils import logging as hub_logging
-
-    for each in (datasets.logging, hub_logging):  # the latter notes that a README.md is no card
-        yield functools.partial(each.set_verbosity, each.get_verbosity())
-        each.set_verbosity(datasets.logging.CRITICAL)
-    if not datasets.are_progress_bars_disabled():
-        yield datasets.enable_progress_bars
-        datasets.disable_progress_bars()
+    with _lock, contextlib.ExitStack() as restored:
+        config = vars(datasets.config)
+        restored.callback(config.update, {name: config[name] for name in settings})
+        config.update(settings)
+        for each in (datasets.logging, hub_logging):  # the latter notes that a README.md is no card
+            restored.callback(each.set_verbosity, each.get_verbosity())
+            each.set_verbosity(datasets.logging.CRITICAL)
+        if not datasets.are_progress_bars_disabled():
+            restored.callback(datasets.enable_progress_bars)
+            datasets.disable_progress_bars()
+        yield datasets
 
 
 def open_builder(path: str, **options: Any) -> Any:
     """Return the builder of a dataset, as `load_dataset_builder` does; its cache holds nothing but lock files."""
-    # The first use of a reader patches its module, which is not thread-safe.
-    with quiet() as datasets, _lock, warnings.catch_warnings():
+    with quiet() as datasets, warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of readers that a later release will drop
         return datasets.load_dataset_builder(path, cache_dir=_cache().name, **options)
 

@@ -24,7 +24,7 @@ from pipelines.prepare import storage
 from pipelines.prepare.process.threads import ordered_map
 from pipelines.prepare.sources.resolve.data_files import DIGEST, DataFile, stamp_of, version_of
 from pipelines.prepare.storage import storage_errors
-from pipelines.prepare.storage.persistence import retry_transient
+from pipelines.prepare.storage.storage_errors import retry_transient
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import is_web, without_access
 

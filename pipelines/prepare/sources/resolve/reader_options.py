@@ -14,7 +14,7 @@ from pipelines.prepare.sources.resolve import hub, library
 from tfrecord_io.errors import ConfigError, PrepError, SourceError
 from tfrecord_io.shown import first_line, without_access
 
-__all__ = ["arguments", "as_source_error", "data_files", "described", "require_reader", "source_options"]
+__all__ = ["arguments", "as_source_error", "described", "require_reader"]
 
 
 def require_reader(name: str | None) -> None:
@@ -27,26 +27,16 @@ def require_reader(name: str | None) -> None:
 
 
 def arguments(config: SourceConfig) -> dict[str, Any]:
-    """Return the arguments of `load_dataset` for the options of a source."""
-    files = data_files(config)
-    return {**({"data_files": files} if files else {}), **source_options(config)}
-
-
-def data_files(config: SourceConfig) -> dict[str, list[str]]:
-    """Return the patterns of --data-files by split."""
-    found: dict[str, list[str]] = {}
+    """Return the arguments of `load_dataset`: the patterns of --data-files by split, and the options of the reader."""
+    files: dict[str, list[str]] = {}
     for text in config.data_files:
         split, equals, pattern = text.partition("=")
         if not equals or not re.fullmatch(r"\w+(\.\w+)*", split):
             split, pattern = "train", text
-        found.setdefault(split, []).append(pattern)
-    return found
-
-
-def source_options(config: SourceConfig) -> dict[str, Any]:
-    """Return the arguments of the reader."""
-    values = {key: _value(text) for key, _, text in (each.partition("=") for each in config.source_options)}
-    return {**values, **({"sample_by": config.sample_by} if config.sample_by else {})}
+        files.setdefault(split, []).append(pattern)
+    options = {key: _value(text) for key, _, text in (each.partition("=") for each in config.source_options)}
+    given = {"data_files": files, "sample_by": config.sample_by}
+    return {**options, **{name: value for name, value in given.items() if value}}
 
 
 def _value(text: str) -> Any:

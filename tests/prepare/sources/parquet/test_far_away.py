@@ -19,7 +19,7 @@ import pytest
 
 from pipelines.prepare.sources.parquet import row_groups
 from pipelines.prepare.sources.resolve.data_files import DataFile
-from pipelines.prepare.storage import persistence
+from pipelines.prepare.storage import storage_errors
 from tests import building
 from tests.prepare.sources import stored
 from tests.prepare.sources.stored import in_place
@@ -86,8 +86,8 @@ def server(tmp_path: Path) -> Iterator[_Server]:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(persistence, "_FIRST_SECONDS", 0.01)
-    monkeypatch.setattr(persistence, "_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(storage_errors, "_FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(storage_errors, "_PATIENCE_SECONDS", 0.5)
 
 
 def on_web(server: _Server, name: str = "a.parquet", *, version: str = '"first"') -> DataFile:
@@ -141,11 +141,11 @@ def test_a_server_without_ranges_is_refused(server: _Server) -> None:
 # It leaves as the command does: threads of the client's libraries may abort while an interpreter ends.
 _ON_HUB = """
 import json, os, sys
-from pipelines.prepare.storage import persistence
+from pipelines.prepare.storage import storage_errors
 from tests.prepare.sources.parquet.test_far_away import texts
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io.errors import SourceError
-persistence._FIRST_SECONDS = 0.01
+storage_errors._FIRST_SECONDS = 0.01
 name, size = sys.argv[1:]
 path = f"hf://datasets/me/data@{'a' * 40}/{name}"
 try:

@@ -232,7 +232,7 @@ def test_damage_anywhere_is_an_error_or_rows_and_never_a_crash(tmp_path: Path) -
 def test_reading_imports_no_datasets_no_transformers_and_no_beam() -> None:
     program = (
         "import sys\n"
-        "from pipelines.prepare.sources.parquet import footers\n"
+        "from pipelines.prepare.sources.parquet import row_groups\n"
         "from pipelines.prepare.sources.rows import reading\n"
         "print(sorted({'datasets', 'transformers', 'apache_beam', 'tensorflow', 'pandas'} & sys.modules.keys()))"
     )

@@ -73,11 +73,11 @@ REPOSITORIES = {
 
 _CLIENT = """
 import json, sys
-from pipelines.prepare.storage import persistence
+from pipelines.prepare.storage import storage_errors
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.resolve.resolve import resolve
 
-persistence._PATIENCE_SECONDS, persistence._FIRST_SECONDS = 1.0, 0.1
+storage_errors._PATIENCE_SECONDS, storage_errors._FIRST_SECONDS = 1.0, 0.1
 answers = []
 for dataset, revision, config in json.loads(sys.argv[1]):
     try:
