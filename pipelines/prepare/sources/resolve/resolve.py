@@ -197,7 +197,7 @@ def _of_hub(config: SourceConfig) -> SourceListing:
         if repository.folder is not None:
             builder = library.open_builder(repository.folder, name=config.config, **options)
         elif config.format:
-            patterns = reader_options.data_files(config) or {"train": ["**"]}
+            patterns = options.get("data_files") or {"train": ["**"]}
             options["data_files"] = {
                 split: [f"{repository.root}/{each}" for each in some] for split, some in patterns.items()
             }
