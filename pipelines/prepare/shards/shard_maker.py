@@ -8,7 +8,6 @@ import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
 
@@ -17,7 +16,7 @@ from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.plan_files import TaskKey
 from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.layouts import BatchEncoder
-from pipelines.prepare.process import workers
+from pipelines.prepare.process import imports, memory, workers
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.shared import Shared
@@ -39,10 +38,14 @@ class ShardMaker(Shared):
     encoder in Python, which holds the interpreter.
     """
 
-    def __init__(self, job: Job, threads: int = 1, *, encoder: BatchEncoder | None = None) -> None:
-        """`encoder` is one that is open already."""
-        super().__init__(job, threads)
-        self._job, self._threads = job, threads
+    def __init__(
+        self, job: Job, threads: int = 1, pickled: bytes = b"", *, encoder: BatchEncoder | None = None
+    ) -> None:
+        """`pickled` is an encoder for another process, `encoder` one that is open in this one: `make` empties it once
+        worker processes have theirs.
+        """
+        super().__init__(job, threads, pickled)
+        self._job, self._threads, self._pickled = job, threads, pickled
         self._encoder = encoder
         self._opening, self._slots = threading.Lock(), threading.BoundedSemaphore(cores())
 
@@ -70,10 +73,7 @@ class ShardMaker(Shared):
         Raises: PrepError if a process died, which names the shard; otherwise as `workers.run`.
         """
         missing = dict.fromkeys(keys)
-        # One that Python decides, such as a tokenizer without tokenizer.json, is opened anew.
-        function: Callable[[TaskKey, Progress], Done] = self
-        if processes and self._encoder is not None and self._encoder.reference is not None:
-            function = _WithEncoder(self, self._job, self._threads, self._encoder)
+        function: Callable[[TaskKey, Progress], Done] = self._for_workers() if processes else self
         try:
             for key, done in workers.run(function, keys, processes=processes, progress=progress, is_stopped=is_stopped):
                 del missing[key]
@@ -89,12 +89,24 @@ class ShardMaker(Shared):
             instead = _LESS_MEMORY if died.is_killed else "another --engine, such as hf"
             raise self._failed(died.task, f"the worker process that made it {died.how}", instead) from died
 
+    def _for_workers(self) -> ShardMaker:
+        """Return the maker that worker processes get, and free what only they need: 25 to 90 MB."""
+        encoder, self._encoder = self._encoder, None
+        if encoder is None:
+            return self
+        # To open one would cost each worker a second and 130 MB; one that Python decides does not travel.
+        maker = self if encoder.reference is None else ShardMaker(self._job, self._threads, pickle.dumps(encoder))
+        for each in filter(None, (encoder.reference, encoder)):
+            vars(each).clear()  # whoever opened it still holds it, but has no more use for it
+        memory.release_freed()
+        return maker
+
     def _open(self) -> BatchEncoder:
         with self._opening:
             if self._encoder is None:
                 if multiprocessing.parent_process() is not None:
-                    _share_machine(threads=self._threads)
-                self._encoder = self._job.open_encoder()
+                    _share_machine(self._job, threads=self._threads)
+                self._encoder = pickle.loads(self._pickled) if self._pickled else self._job.open_encoder()
                 if not self._encoder.concurrent:
                     self._slots = threading.BoundedSemaphore(1)
             return self._encoder
@@ -104,29 +116,15 @@ class ShardMaker(Shared):
         return PrepError(f"{name}: {how}", remedy=_REMEDY.format(instead))
 
 
-class _WithEncoder:
-    """A maker that takes its encoder along to a worker process, where opening one costs a second and 130 MB."""
+def _share_machine(job: Job, *, threads: int) -> None:
+    """Let libraries have no more threads than this worker process, not one for each core, and no pandas to themselves.
 
-    def __init__(self, maker: ShardMaker, *arguments: Any) -> None:
-        self._maker, self._arguments = maker, arguments
-
-    def __call__(self, key: TaskKey, progress: Progress) -> Done:
-        return self._maker(key, progress)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        job, threads, encoder = self._arguments
-        return _in_worker, (job, threads, pickle.dumps(encoder))
-
-
-def _in_worker(job: Job, threads: int, encoder: bytes) -> ShardMaker:
-    _share_machine(threads=threads)
-    return ShardMaker(job, threads, encoder=pickle.loads(encoder))
-
-
-def _share_machine(*, threads: int) -> None:
-    """Let libraries have no more threads than this worker process: by default they have one for each core."""
+    The user's own functions may make arrays of what pandas gives them.
+    """
     os.environ.setdefault("RAYON_NUM_THREADS", str(threads))  # read when the first thread of `tokenizers` starts
     pa.set_cpu_count(threads)
+    if all(split.reader.changes is None for split in job.splits.values()):
+        imports.keep_pandas_out()
 
 
 def _counts(receipt: Receipt) -> dict[str, int]:
