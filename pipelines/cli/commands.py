@@ -78,10 +78,12 @@ def build(dry_run: bool, as_json: bool, verbose: bool, **request: Any) -> None:
             _begin(config)
             from pipelines.cli import report
             from pipelines.prepare.launch import launcher as building
+            from pipelines.prepare.process import workers
             from tfrecord_io import manifest
 
             own_process.configure()
             built = building.build(config, watch=report.watch)
+            workers.end_idle()
         report.summary(built)
         if as_json:
             click.echo(json.dumps({"manifest_sha256": manifest.digest(built.manifest), **_built(built)}))

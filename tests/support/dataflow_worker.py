@@ -27,7 +27,6 @@ def main(pipeline_file: str, report_file: str) -> None:
     code = sys.modules["pipelines.prepare.shards.shard_writer"].__file__
     report = {
         "counters": {_name(each): each.committed for each in metrics["counters"]},
-        "distributions": {_name(each): each.committed.count for each in metrics["distributions"]},
         "code": code,
         "requires": importlib.metadata.requires("prep-tfrecords"),
         "modules": sorted(name for name in sys.modules if "." not in name),

@@ -62,16 +62,6 @@ class Pool(Server):
     """A server that starts workers when a job service asks it to."""
 
     pid_file: Path
-    refusal: Path
-
-    @contextlib.contextmanager
-    def refusing(self) -> Iterator[None]:
-        """As where the pool's Python has no Beam: no worker that it starts in here ever begins."""
-        self.refusal.touch()
-        try:
-            yield
-        finally:
-            self.refusal.unlink()
 
     @property
     def beam_args(self) -> list[str]:
@@ -122,19 +112,16 @@ def worker_pool(folder: Path, **changes: str) -> Iterator[Pool]:
     """Starts a pool. `folder` gets its log, `changes` are to the environment of its workers."""
     pid_file = folder / "workers.pids"
     pid_file.touch()
-    refusal = folder / "no-workers"
     # The pool starts its workers as `python`, whatever that is: here it is this Python, and says who it is.
     python = folder / "bin" / "python"
     python.parent.mkdir()
-    python.write_text(
-        f'#!/bin/sh\n[ -e "{refusal}" ] && exit 1\necho $$ >> "{pid_file}"\nexec "{sys.executable}" "$@"\n'
-    )
+    python.write_text(f'#!/bin/sh\necho $$ >> "{pid_file}"\nexec "{sys.executable}" "$@"\n')
     python.chmod(0o755)
     path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
 
     words = [sys.executable, "-m", "tests.support.servers", "pool", "--service_port=0"]
     with server(words, folder / "pool.log", _logged_port, PATH=path, **changes) as pool:
-        yield Pool(process=pool.process, address=pool.address, log=pool.log, pid_file=pid_file, refusal=refusal)
+        yield Pool(process=pool.process, address=pool.address, log=pool.log, pid_file=pid_file)
 
 
 def descendants(pid: int) -> list[int]:

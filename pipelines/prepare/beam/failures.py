@@ -17,11 +17,13 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.process.shared import Shared
 from tfrecord_io import errors
 from tfrecord_io.errors import PrepError
 from tfrecord_io.shown import cause_without_secrets
 
-__all__ = ["AGAIN", "Failures", "Reported", "from_text", "reported_in"]
+__all__ = ["AGAIN", "Failures", "Reported", "Run", "from_text", "reported_in"]
 
 Result = TypeVar("Result")
 
@@ -166,3 +168,12 @@ class Failures:
                 # The runner's text has the traceback in it, with all causes.
                 raise Reported.of(error) from cause_without_secrets(error)
             raise
+
+
+class Run(Shared):
+    """The state of a Beam job in this process: the failures of its work here, and counters, read in the launcher."""
+
+    def __init__(self, *, progress: Progress | None = None) -> None:
+        super().__init__()
+        self.failures = Failures()
+        self.progress = progress or Progress()

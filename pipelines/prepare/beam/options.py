@@ -1,27 +1,29 @@
-"""Beam's options: checking them before there is any work to lose, and the runner that they choose."""
+"""Beam's options: checking them before there is any work to lose, and the runner and job server that they choose."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shutil
+import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, PortableOptions, StandardOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.job_server import ExternalJobServer
+from apache_beam.runners.portability.portable_runner import PortableRunner
 
-from pipelines.prepare.beam import dataflow
-from pipelines.prepare.process import stderr
+from pipelines.prepare.beam import dataflow, waiting
 from pipelines.prepare.process.cores import cores
 from tfrecord_io.errors import ConfigError, PrepError
 
-__all__ = ["PORTABLE", "check", "is_embedded", "open_pipeline", "parse", "runner_name", "take_workers"]
+__all__ = ["check", "is_embedded", "job_server_running", "open_pipeline", "parse", "runner_name", "take_workers"]
 
 _WORKERS = "--direct_num_workers"
 _EMBEDDED = (None, "DirectRunner", "FnApiRunner")
-PORTABLE = "PortableRunner"
 _CONNECT_SECONDS = 20
 # Beam stops waiting for a job after --job_server_timeout, which is meant for single requests; its default is 300 s.
 _JOB_SECONDS = 30 * 24 * 3600
@@ -38,7 +40,7 @@ def check(beam_args: Sequence[str], *, root: str) -> None:
         dataflow.check(options, root=root)
     shutil.rmtree(open_pipeline(options).local_tempdir, ignore_errors=True)
     endpoint = options.view_as(PortableOptions).job_endpoint
-    if runner_name(options) == PORTABLE and not endpoint:
+    if runner_name(options) == "PortableRunner" and not endpoint:
         raise ConfigError(
             "--runner=PortableRunner without --job_endpoint",
             remedy="give --job_endpoint=HOST:PORT, the address of its job service",
@@ -88,7 +90,7 @@ def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOp
     this = threading.current_thread()
     try:
         # argparse prints a hundred lines, of which only the last says what is wrong.
-        with stderr.held_back(lambda thread: thread is this) as said:
+        with waiting.collected(lambda thread: thread is this) as said:
             options = PipelineOptions([*beam_args, *added])
             unknown = _unknown(options, beam_args)
     except SystemExit as error:
@@ -131,3 +133,48 @@ def _unknown(options: PipelineOptions, beam_args: Sequence[str]) -> list[str]:
     parsers: list[argparse.ArgumentParser] = []
     options.get_all_options(add_extra_args_fn=parsers.append)
     return parsers[0].parse_known_args(list(beam_args))[1]
+
+
+@contextlib.contextmanager
+def job_server_running(pipeline: beam.Pipeline, options: PipelineOptions) -> Iterator[None]:
+    """Start the job server that the pipeline's runner would start, if any, such as Flink's. Call it in the main thread.
+
+    Beam would start it in `Pipeline.run`, and set an interrupt handler, which Python allows only in the main thread,
+    and our pipelines run in another one.
+
+    Raises: PrepError if it does not start, or this is another thread.
+    """
+    runner = pipeline.runner
+    if not isinstance(runner, PortableRunner) or options.view_as(PortableOptions).job_endpoint:
+        yield
+        return
+    if threading.current_thread() is not threading.main_thread():
+        raise PrepError(
+            f"--runner={options.view_as(StandardOptions).runner} without --job_endpoint, in a thread: Beam starts job "
+            "servers in the main thread only",
+            remedy="start one, and name it by --job_endpoint",
+        )
+    server = _start(runner, options)
+    runner.default_job_server = lambda _: server
+    try:
+        yield
+    finally:
+        server.stop()
+
+
+def _start(runner: PortableRunner, options: PipelineOptions) -> Any:
+    on_interrupt = signal.getsignal(signal.SIGINT)
+    try:
+        server = runner.default_job_server(options)
+        server.start()  # once: the runner's own call finds it running
+    except Exception as error:
+        name = options.view_as(StandardOptions).runner
+        raise PrepError(
+            f"the job server for --runner={name} did not start: {error or type(error).__name__}",
+            remedy="see what it says with --verbose (Flink's and Spark's need Java), or start one, and name it by "
+            "--job_endpoint",
+        ) from error
+    finally:
+        # Beam's handler would end the server before anything else sees the interrupt.
+        signal.signal(signal.SIGINT, on_interrupt)
+    return server

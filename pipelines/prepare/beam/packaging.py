@@ -5,8 +5,8 @@
     datasets, tokenizers, transformers and the engines of other projects, in the      --requirements_file
     launcher's versions
 
-Setuptools makes the sdist from a copy of the package: with the checkout's setup.py, or, for an installed package, with
-one that repeats the installed name, version and requirements.
+Setuptools makes the sdist from a copy of the package, with a setup.py that repeats the installed name, version and
+requirements.
 
 Workers get base dependencies only, since they do not need TensorFlow. An --extra_package is used because it is
 installed even if the same version is present, and Beam does not process it here; for a --setup_file it would run
@@ -33,8 +33,6 @@ __all__ = ["require_versions", "ship", "versions"]
 
 _DISTRIBUTION = "prep-tfrecords"
 _PACKAGES = ("pipelines", "tfrecord_io")
-# Without MANIFEST.in, which would add tests and documents that workers do not need.
-_CHECKOUT_FILES = ("setup.py", "pyproject.toml", "README.md", "LICENSE")
 _PINNED = ("datasets", "tokenizers", "transformers", "fastokens", "gigatoken")
 # Libraries that some tokenizers load when they are opened; not base dependencies.
 _IF_LOADED = ("sentencepiece", "tiktoken")
@@ -74,7 +72,7 @@ def ship(options: PipelineOptions, folder: str) -> None:
     setup, worker = options.view_as(SetupOptions), options.view_as(WorkerOptions)
     if setup.setup_file or setup.extra_packages or worker.sdk_container_image or worker.worker_harness_container_image:
         return
-    setup.extra_packages = [str(_sdist(Path(tfrecord_io.__file__).resolve().parents[1], Path(folder)))]
+    setup.extra_packages = [str(_sdist(Path(folder)))]
     if not setup.requirements_file:
         requirements = Path(folder, "requirements.txt")
         requirements.write_text("".join(f"{pin}\n" for pin in _pins()))
@@ -98,25 +96,12 @@ def _is_installed(name: str) -> bool:
     return True
 
 
-def _is_checkout(folder: Path) -> bool:
-    try:
-        return f'name="{_DISTRIBUTION}"' in (folder / "setup.py").read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return False
-
-
-def _sdist(source: Path, folder: Path) -> Path:
+def _sdist(folder: Path) -> Path:
     """Make the sdist in a copy, since setuptools leaves files behind, and must not write to a checkout."""
-    copy = folder / "copy"
-    copy.mkdir()
-    if _is_checkout(source):
-        for name in _CHECKOUT_FILES:
-            if (source / name).is_file():
-                shutil.copy(source / name, copy / name)
-    else:
-        (copy / "setup.py").write_text(_installed_setup(), encoding="utf-8")
+    copy, source = folder / "copy", Path(tfrecord_io.__file__).resolve().parents[1]
     for package in _PACKAGES:
         shutil.copytree(source / package, copy / package, ignore=shutil.ignore_patterns(*_NOT_FOR_WORKERS))
+    (copy / "setup.py").write_text(_setup(), encoding="utf-8")
     command = [sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", str(folder / "dist")]
     made = subprocess.run(command, cwd=copy, capture_output=True, text=True)
     if made.returncode:
@@ -129,7 +114,7 @@ def _sdist(source: Path, folder: Path) -> Path:
     return sdist
 
 
-def _installed_setup() -> str:
+def _setup() -> str:
     """Return a setup.py with the name, version and base requirements of the installed package.
 
     Raises: ConfigError if it is not installed.
@@ -138,8 +123,8 @@ def _installed_setup() -> str:
         installed = metadata.distribution(_DISTRIBUTION)
     except metadata.PackageNotFoundError as error:
         raise ConfigError(
-            f"{_DISTRIBUTION} is not installed and has no checkout with a setup.py, so it cannot be sent to workers",
-            remedy="install it with pip, or give what workers should install with --extra_package after the --",
+            f"{_DISTRIBUTION} is not installed here, so it cannot be sent to workers",
+            remedy="pip install -e CHECKOUT, or give what workers should install with --extra_package after the --",
         ) from error
     fields = {
         "name": _DISTRIBUTION,

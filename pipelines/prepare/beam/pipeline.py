@@ -12,7 +12,6 @@ process alone.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import shutil
 import sys
 import tempfile
@@ -23,9 +22,9 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.prepare import storage
-from pipelines.prepare.beam import dataflow, failures, job_servers, packaging, waiting
-from pipelines.prepare.beam.options import PORTABLE, is_embedded, open_pipeline, parse, runner_name, take_workers
-from pipelines.prepare.beam.run import Run
+from pipelines.prepare.beam import dataflow, failures, packaging, waiting
+from pipelines.prepare.beam.failures import Run
+from pipelines.prepare.beam.options import is_embedded, job_server_running, open_pipeline, parse, take_workers
 from pipelines.prepare.beam.transforms import Call, Commit, TaskFunction, WriteShards
 from pipelines.prepare.dataset import own_files, plan_files
 from pipelines.prepare.dataset.job import Job
@@ -39,9 +38,6 @@ from tfrecord_io.errors import OutputError, PrepError
 from tfrecord_io.manifest import Manifest
 
 __all__ = ["add_calls", "run", "run_tasks"]
-
-# The temporary file by which the first worker says that it has started; the next run sweeps it away if it is left.
-_STARTED_FILE = f"{storage.PARTIAL}first-sign"
 
 
 def run(
@@ -63,36 +59,44 @@ def run(
     options = parse(beam_args, workers=workers)
     run = Run(progress=progress)
     keys = [plan_files.key_of(task) for task in tasks]
-    work = _Work(root=job.root, folder=job.work_path(), name=job.name, completes=True)
     wanted = take_workers(options, beam_args, workers=workers) if is_embedded(options) else None
 
     def make_here(pipeline: beam.Pipeline) -> Any:
-        # A core whose shard is being uploaded makes another one meanwhile.
-        is_local = storage.local_path(job.root) is not None
-        default = cores() if is_local else 2 * cores()
-        count = processes.number(len(keys), task_bytes=task_bytes, wanted=wanted, default=default)
-        if count and wanted is None and is_local and encoder.concurrent:
-            count = count if processes.gains(len(keys), task_bytes=task_bytes, processes=count) else 0
+        count = _processes(job, keys, task_bytes=task_bytes, wanted=wanted, concurrent=encoder.concurrent)
         maker = ShardMaker(job, max(1, cores() // max(1, count)), encoder=encoder)
         elements = pipeline | "Tasks" >> beam.Create([keys], reshuffle=False)
         return elements | "WriteShards" >> beam.ParDo(WriteShards(maker, run=run, processes=count))
 
-    def add_steps(pipeline: beam.Pipeline, started_file: str | None) -> None:
+    def add_steps(pipeline: beam.Pipeline) -> None:
         if is_embedded(options):
             receipts = make_here(pipeline)
         else:
-            maker = ShardMaker(job)
-            call = Call(maker, root=job.root, run=run, versions=packaging.versions(), started_file=started_file)
+            call = Call(ShardMaker(job), run=run, versions=packaging.versions())
             receipts = add_calls(pipeline, "WriteShard", call, keys) | "Collect" >> beam.combiners.ToList()
         _ = receipts | "Commit" >> beam.ParDo(Commit(commit, run=run))
 
-    _run(options, add_steps, work=work, run=run)
+    _run(options, add_steps, name=job.name, work=f"{job.root} {job.work_path()}", completes=True, run=run)
     made = own_files.read_manifest(job.root)
     if made is None or made.fingerprint != job.fingerprint:
         raise OutputError(
             f"{job.root}: the job is done, but there is no manifest.json here",
             remedy="workers on other machines need an --output that they share with this one, such as gs://",
         )
+
+
+def _processes(
+    job: Job, keys: Sequence[plan_files.TaskKey], *, task_bytes: int, wanted: int | None, concurrent: bool
+) -> int:
+    """Return how many worker processes make the shards; 0 if this process makes them."""
+    is_local = storage.local_path(job.root) is not None
+    files = plan_files.task_of(job, keys[0]).located.files if wanted and is_local else ()
+    waits = not is_local or any("://" in file.path for file in files)
+    # A core whose shard is being uploaded makes another one meanwhile.
+    default, most = cores() if is_local else 2 * cores(), None if waits else cores()
+    count = processes.number(len(keys), task_bytes=task_bytes, wanted=wanted, default=default, most=most)
+    if wanted is None and is_local and concurrent:
+        return count if count and processes.gains(len(keys), task_bytes=task_bytes, processes=count) else 0
+    return count
 
 
 def run_tasks(
@@ -108,13 +112,12 @@ def run_tasks(
 ) -> None:
     """Call `function`, which a module has, for each task on the runner's workers. Raises: as `run`."""
     run = Run(progress=progress)
-    work = _Work(root=root, folder=folder, name=name, completes=False)
 
-    def add_steps(pipeline: beam.Pipeline, started_file: str | None) -> None:
-        call = Call(function, root=root, run=run, versions=packaging.versions(), started_file=started_file)
-        add_calls(pipeline, "Call", call, tasks)
+    def add_steps(pipeline: beam.Pipeline) -> None:
+        add_calls(pipeline, "Call", Call(function, run=run, versions=packaging.versions()), tasks)
 
-    _run(parse(beam_args, workers=workers), add_steps, work=work, run=run)
+    options = parse(beam_args, workers=workers)
+    _run(options, add_steps, name=name, work=f"{root} {folder}", completes=False, run=run)
 
 
 def add_calls(pipeline: beam.Pipeline, label: str, call: Call, tasks: Sequence[Any]) -> Any:
@@ -123,45 +126,34 @@ def add_calls(pipeline: beam.Pipeline, label: str, call: Call, tasks: Sequence[A
     return elements | label >> beam.ParDo(call)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Work:
-    """What a Beam job works on: its own `folder` in the output `root`, a `name` for people, and whether its end
-    `completes` the dataset.
-    """
-
-    root: str
-    folder: str
-    name: str
-    completes: bool
-
-
 def _run(
-    options: PipelineOptions, add_steps: Callable[[beam.Pipeline, str | None], None], *, work: _Work, run: Run
+    options: PipelineOptions,
+    add_steps: Callable[[beam.Pipeline], None],
+    *,
+    name: str,
+    work: str,
+    completes: bool,
+    run: Run,
 ) -> None:
-    """Run a pipeline to its end. `add_steps` gets the path of the file by which a worker says that it has started, if
-    it should.
+    """Run a pipeline to its end. `name` is for people, `work` tells the Beam job from others; `completes`: whether its
+    end completes the dataset.
     """
-    # Other runners see to it themselves that workers start, and may take their time.
-    started_file = storage.join(work.folder, _STARTED_FILE) if runner_name(options) == PORTABLE else None
     on_dataflow, embedded = dataflow.is_chosen(options), is_embedded(options)
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
         if on_dataflow:
-            dataflow.prepare(options, name=work.name, work=f"{work.root} {work.folder}", folder=folder)
+            dataflow.prepare(options, name=name, work=work, folder=folder)
         pipeline = open_pipeline(options)
         with _without_ipython():
-            add_steps(pipeline, started_file)
-        monitor = dataflow.Monitor(options, completes=work.completes, progress=run.progress) if on_dataflow else None
+            add_steps(pipeline)
+        monitor = dataflow.Monitor(options, completes=completes, progress=run.progress) if on_dataflow else None
         try:
             with (
                 contextlib.nullcontext() if embedded else waiting.held_back(),
-                job_servers.running(pipeline, options),
+                job_server_running(pipeline, options),
                 run.failures.watched(),
                 _as_prep_error(is_here=embedded),
             ):
-                waiting.until_done(
-                    lambda: monitor.started(pipeline.run()) if monitor else pipeline.run(),
-                    has_started=(lambda: storage.exists(started_file)) if started_file else None,
-                )
+                waiting.until_done(lambda: monitor.started(pipeline.run()) if monitor else pipeline.run())
         except KeyboardInterrupt:
             if monitor and (error := monitor.interrupted()):
                 raise error from None
@@ -170,8 +162,6 @@ def _run(
             shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
             if monitor:
                 monitor.close()
-            if started_file:
-                storage.delete(started_file, inside=work.root)
 
 
 @contextlib.contextmanager

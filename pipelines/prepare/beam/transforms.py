@@ -8,9 +8,8 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 
-from pipelines.prepare import storage
 from pipelines.prepare.beam import dataflow, packaging
-from pipelines.prepare.beam.run import Run
+from pipelines.prepare.beam.failures import Run
 from pipelines.prepare.dataset.plan_files import TaskKey
 from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.process.progress import Progress
@@ -28,29 +27,15 @@ class Call(beam.DoFn):
     """Calls a function for each task, on a worker whose versions are the launcher's."""
 
     def __init__(
-        self,
-        function: TaskFunction,
-        *,
-        root: str,
-        run: Run | None = None,
-        versions: Mapping[str, str] | None = None,
-        started_file: str | None = None,
+        self, function: TaskFunction, *, run: Run | None = None, versions: Mapping[str, str] | None = None
     ) -> None:
-        """A worker writes `started_file`, in the output `root`, to say that it has started."""
         self._function = function
-        self._root = root
         self._run = run or Run()
         self._versions = versions or {}
-        self._started_file = started_file
 
     def setup(self) -> None:
         """Compare versions, once for each worker."""
-        self._run.failures.attempt(self._set_up)
-
-    def _set_up(self) -> None:
-        packaging.require_versions(self._versions)
-        if self._started_file:
-            storage.write_bytes(self._started_file, b"", inside=self._root)
+        self._run.failures.attempt(lambda: packaging.require_versions(self._versions))
 
     def process(self, task: Any) -> Iterator[Any]:
         """Take a task, yield its result, or nothing after an error that the launcher raises."""
@@ -81,11 +66,9 @@ class WriteShards(beam.DoFn):
 
 
 def _count(done: Done) -> None:
-    """Report a task to Beam's metrics: counters, and the milliseconds of each stage as distributions."""
+    """Report a task to Beam's counters."""
     for name, number in done.counts.items():
         Metrics.counter(dataflow.NAMESPACE, name).inc(number)
-    for stage, seconds in done.seconds.items():
-        Metrics.distribution(dataflow.NAMESPACE, f"{stage}_ms").update(round(1000 * seconds))
 
 
 class Commit(beam.DoFn):

@@ -1,55 +1,43 @@
-"""Waiting for the end of a Beam job, including ends that Beam does not notice.
+"""Waiting for the end of a Beam job, and holding back what Beam prints to stderr meanwhile.
 
 what ends                            who notices
 the job                              Beam
 the launcher, by an interrupt        the main thread, which only waits; Beam runs on another thread
-a worker that never starts           a time limit: Beam's job service would wait forever
 the job service                      Beam: the connection breaks
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent import futures
 from typing import Any
 
 from pipelines.prepare.beam.failures import AGAIN
-from pipelines.prepare.process import stderr
-from pipelines.prepare.process.threads import POLL_SECONDS, in_background
+from pipelines.prepare.process.threads import in_background, wait_for
 from tfrecord_io.errors import PrepError
 from tfrecord_io.shown import visible, without_secrets
 
-__all__ = ["held_back", "until_done"]
+__all__ = ["collected", "held_back", "until_done"]
 
 _LAST_MESSAGES_SECONDS = 2.0
-_START_SECONDS = 600.0
 
 _log = logging.getLogger(__name__)
+_lock = threading.Lock()
 
 
-def until_done(start: Callable[[], Any], *, has_started: Callable[[], bool] | None = None) -> None:
+def until_done(start: Callable[[], Any]) -> None:
     """Start a Beam job (`start` returns Beam's result) and wait for its end.
 
-    `has_started` says whether a worker has started.
-
-    Raises: whatever the job raises; PrepError if it ends in another state than DONE, or no worker ever starts.
+    Raises: whatever the job raises; PrepError if it ends in another state than DONE.
     """
     # On a daemon thread: on the main thread, Beam would turn an interrupt into an error of the current step, or go on
     # until every thread has made all of its shards.
-    job = in_background(lambda: _check_state(start()))
-    started = time.monotonic()
-    # The system may deliver a signal to another thread, which does not wake this one, so it polls.
-    while not job.done():
-        futures.wait([job], timeout=POLL_SECONDS)
-        if has_started and time.monotonic() - started > _START_SECONDS:
-            _check_started(has_started)
-            has_started = None
-    job.result()
+    wait_for(in_background(lambda: _check_state(start())))
 
 
 def _check_state(result: Any) -> None:
@@ -57,14 +45,6 @@ def _check_state(result: Any) -> None:
     state = result.wait_until_finish() or result.state
     if state != "DONE":
         raise PrepError(f"the job ended in the state {state}, expected DONE", remedy=AGAIN)
-
-
-def _check_started(has_started: Callable[[], bool]) -> None:
-    if not has_started():
-        raise PrepError(
-            f"no worker has started {_START_SECONDS:.0f} seconds after the job was submitted",
-            remedy=f"look into the logs of the job service and its workers; when that is fixed, {AGAIN}",
-        )
 
 
 @contextlib.contextmanager
@@ -80,7 +60,7 @@ def held_back() -> Iterator[None]:
         return thread not in before and thread.name != in_background.__name__
 
     try:
-        with stderr.held_back(is_new) as said:
+        with collected(is_new) as said:
             try:
                 yield
             except Exception:
@@ -97,3 +77,30 @@ def _join(threads: Sequence[threading.Thread], *, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     for thread in threads:
         thread.join(timeout=max(0.0, deadline - time.monotonic()))
+
+
+class _Stderr:
+    """Replacement of sys.stderr that collects what the selected threads print."""
+
+    def __init__(self, is_held: Callable[[threading.Thread], bool]) -> None:
+        self.said = io.StringIO()
+        self.is_held: Callable[[threading.Thread], bool] | None = is_held
+        self.below = sys.stderr
+
+    def __getattr__(self, name: str) -> Any:
+        is_held = self.is_held
+        return getattr(self.said if is_held and is_held(threading.current_thread()) else self.below, name)
+
+
+@contextlib.contextmanager
+def collected(is_held: Callable[[threading.Thread], bool]) -> Iterator[io.StringIO]:
+    """Collect what the threads for which `is_held` print to stderr. Several jobs of a process may do so at a time."""
+    with _lock:
+        sys.stderr = mine = _Stderr(is_held)
+    try:
+        yield mine.said
+    finally:
+        mine.is_held = None  # whoever took it for stderr keeps it
+        with _lock:
+            while isinstance(sys.stderr, _Stderr) and sys.stderr.is_held is None:
+                sys.stderr = sys.stderr.below

@@ -1,14 +1,14 @@
-"""Threads: a function in the background, an ordered map that works ahead, and tasks that stop at the first error."""
+"""Threads: a function in the background, and an ordered map that works ahead."""
 
 from __future__ import annotations
 
 import collections
 import concurrent.futures
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-__all__ = ["POLL_SECONDS", "in_background", "ordered_map", "run_all", "wait_for"]
+__all__ = ["POLL_SECONDS", "in_background", "ordered_map", "wait_for"]
 
 POLL_SECONDS = 0.25
 
@@ -62,23 +62,3 @@ def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], *, th
                 yield ahead.popleft().result()
         while ahead:
             yield ahead.popleft().result()
-
-
-def run_all(
-    function: Callable[[Item, threading.Event], Result], items: Sequence[Item], *, threads: int
-) -> list[Result]:
-    """Call `function(item, stop)` for every item on at most `threads` threads; return the results in order.
-
-    The first error, or an interrupt, cancels calls that have not begun and sets `stop`, at which running calls should
-    raise. It is raised when these have ended.
-    """
-    stop = threading.Event()
-    with concurrent.futures.ThreadPoolExecutor(max(1, min(threads, len(items)))) as pool:
-        results = [pool.submit(function, item, stop) for item in items]
-        try:
-            for finished in concurrent.futures.as_completed(results):
-                finished.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)  # first, or calls that end now make room for others
-            stop.set()
-    return [result.result() for result in results]

@@ -35,7 +35,7 @@ from pipelines.prepare.process.cores import cores, memory_bytes
 from pipelines.prepare.process.progress import Counts, Progress
 from pipelines.prepare.process.threads import POLL_SECONDS
 
-__all__ = ["Done", "WorkerDiedError", "call", "gains", "number", "run"]
+__all__ = ["Done", "WorkerDiedError", "call", "end_idle", "gains", "number", "run"]
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -67,11 +67,10 @@ _starting = threading.Lock()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Done:
-    """A finished task: its result, and what to count of it, with the seconds of its stages, where somebody counts."""
+    """A finished task: its result, and what to count of it, where somebody counts."""
 
     result: Any = None
     counts: Mapping[str, int]
-    seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 class WorkerDiedError(Exception):
@@ -112,61 +111,88 @@ def run(
                 return
             yield task, function(task, progress)
         return
-    start = pickle.dumps(function)
-    waiting, restarted = list(reversed(tasks)), []
-    busy: dict[Connection, _Child] = {}
-    free: list[_Child] = []
-    failed: Exception | None = None
+    crew = _Crew(function, tasks, processes=processes)
     try:
-        while busy or (waiting and failed is None):
-            while waiting and failed is None and len(busy) < processes:
-                child = free.pop() if free else _take_idle() or _Child()
-                busy[child.pipe] = child
-                child.give(start, waiting.pop())
-            for pipe in connection.wait(list(busy), timeout=POLL_SECONDS):
-                child = busy[pipe]  # type: ignore[index]
-                try:
-                    if (answer := child.receive(progress)) is None:
-                        continue
-                    del busy[child.pipe]
-                    free.append(child)
-                    yield child.task, _result(answer)
-                except WorkerDiedError as died:
-                    busy.pop(child.pipe).end()
-                    if -died.exit_code in _FROM_OUTSIDE and died.task not in restarted:
-                        restarted.append(died.task)
-                        waiting.append(died.task)
-                    else:
-                        failed = failed or died
-                except Exception as error:
-                    failed = failed or error
+        while crew.deal():
+            yield from crew.results(progress)
             if is_stopped():
                 return
-        if failed is not None:
-            raise failed
+        if crew.failed is not None:
+            raise crew.failed
     finally:
-        for child in busy.values():
+        crew.end(keep=keep)
+
+
+class _Crew:
+    """The children that work for one call of `run`, the tasks that wait, and the first error."""
+
+    def __init__(self, function: Callable[[Any, Progress], Any], tasks: Sequence[Any], *, processes: int) -> None:
+        self.failed: Exception | None = None
+        self._start, self._processes = pickle.dumps(function), processes
+        self._waiting = list(reversed(tasks))
+        self._restarted: list[Any] = []
+        self._busy: dict[Any, _Child] = {}
+        self._free: list[_Child] = []
+
+    def deal(self) -> bool:
+        """Give tasks to children, unless one has failed. Return whether any child is busy."""
+        while self._waiting and self.failed is None and len(self._busy) < self._processes:
+            child = self._free.pop() if self._free else _take_idle() or _Child()
+            self._busy[child.pipe] = child
+            child.give(self._start, self._waiting.pop())
+        return bool(self._busy)
+
+    def results(self, progress: Progress) -> Iterator[tuple[Any, Any]]:
+        """Yield (task, result) of children that are done by now, or soon."""
+        for pipe in connection.wait(list(self._busy), timeout=POLL_SECONDS):
+            try:
+                if (answer := self._busy[pipe].receive(progress)) is None:
+                    continue
+                child = self._busy.pop(pipe)
+                self._free.append(child)
+                yield child.task, _result(answer)
+            except WorkerDiedError as died:
+                self._busy.pop(pipe).end()
+                if -died.exit_code in _FROM_OUTSIDE and died.task not in self._restarted:
+                    self._restarted.append(died.task)
+                    self._waiting.append(died.task)
+                else:
+                    self.failed = self.failed or died
+            except Exception as error:
+                self.failed = self.failed or error
+
+    def end(self, *, keep: bool) -> None:
+        """End the children, at once those that are busy; `keep` lets the others wait for the next call."""
+        for child in self._busy.values():
             child.process.kill()
-        for child in [*busy.values(), *([] if keep else free)]:
+        for child in [*self._busy.values(), *([] if keep else self._free)]:
+            child.pipe.close()  # all of them first, so that they end side by side
+        for child in [*self._busy.values(), *([] if keep else self._free)]:
             child.end()
-        _idle.extend(free if keep else [])
+        _idle.extend(self._free if keep else [])
 
 
-def number(tasks: int, *, task_bytes: int, wanted: int | None, default: int | None = None) -> int:
+def number(
+    tasks: int, *, task_bytes: int, wanted: int | None, default: int | None = None, most: int | None = None
+) -> int:
     """Return how many child processes do tasks of `task_bytes` each: 0 if this process does so little itself.
 
-    `wanted` is the user's limit; without one there are `default`, or as many as cores, as far as the memory goes.
+    `wanted` is the user's limit; without one there are `default`, or as many as cores, as far as the memory goes. More
+    than `most` would not be sooner done. None is started whose share others do in the same time.
     """
-    children = min(tasks, wanted or default or cores())
-    if children <= 1 or tasks * task_bytes < _SMALL_BYTES:
+    asked = min(tasks, wanted or default or cores())
+    if asked <= 1 or tasks * task_bytes < _SMALL_BYTES:
         return 0
-    room = max(1, int(_SHARE_OF_MEMORY * memory_bytes() / (_CHILD_BYTES + 3 * task_bytes)))
-    if wanted is None and room < children:
-        _log.warning(
-            "%d workers instead of %d: no more fit into %.0f %% of %.1f GB of memory; --workers N sets another number",
-            *(room, children, 100 * _SHARE_OF_MEMORY, memory_bytes() / 1e9),
-        )
-        children = room
+    limits = [] if most is None else [(most, f"there are no more cores: {most}")]
+    if wanted is None:
+        room = max(1, int(_SHARE_OF_MEMORY * memory_bytes() / (_CHILD_BYTES + 3 * task_bytes)))
+        fit = f"no more fit into {100 * _SHARE_OF_MEMORY:.0f} % of {memory_bytes() / 1e9:.1f} GB of memory"
+        limits.append((room, f"{fit}; --workers N sets another number"))
+    children, why = min([(asked, ""), *limits], key=lambda limit: limit[0])
+    if why:
+        _log.warning("%d instead of %d workers: %s", children, asked, why)
+    rounds = math.ceil(tasks / children)
+    children = math.ceil(tasks / rounds)
     return children if children > 1 else 0
 
 
@@ -202,9 +228,11 @@ def _memory() -> int:
 
 
 @atexit.register
-def _end_idle() -> None:
-    for child in (each for each in _idle if each.owner == os.getpid()):
-        child.end()
+def end_idle() -> None:
+    """End the children that wait for the next call, and wait for their end."""
+    while _idle:
+        if (child := _idle.pop()).owner == os.getpid():
+            child.end()
 
 
 def _take_idle() -> _Child | None:
@@ -303,7 +331,7 @@ def _serve(pipe: Connection, most_memory: int) -> None:
         try:
             start, task = pipe.recv()
         except EOFError:
-            return
+            break
         try:
             function = pickle.loads(start) if start else function
             answer: _Answer = (function(task, progress), None, "")
@@ -311,6 +339,9 @@ def _serve(pipe: Connection, most_memory: int) -> None:
             answer = (None, _picklable(error), traceback.format_exc())
         with contextlib.suppress(BrokenPipeError), sending:
             pipe.send((progress.drain(), answer))
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.flush()
+    os._exit(0)  # an orderly exit with so many libraries takes 0.1 s, and is waited for
 
 
 def _report(pipe: Connection, progress: Progress, sending: threading.Lock) -> None:

@@ -20,7 +20,6 @@ from pipelines.prepare.process import imports, memory, workers
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.shared import Shared
-from pipelines.prepare.process.stopwatch import Stopwatch
 from pipelines.prepare.process.workers import Done
 from pipelines.prepare.shards import shard_writer
 from tfrecord_io.errors import PrepError
@@ -51,16 +50,14 @@ class ShardMaker(Shared):
 
     def __call__(self, key: TaskKey, progress: Progress) -> Done:
         """Make the shard of a task. The result is its receipt. Raises: as `shard_writer.write`."""
-        encoder, clock = self._open(), Stopwatch()
+        encoder = self._open()
         task = plan_files.task_of(self._job, key)
         with self._slots:
             try:
-                receipt = shard_writer.write(
-                    task, self._job, encoder, threads=self._threads, clock=clock, progress=progress
-                )
+                receipt = shard_writer.write(task, self._job, encoder, threads=self._threads, progress=progress)
             except MemoryError as error:
                 raise self._failed(key, "needs more memory than a process may have here", _LESS_MEMORY) from error
-        return Done(result=receipt, counts=_counts(receipt), seconds=clock.seconds)
+        return Done(result=receipt, counts=_counts(receipt))
 
     def make(
         self, keys: Sequence[TaskKey], *, processes: int, progress: Progress, is_stopped: Callable[[], bool]

@@ -28,7 +28,6 @@ from pipelines.prepare.plan.spec import ShardSpec
 from pipelines.prepare.process import memory
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.process.stopwatch import Stopwatch
 from pipelines.prepare.process.threads import ordered_map
 from pipelines.prepare.shards import shard_files
 from pipelines.prepare.shards.shard_files import ShardFile
@@ -53,15 +52,13 @@ def write(
     encoder: BatchEncoder,
     *,
     expected: tuple[Shard, ...] | None = None,
-    clock: Stopwatch | None = None,
     progress: Progress | None = None,
     threads: int | None = None,
 ) -> Receipt:
     """Make a task's shard, or one for each length of records, and its receipt.
 
-    A shard that differs from `expected` is not written. `clock` takes the time of the stages read, tokenize, check and
-    write, and `progress` counts what is done. `threads` tokenize batches and encode records, by default one for each
-    core.
+    A shard that differs from `expected` is not written. `progress` counts what is done. `threads` tokenize batches and
+    encode records, by default one for each core.
 
     Raises: OutputError if a shard cannot be written, would be empty, is not as expected or was written by another job
         meanwhile; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on a row, or an engine
@@ -69,14 +66,13 @@ def write(
     """
     generations = storage.generations(_paths(task, job))
     reservation.require_own(job)
-    clock, progress, threads = clock or Stopwatch(), progress or Progress(), threads or cores()
-    gathered = _gather(task, job, encoder, threads=threads, clock=clock, progress=progress)
+    progress, threads = progress or Progress(), threads or cores()
+    gathered = _gather(task, job, encoder, threads=threads, progress=progress)
     memory.release_freed()
     reservation.require_own(job)
-    with clock.stage("write"):
-        shards = _write_shards(
-            task, job, gathered, threads=threads, generations=generations, expected=expected, progress=progress
-        )
+    shards = _write_shards(
+        task, job, gathered, threads=threads, generations=generations, expected=expected, progress=progress
+    )
     rejected_path, receipt_path = job.rejected_path(task), job.receipt_path(task)
     gathered.rejected.write(rejected_path, inside=job.root, replacing=generations.get(rejected_path))
     receipt = Receipt(
@@ -150,22 +146,18 @@ class _Batch:
     source: pa.RecordBatch | None
 
 
-def _gather(
-    task: ShardTask, job: Job, encoder: BatchEncoder, *, threads: int, clock: Stopwatch, progress: Progress
-) -> _Gathered:
+def _gather(task: ShardTask, job: Job, encoder: BatchEncoder, *, threads: int, progress: Progress) -> _Gathered:
     """Read, tokenize and collect the task's rows, rejecting those that cannot be used."""
     gathered = _Gathered(builder=encoder.builder(), rejected=RejectedRows(task.row_ranges))
 
     def encode(batch: _Batch) -> tuple[_Batch, Encoded]:
-        with clock.stage("tokenize"):
-            return batch, unencodable.encode(encoder, batch.rows, split=task.split, numbers=batch.numbers)
+        return batch, unencodable.encode(encoder, batch.rows, split=task.split, numbers=batch.numbers)
 
     with concurrent.futures.ThreadPoolExecutor(1) as beside:
         checks = CrossCheck(encoder, split=task.split, pool=beside)
-        usable = _usable_batches(task, job, encoder, gathered, clock=clock, progress=progress)
+        usable = _usable_batches(task, job, encoder, gathered, progress)
         for batch, encoded in ordered_map(encode, usable, threads=threads if encoder.concurrent else 1):
-            with clock.stage("check"):
-                checks.add_some(batch.rows, encoded, numbers=batch.numbers, seed=job.spec.seed)
+            checks.add_some(batch.rows, encoded, numbers=batch.numbers, seed=job.spec.seed)
             gathered.builder.add(encoded)
             if (labels := _unnamed_labels(encoded, job.spec)) is not None:
                 known = np.zeros(0, np.int64) if gathered.labels is None else gathered.labels
@@ -191,11 +183,11 @@ def _unnamed_labels(encoded: Encoded, spec: ShardSpec) -> np.ndarray | None:
 
 
 def _usable_batches(
-    task: ShardTask, job: Job, encoder: BatchEncoder, gathered: _Gathered, *, clock: Stopwatch, progress: Progress
+    task: ShardTask, job: Job, encoder: BatchEncoder, gathered: _Gathered, progress: Progress
 ) -> Iterator[_Batch]:
     """Yield the task's usable rows in batches, rejecting the others."""
     num_bytes = _BATCH_BYTES if encoder.reference is None else _FAST_BATCH_BYTES
-    for first, batch in clock.waiting("read", batches(job, task.split, task.located, num_bytes=num_bytes)):
+    for first, batch in batches(job, task.split, task.located, num_bytes=num_bytes):
         gathered.rows_in += batch.num_rows
         rows, reasons = extract(batch, job.spec.columns, first=first)
         gathered.rejected.add(batch, reasons, np.arange(first, first + batch.num_rows))

@@ -14,10 +14,9 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -93,12 +92,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @contextlib.contextmanager
-def building_process(
-    dataset: Path, output: Path, *beam_args: str, program: Sequence[str] | None = None, **changes: object
-) -> Iterator[Launcher]:
-    """Starts a build. `program` is what runs it, where that is not the command line as it is."""
-    arguments = ["build", dataset, *building.options(output, **{**CHANGES, **changes}), "--", *beam_args]
-    command = [*program, *map(str, arguments)] if program else building.program(*arguments)
+def building_process(dataset: Path, output: Path, *beam_args: str, **changes: object) -> Iterator[Launcher]:
+    """Starts a build."""
+    command = building.program("build", dataset, *building.options(output, **{**CHANGES, **changes}), "--", *beam_args)
     home = output.parent / f"{output.name}-home"
     home.mkdir()
     log = home / "log"
@@ -182,25 +178,6 @@ def test_a_worker_pool_that_is_killed_loses_nothing_once_its_workers_are_at_work
     assert building.files(output) == building.files(building.built(large, **CHANGES))
     assert again.error[0].startswith("the connection to the job service or to a worker broke: ")
     assert not (tmp_path / "again" / "manifest.json").exists()
-
-
-@pytest.mark.slow
-def test_a_portable_worker_that_never_begins_ends_the_job(tmp_path: Path, cluster: Cluster) -> None:
-    """As where the pool's Python has no Beam. Beam's job service waits forever."""
-    program = (
-        "from pipelines.cli import commands\n"
-        "from pipelines.prepare.beam import waiting\n"
-        "waiting._START_SECONDS = 3.0\n"
-        "commands.main()\n"
-    )
-    python = [sys.executable, "-c", program]
-    with (
-        cluster.pool.refusing(),
-        building_process(REVIEWS, tmp_path / "out", *cluster.beam_args, program=python) as launcher,
-    ):
-        cause, remedy = launcher.wait().error
-    assert cause == "no worker has started 3 seconds after the job was submitted"
-    assert "logs of the job service and its workers" in remedy
 
 
 @pytest.mark.slow

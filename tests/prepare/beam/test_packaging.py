@@ -44,11 +44,11 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(package)
 
 
-def test_a_checkout_is_sent_as_what_its_setup_makes_of_it(sdist: Path) -> None:
+def test_the_modules_that_workers_run_are_sent(sdist: Path) -> None:
     with tarfile.open(sdist) as package:
         names = {name.partition("/")[2] for name in package.getnames()}
     assert modules() == {name for name in names if name.endswith(".py")} - {"setup.py"}
-    assert {"setup.py", "pyproject.toml", "PKG-INFO", "tfrecord_io/py.typed"} <= names
+    assert {"setup.py", "PKG-INFO", "tfrecord_io/py.typed"} <= names
     assert not [name for name in names if name.startswith(("tests", "scripts")) or "__pycache__" in name]
 
 
@@ -70,7 +70,7 @@ def test_the_launchers_versions_are_what_workers_install(tmp_path: Path, monkeyp
         return versions[name]
 
     monkeypatch.setattr(metadata, "version", version)
-    monkeypatch.setattr(packaging, "_sdist", lambda checkout, folder: folder / "x.tar.gz")
+    monkeypatch.setattr(packaging, "_sdist", lambda folder: folder / "x.tar.gz")
     monkeypatch.setitem(sys.modules, "tiktoken", sys)
     monkeypatch.delitem(sys.modules, "sentencepiece", raising=False)
     setup = shipped(tmp_path)
@@ -98,7 +98,7 @@ def test_what_the_user_says_of_packages_wins(tmp_path: Path, args: list[str]) ->
 
 
 def test_a_users_own_requirements_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packaging, "_sdist", lambda checkout, folder: folder / "x.tar.gz")
+    monkeypatch.setattr(packaging, "_sdist", lambda folder: folder / "x.tar.gz")
     setup = shipped(tmp_path, "--requirements_file=mine.txt")
     assert (setup.requirements_file, setup.requirements_cache) == ("mine.txt", None)
     assert setup.extra_packages == [str(tmp_path / "x.tar.gz")]
@@ -107,14 +107,9 @@ def test_a_users_own_requirements_are_left_alone(tmp_path: Path, monkeypatch: py
 def test_an_sdist_that_cannot_be_made_is_an_error_that_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkout, folder = tmp_path / "mine", tmp_path / "temporary"
-    folder.mkdir()
-    for package in packaging._PACKAGES:
-        (checkout / package).mkdir(parents=True)
-    raising = "raise ModuleNotFoundError(\"No module named 'setuptools'\")"
-    (checkout / "setup.py").write_text(f'{raising}  # name="prep-tfrecords"')
+    monkeypatch.setattr(packaging, "_setup", lambda: "raise ModuleNotFoundError(\"No module named 'setuptools'\")")
     with pytest.raises(ConfigError, match="No module named 'setuptools'") as caught:
-        packaging._sdist(checkout, folder)
+        packaging._sdist(tmp_path)
     assert "pip install setuptools" in caught.value.remedy
 
 
@@ -155,10 +150,9 @@ def described(folder: Path) -> tuple[str, set[str]]:
     return found.version, {each for each in found.requires or () if "extra ==" not in each}
 
 
-def test_what_is_neither_a_checkout_nor_installed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packaging, "_is_checkout", lambda folder: False)
+def test_what_is_not_installed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packaging, "_DISTRIBUTION", "not-installed-at-all")
-    with pytest.raises(ConfigError, match="is not installed and has no checkout"):
+    with pytest.raises(ConfigError, match="is not installed"):
         shipped(tmp_path)
 
 

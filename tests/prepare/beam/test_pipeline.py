@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import math
 import os
 import pickle
 import re
@@ -119,7 +120,7 @@ def test_the_functions_run_after_travelling(tmp_path: Path, travel: Callable[[An
     found.reserve()
     keys = [key for split in found.job.splits for key in planned(found.job, split)]
 
-    write = travel(transforms.Call(ShardMaker(found.job), root=found.job.root))
+    write = travel(transforms.Call(ShardMaker(found.job)))
     write.setup()
     receipts = [receipt for key in keys for receipt in write.process(travel(key))]
     assert [travel(receipt) for receipt in receipts] == receipts
@@ -138,7 +139,7 @@ def test_a_travelled_function_needs_nothing_of_the_process_that_sent_it(tmp_path
     found = resolved(tmp_path / "out")
     found.reserve()
     keys = planned(found.job, "validation")
-    function = transforms.Call(ShardMaker(found.job), root=found.job.root)
+    function = transforms.Call(ShardMaker(found.job))
     (tmp_path / "sent").write_bytes(pickle.dumps((pickler.dumps(function), keys)))
     program = (
         "import pickle, sys\n"
@@ -184,25 +185,29 @@ def test_there_are_as_many_workers_as_is_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("root", "workers", "wanted"), [("/data/out", None, 2), ("gs://bucket/out", None, 4), ("gs://bucket/out", 3, 3)]
+    ("root", "file", "workers", "default", "most"),
+    [
+        ("/data/out", "/data/a", None, 2, 2),
+        ("/data/out", "/data/a", 8, 2, 2),
+        ("/data/out", "hf://datasets/a", 8, 2, None),
+        ("gs://bucket/out", "/data/a", None, 4, None),
+    ],
 )
-def test_a_core_whose_shard_is_uploaded_makes_another_one_meanwhile(
-    root: str, workers: int | None, wanted: int, monkeypatch: pytest.MonkeyPatch
+def test_only_where_the_network_is_waited_for_there_may_be_more_workers_than_cores(
+    root: str, file: str, workers: int | None, default: int, most: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Asked(Exception):
-        pass
+    def number(tasks: int, *, task_bytes: int, wanted: int | None, default: int, most: int | None) -> int:
+        seen.append((wanted, default, most))
+        return 0
 
-    def number(tasks: int, *, task_bytes: int, wanted: int | None, default: int) -> int:
-        raise Asked(wanted or default)
-
+    seen: list[tuple[int | None, ...]] = []
+    task = types.SimpleNamespace(located=types.SimpleNamespace(files=[types.SimpleNamespace(path=file)]))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     monkeypatch.setattr(processes, "number", number)
-    nothing: Any = None
-    job: Any = types.SimpleNamespace(root=root, name="x", work_path=lambda: root)
-    options = {"task_bytes": 1, "encoder": nothing, "workers": workers, "beam_args": [], "progress": nothing}
-    with pytest.raises(Asked) as asked:
-        pipeline.run(job, [], nothing, **options)
-    assert asked.value.args == (wanted,)
+    monkeypatch.setattr(pipeline.plan_files, "task_of", lambda job, key: task)
+    job: Any = types.SimpleNamespace(root=root)
+    pipeline._processes(job, [("train", 0, 1)], task_bytes=1, wanted=workers, concurrent=True)
+    assert seen == [(workers, default, most)]
 
 
 @pytest.fixture
@@ -215,7 +220,10 @@ def in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_processes")
 @pytest.mark.parametrize("workers", [2, 7])
-def test_worker_processes_change_no_byte_open_no_port_and_are_gone_at_the_end(tmp_path: Path, workers: int) -> None:
+def test_worker_processes_change_no_byte_open_no_port_and_are_gone_at_the_end(
+    tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "cores", lambda: workers)
     """Whoever reached a port could send a runner's messages, which are unpickled."""
     before, over = servers.listening(os.getpid()), threading.Event()
     seen: set[int] = set()
@@ -240,7 +248,8 @@ def test_worker_processes_change_no_byte_open_no_port_and_are_gone_at_the_end(tm
     assert outcome.status == 0, outcome.err
     assert building.files(tmp_path / "out") == building.files(reviews(shard_size="6kB"))
     assert seen == set(before)
-    assert len(pids) >= workers
+    shards = len(list((tmp_path / "out").glob("*.tfrecord")))
+    assert len(pids) >= math.ceil(shards / math.ceil(shards / workers)) > 1
     pids -= {child.process.pid for child in processes._idle}  # those that wait for a call end with this process
     left = [pid for pid in pids if psutil.pid_exists(pid) and "spawn_main" in " ".join(psutil.Process(pid).cmdline())]
     assert not left

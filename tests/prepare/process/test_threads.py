@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipelines.prepare.process.threads import in_background, ordered_map, run_all, wait_for
+from pipelines.prepare.process.threads import in_background, ordered_map, wait_for
 
 THREADS = [1, 2, 3, 8]
 
@@ -110,23 +110,3 @@ def test_nobody_waits_for_the_others_when_one_has_failed() -> None:
     over.set()
     wait_for(endless, in_background(str))
     assert endless.result()
-
-
-def test_results_of_all_items_are_in_order() -> None:
-    assert run_all(lambda item, _: item * item, range(50), threads=4) == [item * item for item in range(50)]
-    assert run_all(lambda item, _: item, [], threads=4) == []
-
-
-def test_the_first_error_stops_what_runs_and_what_has_not_begun() -> None:
-    begun: list[int] = []
-
-    def work(item: int, stop: threading.Event) -> None:
-        begun.append(item)
-        if item == 0:
-            raise KeyError("the first")
-        assert stop.wait(30)
-        raise RuntimeError("stopped")
-
-    with pytest.raises(KeyError, match="the first"):
-        run_all(work, range(100), threads=3)
-    assert len(begun) < 10

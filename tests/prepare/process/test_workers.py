@@ -165,25 +165,42 @@ GB = 1_000_000_000
 
 
 @pytest.mark.parametrize(
-    ("tasks", "wanted", "memory", "expected"),
+    ("tasks", "wanted", "most", "memory", "expected", "said"),
     [
-        (3, None, 64 * GB, 0),  # small
-        (40, None, 64 * GB, 8),
-        (6, None, 64 * GB, 6),
-        (40, 3, 64 * GB, 3),
-        (40, 1, 64 * GB, 0),
-        (40, None, 4 * GB, 4),
-        (40, 8, 4 * GB, 8),
-        (40, None, 1 * GB, 0),
+        (3, None, None, 64 * GB, 0, ""),  # small
+        (40, None, None, 64 * GB, 8, ""),
+        (6, None, None, 64 * GB, 6, ""),
+        (10, None, None, 64 * GB, 5, ""),  # eight would need two rounds, too
+        (40, 3, None, 64 * GB, 3, ""),
+        (40, 1, None, 64 * GB, 0, ""),
+        (40, None, None, 4 * GB, 4, "4 instead of 8 workers: no more fit into 80 % of 4.0 GB of memory"),
+        (40, 8, None, 4 * GB, 8, ""),
+        (40, None, None, 1 * GB, 0, "1 instead of 8 workers"),
+        (40, 16, None, 64 * GB, 14, ""),
+        (40, 16, 8, 64 * GB, 8, "8 instead of 16 workers: there are no more cores: 8"),
+        (40, 4, 8, 64 * GB, 4, ""),
     ],
 )
 def test_there_are_as_many_processes_as_cores_tasks_and_memory_allow(
-    tasks: int, wanted: int | None, memory: int, expected: int, monkeypatch: pytest.MonkeyPatch, caplog: Any
+    tasks: int,
+    wanted: int | None,
+    most: int | None,
+    memory: int,
+    expected: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: Any,
 ) -> None:
     monkeypatch.setattr(workers, "cores", lambda: 8)
     monkeypatch.setattr(workers, "memory_bytes", lambda: memory)
-    assert workers.number(tasks, task_bytes=100_000_000, wanted=wanted) == expected
-    assert ("fit into 80 % of" in caplog.text) == (wanted is None and memory < 64 * GB)
+    assert workers.number(tasks, task_bytes=100_000_000, wanted=wanted, most=most) == expected
+    assert (said in caplog.text) if said else not caplog.text
+
+
+def test_processes_that_wait_for_the_next_call_can_be_ended() -> None:
+    waiting = workers.call(process_id, 1)
+    workers.end_idle()
+    assert not psutil.pid_exists(waiting)
 
 
 @pytest.mark.parametrize(
