@@ -1,11 +1,15 @@
-"""Whether the fast engines give the very ids of the Rust tokenizer. Nothing is downloaded.
+"""Whether the fast engines give the very ids of the Rust tokenizer. Only --maxtext downloads anything.
 
     python scripts/qualify_engines.py kinds [--strings N] [--engine NAME ...] [--kind TEXT ...] [--any-version]
+    python scripts/qualify_engines.py files [FOLDER ...] [--maxtext] [--strings N] [--engine NAME ...] [--any-version]
     python scripts/qualify_engines.py strange [--minutes N] [--seed N] [--tokenizers N]
 
 kinds: for each engine and each kind of tokenizer in use that it serves, hostile texts written out by hand, N random
 ones in all, the code points of Unicode in nine surroundings, documents of megabytes, and whole rows with special tokens
 and truncation. --seed N has other random ones.
+
+files: the same with published tokenizers, from folders or, with --maxtext, from MaxText's wheel on PyPI (13 MB): Qwen
+3, Gemma, Llama 2 and Mistral.
 
 strange: tokenizers that nobody has, a new one several times a second, each with all that a build would do: the engine
 is chosen, texts and whole rows are compared. It says who served them, since only a fast engine that served one is put
@@ -27,7 +31,8 @@ import pathlib
 import random
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 # `python scripts/qualify_engines.py` puts scripts/ on the path, not the repository that holds the packages.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
@@ -35,7 +40,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("RUST_BACKTRACE", "0")
 
 from pipelines.prepare.tokenize.engines.qualified import NotQualified
-from tests.qualifying import comparing, fuzzing, kinds, strange
+from tests.qualifying import comparing, fuzzing, kinds, published, strange
 from tests.qualifying.comparing import Effort, Trial
 
 _DESCRIPTION = (__doc__ or "").partition("\n")[0]
@@ -44,14 +49,22 @@ _DESCRIPTION = (__doc__ or "").partition("\n")[0]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Tries what was asked for and prints the table."""
     options = _options(arguments)
-    return {"kinds": _kinds, "strange": _strange}[options.command](options)
+    return {"kinds": _kinds, "files": _files, "strange": _strange}[options.command](options)
 
 
 def _kinds(options: argparse.Namespace) -> int:
     chosen = [kind for kind in kinds.KINDS if not options.kind or any(part in kind for part in options.kind)]
-    tokenizers = {kind: kinds.tokenizer(kind) for kind in chosen}
+    return _compare({kind: kinds.tokenizer(kind) for kind in chosen}, options)
+
+
+def _files(options: argparse.Namespace) -> int:
+    found = {**published.from_folders(options.folders), **(published.from_maxtext() if options.maxtext else {})}
+    return _compare(found, options)
+
+
+def _compare(tokenizers: Mapping[str, Any], options: argparse.Namespace) -> int:
     opened = []
-    for kind, name in itertools.product(chosen, options.engine or comparing.ENGINES):
+    for kind, name in itertools.product(tokenizers, options.engine or comparing.ENGINES):
         with contextlib.suppress(NotQualified):
             engine = comparing.opened(name, tokenizers[kind], any_version=options.any_version)
             opened.append((engine, kind))
@@ -93,17 +106,25 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=_DESCRIPTION)
     commands = parser.add_subparsers(dest="command", required=True)
     _add_kinds(commands.add_parser("kinds", help="tokenizers of every kind in use"))
+    files = commands.add_parser("files", help="published tokenizers")
+    files.add_argument("folders", nargs="*", type=pathlib.Path, metavar="FOLDER", help="a tokenizer's folder")
+    files.add_argument("--maxtext", action="store_true", help="also those in MaxText's wheel, which is downloaded")
+    _add_effort(files)
     _add_strange(commands.add_parser("strange", help="tokenizers put together at random"))
     return parser.parse_args(arguments)
 
 
 def _add_kinds(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--kind", nargs="+", action="extend", metavar="TEXT", help="kinds whose names contain one of these"
+    )
+    _add_effort(parser)
+
+
+def _add_effort(parser: argparse.ArgumentParser) -> None:
     names = comparing.ENGINES
     parser.add_argument(
         "--engine", nargs="+", action="extend", choices=names, metavar="NAME", help=f"of {', '.join(names)}"
-    )
-    parser.add_argument(
-        "--kind", nargs="+", action="extend", metavar="TEXT", help="kinds whose names contain one of these"
     )
     parser.add_argument("--any-version", action="store_true", help="also of packages that were not tried before")
     parser.add_argument("--strings", type=int, default=1_000_000, metavar="N", help="random ones, default %(default)s")
