@@ -36,7 +36,7 @@ from tfrecord_io.input_pipeline import input_plan, input_records
 from tfrecord_io.input_pipeline.input_plan import Order, Shuffle
 from tfrecord_io.mixture import source_seed
 from tfrecord_io.objectives import Objective
-from tfrecord_io.ordering import settings
+from tfrecord_io.ordering import global_order
 from tfrecord_io.reader import Data
 
 __all__ = ["Buckets", "Rounds", "read"]
@@ -93,7 +93,7 @@ def read(
         options={
             "objective": objective,
             # As many shards open in all as for one dataset.
-            "shuffle": shuffle or (settings.USUAL_SHUFFLE if order == "global" else Shuffle().shared(len(parts))),
+            "shuffle": shuffle or (global_order.USUAL_SHUFFLE if order == "global" else Shuffle().shared(len(parts))),
         },
     )
 

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from tfrecord_io import reader
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.ordering import settings
+from tfrecord_io.ordering import global_order
 
 BATCH = 32
 STEPS = 25  # of training: more than two epochs
@@ -58,7 +58,7 @@ def batches(root: str) -> dict[str, list[str]]:
 
 def batches_in_global_order(root: str) -> list[str]:
     """Training in the global order, by blocks, as of a split that is too large for memory."""
-    settings._MEMORY_BYTES = 0
+    global_order._MEMORY_BYTES = 0
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = digests(reader.open(root).dataset("train", global_batch_size=BATCH, seed=7, order="global").take(4))

@@ -21,7 +21,7 @@ from tests.cloud.answering import answering
 from tests.cloud.emulator import Gcs
 from tests.cloud.faults import Faults
 from tests.cloud.proxy import HOSTS
-from tfrecord_io.ordering import settings
+from tfrecord_io.ordering import global_order
 
 pytestmark = pytest.mark.slow
 
@@ -127,13 +127,13 @@ class TestReader:
         self, gcs: Gcs, bucket: str, tmp_path: Path, exactly: bool
     ) -> None:
         """If it asks for them by itself one day, `ask_for_exact_ranges` and the warning can go."""
-        environment = {settings.GCS_BLOCK_SIZE: "0"} if exactly else {}
+        environment = {global_order.GCS_BLOCK_SIZE: "0"} if exactly else {}
         with answering(gcs.endpoint) as machine:
             seen = read(machine.endpoint, bucket, tmp_path, parts=["global"], environment=environment)
         found, expected = seen["global"]["gs"], seen["global"]["local"]
         assert len(expected) == 4
         assert found[:4] == expected
-        assert [settings.GCS_BLOCK_SIZE in each for each in found[4:]] == ([] if exactly else [True])
+        assert [global_order.GCS_BLOCK_SIZE in each for each in found[4:]] == ([] if exactly else [True])
         sizes = [int(last) - int(first) + 1 for first, last in map(range_of, machine.requests) if last]
         assert (max(sizes) < 1 << 20) if exactly else (max(sizes) == 64 << 20)
 

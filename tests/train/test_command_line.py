@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from pipelines.train import backends, cli, run
 from pipelines.train.progress import Progress
 from tests.train import training
-from tfrecord_io.ordering.settings import GCS_BLOCK_SIZE
+from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE
 
 
 def raising(error: BaseException) -> Callable[..., Any]:

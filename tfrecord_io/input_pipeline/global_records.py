@@ -1,10 +1,15 @@
-"""Records in the global order, in the graph: each host's part of every window is read by itself, in blocks.
+"""Batches of serialized records in the global order, in the graph: a host's columns of every global batch.
 
-    window number ─► rows of this host ─► which blocks ─► one read each, many at a time ─► the rows among them
-                     (global_order)       each once       TFRecordDataset from a byte        one gather
+    training     window number ─► rows of this host ─► which blocks ─► one read each, many at a time ─► the rows in them
+                                  (global_order)       each once       TFRecordDataset from a byte      one gather
+    evaluation   all records in order ─► global batches ─► the host's columns, then fill rows at the very end
 
-Where blocks begin is part of the graph: 8 bytes for each block of 64 records, so 12.5 MB for 100 million. A split of up
-to 64 MB is instead read once as a whole and kept as serialized records; each of its epochs is a full permutation.
+An evaluation is read in order, so there is nothing to gain from reading blocks: each host reads all records, and parses
+its own. That costs 1 us for each record of the others.
+
+In a training each host's part of every window is read by itself. Where blocks begin is part of the graph: 8 bytes for
+each block of 64 records, so 12.5 MB for 100 million. A split of up to 64 MB is instead read once as a whole and kept as
+serialized records; each of its epochs is a full permutation.
 
 CPU time for a row of a batch, in microseconds, on rows of 512 tokens from a local disk, on one of H hosts:
 
@@ -12,11 +17,11 @@ CPU time for a row of a batch, in microseconds, on rows of 512 tokens from a loc
     order of hosts        10.4 11.2 12.4 14.7                                10.9
     global order          11.4 11.8 16.1 20.7                                12.4
 
-TensorFlow's client for gs:// by default asks for 64 MiB wherever it begins to read, whatever the buffer: for 45 MB in
-blocks of 90 kB it asks for 35 GB. With GCS_READ_CACHE_BLOCK_SIZE_MB=0 it asks for the blocks alone.
-
 What grows with H is that each host looks for its rows among those of the whole window. It reads at most two blocks in
 each window more than its part of the records.
+
+TensorFlow's client for gs:// by default asks for 64 MiB wherever it begins to read, whatever the buffer: for 45 MB in
+blocks of 90 kB it asks for 35 GB. With GCS_READ_CACHE_BLOCK_SIZE_MB=0 it asks for the blocks alone.
 """
 
 from __future__ import annotations
@@ -24,17 +29,19 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.input_pipeline.input_source import Source, in_parallel
-from tfrecord_io.input_pipeline.tensor_ops import TENSORS
-from tfrecord_io.ordering.global_order import GlobalOrder
-from tfrecord_io.ordering.settings import GCS_BLOCK_SIZE
+from tfrecord_io.input_pipeline import input_records
+from tfrecord_io.input_pipeline.input_plan import Host
+from tfrecord_io.input_pipeline.input_source import Request, Source, in_parallel
+from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE, BatchColumns, GlobalOrder, batch_columns, fits_in_memory
 
-__all__ = ["Stream", "require_index", "warn_of_large_ranges"]
+__all__ = ["TENSORS", "evaluation", "steps_left", "training"]
 
 # Of one window; two windows are read at the same time. An object store takes 30 ms for each.
 _READS = 16
@@ -42,8 +49,130 @@ _WINDOWS = 2
 _LEAST_BUFFER_BYTES = 4096
 
 
+def training(request: Request, columns: range) -> tf.data.Dataset:
+    """Serialized records, string [n] for any n, without end, from the request's first step on.
+
+    Raises: ReaderError if records are to be read in the middle of shards that have no index, or an index is missing.
+        CorruptRecordError if one is damaged.
+    """
+    rates = {source.name: source.rate for source in request.sources}
+    streams = tuple(
+        _stream(request, at, batches=batches, columns=columns)
+        for at, batches in enumerate(batch_columns(rates, global_batch_size=request.global_batch_size))
+    )
+    if len(streams) == 1:
+        return streams[0].rows(request.start_step).map(lambda serialized, _: serialized)
+    steps = tuple(_by_step(stream, request.start_step) for stream in streams)
+
+    def mixed(*parts: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        serialized, column = (tf.concat(each, axis=0) for each in zip(*parts, strict=True))
+        return tf.gather(serialized, tf.argsort(column))
+
+    return tf.data.Dataset.zip(steps).map(mixed, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def evaluation(request: Request, columns: range) -> tf.data.Dataset:
+    """Serialized records, string [n], every row once, then fill rows, from the request's first step on."""
+    source, batch = request.sources[0], request.global_batch_size
+    num_rows = sum(source.rows)
+    num_steps = -(-num_rows // batch)
+    first_row = (num_steps - steps_left(request)) * batch
+    records = input_records.evaluation_records(source, host=Host(), first_row=min(first_row, num_rows))
+    fill_rows = num_steps * batch - max(first_row, num_rows)
+    fill = tf.data.Dataset.from_tensors(input_records.filler(request.manifest)).repeat(fill_rows)
+    batches = records.concatenate(fill).batch(batch, drop_remainder=True)
+    return batches.map(lambda serialized: serialized[columns.start : columns.stop])
+
+
+def steps_left(request: Request) -> int:
+    """Global batches of an evaluation, from the request's first step on."""
+    num_steps = -(-sum(request.sources[0].rows) // request.global_batch_size)
+    return max(0, num_steps - request.start_step)
+
+
+def _stream(request: Request, at: int, *, batches: BatchColumns, columns: range) -> _Stream:
+    source = request.sources[at]
+    order = GlobalOrder.of(
+        source.shards,
+        compression=source.compression,
+        seed=source.seed,
+        shuffle=request.shuffle,
+        batches=batches,
+    )
+    in_memory = fits_in_memory(source.shards, compression=source.compression)
+    if not in_memory:
+        _require_index(source)
+        _warn_of_large_ranges(source)
+    return _Stream(source=source, order=order, in_memory=in_memory, first=columns.start, last=columns.stop)
+
+
+def _by_step(stream: _Stream, step: int) -> tf.data.Dataset:
+    """Records and columns, step by step."""
+    counts_P = stream.order.batches.counts(stream.first, stream.last)
+    return stream.rows(step).rebatch(np.roll(counts_P, -(step % len(counts_P))), drop_remainder=True)
+
+
+class _TensorOps:
+    """The operations of `ordering.permutation.NumpyOps` on tensors."""
+
+    def constant(self, values: np.ndarray) -> tf.Tensor:
+        return tf.constant(values, tf.int64)
+
+    def vector(self, values: Any) -> tf.Tensor:
+        return tf.reshape(tf.cast(values, tf.int64), [-1])
+
+    def arange(self, start: Any, stop: Any) -> tf.Tensor:
+        return tf.range(tf.cast(start, tf.int64), tf.cast(stop, tf.int64))
+
+    def shifted(self, values: tf.Tensor, bits: int) -> tf.Tensor:
+        return tf.bitwise.right_shift(values, tf.constant(bits, tf.int64))
+
+    def minimum(self, first: Any, second: Any) -> tf.Tensor:
+        return tf.minimum(tf.cast(first, tf.int64), tf.cast(second, tf.int64))
+
+    def where(self, chosen: tf.Tensor, values: Any, others: Any) -> tf.Tensor:
+        return tf.where(chosen, tf.cast(values, tf.int64), tf.cast(others, tf.int64))
+
+    def indices(self, chosen: tf.Tensor) -> tf.Tensor:
+        return tf.where(chosen)[:, 0]
+
+    def count(self, chosen: tf.Tensor) -> tf.Tensor:
+        return tf.math.count_nonzero(chosen)
+
+    def gather(self, values: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
+        return tf.gather(values, indices)
+
+    def order(self, keys: tf.Tensor) -> tf.Tensor:
+        return tf.cast(tf.argsort(keys, stable=True), tf.int64)
+
+    def search(self, ends: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+        return tf.searchsorted(ends, values, side="right", out_type=tf.int64)
+
+    def changed(self, turns: int, change: Callable[[Any, Any, Any], tuple[Any, Any]], left: Any, right: Any) -> Any:
+        # A loop in the graph: its operations are built once, not once for each turn.
+        def next_turn(turn: tf.Tensor, left: tf.Tensor, right: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            return turn + 1, *change(turn, left, right)
+
+        begin = (tf.zeros([], tf.int64), left, right)
+        return tf.while_loop(lambda turn, *_: turn < turns, next_turn, begin)[1:]
+
+    def changed_below(self, limit: int, change: Callable[[tf.Tensor], tf.Tensor], values: tf.Tensor) -> tf.Tensor:
+        def unfinished(pending: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
+            return tf.reduce_any(pending)
+
+        def changed(pending: tf.Tensor, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            values = tf.where(pending, change(values), values)
+            return values >= limit, values
+
+        _, found = tf.while_loop(unfinished, changed, [tf.ones_like(values, tf.bool), values])
+        return found
+
+
+TENSORS = _TensorOps()
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Stream:
+class _Stream:
     """What the columns [first, last) of all batches get of one dataset, from a step on."""
 
     source: Source
@@ -145,7 +274,7 @@ class _Blocks:
         return max(_LEAST_BUFFER_BYTES, int(of_record * self.length * 1.1))
 
 
-def require_index(source: Source) -> None:
+def _require_index(source: Source) -> None:
     """Raises: ReaderError if records in the middle of shards cannot be read."""
     if source.index_stride is None:
         why = "are compressed" if source.compression == "gzip" else "have no index"
@@ -156,7 +285,7 @@ def require_index(source: Source) -> None:
         )
 
 
-def warn_of_large_ranges(source: Source) -> None:
+def _warn_of_large_ranges(source: Source) -> None:
     """Warn if TensorFlow would ask gs:// for far more than it reads."""
     if source.root.startswith("gs://") and GCS_BLOCK_SIZE not in os.environ:
         warnings.warn(

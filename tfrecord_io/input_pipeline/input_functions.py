@@ -8,20 +8,36 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
-from typing import SupportsIndex
+from typing import Any, Literal, SupportsIndex
 
 import tensorflow as tf
 
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.input_pipeline import element_names, input_graph, input_plan
-from tfrecord_io.input_pipeline.element_names import Names
+from tfrecord_io.input_pipeline import input_graph, input_plan
 from tfrecord_io.input_pipeline.input_plan import Host, Order, Shuffle
 from tfrecord_io.input_pipeline.input_source import Request, Source
 from tfrecord_io.manifest import Manifest, Split
 from tfrecord_io.objectives import BoundObjective, Objective
-from tfrecord_io.ordering import settings
+from tfrecord_io.ordering import global_order
 
-__all__ = ["InputFunctions"]
+__all__ = ["InputFunctions", "renamed"]
+
+Names = Literal["keras-hub"] | Mapping[str, str]
+
+# Of KerasHub's backbones and preprocessors (`keras_hub/src/models/bert/bert_backbone.py`,
+# `masked_lm_preprocessor.py`, `seq_2_seq_lm_preprocessor.py`).
+_KERAS_HUB = {
+    "input_ids": "token_ids",
+    "token_type_ids": "segment_ids",
+    "attention_mask": "padding_mask",
+    "masked_positions": "mask_positions",
+}
+_KERAS_HUB_SEQ2SEQ = {
+    "input_ids": "encoder_token_ids",
+    "attention_mask": "encoder_padding_mask",
+    "decoder_input_ids": "decoder_token_ids",
+    "decoder_attention_mask": "decoder_padding_mask",
+}
 
 
 class InputFunctions(abc.ABC):
@@ -116,7 +132,7 @@ class InputFunctions(abc.ABC):
             seed=seed,
             objective=None if objective is None else self._bound(objective),
             training=training,
-            shuffle=shuffle or (settings.USUAL_SHUFFLE if order == "global" else self._usual_shuffle()),
+            shuffle=shuffle or (global_order.USUAL_SHUFFLE if order == "global" else self._usual_shuffle()),
             deterministic=deterministic,
             order=order,
             start_step=input_plan.whole_step(
@@ -124,41 +140,14 @@ class InputFunctions(abc.ABC):
             ),
             keep=self._kept(keep, objective=objective),
         )
-        return lambda context: element_names.renamed(input_graph.build(request, _host(context)), names)
+        return lambda context: renamed(input_graph.build(request, _host(context)), names)
 
-    def dataset(
-        self,
-        split: str,
-        *,
-        global_batch_size: int,
-        seed: int = 0,
-        objective: Objective | None = None,
-        training: bool | None = None,
-        shuffle: Shuffle | None = None,
-        deterministic: bool = True,
-        order: Order = "hosts",
-        start_step: SupportsIndex = 0,
-        keep: Sequence[str] = (),
-        names: Names | None = None,
-    ) -> tf.data.Dataset:
+    def dataset(self, split: str, *, global_batch_size: int, **options: Any) -> tf.data.Dataset:
         """Return the dataset for Keras `fit` and `evaluate` in one process: an element is a global batch.
 
         Arguments, and what is raised, as in `input_fn`.
         """
-        build = self.input_fn(
-            split,
-            global_batch_size=global_batch_size,
-            seed=seed,
-            objective=objective,
-            training=training,
-            shuffle=shuffle,
-            deterministic=deterministic,
-            order=order,
-            start_step=start_step,
-            keep=keep,
-            names=names,
-        )
-        return build(tf.distribute.InputContext())
+        return self.input_fn(split, global_batch_size=global_batch_size, **options)(tf.distribute.InputContext())
 
     def _kept(self, keep: Sequence[str], *, objective: Objective | None) -> tuple[str, ...]:
         names = (keep,) if isinstance(keep, str) else tuple(keep)
@@ -195,3 +184,43 @@ def _host(context: tf.distribute.InputContext) -> Host:
     if replicas % hosts:
         raise ReaderError(f"{replicas} replicas on {hosts} hosts, expected equally many on each host")
     return Host(index=context.input_pipeline_id, count=hosts, replicas=replicas // hosts)
+
+
+def renamed(dataset: tf.data.Dataset, names: Names | None) -> tf.data.Dataset:
+    """Return the dataset with other names of its inputs: a mapping of new ones by the present ones, or KerasHub's.
+
+    Inputs without a new name keep theirs, except with "keras-hub", whose models take no others: those are left out.
+
+    Raises: ReaderError if there is no such input, two would have one name, or KerasHub has no inputs like these.
+    """
+    if names is None:
+        return dataset
+    spec = dataset.element_spec
+    inputs = spec[0] if isinstance(spec, tuple) else spec
+    new = _keras_hub(inputs) if isinstance(names, str) else _mapped(inputs, names)
+
+    def rename(*element: Any) -> Any:
+        found = {new[name]: value for name, value in element[0].items() if name in new}
+        return (found, *element[1:]) if element[1:] else found
+
+    return dataset.map(rename)
+
+
+def _keras_hub(inputs: Mapping[str, Any]) -> dict[str, str]:
+    if "segment_ids" in inputs:
+        raise ReaderError(
+            "names 'keras-hub' for packed rows: KerasHub's models would take segment_ids for token types, and let "
+            "documents see one another",
+            remedy="build with another layout, such as concat or pad, or give a mapping of names",
+        )
+    known = _KERAS_HUB_SEQ2SEQ if "decoder_input_ids" in inputs else _KERAS_HUB
+    return {name: known[name] for name in inputs if name in known}
+
+
+def _mapped(inputs: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str]:
+    if unknown := sorted(set(names) - set(inputs)):
+        raise ReaderError(f"names: no input {unknown[0]!r}, expected some of {sorted(inputs)}")
+    found = {name: names.get(name, name) for name in inputs}
+    if len(set(found.values())) < len(found):
+        raise ReaderError(f"names: two inputs would have one name, {sorted(found.values())}")
+    return found

@@ -18,14 +18,13 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.input_pipeline import global_batches, input_plan, input_records
+from tfrecord_io.input_pipeline import global_records, input_plan, input_records
 from tfrecord_io.input_pipeline.input_plan import Host
 from tfrecord_io.input_pipeline.input_source import Request, Source
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.mixing import mixing_plan
-from tfrecord_io.objectives import draws
-from tfrecord_io.objectives.tensor_ops import TensorOps, in_graph
-from tfrecord_io.objectives.tokens import token_mask
+from tfrecord_io.objectives.base import token_mask
+from tfrecord_io.objectives.tensor_ops import TensorOps, by_row, in_graph
 from tfrecord_io.schema import Feature
 
 __all__ = ["build"]
@@ -82,11 +81,11 @@ def _global(request: Request, batch_rows: int, *, host: Host) -> tuple[tf.data.D
     def seed(index: tf.Tensor) -> tf.Tensor:
         step, column = first_row(index)
         stream = input_records.random_stream(request.seed, input_records.OBJECTIVE, step)
-        return draws.by_row(stream, first_row=column)
+        return by_row(stream, first_row=column)
 
-    make = global_batches.training if request.training else global_batches.evaluation
+    make = global_records.training if request.training else global_records.evaluation
     batches = make(request, columns).rebatch(batch_rows, drop_remainder=True)
-    left = tf.data.INFINITE_CARDINALITY if request.training else global_batches.steps_left(request) * host.replicas
+    left = tf.data.INFINITE_CARDINALITY if request.training else global_records.steps_left(request) * host.replicas
     # Windows come in any sizes, of which neither shapes nor their number can be seen.
     batches = batches.map(lambda serialized: tf.ensure_shape(serialized, [batch_rows]))
     return batches.apply(tf.data.experimental.assert_cardinality(left)), _Finish(weights, seed)

@@ -37,13 +37,11 @@ the dataset has them, under their own names.
 from __future__ import annotations
 
 from tfrecord_io.objectives.base import BoundObjective, Objective
-from tfrecord_io.objectives.causal import causal_lm
-from tfrecord_io.objectives.decoder import DECODER_INPUTS, DECODER_MASK
+from tfrecord_io.objectives.causal import causal_lm, segment_attention_mask
 from tfrecord_io.objectives.keras_arguments import compile_args
 from tfrecord_io.objectives.labelled import classification, span_answers, token_classification
 from tfrecord_io.objectives.masked import MASKED_POSITIONS, gathered_masked_lm, masked_lm
-from tfrecord_io.objectives.segments import segment_attention_mask
-from tfrecord_io.objectives.seq2seq import seq2seq
+from tfrecord_io.objectives.seq2seq import DECODER_INPUTS, DECODER_MASK, seq2seq
 from tfrecord_io.objectives.spans import span_corruption
 
 __all__ = [

@@ -13,10 +13,16 @@ import dataclasses
 import functools
 from typing import Any
 
-from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.objectives.base import BoundObjective, Features, Objective, Result, token_weights
-from tfrecord_io.objectives.tokens import TokenFeatures, required
+from tfrecord_io.objectives.base import (
+    BoundObjective,
+    Features,
+    Objective,
+    Result,
+    TokenFeatures,
+    required,
+    token_weights,
+)
 from tfrecord_io.schema import UNLABELLED
 
 __all__ = ["classification", "span_answers", "token_classification"]
@@ -62,16 +68,11 @@ class _Classification:
 
 
 def _label(features: Features, ops: Any, *, tokens: TokenFeatures, name: str, has_classes: bool) -> Result:
-    labels, weights_B = features[name], _row_weights(features, features[name], ops)
+    labels, weights_B = features[name], row_weights(features, features[name], ops)
     if has_classes:
         unlabelled_B = labels == UNLABELLED
         labels, weights_B = ops.where(unlabelled_B, 0, labels), ops.where(unlabelled_B, 0.0, weights_B)
     return tokens.select(features), labels, weights_B
-
-
-def _row_weights(features: Features, like: Any, ops: Any) -> Any:
-    weights_B = features.get(input_plan.WEIGHT)
-    return ops.ones(like) if weights_B is None else ops.floats(weights_B)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,4 +102,4 @@ class _SpanAnswers:
 
 def _answer(features: Features, ops: Any, *, tokens: TokenFeatures, start: str, end: str) -> Result:
     labels = {start: features[start], end: features[end]}
-    return tokens.select(features), labels, _row_weights(features, features[start], ops)
+    return tokens.select(features), labels, row_weights(features, features[start], ops)

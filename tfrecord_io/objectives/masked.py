@@ -15,8 +15,15 @@ import numpy as np
 
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.objectives.base import BoundObjective, Features, Objective, Result, token_weights
-from tfrecord_io.objectives.tokens import TokenFeatures, check_free
+from tfrecord_io.objectives.base import (
+    BoundObjective,
+    Features,
+    Objective,
+    Result,
+    TokenFeatures,
+    check_free,
+    token_weights,
+)
 
 __all__ = ["MASKED_POSITIONS", "gathered_masked_lm", "masked_lm"]
 

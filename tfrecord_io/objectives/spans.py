@@ -29,10 +29,16 @@ import numpy as np
 
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.objectives.base import BoundObjective, Features, Objective, Result, token_weights
-from tfrecord_io.objectives.decoder import DECODER_INPUTS, DECODER_MASK, StartToken, start_id
-from tfrecord_io.objectives.seq2seq import decoder_features
-from tfrecord_io.objectives.tokens import TokenFeatures, check_free
+from tfrecord_io.objectives.base import (
+    BoundObjective,
+    Features,
+    Objective,
+    Result,
+    TokenFeatures,
+    check_free,
+    token_weights,
+)
+from tfrecord_io.objectives.seq2seq import DECODER_INPUTS, DECODER_MASK, StartToken, decoder_features, start_id
 
 __all__ = ["SpanCounts", "draw_spans", "span_corruption"]
 

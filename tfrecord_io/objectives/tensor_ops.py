@@ -1,15 +1,28 @@
-"""The operations of `array_ops` on tensors, eagerly and in a graph, with draws from a stateless seed (see `draws`)."""
+"""The operations of `array_ops` on tensors, eagerly and in a graph, with draws from a stateless seed.
+
+A seed is int64 [2], and the draws are those of `tf.random`. Or it is int64 [3], made by `by_row`, whose third number
+says which row of a global batch the first row is: then the draws are those that the whole batch would get, cut out, so
+they do not depend on which replica has which rows.
+
+    seed of a step, rows 0-7 of 16 ──► draws [8, n]  ┐
+    seed of a step, rows 8-15      ──► draws [8, n]  ┴  the same as rows 0-15 ──► draws [16, n]
+
+That costs nothing: Philox (Salmon et al., Parallel Random Numbers, 2011) counts, four numbers at a time, and draws from
+any count on.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfrecord_io.objectives import draws
+__all__ = ["TensorOps", "by_row", "in_graph"]
 
-__all__ = ["TensorOps", "in_graph"]
+_PHILOX = 1
+_AT_A_TIME = 4
 
 # Nothing of ours is for AutoGraph to rewrite, which takes about 10 ms for each function.
 in_graph = tf.autograph.experimental.do_not_convert
@@ -22,15 +35,15 @@ class TensorOps:
         self._seed = seed
 
     def split(self, count: int) -> list[TensorOps]:
-        return [TensorOps(seed) for seed in draws.split(self._seed, count)]
+        return [TensorOps(seed) for seed in _split(self._seed, count)]
 
     def uniform(self, shape: Any) -> Any:
-        return draws.uniform(shape, self._seed)
+        return _uniform(shape, self._seed)
 
     ranks = uniform
 
     def chosen_from(self, values: np.ndarray, shape: Any) -> Any:
-        return self.table(values, draws.uniform(shape, self._seed, maxval=len(values)))
+        return self.table(values, _uniform(shape, self._seed, maxval=len(values)))
 
     def table(self, values: np.ndarray, indices: Any) -> Any:
         return tf.gather(tf.constant(values), indices)
@@ -87,3 +100,41 @@ class TensorOps:
 
     def ones(self, like: Any) -> Any:
         return tf.ones([like.shape[0]], tf.float32)
+
+
+def by_row(seed: tf.Tensor, *, first_row: tf.Tensor) -> tf.Tensor:
+    """The seed, int64 [3], of rows from `first_row` on, int64 []."""
+    return tf.concat([seed, tf.reshape(first_row, [1])], axis=0)
+
+
+def _split(seed: tf.Tensor, count: int) -> list[tf.Tensor]:
+    """Return independent seeds for the same rows."""
+    seeds = tf.unstack(tf.random.experimental.stateless_split(seed[:2], count, alg="philox"))
+    return [tf.concat([tf.cast(each, seed.dtype), seed[2:]], axis=0) for each in seeds] if _is_by_row(seed) else seeds
+
+
+def _uniform(shape: Sequence[int], seed: tf.Tensor, *, maxval: int | None = None) -> tf.Tensor:
+    """Draws for B rows, `shape` [B] or [B, n]: float32 in [0, 1), or int32 below `maxval`."""
+    if not _is_by_row(seed):
+        if maxval is None:
+            return tf.random.stateless_uniform(shape, seed, alg="philox")
+        return tf.random.stateless_uniform(shape, seed, maxval=maxval, dtype=tf.int32, alg="philox")
+    width = 1 if len(shape) == 1 else shape[1]
+    counts = -(-width // _AT_A_TIME)
+    key_counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed[:2])
+    first = tf.cast(seed[2] * counts, tf.uint64)
+    counter = key_counter.counter + tf.stack([first, tf.zeros([], tf.uint64)])
+    drawn_shape = [shape[0], counts * _AT_A_TIME]
+    if maxval is None:
+        drawn = tf.raw_ops.StatelessRandomUniformV2(
+            shape=drawn_shape, key=key_counter.key, counter=counter, alg=_PHILOX
+        )
+    else:
+        drawn = tf.raw_ops.StatelessRandomUniformIntV2(
+            shape=drawn_shape, key=key_counter.key, counter=counter, alg=_PHILOX, minval=0, maxval=maxval
+        )
+    return tf.reshape(drawn[:, :width], shape)
+
+
+def _is_by_row(seed: tf.Tensor) -> bool:
+    return seed.shape[0] == 3

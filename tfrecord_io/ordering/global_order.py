@@ -12,26 +12,117 @@
            2  d0  d3  d2  d1         part, are slots that follow each other: it reads the blocks of these, once each,
            3  b3  b2  b0  b1         and nothing else of the window but parts of the blocks at its two ends.
 
-With K = 1 that is a full permutation of the split, and nothing else is shuffled. Rows are numbered in the order of the
-shards. Blocks never cross a shard's end: what is left at the shards' ends is put together, as the last blocks.
+With K = 1, for splits of up to 64 MB, that is a full permutation, and nothing else is shuffled: these are read into
+memory as a whole, larger ones in blocks. Rows are numbered in the order of the shards. Blocks never cross a shard's
+end: what is left at the shards' ends is put together, as the last blocks.
+
+A dataset alone fills the batches one after the other. In a mixture, a batch has so many rows of each dataset
+(`mixing_plan`), and each dataset's rows are spread evenly over the batch's columns, so that every replica gets its
+share of them; row i of n comes before row k of m if (2 i + 1) / n < (2 k + 1) / m. With 5 rows of a and 3 of b:
+
+    column       0 1 2 3 4 5 6 7
+    dataset      a b a a b a b a        which row of a stands where in a batch follows from the counts alone
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfrecord_io.ordering.array_ops import NUMPY, ArrayOps
-from tfrecord_io.ordering.batch_columns import BatchColumns
-from tfrecord_io.ordering.permutation import Key, Permutation, folded, hashed, key
+from tfrecord_io.format.ledger import Shard
+from tfrecord_io.input_pipeline.input_plan import Shuffle
+from tfrecord_io.mixing import mixing_plan
+from tfrecord_io.mixing.mixing_plan import Cycle
+from tfrecord_io.ordering.permutation import NUMPY, Key, Permutation, folded, hashed, key
 
-__all__ = ["Begun", "GlobalOrder", "Placed"]
+__all__ = ["GCS_BLOCK_SIZE", "USUAL_SHUFFLE", "BatchColumns", "GlobalOrder", "batch_columns", "fits_in_memory"]
+
+# One read fetches a block of 64 records: 16 would cost 5 us of CPU time more for each of them, beside 11, and 128 would
+# save 1 us. The window is that of all hosts together.
+USUAL_SHUFFLE = Shuffle(block_length=64, window=16384)
+
+# The variable that says how much TensorFlow asks gs:// for at a time, read when it is imported.
+GCS_BLOCK_SIZE = "GCS_READ_CACHE_BLOCK_SIZE_MB"
+
+_MEMORY_BYTES = 64 << 20
+# How large a gzip shard becomes is not known before it is read: token ids shrink to a third, padding to nothing.
+_GZIP_RATIO = 8
 
 # Keep the random choices of one seed apart.
 _BLOCKS, _SLOTS = range(2)
+
+
+def fits_in_memory(shards: Sequence[Shard], *, compression: str) -> bool:
+    """Return whether a split is kept in memory to be read in the global order."""
+    num_bytes = sum(shard.num_bytes for shard in shards)
+    return num_bytes * (_GZIP_RATIO if compression == "gzip" else 1) <= _MEMORY_BYTES
+
+
+def batch_columns(rates: Mapping[str, float], *, global_batch_size: int) -> tuple[BatchColumns, ...]:
+    """The columns of each dataset of a mixture, or of one dataset by itself.
+
+    Raises: ReaderError if a rate is too small for a batch of this size.
+    """
+    cycle = mixing_plan.cycle(tuple(rates.items()), rows=global_batch_size)
+    return tuple(BatchColumns(cycle=cycle, part=part) for part in range(len(rates)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class BatchColumns:
+    """The columns of dataset number `part`, in batches that repeat `cycle`."""
+
+    cycle: Cycle
+    part: int
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows of a global batch, of all datasets."""
+        return int(self.cycle.rows_PK[0].sum())
+
+    @property
+    def mean_rows(self) -> float:
+        """Rows of a global batch that are this dataset's, on average."""
+        return int(self._ends_P[-1]) / len(self._ends_P)
+
+    def rows_before(self, step: int) -> int:
+        """This dataset's rows in the batches before a step."""
+        return self.cycle.rows_before(step)[self.part]
+
+    def place(self, rows: Any, ops: Any) -> tuple[Any, Any]:
+        """Step and column of rows of the dataset's stream, both int64 [N]."""
+        if self.cycle.rows_PK.shape == (1, 1):  # alone: each of many hosts asks this of all rows of a window
+            return rows // self.batch_rows, rows % self.batch_rows
+        ends_P = ops.constant(self._ends_P)
+        cycles, within = rows // int(self._ends_P[-1]), rows % int(self._ends_P[-1])
+        turn = ops.search(ends_P, within)
+        counts = ops.constant(self.cycle.rows_PK[:, self.part])
+        count = ops.gather(counts, turn)
+        row = within - ops.gather(ends_P, turn) + count
+        column = row
+        for other in range(self.cycle.rows_PK.shape[1]):
+            if other != self.part:
+                others = ops.gather(ops.constant(self.cycle.rows_PK[:, other]), turn)
+                # The others' rows in front of this one; at the same place, the dataset that is named first is.
+                column = column + ((2 * row + 1) * others + count - int(other > self.part)) // (2 * count)
+        return cycles * len(self._ends_P) + turn, column
+
+    def counts(self, first: int, last: int) -> np.ndarray:
+        """Return how many rows the columns [first, last) get of this dataset in each batch of the cycle, int64 [P]."""
+        found = np.zeros(len(self._ends_P), np.int64)
+        for turn, (end, count) in enumerate(
+            zip(self._ends_P.tolist(), self.cycle.rows_PK[:, self.part].tolist(), strict=True)
+        ):
+            column = self.place(np.arange(end - count, end, dtype=np.int64), NUMPY)[1]
+            found[turn] = np.count_nonzero((column >= first) & (column < last))
+        return found
+
+    @functools.cached_property
+    def _ends_P(self) -> np.ndarray:
+        return np.cumsum(self.cycle.rows_PK[:, self.part])
 
 
 class Placed(NamedTuple):
@@ -60,6 +151,20 @@ class GlobalOrder:
     block: int
     window: int
     batches: BatchColumns
+
+    @classmethod
+    def of(
+        cls, shards: Sequence[Shard], *, compression: str, seed: int, shuffle: Shuffle, batches: BatchColumns
+    ) -> GlobalOrder:
+        """Return the order of a split's rows, of one dataset or of one among several."""
+        steps = -(-shuffle.window // batches.batch_rows)
+        return cls(
+            shard_rows=tuple(shard.num_examples for shard in shards),
+            seed=seed,
+            block=1 if fits_in_memory(shards, compression=compression) else shuffle.block_length,
+            window=max(1, round(steps * batches.mean_rows)),
+            batches=batches,
+        )
 
     @functools.cached_property
     def num_rows(self) -> int:
@@ -101,7 +206,7 @@ class GlobalOrder:
         last = self.batches.batch_rows if last is None else last
         return Begun(window=window, rows=int(np.count_nonzero((columns >= first) & (columns < last))))
 
-    def of_window(self, window: Any, first: int, last: int, ops: ArrayOps) -> Placed:
+    def of_window(self, window: Any, first: int, last: int, ops: Any) -> Placed:
         """Return what the columns [first, last) get of window `window`, an int or a tensor []."""
         if not self.in_epochs:
             rows = ops.arange(window * self._window, (window + 1) * self._window)
@@ -119,13 +224,13 @@ class GlobalOrder:
         numbers = self._numbers(begin + before, ops.order(ops.order(keys)), epoch, ops)
         return placed._replace(rows=self._in_shards(numbers, ops))
 
-    def _placed(self, rows: Any, first: int, last: int, ops: ArrayOps) -> tuple[Placed, Any]:
+    def _placed(self, rows: Any, first: int, last: int, ops: Any) -> tuple[Placed, Any]:
         """Select the stream rows that land in columns [first, last), and count those that land in columns before."""
         steps, columns = self.batches.place(rows, ops)
         own = ops.indices((columns >= first) & (columns < last))
         return Placed(*(ops.gather(each, own) for each in (steps, columns, rows))), ops.count(columns < first)
 
-    def _numbers(self, first: Any, offsets: Any, epoch: Any, ops: ArrayOps) -> Any:
+    def _numbers(self, first: Any, offsets: Any, epoch: Any, ops: Any) -> Any:
         """Return the numbers in slots at `offsets`, a permutation of 0 to n - 1, from slot `first` of an epoch on."""
         num_blocks = self.num_rows // self.block
         first_block, slots = first // self.block, first + offsets
@@ -137,7 +242,7 @@ class GlobalOrder:
         # The last rows, fewer than a block, stay at the end of the line.
         return ops.where(slots < num_blocks * self.block, numbers, slots)
 
-    def _in_shards(self, numbers: Any, ops: ArrayOps) -> Any:
+    def _in_shards(self, numbers: Any, ops: Any) -> Any:
         """The rows of the split, when the whole blocks of all shards are numbered before what is left of shards."""
         ends_S, shift_S, left_ends_S, left_shift_S = map(ops.constant, self._shard_parts)
         last = len(self.shard_rows) - 1

@@ -23,7 +23,7 @@ from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.input_pipeline.input_plan import Host, Shuffle
 from tfrecord_io.mixing.mixing_plan import source_seed
-from tfrecord_io.ordering import settings
+from tfrecord_io.ordering import global_order
 from tfrecord_io.ordering.global_order import GlobalOrder
 from tfrecord_io.random_access.mixed import MixedRows
 from tfrecord_io.random_access.rows import Row, Rows
@@ -48,13 +48,13 @@ def global_batches(
         datasets, rates, seeds = {"": rows}, {"": 1.0}, {"": seed}
     if not all(map(len, datasets.values())):
         raise ReaderError(f"{rows!r} has no rows, expected at least one")
-    columns = settings.batch_columns(rates, global_batch_size=global_batch_size)
+    columns = global_order.batch_columns(rates, global_batch_size=global_batch_size)
     orders = {
-        name: settings.global_order(
+        name: GlobalOrder.of(
             each.manifest.splits[each.split].shards,
             compression=each.manifest.compression,
             seed=seeds[name],
-            shuffle=shuffle or settings.USUAL_SHUFFLE,
+            shuffle=shuffle or global_order.USUAL_SHUFFLE,
             batches=batches,
         )
         for (name, each), batches in zip(datasets.items(), columns, strict=True)

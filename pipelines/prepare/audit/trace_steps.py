@@ -21,7 +21,7 @@ from tfrecord_io.format import json_fields
 from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.input_pipeline.input_plan import Host
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.ordering import settings
+from tfrecord_io.ordering import global_order
 
 __all__ = ["Reading", "TracedStep", "of_run", "trace_steps"]
 
@@ -126,12 +126,12 @@ def _records(manifest: Manifest, reading: Reading, *, step: int, replica: int | 
         )
     _require_followed(manifest, reading)
     shards = manifest.splits[reading.split].shards
-    order = settings.global_order(
+    order = global_order.GlobalOrder.of(
         shards,
         compression=manifest.compression,
         seed=reading.seed,
-        shuffle=settings.USUAL_SHUFFLE,
-        batches=settings.batch_columns({"": 1.0}, global_batch_size=reading.global_batch_size)[0],
+        shuffle=global_order.USUAL_SHUFFLE,
+        batches=global_order.batch_columns({"": 1.0}, global_batch_size=reading.global_batch_size)[0],
     )
     rows = order.rows(step - 1)
     ends = np.cumsum([shard.num_examples for shard in shards])

@@ -15,7 +15,7 @@ from pipelines.train.model_files import TrainedModel
 from pipelines.train.predict import loading
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.objectives import MASKED_POSITIONS
-from tfrecord_io.objectives.tokens import TokenFeatures
+from tfrecord_io.objectives.base import TokenFeatures
 
 __all__ = ["Candidate", "fill", "show"]
 

@@ -48,7 +48,7 @@ from tfrecord_io import reader
 from tfrecord_io.errors import ConfigError, OutputError, PrepError
 from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.objectives.tokens import TokenFeatures
+from tfrecord_io.objectives.base import TokenFeatures
 from tfrecord_io.reader import Data
 
 __all__ = ["Written", "predict"]

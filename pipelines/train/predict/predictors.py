@@ -27,8 +27,8 @@ from tfrecord_io import objectives
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import DECODER_INPUTS, DECODER_MASK
-from tfrecord_io.objectives.decoder import start_id
-from tfrecord_io.objectives.tokens import TokenFeatures, required
+from tfrecord_io.objectives.base import TokenFeatures, required
+from tfrecord_io.objectives.seq2seq import start_id
 from tfrecord_io.schema import Role
 
 __all__ = ["Predictor", "open_predictor"]

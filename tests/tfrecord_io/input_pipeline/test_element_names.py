@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.input_pipeline import element_names
+from tfrecord_io.input_pipeline import input_functions
 
 FEATURES: dict[str, object] = {
     "input_ids": [5, 6],
@@ -22,7 +22,7 @@ def elements(columns: dict[str, object], *more: object) -> tf.data.Dataset:
 
 
 def test_keras_hub_gets_its_names_and_nothing_else() -> None:
-    ((inputs, label),) = element_names.renamed(elements({**FEATURES, "masked_positions": [1]}, 3), "keras-hub")
+    ((inputs, label),) = input_functions.renamed(elements({**FEATURES, "masked_positions": [1]}, 3), "keras-hub")
     assert set(inputs) == {"token_ids", "padding_mask", "segment_ids", "mask_positions"}
     np.testing.assert_array_equal(inputs["token_ids"], [5, 6])
     np.testing.assert_array_equal(inputs["mask_positions"], [1])
@@ -36,7 +36,7 @@ def test_an_encoder_and_a_decoder_are_told_apart() -> None:
         "decoder_input_ids": [0],
         "decoder_attention_mask": [1],
     }
-    ((inputs, _),) = element_names.renamed(elements(given, 3), "keras-hub")
+    ((inputs, _),) = input_functions.renamed(elements(given, 3), "keras-hub")
     assert {name: int(value[0]) for name, value in inputs.items()} == {
         "encoder_token_ids": 5,
         "encoder_padding_mask": 1,
@@ -46,13 +46,13 @@ def test_an_encoder_and_a_decoder_are_told_apart() -> None:
 
 
 def test_a_mapping_leaves_the_other_names() -> None:
-    (found,) = element_names.renamed(elements(FEATURES), {"attention_mask": "input_mask"})
+    (found,) = input_functions.renamed(elements(FEATURES), {"attention_mask": "input_mask"})
     assert set(found) == {"input_ids", "input_mask", "token_type_ids", "example_weight"}
 
 
 def test_without_names_nothing_is_added_to_the_graph() -> None:
     dataset = elements(FEATURES)
-    assert element_names.renamed(dataset, None) is dataset
+    assert input_functions.renamed(dataset, None) is dataset
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,6 @@ def test_without_names_nothing_is_added_to_the_graph() -> None:
         ({**FEATURES, "segment_ids": [1, 1]}, "keras-hub", "packed rows"),
     ],
 )
-def test_names_that_cannot_be_are_refused(columns: dict[str, object], names: element_names.Names, cause: str) -> None:
+def test_names_that_cannot_be_are_refused(columns: dict[str, object], names: input_functions.Names, cause: str) -> None:
     with pytest.raises(ReaderError, match=cause):
-        element_names.renamed(elements(columns), names)
+        input_functions.renamed(elements(columns), names)

@@ -18,8 +18,8 @@ from tfrecord_io.errors import CorruptRecordError, ReaderError
 from tfrecord_io.format import record_index
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
 from tfrecord_io.mixture import Mixture
-from tfrecord_io.objectives import draws
-from tfrecord_io.ordering import settings
+from tfrecord_io.objectives import tensor_ops
+from tfrecord_io.ordering import global_order
 from tfrecord_io.reader import Shuffle
 
 SIZES = (70, 95, 90)
@@ -32,13 +32,13 @@ SMALL = Shuffle(block_length=16, window=64)
 @pytest.fixture(params=["in blocks", "in memory"])
 def how(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "in blocks":
-        monkeypatch.setattr(settings, "_MEMORY_BYTES", 0)
+        monkeypatch.setattr(global_order, "_MEMORY_BYTES", 0)
     return str(request.param)
 
 
 @pytest.fixture
 def blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "_MEMORY_BYTES", 0)
+    monkeypatch.setattr(global_order, "_MEMORY_BYTES", 0)
 
 
 @pytest.fixture(scope="module")
@@ -105,8 +105,10 @@ def test_masks_are_of_the_row_in_the_global_batch(root: pathlib.Path, objective:
 @pytest.mark.parametrize("maxval", [None, 1000])
 def test_draws_of_some_rows_are_those_of_the_batch(shape: tuple[int, ...], maxval: int | None) -> None:
     def drawn(first: int, last: int) -> np.ndarray:
-        seed = draws.by_row(tf.constant([3, 4], tf.int64), first_row=tf.constant(first, tf.int64))
-        found: np.ndarray = draws.uniform((last - first, *shape[1:]), draws.split(seed, 2)[1], maxval=maxval).numpy()
+        seed = tensor_ops.by_row(tf.constant([3, 4], tf.int64), first_row=tf.constant(first, tf.int64))
+        found: np.ndarray = tensor_ops._uniform(
+            (last - first, *shape[1:]), tensor_ops._split(seed, 2)[1], maxval=maxval
+        ).numpy()
         return found
 
     whole = drawn(0, 16)

@@ -9,14 +9,13 @@ from tfrecord_io.errors import ReaderError
 from tfrecord_io.format.ledger import Ledger, Shard
 from tfrecord_io.input_pipeline.input_plan import Shuffle
 from tfrecord_io.mixing import mixing_plan
-from tfrecord_io.ordering import settings
-from tfrecord_io.ordering.array_ops import NUMPY
-from tfrecord_io.ordering.batch_columns import BatchColumns
-from tfrecord_io.ordering.global_order import GlobalOrder
+from tfrecord_io.ordering import global_order
+from tfrecord_io.ordering.global_order import BatchColumns, GlobalOrder
+from tfrecord_io.ordering.permutation import NUMPY
 
 
 def alone(batch: int) -> BatchColumns:
-    (columns,) = settings.batch_columns({"": 1.0}, global_batch_size=batch)
+    (columns,) = global_order.batch_columns({"": 1.0}, global_batch_size=batch)
     return columns
 
 
@@ -95,7 +94,7 @@ def test_a_small_split_is_a_full_permutation_and_a_large_one_is_not() -> None:
         return [Shard(name="a", num_bytes=num_bytes, num_examples=100, num_tokens=0, sha256="0" * 64, ledger=ledger)]
 
     def block(num_bytes: int, compression: str = "none") -> int:
-        found = settings.global_order(
+        found = GlobalOrder.of(
             shards(num_bytes), compression=compression, seed=0, shuffle=Shuffle(block_length=32), batches=alone(8)
         )
         return found.block
@@ -106,4 +105,4 @@ def test_a_small_split_is_a_full_permutation_and_a_large_one_is_not() -> None:
 
 def test_a_rate_too_small_for_a_batch_is_refused() -> None:
     with pytest.raises(ReaderError, match="share of 1e-06"):
-        settings.batch_columns({"a": 1 - 1e-6, "b": 1e-6}, global_batch_size=8)
+        global_order.batch_columns({"a": 1 - 1e-6, "b": 1e-6}, global_batch_size=8)

@@ -8,8 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from tfrecord_io.ordering.array_ops import NUMPY
-from tfrecord_io.ordering.permutation import Permutation, folded, hashed, key
+from tfrecord_io.ordering.permutation import NUMPY, Permutation, folded, hashed, key
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 16, 17, 1000, 4097])
