@@ -17,14 +17,16 @@ An element without objective is a dict with fully static shapes: every feature o
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import tensorflow as tf
 
 from tfrecord_io import manifest as manifests
-from tfrecord_io.errors import ManifestError, ReaderError
+from tfrecord_io import opening
+from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import input_plan, input_source
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
 from tfrecord_io.input_pipeline.input_plan import Order, Shuffle
@@ -48,11 +50,9 @@ def open(root: str | os.PathLike[str]) -> Data:
         ManifestError: the manifest is not valid.
     """
     folder, name = manifests.folder_and_name(os.fspath(root))
-    path = input_source.join(folder, name)
-    manifest = manifests.parse(_read(path, folder=folder), place=path)
-    _check_shards_exist(manifest, folder)
-    _check_shard_sizes(manifest, folder)
-    _check_names(manifest, place=path)
+    files = _Files(folder)
+    manifest = opening.open_manifest(files, name)
+    _check_names(manifest, place=files.path(name))
     return Data(root=folder, manifest=manifest)
 
 
@@ -145,71 +145,37 @@ def _cut(listing: str, limit: int) -> str:
     return listing if len(listing) <= limit else listing[: limit - 2].rstrip(" ,") + " …"
 
 
-def _read(path: str, *, folder: str) -> bytes:
+@dataclasses.dataclass(frozen=True)
+class _Files:
+    """The files of a folder as `tf.io.gfile` reads them."""
+
+    shown: str
+
+    def path(self, name: str) -> str:
+        return input_source.join(self.shown, name)
+
+    def read(self, name: str, *, most: int) -> bytes:
+        with _as_os_error(), tf.io.gfile.GFile(self.path(name), "rb") as file:
+            return bytes(file.read(most))
+
+    def sizes(self, names: Collection[str]) -> Mapping[str, int]:
+        with _as_os_error():
+            # One listing, instead of a request for each file that is missing.
+            there = set(tf.io.gfile.listdir(self.shown)).intersection(names)
+            found = input_source.in_parallel(lambda name: tf.io.gfile.stat(self.path(name)).length, there)
+        return dict(zip(there, map(int, found), strict=True))
+
+
+@contextlib.contextmanager
+def _as_os_error() -> Iterator[None]:
     try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            if (num_bytes := int(file.size())) > manifests.MOST_BYTES:
-                raise ManifestError(
-                    f"{path}: {num_bytes:,} bytes, expected at most {manifests.MOST_BYTES:,} of a manifest",
-                    remedy="copy it again from where the dataset was made",
-                )
-            return bytes(file.read())
+        yield
     except tf.errors.NotFoundError as error:
-        # Object stores have no folders that could be there or not.
-        no_folder = "://" not in folder and not os.path.isdir(folder)
-        raise ReaderError(
-            f"{folder}: there is no such folder, expected that of a finished dataset"
-            if no_folder
-            else f"{path}: there is no manifest, expected the folder of a finished dataset",
-            remedy="name the folder that `prep-tfrecords build --output` wrote; an interrupted build has no manifest "
-            "yet: run the same command again and it continues",
-        ) from error
+        raise FileNotFoundError(error.message) from error
     except tf.errors.FailedPreconditionError as error:  # what it says of a file where it needs a folder
-        raise ReaderError(
-            f"{folder}: this is no folder, expected that of a finished dataset",
-            remedy="name the folder that `prep-tfrecords build --output` wrote, and no file in it",
-        ) from error
+        raise NotADirectoryError(error.message) from error
     except tf.errors.OpError as error:
-        raise ReaderError(
-            f"{path}: cannot be read ({type(error).__name__}: {error.message})",
-            remedy="check the path, and that this machine may read it",
-        ) from error
-
-
-def _check_shards_exist(manifest: Manifest, folder: str) -> None:
-    """Check that all shards exist by one listing, instead of a request for each."""
-    expected = {shard.name: name for name, split in manifest.splits.items() for shard in split.shards}
-    missing = sorted(set(expected) - set(tf.io.gfile.listdir(folder)))
-    if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise ReaderError(
-            f"{folder}: shard {missing[0]} of split {expected[missing[0]]!r} is missing{more}, "
-            f"expected the {len(expected)} shards of the manifest",
-            remedy=f"run `prep-tfrecords verify {folder} --repair`, which makes what is missing, or copy the folder "
-            "again as a whole",
-        )
-
-
-def _check_shard_sizes(manifest: Manifest, folder: str) -> None:
-    """Check at once that no shard is cut off or replaced, instead of after hours of training."""
-    expected = {shard.name: shard.num_bytes for split in manifest.splits.values() for shard in split.shards}
-    sizes = input_source.in_parallel(lambda name: _size(input_source.join(folder, name)), expected)
-    for (name, num_bytes), got in zip(expected.items(), sizes, strict=True):
-        if got != num_bytes:
-            raise ReaderError(
-                f"{folder}: shard {name} has {got} bytes, expected {num_bytes} by the manifest",
-                remedy=f"run `prep-tfrecords verify {folder} --repair`, which makes it again, or copy it again",
-            )
-
-
-def _size(path: str) -> int:
-    try:
-        return int(tf.io.gfile.stat(path).length)
-    except tf.errors.OpError as error:
-        raise ReaderError(
-            f"{path}: listed, but its size cannot be read ({type(error).__name__}: {error.message})",
-            remedy="check that this machine may read it, and that it is no link to a file that is gone",
-        ) from error
+        raise OSError(f"{type(error).__name__}: {error.message}") from error
 
 
 def _check_names(manifest: Manifest, *, place: str) -> None:

@@ -27,12 +27,11 @@ __all__ = [
     "FRAME_BYTES",
     "MOST_RECORD_BYTES",
     "Compression",
+    "check_frames",
     "crc32c",
     "encode_framed",
-    "frame",
     "masked_crc32c",
     "read_payloads",
-    "scan",
 ]
 
 Compression = Literal["none", "gzip"]
@@ -59,31 +58,14 @@ def masked_crc32c(data: Data) -> int:
     return int(frame_kernels.masked(np.uint64(crc32c(data))))
 
 
-def frame(payloads: Payloads) -> np.ndarray:
-    """The messages as TFRecords, back to back: uint8[total], byte for byte what `tf.io.TFRecordWriter` writes."""
-    offsets = payloads.offsets + frame_kernels.FRAME_BYTES * np.arange(len(payloads) + 1)
-    out = np.empty(int(offsets[-1]), np.uint8)
-    frame_kernels.put_data(frozen(payloads.data), frozen(payloads.offsets), out, offsets)
-    frame_kernels.put_frames(out, offsets)
-    return out
-
-
 def encode_framed(columns: Mapping[str, np.ndarray], schema: Schema) -> Payloads:
-    """Encode columns straight into frames: what `frame` makes of `examples.encode`, which describes the columns.
+    """Encode columns, which `examples.encode` describes, straight into frames.
 
-    Message i of the result is record i with its frame.
+    Message i of the result is record i with its frame, byte for byte what `tf.io.TFRecordWriter` writes.
 
     Raises: SchemaError if a column is missing, unknown, or of another dtype, shape or number of rows.
     """
     return Payloads(*encoding.write(columns, schema, framed=True))
-
-
-def scan(data: Data, *, place: str) -> Payloads:
-    """Take the frames off a whole uncompressed shard. No bytes are no records.
-
-    Raises: CorruptRecordError, which names `place`, the record and its first byte, for a wrong crc or a cut-off end.
-    """
-    return _Scanner(place, most_record_bytes=MOST_RECORD_BYTES).take(_as_bytes(data), last=True)
 
 
 def read_payloads(
@@ -111,6 +93,12 @@ def read_payloads(
     chunks = _inflate if compression == "gzip" else _chunks
     scanner = _Scanner(place, most_record_bytes=most_record_bytes)
     return _batches(chunks(stream, place=place, chunk_bytes=batch_bytes), scanner)
+
+
+def check_frames(data: np.ndarray, *, place: str, first_record: int) -> None:
+    """Raise CorruptRecordError for the first damaged frame; bytes in the message count from the first record."""
+    scanner = _Scanner(place, most_record_bytes=MOST_RECORD_BYTES, first_record=first_record)
+    scanner.take(_as_bytes(data), last=True)
 
 
 def _batches(chunks: Iterator[bytes], scanner: _Scanner) -> Iterator[Payloads]:
@@ -149,10 +137,10 @@ def _inflate(stream: BinaryIO, *, place: str, chunk_bytes: int) -> Iterator[byte
 class _Scanner:
     """Takes frames off successive pieces of a shard, and keeps count of records and bytes."""
 
-    def __init__(self, place: str, *, most_record_bytes: int) -> None:
+    def __init__(self, place: str, *, most_record_bytes: int, first_record: int = 0) -> None:
         self._place = place
         self._most_record_bytes = most_record_bytes
-        self._num_records = 0
+        self._num_records = first_record
         self._num_bytes = 0
 
     def take(self, data: np.ndarray, *, last: bool) -> Payloads:

@@ -44,6 +44,7 @@ from pipelines.prepare.plan.planning import SplitPlan
 from pipelines.prepare.sources.parquet.groups import Groups, StoredFile
 from tests import building
 from tests.building import REVIEWS, built
+from tests.support import frames
 from tests.support.speed import slow_but
 from tests.tfrecord_io.format.test_manifest import make
 from tfrecord_io import examples, manifest, records
@@ -407,9 +408,7 @@ def read(
 
 
 @FUZZ
-@given(
-    data=edited_bytes(gzip.compress(records.frame(payloads_of(MESSAGES)).tobytes(), mtime=0)), batch=st.integers(1, 400)
-)
+@given(data=edited_bytes(gzip.compress(frames.framed(MESSAGES), mtime=0)), batch=st.integers(1, 400))
 def test_a_damaged_gzip_shard_is_refused_or_holds_the_same_records(data: bytes, batch: int) -> None:
     """The same: gzip's header has fields that no checksum covers."""
     found = refused_or(lambda: read(data, compression="gzip", batch_bytes=batch))
@@ -435,7 +434,7 @@ def test_a_record_is_no_larger_than_its_schema_allows_however_small_it_is_packed
     """Its frame is sound, so that nothing else would stop it before all of it is unpacked."""
     schema = Schema((feature("a", shape=(8,)),))
     message = bytes(30_000_000)
-    stored = gzip.compress(records.frame(payloads_of([message])).tobytes(), 1)
+    stored = gzip.compress(frames.framed([message]), 1)
     assert len(stored) < 200_000
 
     def refused() -> None:

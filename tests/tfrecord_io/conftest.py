@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support import frames
 from tfrecord_io import examples, records
 from tfrecord_io import manifest as manifests
 from tfrecord_io.format import record_index
@@ -165,7 +166,7 @@ def _write_split(
 def _write_indexes(folder: pathlib.Path, manifest: Manifest) -> None:
     (folder / record_index.FOLDER).mkdir()
     for shard in (shard for split in manifest.splits.values() for shard in split.shards):
-        payloads = records.scan((folder / shard.name).read_bytes(), place=shard.name)
+        payloads = frames.messages_of((folder / shard.name).read_bytes(), place=shard.name)
         index = record_index.dump(np.diff(payloads.offsets) + records.FRAME_BYTES)
         (folder / record_index.file_name(shard.name)).write_bytes(index)
 

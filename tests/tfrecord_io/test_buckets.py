@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support import frames
 from tests.tfrecord_io.conftest import PAD_SCHEMA, context, graph_ops, impure, tokenizer_facts
 from tfrecord_io import buckets, examples, reader, records
 from tfrecord_io import manifest as manifests
@@ -45,7 +46,7 @@ def write_shard(
     folder: pathlib.Path, columns: Mapping[str, np.ndarray], *, split: str, length: int, task: int
 ) -> Shard:
     payloads = examples.encode(columns, PAD_SCHEMA.with_row_length(length))
-    content = records.frame(payloads).tobytes()
+    content = frames.framed(payloads)
     name = manifests.shard_name(name="tiny", split=split, index=task, count=2, length=length)
     (folder / name).write_bytes(content)
     index = record_index.dump(np.diff(payloads.offsets) + records.FRAME_BYTES)

@@ -95,7 +95,7 @@ class TestOpen:
 
     def test_a_manifest_that_is_too_large_is_not_read(self, data: Data) -> None:
         os.truncate(pathlib.Path(data.root, "manifest.json"), 1 << 40)
-        with pytest.raises(ManifestError, match="1,099,511,627,776 bytes, expected at most 67,108,864 of a manifest"):
+        with pytest.raises(ManifestError, match="more than 67,108,864 bytes"):
             reader.open(data.root)
 
     def test_a_missing_shard_is_named(self, data: Data) -> None:
@@ -113,7 +113,9 @@ class TestOpen:
         path.write_bytes((content + b"x")[: len(content) + change])
         with pytest.raises(ReaderError) as caught:
             reader.open(data.root)
-        assert f"shard {path.name} has {len(content) + change} bytes, expected {len(content)}" in caught.value.cause
+        assert (
+            f"shard {path.name} of split 'validation' has {len(content) + change} bytes, expected" in caught.value.cause
+        )
         assert f"prep-tfrecords verify {data.root} --repair" in caught.value.remedy
 
     def test_a_shard_that_links_to_nothing_is_named(self, data: Data) -> None:

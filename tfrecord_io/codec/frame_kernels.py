@@ -11,7 +11,7 @@ import numpy as np
 
 from tfrecord_io.codec.kernels import copy, jit, load, load_4, store, store_4
 
-__all__ = ["FRAME_BYTES", "HEAD_BYTES", "crc32c", "find_frames", "masked", "put_data", "put_frames", "read_frames"]
+__all__ = ["FRAME_BYTES", "HEAD_BYTES", "crc32c", "find_frames", "masked", "put_frames", "read_frames"]
 __all__ += ["survey_frames"]
 
 HEAD_BYTES, FRAME_BYTES = 12, 16  # in front of the data, and all that a frame adds to them
@@ -85,13 +85,6 @@ def put_frames(out: np.ndarray, offsets: np.ndarray) -> None:
         store(out, start, np.uint64(end - start - HEAD_BYTES))
         store_4(out, start + 8, masked(crc32c(out, start, start + 8)))
         store_4(out, end, masked(crc32c(out, start + HEAD_BYTES, end)))
-
-
-@jit
-def put_data(data: np.ndarray, offsets: np.ndarray, out: np.ndarray, out_offsets: np.ndarray) -> None:
-    """Copy records to where the frames at `out_offsets` have their data."""
-    for row in range(len(offsets) - 1):
-        copy(out, out_offsets[row] + HEAD_BYTES, data, offsets[row], offsets[row + 1] - offsets[row])
 
 
 @jit

@@ -21,6 +21,7 @@ from tfrecord_io.objectives.base import (
     Result,
     TokenFeatures,
     required,
+    row_weights,
     token_weights,
 )
 from tfrecord_io.schema import UNLABELLED

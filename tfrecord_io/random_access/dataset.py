@@ -7,13 +7,13 @@ import os
 from collections.abc import Iterator, Mapping
 
 from tfrecord_io import manifest as manifests
-from tfrecord_io.errors import ManifestError, ReaderError
+from tfrecord_io import opening
+from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.random_access import storage as storages
 from tfrecord_io.random_access.rows import Rows
 from tfrecord_io.random_access.shards import ShardFiles
 from tfrecord_io.random_access.storage import Storage
-from tfrecord_io.shown import without_secrets
 
 __all__ = ["Data", "open"]
 
@@ -35,9 +35,7 @@ def open(root: str | os.PathLike[str], *, check: bool = True) -> Data:
     """
     folder, name = manifests.folder_and_name(os.fspath(root))
     storage = storages.at(folder)
-    manifest = _manifest(storage, name)
-    _check_shards(manifest, storage)
-    return Data(storage=storage, manifest=manifest, check=check)
+    return Data(storage=storage, manifest=opening.open_manifest(storage, name), check=check)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -61,7 +59,7 @@ class Data(Mapping[str, Rows]):
                 "the rows of a sequence have one shape",
                 remedy=f"read one length at a time: data.bucket({self.manifest.bucket_lengths[0]})[{split!r}]",
             )
-        return Rows(ShardFiles(self.storage, self.manifest, split), check=self.check)
+        return Rows(ShardFiles(self.storage, self.manifest, split, self.check))
 
     def __contains__(self, split: object) -> bool:
         return split in self.manifest.splits
@@ -78,49 +76,3 @@ class Data(Mapping[str, Rows]):
         Raises: ManifestError if there is no such length.
         """
         return dataclasses.replace(self, manifest=self.manifest.bucket(length))
-
-
-def _manifest(storage: Storage, name: str) -> Manifest:
-    path = storage.path(name)
-    try:
-        content = storage.read(name, most=manifests.MOST_BYTES + 1)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise ReaderError(
-            f"{path}: there is no manifest, expected the folder of a finished dataset",
-            remedy="name the folder that `prep-tfrecords build --output` wrote; an interrupted build has no manifest "
-            "yet: run the same command again and it continues",
-        ) from error
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    if len(content) > manifests.MOST_BYTES:
-        raise ManifestError(
-            f"{path}: more than {manifests.MOST_BYTES:,} bytes, expected at most so many of a manifest",
-            remedy="copy it again from where the dataset was made",
-        )
-    return manifests.parse(content, place=path)
-
-
-def _check_shards(manifest: Manifest, storage: Storage) -> None:
-    """Check at once that no shard is missing or cut off, instead of after hours of training."""
-    try:
-        sizes = storage.sizes()
-    except OSError as error:
-        raise _unreadable(storage.shown, error) from error
-    for split_name, split in manifest.splits.items():
-        for shard in split.shards:
-            got = sizes.get(shard.name)
-            if got != shard.num_bytes:
-                found = "is missing" if got is None else f"has {got} bytes"
-                raise ReaderError(
-                    f"{storage.shown}: shard {shard.name} of split {split_name!r} {found}, "
-                    f"expected {shard.num_bytes} bytes by the manifest",
-                    remedy=f"run `prep-tfrecords verify {storage.shown} --repair`, which makes it again, or copy the "
-                    "folder again as a whole",
-                )
-
-
-def _unreadable(path: str, error: OSError) -> ReaderError:
-    return ReaderError(
-        f"{path}: cannot be read ({type(error).__name__}: {without_secrets(str(error))})",
-        remedy="check the path, and that this machine may read it",
-    )

@@ -11,7 +11,7 @@ import numpy as np
 
 from tfrecord_io.errors import CorruptRecordError, ReaderError
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.random_access.shards import Groups, ShardFiles
+from tfrecord_io.random_access.shards import Messages, ShardFiles
 
 __all__ = ["Row", "Rows", "row_numbers", "unstacked"]
 
@@ -36,12 +36,12 @@ class Rows:
     Made by `random_access.open`. `manifest` is what objectives are bound to.
     """
 
-    def __init__(self, files: ShardFiles, *, check: bool) -> None:
-        self._files, self._check = files, check
+    def __init__(self, files: ShardFiles) -> None:
+        self._files = files
         self.split = files.split
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (functools.partial(Rows, check=self._check), (self._files,))
+        return (Rows, (self._files,))
 
     @property
     def manifest(self) -> Manifest:
@@ -96,53 +96,26 @@ class Rows:
             features = self.manifest.schema.features
             return {feature.name: np.empty((0, *feature.shape), feature.array_dtype) for feature in features}
         shards_N, records_N = self._files.locate_all(rows_N)
-        return self._decode(self._files.read(shards_N, records_N), shards_N.tolist(), records_N.tolist())
+        return self._decode(self._files.read(shards_N, records_N), shards_N, records_N)
 
-    def _decode(self, wanted: Groups, shards: Sequence[int], records: Sequence[int]) -> Row:
-        find, decoder = self._compiled
-        data = wanted.data.view()
-        data.flags.writeable = False
-        places_2N = np.empty((2, len(shards)), np.int64)
-        found = find(data, *wanted[1:], self._check, places_2N[0], places_2N[1])
-        places_2N.flags.writeable = False
-        sound, columns = decoder.read(data, places_2N[0, :found], places_2N[1, :found])
+    def _decode(self, messages: Messages, shards: Any, records: Any) -> Row:
+        sound, columns = self._decoder.read(*messages)
         if sound < len(shards):
-            start, stop, skip = (int(each_N[sound]) for each_N in wanted[1:])
-            what = self._damage(data[start:stop].tobytes(), skip)
+            from tfrecord_io.codec import damage
+
+            message = messages.data[messages.begins_N[sound] : messages.ends_N[sound]].tobytes()
+            what = damage.in_record(message, self.manifest.schema) or "it was damaged while it was read"
             place = f"{self._files.path(shards[sound])}, record {records[sound]}"
             raise CorruptRecordError(f"{place}: {what}", remedy=self._files.remedy)
         result: Row = columns
         return result
 
-    def _damage(self, group: bytes, skip: int) -> str:
-        """Say what is wrong with record number `skip` of a group."""
-        from tfrecord_io.codec import damage
-        from tfrecord_io.records import FRAME_BYTES, masked_crc32c
-
-        behind = f" of it or of one of the {skip} records before it" if skip else ""
-        no_size = f"expected the size{behind} that was written"
-        end = 0
-        for _ in range(skip + 1):
-            begin = end
-            size, left = int.from_bytes(group[begin : begin + 8], "little"), len(group) - begin - FRAME_BYTES
-            if size > left:
-                return f"{size} bytes where {max(0, left)} are left, {no_size}"
-            if self._check and group[begin + 8 : begin + 12] != masked_crc32c(group[begin : begin + 8]).to_bytes(
-                4, "little"
-            ):
-                return f"a crc that does not fit its size, {no_size}"
-            end = begin + size + FRAME_BYTES
-        record = group[begin + 12 : end - 4]
-        if self._check and group[end - 4 : end] != masked_crc32c(record).to_bytes(4, "little"):
-            return "a crc that does not fit its data, expected those written"
-        return damage.in_record(record, self.manifest.schema) or "it was damaged while it was read"
-
     @functools.cached_property
-    def _compiled(self) -> tuple[Any, Any]:
+    def _decoder(self) -> Any:
         # Numba takes half a second to import.
-        from tfrecord_io.codec import decoding, frame_kernels
+        from tfrecord_io.codec import decoding
 
-        return frame_kernels.find_frames, decoding.Decoder(self.manifest.schema)
+        return decoding.Decoder(self.manifest.schema)
 
 
 def unstacked(columns: Row, num_rows: int) -> list[Row]:

@@ -12,7 +12,7 @@ import errno
 import functools
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,8 +53,8 @@ class Storage(abc.ABC):
         return f"{self.shown.rstrip('/')}/{name}"
 
     @abc.abstractmethod
-    def sizes(self) -> dict[str, int]:
-        """Return the bytes of each file in the folder, by name. Raises: OSError."""
+    def sizes(self, names: Collection[str]) -> dict[str, int]:
+        """Return the bytes of each file in the folder that is among `names`. Raises: OSError."""
 
     @abc.abstractmethod
     def read(self, name: str, *, most: int) -> bytes:
@@ -98,9 +98,9 @@ class _LocalStorage(Storage):
         self._file = functools.lru_cache(_OPEN_FILES)(lambda name: _OpenFile(os.path.join(root, name)))
         self._scratch = _Scratch()
 
-    def sizes(self) -> dict[str, int]:
+    def sizes(self, names: Collection[str]) -> dict[str, int]:
         with os.scandir(self.root) as entries:
-            return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+            return {entry.name: entry.stat().st_size for entry in entries if entry.name in names and entry.is_file()}
 
     def read(self, name: str, *, most: int) -> bytes:
         with open(os.path.join(self.root, name), "rb") as file:
@@ -144,11 +144,12 @@ class _RemoteStorage(Storage):
 
     gap = _REMOTE_GAP_BYTES
 
-    def sizes(self) -> dict[str, int]:
+    def sizes(self, names: Collection[str]) -> dict[str, int]:
         fs, folder = self._opened()
         with _as_os_error(self.shown):
             entries = fs.ls(folder, detail=True)
-        return {entry["name"].rstrip("/").rpartition("/")[2]: int(entry["size"] or 0) for entry in entries}
+        found = {entry["name"].rstrip("/").rpartition("/")[2]: int(entry["size"] or 0) for entry in entries}
+        return {name: size for name, size in found.items() if name in names}
 
     def read(self, name: str, *, most: int) -> bytes:
         fs, folder = self._opened()

@@ -15,6 +15,7 @@ import pytest
 from pipelines.prepare.audit import verify
 from tests import building
 from tests.building import REVIEWS, built, read_manifest, reviews
+from tests.support import frames
 from tfrecord_io import examples, manifest, records
 from tfrecord_io.errors import CorruptRecordError
 from tfrecord_io.examples import Payloads
@@ -54,10 +55,10 @@ def train_shards(root: Path) -> list[Path]:
 def rewrite(root: Path, path: Path, change: Callable[[Columns], None]) -> None:
     """Changes a shard's rows and leaves everything else sound: crcs, digest, and the manifest's counts."""
     facts = read_manifest(root)
-    columns = examples.decode(records.scan(path.read_bytes(), place=""), facts.schema, place="")
+    columns = examples.decode(frames.messages_of(path.read_bytes()), facts.schema, place="")
     columns = {name: values.copy() for name, values in columns.items()}
     change(columns)
-    content = records.frame(examples.encode(columns, facts.schema)).tobytes()
+    content = records.encode_framed(columns, facts.schema).data.tobytes()
     path.write_bytes(content)
     tokens = int(columns.get("attention_mask", columns.get("num_tokens"))[...].sum())  # type: ignore[index]
     digest = hashlib.sha256(content).hexdigest()
@@ -110,9 +111,9 @@ def test_a_shard_that_was_cut_off_is_found(damaged: Path, keep: int) -> None:
 def test_exchanged_records_are_found(damaged: Path) -> None:
     shard = train_shards(damaged)[0]
     facts = read_manifest(damaged)
-    columns = examples.decode(records.scan(shard.read_bytes(), place=""), facts.schema, place="")
+    columns = examples.decode(frames.messages_of(shard.read_bytes()), facts.schema, place="")
     swapped = {name: np.concatenate([values[1::-1], values[2:]]) for name, values in columns.items()}
-    content = records.frame(examples.encode(swapped, facts.schema)).tobytes()
+    content = records.encode_framed(swapped, facts.schema).data.tobytes()
     shard.write_bytes(content)
     assert len(content) == shard.stat().st_size
     replace(damaged, shard.name, num_bytes=len(content))
@@ -165,8 +166,8 @@ def test_a_shard_of_another_schema_is_found(damaged: Path) -> None:
     facts = read_manifest(damaged)
     shard = train_shards(damaged)[0]
     other = dataclasses.replace(facts.schema, features=facts.schema.features[:3])
-    columns = examples.decode(records.scan(shard.read_bytes(), place=""), facts.schema, place="")
-    content = records.frame(examples.encode({name: columns[name] for name in other.names}, other)).tobytes()
+    columns = examples.decode(frames.messages_of(shard.read_bytes()), facts.schema, place="")
+    content = records.encode_framed({name: columns[name] for name in other.names}, other).data.tobytes()
     shard.write_bytes(content)
     replace(damaged, shard.name, num_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
     ((_, problem),) = problems(damaged).items()

@@ -16,7 +16,7 @@ from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.workers import Done
 from tests import building
 from tests.building import Outcome, reviews
-from tests.support import servers
+from tests.support import frames, servers
 from tests.support.servers import Cluster
 from tfrecord_io import examples, records
 from tfrecord_io.errors import OutputError
@@ -101,7 +101,7 @@ def test_a_flipped_byte_in_a_shard_is_refused_by_name(tmp_path: Path, to: str) -
 def test_records_that_changed_places_are_refused(tmp_path: Path) -> None:
     root = Path(shutil.copytree(reviews(), tmp_path / "data"))
     shard, schema = sorted(root.glob("*-train-*.tfrecord"))[0], building.read_manifest(root).schema
-    columns = examples.decode(records.scan(shard.read_bytes(), place=""), schema, place="")
+    columns = examples.decode(frames.messages_of(shard.read_bytes()), schema, place="")
     turned = {name: np.ascontiguousarray(values[::-1]) for name, values in columns.items()}
     shard.write_bytes(records.encode_framed(turned, schema).data.tobytes())
     assert f"{shard}: sha256 " in export(tmp_path / "out", to="arrayrecord", root=root).error[0]

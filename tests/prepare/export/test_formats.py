@@ -18,7 +18,8 @@ from pipelines.prepare.export import example_files, parquet
 from pipelines.prepare.export.export_settings import ExportSettings
 from tests import building
 from tests.building import REVIEWS, built, read_manifest, read_rows, reviews
-from tfrecord_io import examples, records
+from tests.support import frames
+from tfrecord_io import examples
 from tfrecord_io.schema import Feature, Schema
 
 
@@ -136,7 +137,7 @@ class TestParquet:
                 if each.name != "raw"
             )
         )
-        found = examples.decode(records.scan(path.read_bytes(), place=""), new, place="")
+        found = examples.decode(frames.messages_of(path.read_bytes()), new, place="")
         assert found["key"].tolist() == rows["id"]
 
 
@@ -157,7 +158,7 @@ class TestArrayRecord:
         out = exported(reviews(), "arrayrecord", tmp_path / "out")
         for shard in reviews().glob("*.tfrecord"):
             opened = reader(str(out / f"{shard.stem}.array_record"))
-            payloads = records.scan(shard.read_bytes(), place="")
+            payloads = frames.messages_of(shard.read_bytes())
             assert opened.read(0, len(payloads)) == list(payloads)
             assert "group_size:1," in opened.writer_options_string()
 
@@ -207,7 +208,7 @@ class TestTFRecord:
         schema, rows = read_manifest(reviews()).schema, read_rows(reviews(), "validation")
         new = Schema(tuple(dataclasses.replace(schema[old], name=chosen[old]) for old in schema.names if old in chosen))
         contents = [path.read_bytes() for path in sorted(out.glob("*-validation-*.tfrecord"))]
-        parts = [examples.decode(records.scan(content, place=""), new, place="") for content in contents]
+        parts = [examples.decode(frames.messages_of(content), new, place="") for content in contents]
         for old, name in chosen.items():
             np.testing.assert_array_equal(np.concatenate([part[name] for part in parts]), rows[old])
         assert (out / "label_ids.labels.txt").read_text() == "negative\npositive\n"
@@ -230,7 +231,7 @@ def test_tags_are_left_out_of_the_loss_as_model_garden_does_it() -> None:
     settings = ExportSettings(to="tfrecord", dropped=("tag_mask",), renamed=(("tags", "label_ids"),))
     content = example_files.tfrecord_files(iter([columns]), manifest, settings)[".tfrecord"]
     schema = example_files.schema_of(manifest, settings)
-    found = examples.decode(records.scan(content, place=""), schema, place="")
+    found = examples.decode(frames.messages_of(content), schema, place="")
     assert found["label_ids"].tolist() == [[-1, 3, -1]]
 
 

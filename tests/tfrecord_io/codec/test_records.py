@@ -15,22 +15,16 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support import frames
 from tfrecord_io import examples, records
 from tfrecord_io.errors import ConfigError, CorruptRecordError
-from tfrecord_io.examples import Payloads
 from tfrecord_io.schema import DType, Feature, Schema
 
 THREE = [b"first", b"", b"the third, of more than sixteen bytes"]
 messages_lists = st.lists(st.binary(max_size=70), max_size=6)
 
 
-def as_payloads(messages: list[bytes]) -> Payloads:
-    offsets = np.cumsum([0, *map(len, messages)], dtype=np.int64)
-    return Payloads(np.frombuffer(b"".join(messages), np.uint8), offsets)
-
-
-def shard(messages: list[bytes]) -> bytes:
-    return records.frame(as_payloads(messages)).tobytes()
+shard = frames.framed
 
 
 def read(
@@ -44,7 +38,7 @@ def read(
 def both_ways(data: bytes) -> list[bytes]:
     """Scans and streams; both must come to the same messages or to the same error."""
     try:
-        scanned = list(records.scan(data, place="shard-7"))
+        scanned = list(frames.messages_of(data, place="shard-7"))
     except CorruptRecordError as error:
         with pytest.raises(CorruptRecordError, match=re.escape(str(error))):
             read(data, batch_bytes=7)
@@ -82,13 +76,6 @@ def test_crc32c_gives_the_vectors_of_rfc_3720(data: bytes, crc: int) -> None:
     assert records.crc32c(data) == crc
 
 
-# ------------------------------------------------------------------------------------------------------------- frame
-@settings(deadline=None)  # the first example compiles
-@given(messages=messages_lists)
-def test_frames_are_what_tensorflow_writes(tmp_path_factory: pytest.TempPathFactory, messages: list[bytes]) -> None:
-    assert shard(messages) == written_by_tensorflow(messages, tmp_path_factory.mktemp("shard") / "tf.tfrecord")
-
-
 # ----------------------------------------------------------------------------------------------------- encode_framed
 def features(length: int) -> Schema:
     shapes: tuple[tuple[str, DType, tuple[int, ...]], ...] = (
@@ -113,12 +100,14 @@ def columns_of(num_rows: int, length: int, *, dtype: str = "int32", below: int =
 @pytest.mark.parametrize("num_rows", [0, 1, 2, 70])
 @pytest.mark.parametrize("length", [1, 63, 64, 200, 3_000])
 @pytest.mark.parametrize("below", [100, 32_000, 2**31 - 1])
-def test_encoding_into_frames_is_framing_what_was_encoded(num_rows: int, length: int, below: int) -> None:
+def test_encoding_into_frames_gives_what_tensorflow_writes_of_the_encoded_rows(
+    tmp_path: pathlib.Path, num_rows: int, length: int, below: int
+) -> None:
     columns, schema = columns_of(num_rows, length, below=below), features(length)
-    payloads, frames = examples.encode(columns, schema), records.encode_framed(columns, schema)
-    assert frames.data.tobytes() == records.frame(payloads).tobytes()
-    assert np.diff(frames.offsets).tolist() == (np.diff(payloads.offsets) + records.FRAME_BYTES).tolist()
-    assert len(frames) == num_rows
+    payloads, found = examples.encode(columns, schema), records.encode_framed(columns, schema)
+    assert found.data.tobytes() == written_by_tensorflow(list(payloads), tmp_path / "tf.tfrecord")
+    assert np.diff(found.offsets).tolist() == (np.diff(payloads.offsets) + records.FRAME_BYTES).tolist()
+    assert len(found) == num_rows
 
 
 # -------------------------------------------------------------------------------------------------------------- read

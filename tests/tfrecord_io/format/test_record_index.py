@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support import frames
 from tfrecord_io import records
 from tfrecord_io.errors import CorruptRecordError, PrepError
 from tfrecord_io.examples import Payloads
@@ -29,7 +30,7 @@ def shard(*, num_examples: int, num_bytes: int) -> Shard:
 
 def framed(message_bytes: list[int]) -> bytes:
     offsets = np.concatenate([[0], np.cumsum(np.array(message_bytes, np.int64))])
-    return records.frame(Payloads(np.zeros(offsets[-1], np.uint8), offsets)).tobytes()
+    return frames.framed(Payloads(np.zeros(offsets[-1], np.uint8), offsets))
 
 
 def starts_of_records(content: bytes) -> list[int]:

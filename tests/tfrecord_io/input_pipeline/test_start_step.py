@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support import frames
 from tests.tfrecord_io.conftest import WriteDataset, context, graph_ops, impure, pad_shards
 from tfrecord_io import manifest as manifests
 from tfrecord_io import objectives, reader, records
@@ -167,7 +168,7 @@ def damage(root: pathlib.Path, rows: set[int]) -> None:
     first = 0
     for shard in manifests.parse((root / "manifest.json").read_bytes()).splits["train"].shards:
         content = bytearray((root / shard.name).read_bytes())
-        ends = np.cumsum(np.diff(records.scan(bytes(content), place="").offsets) + records.FRAME_BYTES)
+        ends = np.cumsum(np.diff(frames.messages_of(bytes(content)).offsets) + records.FRAME_BYTES)
         for row, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True), first):
             if row in rows:
                 content[start:end] = b"\xff" * (end - start)
