@@ -21,8 +21,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from tfrecord_io.codec import damage, encoding
-from tfrecord_io.codec.decoding import Decoder
+from tfrecord_io.codec import encoding
+from tfrecord_io.codec.decoding import Decoder, damage
 from tfrecord_io.codec.kernels import frozen
 from tfrecord_io.errors import CorruptRecordError
 from tfrecord_io.schema import Schema
@@ -95,7 +95,7 @@ def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.nd
     offsets = frozen(payloads.offsets)
     sound, columns = Decoder(schema).read(frozen(payloads.data), offsets[:-1], offsets[1:])
     if sound < len(payloads):
-        what = damage.in_record(payloads[sound], schema) or "no Example"
+        what = damage(payloads[sound], schema) or "no Example"
         raise CorruptRecordError(f"{place}, record {sound}, {what}", remedy=_REMEDY)
     return columns
 

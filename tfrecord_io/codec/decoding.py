@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tfrecord_io.codec import byte_values, decoding_kernels, example_layout
-from tfrecord_io.schema import Schema
+from tfrecord_io.codec import decoding_kernels, example_layout
+from tfrecord_io.codec.kernels import frozen
+from tfrecord_io.schema import Feature, Schema
 
-__all__ = ["Decoder"]
+__all__ = ["Decoder", "damage"]
 
 
 class Decoder:
@@ -53,9 +54,52 @@ class Decoder:
         columns = {}
         for feature, start in self._places:
             if feature.is_bytes:
-                columns[feature.name] = byte_values.objects(data, spans_FN2[start], feature)
+                columns[feature.name] = _objects(data, spans_FN2[start], feature)
                 continue
             values = ints if feature.dtype == "int64" else floats
             here = slice(num_rows * start, num_rows * (start + feature.num_values))
             columns[feature.name] = values[here].reshape(num_rows, *feature.shape)
         return sound, columns
+
+
+def _objects(data: np.ndarray, spans_N2: np.ndarray, feature: Feature) -> np.ndarray:
+    """Return the values at [start, end) of the data, str or bytes [N]. Bytes that are no UTF-8 become surrogates."""
+    view, values = data.data, np.empty(len(spans_N2), object)
+    is_text = feature.dtype == "string"
+    for at, (start, end) in enumerate(spans_N2.tolist()):
+        values[at] = str(view[start:end], "utf-8", "surrogateescape") if is_text else bytes(view[start:end])
+    return values
+
+
+def damage(record: bytes, schema: Schema) -> str:
+    """Return what is wrong with a serialized Example that a `Decoder` refuses, and where; "" if nothing is."""
+    data = frozen(np.frombuffer(record, np.uint8))
+    position, end = decoding_kernels.take_size(data, 0, 0x0A, len(data))
+    if position < 0 or end != len(data):
+        return _at(0, f"no Example of {len(data)} bytes", record)
+    for feature in example_layout.in_order(schema):
+        expected = f"expected feature {feature.name!r}, {feature.dtype}{list(feature.shape)}, found "
+        tag, entry = example_layout.LIST_TAGS[feature.dtype], position
+        key = frozen(np.frombuffer(example_layout.key(feature), np.uint8))
+        start, position = decoding_kernels.take_header(data, entry, end, key, tag)
+        if start < 0:
+            return _at(entry, f"{expected}another entry, another kind of list or none", record)
+        if what := _in_values(data[start:position], feature):
+            return _at(start, expected + what, record)
+    return "" if position == end else _at(position, f"expected the end, found {end - position} more bytes", record)
+
+
+def _in_values(packed: np.ndarray, feature: Feature) -> str:
+    if feature.is_bytes:
+        return ""
+    is_int = feature.dtype == "int64"
+    count = int(np.count_nonzero(packed < 0x80)) if is_int else len(packed) // 4
+    if count != feature.num_values or not (is_int or len(packed) % 4 == 0):
+        return f"{count} values"
+    if not is_int or decoding_kernels.take_ints(packed, 0, len(packed), np.empty(count, np.int64), 0, count):
+        return ""
+    return "a value that is not a minimal varint of 64 bits"
+
+
+def _at(position: int, what: str, record: bytes) -> str:
+    return f"byte {position}: {what} ({record[position : position + 16].hex(' ') or 'the end'})"

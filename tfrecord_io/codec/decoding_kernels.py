@@ -1,4 +1,4 @@
-"""The compiled loops that read Examples: the inverse of `encoding_kernels`. `damage` says in words what they refuse."""
+"""The compiled loops that read Examples: the inverse of `encoding_kernels`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from tfrecord_io.codec.example_layout import LIST_TAGS
 from tfrecord_io.codec.kernels import copy, jit
 
-__all__ = ["read_examples"]
+__all__ = ["read_examples", "take_header", "take_ints", "take_size"]
 
 _INT64_LIST, _BYTES_LIST = LIST_TAGS["int64"], LIST_TAGS["bytes"]
 
@@ -28,7 +28,7 @@ def _take_varint(data: np.ndarray, position: int, end: int) -> tuple[int, int]:
 
 
 @jit
-def _take_size(data: np.ndarray, position: int, tag: int, end: int) -> tuple[int, int]:
+def take_size(data: np.ndarray, position: int, tag: int, end: int) -> tuple[int, int]:
     """Read a tag and a size. Returns: the position after them and the end that the size points to; -1 if not so."""
     if position < 0 or position >= end or data[position] != tag:
         return np.int64(-1), np.int64(-1)
@@ -39,9 +39,9 @@ def _take_size(data: np.ndarray, position: int, tag: int, end: int) -> tuple[int
 
 
 @jit
-def _take_header(data: np.ndarray, position: int, end: int, key: np.ndarray, kind: int) -> tuple[int, int]:
+def take_header(data: np.ndarray, position: int, end: int, key: np.ndarray, kind: int) -> tuple[int, int]:
     """Read an entry up to its payload. Returns: where this starts and ends; -1 if any tag, size or key is another."""
-    position, entry_end = _take_size(data, position, 0x0A, end)
+    position, entry_end = take_size(data, position, 0x0A, end)
     if position < 0 or entry_end - position < len(key):
         return np.int64(-1), np.int64(-1)
     for k in range(len(key)):
@@ -50,15 +50,15 @@ def _take_header(data: np.ndarray, position: int, end: int, key: np.ndarray, kin
     size, position = _take_varint(data, position + len(key), entry_end)
     if position < 0 or size != np.uint64(entry_end - position):
         return np.int64(-1), np.int64(-1)
-    position, list_end = _take_size(data, position, kind, entry_end)
-    position, payload_end = _take_size(data, position, 0x0A, entry_end)
+    position, list_end = take_size(data, position, kind, entry_end)
+    position, payload_end = take_size(data, position, 0x0A, entry_end)
     if position < 0 or list_end != entry_end or payload_end != entry_end:
         return np.int64(-1), np.int64(-1)
     return position, payload_end
 
 
 @jit
-def _take_ints(data: np.ndarray, start: int, end: int, values: np.ndarray, place: int, length: int) -> bool:
+def take_ints(data: np.ndarray, start: int, end: int, values: np.ndarray, place: int, length: int) -> bool:
     """Read data[start:end] into values[place:place + length]. Returns: whether it is so many minimal varints."""
     first, behind, at, count = np.uint64(start), np.uint64(end), np.uint64(place), np.int64(0)
     for p in range(first, behind):
@@ -108,17 +108,17 @@ def read_examples(
     """
     num_rows = len(begins_N)
     for n in range(num_rows):
-        position, end = _take_size(data, begins_N[n], 0x0A, ends_N[n])
+        position, end = take_size(data, begins_N[n], 0x0A, ends_N[n])
         if position < 0 or end != ends_N[n]:
             return n
         int_base, float_base, byte_features = np.int64(0), np.int64(0), 0
         for f in range(len(entries_F4)):
             kind, count = entries_F4[f, 2], entries_F4[f, 3]
-            start, position = _take_header(data, position, end, keys[entries_F4[f, 0] : entries_F4[f, 1]], kind)
+            start, position = take_header(data, position, end, keys[entries_F4[f, 0] : entries_F4[f, 1]], kind)
             if start < 0:
                 return n
             if kind == _INT64_LIST:
-                if not _take_ints(data, start, position, ints, int_base + n * count, count):
+                if not take_ints(data, start, position, ints, int_base + n * count, count):
                     return n
                 int_base += num_rows * count
             elif kind == _BYTES_LIST:

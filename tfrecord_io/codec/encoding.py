@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
-from tfrecord_io.codec import byte_values, encoding_kernels, example_layout
-from tfrecord_io.codec.byte_values import Pieces
+from tfrecord_io.codec import encoding_kernels, example_layout
 from tfrecord_io.codec.frame_kernels import put_frames
 from tfrecord_io.codec.kernels import frozen
 from tfrecord_io.errors import SchemaError
-from tfrecord_io.schema import Feature, Schema
+from tfrecord_io.schema import MOST_VALUE_BYTES, Feature, Schema
 
-__all__ = ["constant", "write"]
+__all__ = ["write"]
 
 # What each dtype is converted to for the kernels: few dtypes, so that little is compiled.
 _Taken = dict[str, np.dtype]
@@ -28,9 +28,11 @@ _TAKEN |= {name: {"object": np.dtype(object)} for name in ("string", "bytes")}
 _NAMES = {np.dtype(name): name for taken in _TAKEN.values() for name in taken}  # NumPy takes microseconds to tell
 
 
-def constant(feature: Feature) -> np.ndarray:
-    """The constant bytes of an entry, as the kernels take them."""
-    return frozen(np.frombuffer(example_layout.key(feature), np.uint8))
+class _Pieces(NamedTuple):
+    """N values as bytes: their sizes int64 [N], and uint8 one behind the other."""
+
+    sizes_N: np.ndarray
+    data: np.ndarray
 
 
 def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -43,7 +45,7 @@ def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) ->
     fitted = [_fit(columns[feature.name], feature, num_rows) for feature in features]
     payloads_FN, places_FN = np.empty((2, len(features), num_rows), np.int64)
     for values, payloads_N in zip(fitted, payloads_FN, strict=True):
-        if isinstance(values, Pieces):
+        if isinstance(values, _Pieces):
             payloads_N[:] = values.sizes_N
         elif values.dtype == np.uint8:
             payloads_N[:] = values.shape[1]
@@ -55,7 +57,7 @@ def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) ->
     encoding_kernels.put_prefixes(out, offsets, places_FN[0], framed)
     for feature, key, values, payloads_N, places_N in zip(features, keys, fitted, payloads_FN, places_FN, strict=True):
         encoding_kernels.put_heads(out, places_N, payloads_N, key, example_layout.LIST_TAGS[feature.dtype])
-        if isinstance(values, Pieces):
+        if isinstance(values, _Pieces):
             encoding_kernels.put_pieces(out, places_N, payloads_N, values.data)
         elif values.dtype == np.uint8:
             encoding_kernels.put_bytes(out, places_N, values)
@@ -70,7 +72,7 @@ def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) ->
 def _plan(schema: Schema) -> tuple[list[Feature], list[np.ndarray], np.ndarray]:
     """The features in the order of a record, their constant bytes, and how many these are."""
     features = example_layout.in_order(schema)
-    keys = [constant(feature) for feature in features]
+    keys = [frozen(np.frombuffer(example_layout.key(feature), np.uint8)) for feature in features]
     return features, keys, np.array([len(key) for key in keys])
 
 
@@ -82,7 +84,7 @@ def _num_rows(columns: Mapping[str, np.ndarray], schema: Schema) -> int:
     return len(first) if first.ndim else 0
 
 
-def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | Pieces:
+def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | _Pieces:
     """A column as the kernels take it: int32 or int64 [N, L]; or uint8 if its bytes are the payloads already, as with
     floats, and with values of one byte below 128, which are their own varints; or pieces of several sizes.
     """
@@ -96,7 +98,7 @@ def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | Pi
     if column.shape != (num_rows, *feature.shape):
         raise SchemaError(f"column {feature.name!r}: shape {column.shape}, expected {(num_rows, *feature.shape)}")
     if feature.is_bytes:
-        return byte_values.pieces(column, feature)
+        return _pieces(column, feature)
     shape = num_rows, feature.num_values
     if column.itemsize == 1:  # masks, mostly
         values = frozen(column).reshape(shape).view(np.uint8)
@@ -104,3 +106,20 @@ def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | Pi
             return values
     values = frozen(column.astype(taken[name], copy=False)).reshape(shape)
     return values.view(np.uint8) if feature.dtype == "float32" else values
+
+
+def _pieces(column: np.ndarray, feature: Feature) -> _Pieces:
+    """Return the bytes of a column of objects. Raises: SchemaError for another type, and a value that is too long."""
+    held = str if feature.dtype == "string" else bytes
+    if not all(type(value) is held for value in column):
+        raise SchemaError(f"column {feature.name!r}: objects of other types, expected {held.__name__}")
+    try:
+        values = [value.encode("utf-8", "surrogateescape") for value in column] if held is str else column.tolist()
+    except UnicodeEncodeError as error:
+        raise SchemaError(f"column {feature.name!r}: a lone surrogate, expected Unicode text") from error
+    sizes_N = np.fromiter(map(len, values), np.int64, len(values))
+    if sizes_N.max(initial=0) > MOST_VALUE_BYTES:
+        raise SchemaError(
+            f"column {feature.name!r}: a value of {sizes_N.max():,} bytes, expected at most {MOST_VALUE_BYTES:,}"
+        )
+    return _Pieces(sizes_N, np.frombuffer(b"".join(values), np.uint8))

@@ -101,10 +101,10 @@ class Rows:
     def _decode(self, messages: Messages, shards: Any, records: Any) -> Row:
         sound, columns = self._decoder.read(*messages)
         if sound < len(shards):
-            from tfrecord_io.codec import damage
+            from tfrecord_io.codec.decoding import damage
 
             message = messages.data[messages.begins_N[sound] : messages.ends_N[sound]].tobytes()
-            what = damage.in_record(message, self.manifest.schema) or "it was damaged while it was read"
+            what = damage(message, self.manifest.schema) or "it was damaged while it was read"
             place = f"{self._files.path(shards[sound])}, record {records[sound]}"
             raise CorruptRecordError(f"{place}: {what}", remedy=self._files.remedy)
         result: Row = columns

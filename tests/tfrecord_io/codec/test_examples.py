@@ -279,10 +279,13 @@ TEN_BYTES_TOO_LARGE = b"\xff" * 9 + b"\x02"
 WRONG_RECORDS: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "0 bytes, expected at least 3"),
     "no map": (b"\x0b\x00\x00", "no Example of 3 bytes"),
-    "no second entry": (field(0x0A, entry("a", b"\1\2")), "'b', int64.*found another entry or none.*the end"),
-    "other order": (field(0x0A, entry("b", b"\1") + entry("a", b"\1\2")), "'a', int64.*found another entry or none"),
+    "no second entry": (field(0x0A, entry("a", b"\1\2")), "'b', int64.*found another entry.*none.*the end"),
+    "other order": (
+        field(0x0A, entry("b", b"\1") + entry("a", b"\1\2")),
+        "'a', int64.*found another entry",
+    ),
     "entry twice": (field(0x0A, entry("a", b"\1\2") * 2 + entry("b", b"\1")), "'b', int64.*found another entry"),
-    "floats": (field(0x0A, entry("a", b"\1\2", kind=0x12) + entry("b", b"\1")), "'a'.*a list of another kind"),
+    "floats": (field(0x0A, entry("a", b"\1\2", kind=0x12) + entry("b", b"\1")), "'a'.*another kind of list"),
     "too many": (field(0x0A, entry("a", b"\1\2\3") + entry("b", b"\1")), r"'a', int64\[2\], found 3 values"),
     "too few": (field(0x0A, entry("a", b"\1") + entry("b", b"\1")), r"'a', int64\[2\], found 1 values"),
     "padded varint": (field(0x0A, entry("a", b"\x81\x00\2") + entry("b", b"\1")), "'a'.*not a minimal varint"),
@@ -298,7 +301,7 @@ WRONG_RECORDS: dict[str, tuple[bytes, str]] = {
     "size past 63 bits": (field(0x0A, b"\x0a" + varint(2**64 - 1) + b"\x0a\1a\x12"), "'a', int64.*found another entry"),
     "nested size past 63 bits": (
         field(0x0A, field(0x0A, b"\x0a\1a\x12" + varint(2**62) + b"\x1a\1")),
-        "'a'.*sizes that do not fit",
+        "'a'.*another entry",
     ),
 }
 
