@@ -1,20 +1,45 @@
-"""Local path that a name stands for, by its form alone: the file may be missing."""
+"""Local paths that names stand for, and files of folders that may come from strangers, copied into what you publish."""
 
 from __future__ import annotations
 
 import os
 import pathlib
+import stat
 
-__all__ = ["local_path"]
+from tfrecord_io.errors import ReaderError
+
+__all__ = ["is_tokenizers", "local_path", "require_regular"]
 
 _SCHEMES = ("file://", "local://")
 
 
+# Of the files that `save_pretrained` of any tokenizer of `transformers` writes.
+_TOKENIZERS = (".json", ".txt", ".model", ".jinja", ".spm", ".codes", ".tiktoken", ".tokenizer")
+
+
 def local_path(name: str) -> str | None:
-    """Return the absolute path for the operating system, or None for an address such as gs://bucket/out.
+    """Return the absolute path for the operating system, or None for an address such as gs://bucket/out. By the name's
+    form alone: the file may be missing.
 
     `~`, empty parts and `.` are resolved; `..` stays, since it may follow a link.
     """
     for scheme in _SCHEMES:
         name = name.removeprefix(scheme)
     return None if "://" in name else str(pathlib.Path(os.getcwd(), os.path.expanduser(name)))
+
+
+def is_tokenizers(name: str) -> bool:
+    """Return whether a tokenizer may have a file of this name."""
+    return name.endswith(_TOKENIZERS) and not name.startswith(".")
+
+
+def require_regular(path: str) -> None:
+    """Raise ReaderError if a local path leads, by a link in its folder or as it, to a file that may be one of yours."""
+    local = local_path(path)
+    if local is None or not os.path.lexists(local):
+        return
+    if os.path.islink(os.path.dirname(local)) or not stat.S_ISREG(os.lstat(local).st_mode):
+        raise ReaderError(
+            f"{path}: a link, or no file, expected a file of the folder's own",
+            remedy=f"if its content may be published, make a copy without links: cp -rL {os.path.dirname(path)} COPY",
+        )

@@ -19,18 +19,7 @@ from typing import Any
 
 from tfrecord_io.errors import ManifestError, SchemaError
 from tfrecord_io.format import json_fields, manifest_checks
-from tfrecord_io.format.json_fields import (
-    NAME,
-    SHA256,
-    WRONG,
-    count,
-    decoded,
-    items,
-    mapping,
-    object_of,
-    optional,
-    text,
-)
+from tfrecord_io.format.json_fields import NAME, SHA256, WRONG, count, decoded, items, mapping, optional, text
 from tfrecord_io.format.ledger import LabelRange, Ledger, Shard, Split
 from tfrecord_io.format.manifest_checks import REMAKE
 from tfrecord_io.format.manifest_types import (
@@ -135,49 +124,31 @@ def _check_seal(document: Mapping[str, Any], *, place: str) -> None:
 
 
 def _to_json(manifest: Manifest) -> dict[str, Any]:
-    splits = {
-        name: {
-            "num_examples": split.num_examples,
-            "num_bytes": split.num_bytes,
-            "num_tokens": split.num_tokens,
-            "ledger": dataclasses.asdict(split.ledger),
-            **({"labels": _labels_json(split.labels)} if split.labels else {}),
-            "shards": [shard.to_json() for shard in split.shards],
-        }
-        for name, split in manifest.splits.items()
-    }
+    plain = ("name", "fingerprint", "label_names", "compression", "index_stride")
+    objects = ("layout", "source", "options", "engines", "versions")
+    generations = [dataclasses.asdict(each) for each in manifest.generations]
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
-        "name": manifest.name,
-        "fingerprint": manifest.fingerprint,
-        "features": [feature.to_json() for feature in manifest.schema.features],
-        "label_names": None if manifest.label_names is None else list(manifest.label_names),
-        "layout": dict(manifest.layout),
-        "tokenizer": _tokenizer_json(manifest.tokenizer),
-        "compression": manifest.compression,
-        "index_stride": manifest.index_stride,
-        "source": dict(manifest.source),
-        "options": dict(manifest.options),
-        "engines": dict(manifest.engines),
-        "versions": dict(manifest.versions),
-        "splits": splits,
-        **({"generations": [_generation_json(each) for each in manifest.generations]} if manifest.generations else {}),
+        **{name: getattr(manifest, name) for name in plain},
+        **{name: dict(getattr(manifest, name)) for name in objects},
+        "features": [dataclasses.asdict(feature) for feature in manifest.schema.features],
+        "tokenizer": dataclasses.asdict(manifest.tokenizer),
+        "splits": {name: _split_json(split) for name, split in manifest.splits.items()},
+        **({"generations": generations} if generations else {}),
     }
 
 
-def _labels_json(labels: LabelRange) -> dict[str, int]:
-    return {name: value for name, value in dataclasses.asdict(labels).items() if value is not None}
-
-
-def _generation_json(generation: Generation) -> dict[str, Any]:
-    rows = {split: [list(span) for span in spans] for split, spans in generation.rows.items()}
-    return {"fingerprint": generation.fingerprint, "tasks": dict(generation.tasks), "rows": rows}
-
-
-def _tokenizer_json(facts: TokenizerFacts) -> dict[str, Any]:
-    lists = {"special_ids": list(facts.special_ids), "sentinel_ids": list(facts.sentinel_ids)}
-    return {**dataclasses.asdict(facts), **lists}
+def _split_json(split: Split) -> dict[str, Any]:
+    labels = dataclasses.asdict(split.labels) if split.labels else {}
+    return {
+        "num_examples": split.num_examples,
+        "num_bytes": split.num_bytes,
+        "num_tokens": split.num_tokens,
+        "ledger": dataclasses.asdict(split.ledger),
+        "shards": [shard.to_json() for shard in split.shards],
+        **({"labels": {name: value for name, value in labels.items() if value is not None}} if labels else {}),
+    }
 
 
 def _load(content: bytes | str, *, place: str) -> dict[str, Any]:
@@ -220,7 +191,7 @@ def _from_json(document: Mapping[str, Any]) -> Manifest:
     # Each must be there, whatever its default in Python.
     plain = ("name", "fingerprint", "tokenizer", "label_names", "compression", "index_stride", "versions")
     return Manifest(
-        **object_of(Manifest, {name: document[name] for name in plain}, plain),
+        **json_fields.object_of(Manifest, {name: document[name] for name in plain}, plain),
         schema=Schema(tuple(map(_feature, items(document["features"])))),
         layout=_layout(document["layout"]),
         splits={text(name, NAME): _split(fields) for name, fields in mapping(document["splits"]).items()},
@@ -233,14 +204,10 @@ def _from_json(document: Mapping[str, Any]) -> Manifest:
 
 def _feature(value: Any) -> Feature:
     fields = mapping(value)
-    return Feature(
-        name=text(fields["name"]),
-        dtype=fields["dtype"],
-        shape=tuple(items(fields["shape"])),
-        role=fields["role"],
-        meaning=text(fields["meaning"]),
-        constant=fields["constant"],
-    )
+    # Feature itself says what is wrong with these.
+    unchecked = {name: fields[name] for name in ("dtype", "role", "constant")}
+    shape = tuple(items(fields["shape"]))
+    return Feature(name=text(fields["name"]), meaning=text(fields["meaning"]), shape=shape, **unchecked)
 
 
 def _split(value: Any) -> Split:

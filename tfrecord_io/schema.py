@@ -38,7 +38,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, Literal, TypeVar, get_args
+from typing import Literal, TypeVar, get_args
 
 from tfrecord_io.errors import SchemaError
 
@@ -155,10 +155,6 @@ class Feature:
     def num_values(self) -> int:
         """Values in one record: the product of the shape, 1 for a scalar."""
         return math.prod(self.shape)
-
-    def to_json(self) -> dict[str, Any]:
-        """The feature as it stands in the manifest."""
-        return {**dataclasses.asdict(self), "shape": list(self.shape)}
 
 
 def _is_int64(value: object) -> bool:

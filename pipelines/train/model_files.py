@@ -24,7 +24,7 @@ from pipelines.train.checkpoints import write_json
 from pipelines.train.config import DecoderStart, Pooling, Task, TrainConfig
 from pipelines.train.models import Built
 from pipelines.train.tasks import BoundTask, decoder_start
-from tfrecord_io import copied_files
+from tfrecord_io import local_paths
 from tfrecord_io import manifest as manifests
 from tfrecord_io.errors import FormatError, ReaderError
 from tfrecord_io.format.json_fields import WRONG, count, flag, load, mapping, one_of, optional, text
@@ -166,7 +166,7 @@ def copy_tokenizer(folder: str, target: str) -> None:
             f"--model {folder}: no {TOKENIZER}/ in it", remedy="copy the folder tokenizer/ of the dataset into it"
         )
     tf.io.gfile.makedirs(target)
-    for name in filter(copied_files.is_tokenizers, tf.io.gfile.listdir(source)):
+    for name in filter(local_paths.is_tokenizers, tf.io.gfile.listdir(source)):
         if not tf.io.gfile.isdir(f"{source}/{name}"):
-            copied_files.require_regular(f"{source}/{name}")
+            local_paths.require_regular(f"{source}/{name}")
             tf.io.gfile.copy(f"{source}/{name}", f"{target}/{name}", overwrite=True)

@@ -5,16 +5,28 @@
 
 TFRecord files have no index, and their records differ in length: without one, a reader that resumes at record n reads
 all n before it. A byte offset means nothing in a compressed shard, which has no index.
+
+NVIDIA DALI's index, if the build was asked for it, which the manifest's options say, has every record as text:
+
+    index/NAME-SPLIT-00000-of-00012.tfrecord.idx          0 1187
+                                                          1187 1203
+                                                          2390 1187      offset, size with its frame
+
+`tfrecord2idx` of the nvidia-dali package writes the same bytes; `fn.readers.tfrecord(path=..., index_path=...)` needs
+one for each shard.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from tfrecord_io.errors import CorruptRecordError
 from tfrecord_io.format.ledger import Shard
 
-__all__ = ["FOLDER", "STRIDE", "check_size", "dump", "file_name", "parse"]
+__all__ = ["FOLDER", "STRIDE", "ShardIndexes", "check_size", "dump", "file_name", "has_dali_index", "parse"]
 
 FOLDER = "index"
 # The reader's default block: it resumes only between two of them. 8 bytes for 16 records of 2 KB are 0.03 %.
@@ -59,3 +71,40 @@ def parse(content: bytes, *, shard: Shard, stride: int, place: str) -> np.ndarra
             remedy=_REMEDY,
         )
     return offsets.astype(np.int64)
+
+
+def has_dali_index(options: Mapping[str, Any]) -> bool:
+    """Return whether a manifest's options say that each shard has DALI's index."""
+    found = options.get("index")
+    return isinstance(found, list) and "dali" in found
+
+
+def _dump_dali(record_bytes: np.ndarray) -> bytes:
+    pairs = zip((np.cumsum(record_bytes) - record_bytes).tolist(), record_bytes.tolist(), strict=True)
+    return "".join(f"{start} {size}\n" for start, size in pairs).encode()
+
+
+class ShardIndexes:
+    """Gathers what the index files of a shard need while its records are written."""
+
+    def __init__(self, shard_name: str, *, indexed: bool, dali: bool) -> None:
+        self._dumps: dict[str, Callable[[np.ndarray], bytes]] = {}
+        if indexed:
+            self._dumps[file_name(shard_name)] = dump
+        if dali:
+            self._dumps[f"{FOLDER}/{shard_name}.idx"] = _dump_dali
+        self._record_bytes: list[np.ndarray] = [np.zeros(0, np.int64)]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The paths of the files, relative to the dataset's folder."""
+        return tuple(self._dumps)
+
+    def add(self, record_bytes: np.ndarray) -> None:
+        """Take the next records' sizes in bytes with their frames, int64 [n]."""
+        self._record_bytes.append(record_bytes)
+
+    def files(self) -> dict[str, bytes]:
+        """Return the files' contents by path."""
+        record_bytes = np.concatenate(self._record_bytes)
+        return {name: dump(record_bytes) for name, dump in self._dumps.items()}

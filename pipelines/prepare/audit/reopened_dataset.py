@@ -43,7 +43,7 @@ from pipelines.prepare.sources.rows.unused_rows import DecidedRows
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from pipelines.prepare.tokenize import engines
 from tfrecord_io.errors import ConfigError, FingerprintMismatchError, FormatError, SourceError
-from tfrecord_io.format import dali_index
+from tfrecord_io.format import record_index
 from tfrecord_io.format.json_fields import WRONG, count, flag, items, mapping, object_of, text
 from tfrecord_io.format.manifest_checks import REMAKE
 from tfrecord_io.manifest import Manifest
@@ -150,7 +150,7 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
             compression=manifest.compression,
             seed=options.seed,
             shuffle=options.shuffle,
-            dali_index=dali_index.asked_for(manifest.options),
+            dali_index=record_index.has_dali_index(manifest.options),
         ),
     )
     return ReopenedDataset(manifest=manifest, job=job, generations=_jobs(job, manifest), rows=rows)

@@ -25,8 +25,8 @@ from pipelines.prepare.tokenize.folder_digest import bytes_digest
 from tfrecord_io import examples, records
 from tfrecord_io.errors import CorruptRecordError, FormatError, OutputError, PrepError
 from tfrecord_io.examples import Payloads
-from tfrecord_io.format import dali_index
-from tfrecord_io.format.shard_indexes import ShardIndexes
+from tfrecord_io.format import record_index
+from tfrecord_io.format.record_index import ShardIndexes
 from tfrecord_io.manifest import Manifest, Shard
 
 __all__ = [
@@ -127,7 +127,7 @@ def verify_shard(root: str, shard: Shard, manifest: Manifest) -> dict[str, bytes
     """
     path = storage.join(root, shard.name)
     indexes = ShardIndexes(
-        shard.name, indexed=manifest.index_stride is not None, dali=dali_index.asked_for(manifest.options)
+        shard.name, indexed=manifest.index_stride is not None, dali=record_index.has_dali_index(manifest.options)
     )
     num_examples, num_tokens = 0, 0
     for payloads in read_shard(root, shard, manifest):

@@ -12,8 +12,8 @@ import posixpath
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfrecord_io.copied_files import is_tokenizers
 from tfrecord_io.errors import ConfigError, SourceError, TokenizerError
+from tfrecord_io.local_paths import is_tokenizers
 from tfrecord_io.shown import without_access
 
 __all__ = [

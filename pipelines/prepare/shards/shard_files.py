@@ -21,7 +21,7 @@ from pipelines.prepare.process.threads import ordered_map
 from tfrecord_io import records
 from tfrecord_io.errors import LedgerError, OutputError
 from tfrecord_io.examples import Payloads
-from tfrecord_io.format.shard_indexes import ShardIndexes
+from tfrecord_io.format.record_index import ShardIndexes
 from tfrecord_io.manifest import Ledger, Shard
 from tfrecord_io.schema import UNLABELLED, Schema
 

@@ -16,7 +16,7 @@ from pipelines.train.config import TrainConfig
 from pipelines.train.errors import said
 from pipelines.train.model_files import TrainedModel
 from pipelines.train.models import Built, names
-from tfrecord_io import copied_files
+from tfrecord_io import local_paths
 from tfrecord_io.errors import ConfigError, FormatError, PrepError, ReaderError
 
 __all__ = ["load_model", "load_tokenizer", "local_copy"]
@@ -126,7 +126,7 @@ def local_copy(path: str) -> Iterator[str]:
     """Copy a file of any file system for libraries that read local files only. Raises: ReaderError if it is not there,
     or a link.
     """
-    copied_files.require_regular(path)
+    local_paths.require_regular(path)
     with tempfile.TemporaryDirectory() as folder:
         copy = os.path.join(folder, os.path.basename(path))
         try:

@@ -11,7 +11,6 @@ import pytest
 from pipelines.prepare.audit import repair, verify
 from tests import building
 from tests.building import REVIEWS, command, read_manifest
-from tfrecord_io.format import dali_index
 
 
 def tfrecord2idx(shard: Path) -> bytes:
@@ -39,13 +38,13 @@ def shards_of(root: Path) -> list[str]:
 def test_every_shard_has_the_index_that_tfrecord2idx_gives(root: Path) -> None:
     assert len(shards_of(root)) > 3
     for name in shards_of(root):
-        assert (root / dali_index.file_name(name)).read_bytes() == tfrecord2idx(root / name)
+        assert (root / "index" / f"{name}.idx").read_bytes() == tfrecord2idx(root / name)
 
 
 def test_rows_of_several_lengths_have_one_for_each_file() -> None:
     root = building.reviews(index="dali", max_length=None, bucket_lengths="16,32")
     for name in shards_of(root):
-        assert (root / dali_index.file_name(name)).read_bytes() == tfrecord2idx(root / name)
+        assert (root / "index" / f"{name}.idx").read_bytes() == tfrecord2idx(root / name)
 
 
 def test_without_the_option_there_is_none() -> None:
@@ -53,7 +52,7 @@ def test_without_the_option_there_is_none() -> None:
 
 
 def test_one_that_is_damaged_or_gone_is_found_and_made_again(root: Path) -> None:
-    first, second, *_ = (dali_index.file_name(name) for name in shards_of(root))
+    first, second, *_ = (f"index/{name}.idx" for name in shards_of(root))
     expected = [(root / name).read_bytes() for name in (first, second)]
     (root / first).write_bytes(expected[0][:-1])
     (root / second).unlink()
@@ -65,12 +64,12 @@ def test_one_that_is_damaged_or_gone_is_found_and_made_again(root: Path) -> None
 
 def test_one_of_a_shard_that_is_made_again_is_made_again(root: Path) -> None:
     name = shards_of(root)[0]
-    expected = (root / dali_index.file_name(name)).read_bytes()
+    expected = (root / "index" / f"{name}.idx").read_bytes()
     (root / name).unlink()
-    (root / dali_index.file_name(name)).unlink()
+    (root / "index" / f"{name}.idx").unlink()
     outcome = command("verify", root, "--repair")
     assert outcome.status == 0, outcome.err
-    assert (root / dali_index.file_name(name)).read_bytes() == expected
+    assert (root / "index" / f"{name}.idx").read_bytes() == expected
 
 
 def test_a_finished_dataset_without_one_is_not_the_same(tmp_path: Path) -> None:
@@ -80,7 +79,7 @@ def test_a_finished_dataset_without_one_is_not_the_same(tmp_path: Path) -> None:
     assert "index" in cause
     assert "--overwrite" in remedy
     assert command("build", REVIEWS, *options, "--overwrite").status == 0
-    assert (root / dali_index.file_name(shards_of(root)[0])).exists()
+    assert (root / f"index/{shards_of(root)[0]}.idx").exists()
     assert command("build", REVIEWS, *building.options(root, label_column="label"), "--overwrite").status == 0
     assert not list(root.glob("index/*.idx"))
 
