@@ -11,12 +11,12 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from pipelines.prepare import storage
 from tfrecord_io.errors import FormatError
 from tfrecord_io.format import json_fields
-from tfrecord_io.format.json_fields import FINGERPRINT, NAME, SHA256, WRONG, count, items, mapping, text
+from tfrecord_io.format.json_fields import FINGERPRINT, NAME, WRONG, Count, Name, Sha256, decoded, mapping, text
 
 __all__ = [
     "FILE_NAME",
@@ -33,13 +33,20 @@ FILE_NAME = "export.json"
 _FORMAT, _VERSION = "prep-tfrecords-export", "1.0"
 
 
+def _path(value: Any) -> str:
+    """Read a file's path inside of the folder."""
+    for part in text(value).split("/"):
+        text(part, NAME)
+    return str(value)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportedFile:
     """A file of an export: its name (`inner/name` for one in a folder), size and digest."""
 
-    name: str
-    num_bytes: int
-    sha256: str
+    name: Annotated[str, _path]
+    num_bytes: Count
+    sha256: Sha256
 
     @classmethod
     def of(cls, name: str, content: Any) -> ExportedFile:
@@ -47,38 +54,17 @@ class ExportedFile:
         view = memoryview(content)
         return cls(name=name, num_bytes=view.nbytes, sha256=hashlib.sha256(view).hexdigest())
 
-    @classmethod
-    def from_json(cls, value: Any) -> ExportedFile:
-        """Raises: ValueError or KeyError if it is none."""
-        fields = mapping(value)
-        for part in text(fields["name"]).split("/"):
-            text(part, NAME)
-        return cls(name=fields["name"], num_bytes=count(fields["num_bytes"]), sha256=text(fields["sha256"], SHA256))
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportedShard:
     """A shard of the dataset, by name and digest: its rows and tokens, and the files that they are in."""
 
-    split: str
-    shard: str
-    shard_sha256: str
-    num_examples: int
-    num_tokens: int
+    split: Name
+    shard: Name
+    shard_sha256: Sha256
+    num_examples: Count
+    num_tokens: Count
     files: tuple[ExportedFile, ...]
-
-    @classmethod
-    def from_json(cls, value: Any) -> ExportedShard:
-        """Raises: ValueError or KeyError if it is none."""
-        fields = mapping(value)
-        return cls(
-            split=text(fields["split"], NAME),
-            shard=text(fields["shard"], NAME),
-            shard_sha256=text(fields["shard_sha256"], SHA256),
-            num_examples=count(fields["num_examples"]),
-            num_tokens=count(fields["num_tokens"]),
-            files=tuple(map(ExportedFile.from_json, items(fields["files"]))),
-        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,8 +96,8 @@ def read(root: str) -> ExportRecord | None:
         return ExportRecord(
             key=text(document["key"], FINGERPRINT),
             items=mapping(document["items"]),
-            shards=tuple(map(ExportedShard.from_json, items(document["shards"]))),
-            files=tuple(map(ExportedFile.from_json, items(document["files"]))),
+            shards=decoded(tuple[ExportedShard, ...], document["shards"]),
+            files=decoded(tuple[ExportedFile, ...], document["files"]),
         )
     except WRONG as error:
         raise FormatError(
@@ -148,7 +134,8 @@ def dump_receipt(shard: ExportedShard) -> bytes:
 def parse_receipt(content: bytes) -> ExportedShard | None:
     """Return the receipt in `content`, or None if it is none, so that its files are made again."""
     try:
-        return ExportedShard.from_json(json_fields.load(content))
+        found: ExportedShard = decoded(ExportedShard, json_fields.load(content))
+        return found
     except WRONG:
         return None
 
