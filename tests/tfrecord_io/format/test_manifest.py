@@ -323,6 +323,8 @@ LEDGER = ("splits", "train", "ledger")
         (_change("tokenizer", "name", value=None), "string is expected"),
         (_change("splits", value=[]), "expected the fields of format"),
         (_change("layout", value=None), "expected the fields of format"),
+        (_change("source", "splits", "train", 0, value=[12, 12]), r"the rows \[12, 12\) of a split"),
+        (_change("source", "splits", "train", 0, value=[12, 0]), r"the rows \[12, 0\) of a split"),
         (_change("source", "origins", value={"test": "train"}), "an origin of split 'test', which has no rows"),
         (_change("source", "origins", value={"train": "../up"}), "plain file name"),
         (_change("source", "origins", value=["train"]), "an object is expected"),
@@ -441,6 +443,19 @@ def test_the_manifest_of_an_earlier_generation_is_named_by_its_path() -> None:
         "/": ("/", "manifest.json"),
     }
     assert {path: manifest.folder_and_name(path) for path in named} == named
+
+
+@pytest.mark.parametrize(
+    ("read", "value"),
+    [
+        (json_fields.text, "half a pair: \ud800"),
+        *((json_fields.count, value) for value in (True, 1.0, -1, 2**63)),
+        *((json_fields.integer, value) for value in (True, -(2**63), 2**63)),
+    ],
+)
+def test_a_field_that_could_not_be_written_again_is_refused(read: Callable[[Any], Any], value: Any) -> None:
+    with pytest.raises(ValueError, match=r"surrogates not allowed|whole number"):
+        read(value)
 
 
 @dataclasses.dataclass
