@@ -19,15 +19,13 @@ import dataclasses
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal, SupportsIndex, get_args
+from typing import Any, Literal, get_args
 
 import tensorflow as tf
 
 from tfrecord_io.errors import PrepError, ReaderError
 from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
-from tfrecord_io.input_pipeline.input_plan import Order
-from tfrecord_io.objectives import Objective
 
 __all__ = ["Batch", "Finding", "Tpu", "check", "check_data", "describe", "require"]
 
@@ -110,14 +108,11 @@ def check_data(
     tpu: Tpu,
     num_replicas: int = 8,
     num_hosts: int = 1,
-    objective: Objective | None = None,
-    training: bool | None = None,
-    order: Order = "hosts",
-    start_step: SupportsIndex = 0,
+    **options: Any,
 ) -> list[Finding]:
     """Builds the first host's input as a trainer would, on this machine, and looks at it.
 
-    Arguments as in `check` and `Data.input_fn`. What the reader refuses becomes a finding too.
+    Arguments as in `check`, and all others as in `Data.input_fn`. What the reader refuses becomes a finding too.
 
     Raises: ReaderError for arguments that make no sense.
     """
@@ -127,19 +122,23 @@ def check_data(
         num_input_pipelines=num_hosts, input_pipeline_id=0, num_replicas_in_sync=num_replicas
     )
     try:
-        fn = data.input_fn(
-            split,
-            global_batch_size=global_batch_size,
-            objective=objective,
-            training=training,
-            order=order,
-            start_step=start_step,
-        )
-        dataset = fn(context)
+        dataset = data.input_fn(split, global_batch_size=global_batch_size, **options)(context)
     except PrepError as error:
         return [Finding(kind="input", place=place, problem=error.cause, remedy=error.remedy, fatal=True)]
     findings = check(dataset, tpu=tpu, num_replicas=num_replicas, num_hosts=num_hosts, batch="per_replica")
-    return findings + _shard_findings(data.fewest_shards(split), num_hosts=num_hosts, place=place)
+    num_shards = data.fewest_shards(split)
+    if num_shards < num_hosts:
+        findings.append(
+            Finding(
+                kind="shards",
+                place=place,
+                problem=f"fewer shards ({num_shards}) than hosts ({num_hosts}): each host reads all and drops most "
+                "records",
+                remedy="build the dataset with a smaller --shard-size",
+                fatal=False,
+            )
+        )
+    return findings
 
 
 def describe(findings: Iterable[Finding]) -> str:
@@ -321,17 +320,3 @@ def _batch_findings(components: list[tuple[str, Any]], *, num_replicas: int) -> 
                 remedy=f"use batches of {-(-max(rows, 1) // num_replicas) * num_replicas}",
                 fatal=True,
             )
-
-
-def _shard_findings(num_shards: int, *, num_hosts: int, place: str) -> list[Finding]:
-    if num_shards >= num_hosts:
-        return []
-    return [
-        Finding(
-            kind="shards",
-            place=place,
-            problem=f"fewer shards ({num_shards}) than hosts ({num_hosts}): each host reads all and drops most records",
-            remedy="build the dataset with a smaller --shard-size",
-            fatal=False,
-        )
-    ]

@@ -10,16 +10,15 @@
 
 Needs NumPy and Numba; fsspec for addresses such as gs://.
 
-    dataset    open: manifest, listing          shards    a split's files, their indexes, gzip
-    rows       a split as a sequence            storage   ranges of files, local or not
+    rows       open, a split as a sequence      shards    a split's files, their indexes, gzip
+                                                storage   ranges of files, local or not
     mixed      several datasets as one          global_batches    a training's batches, as the reader's
 """
 
 from __future__ import annotations
 
-from tfrecord_io.random_access.dataset import Data, open
 from tfrecord_io.random_access.global_batches import GlobalBatches, global_batches
 from tfrecord_io.random_access.mixed import MixedRows, mix
-from tfrecord_io.random_access.rows import Row, Rows
+from tfrecord_io.random_access.rows import Data, Row, Rows, open
 
 __all__ = ["Data", "GlobalBatches", "MixedRows", "Row", "Rows", "global_batches", "mix", "open"]
