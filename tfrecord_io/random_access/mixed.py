@@ -12,15 +12,14 @@ is read in its own order, and again from its beginning when it ends. With 0.7 an
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import SupportsIndex
 
 import numpy as np
 
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.mixing import common_manifest, mixing_plan
-from tfrecord_io.random_access.rows import Row, Rows, row_numbers, unstacked
+from tfrecord_io.random_access.rows import Row, Rows, RowSequence, row_numbers
 
 __all__ = ["MixedRows", "mix"]
 
@@ -50,8 +49,10 @@ def mix(
     return MixedRows(datasets, rates=rates)
 
 
-class MixedRows:
+class MixedRows(RowSequence):
     """Made by `mix`: a sequence as `Rows` is. `rates` are the shares of the datasets, `manifest` is common to them."""
+
+    _of = "the mixture"
 
     def __init__(self, datasets: Mapping[str, Rows], *, rates: Mapping[str, float]) -> None:
         self.datasets, self.rates = dict(datasets), dict(rates)
@@ -70,28 +71,13 @@ class MixedRows:
     def __len__(self) -> int:
         return sum(map(len, self.datasets.values()))
 
-    def __getitem__(self, index: SupportsIndex | slice) -> Row:
-        """One row, or those of a slice stacked. Raises: as `Rows`."""
-        if isinstance(index, slice):
-            return self.batch(range(*index.indices(len(self))))
-        (number,) = row_numbers([operator.index(index)], count=len(self), of="the mixture")
-        name, at = self.origin(int(number))
+    def _one(self, number: int) -> Row:
+        name, at = self.origin(number)
         row = self.datasets[name][at]
         return {feature: row[feature] for feature in self.manifest.schema.names}
 
-    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Row]:
-        """The rows as a list, read together. Raises: as `Rows`."""
-        columns = self.batch(indices)
-        return unstacked(columns, len(indices))
-
-    _getitems = __getitems__
-
-    def __iter__(self) -> Iterator[Row]:
-        return (self[index] for index in range(len(self)))
-
     def batch(self, indices: Sequence[SupportsIndex] | np.ndarray) -> Row:
-        """The rows stacked: arrays [N, *shape], in the order of the indices. Raises: as `Rows`."""
-        numbers_N = row_numbers(indices, count=len(self), of="the mixture")
+        numbers_N = row_numbers(indices, count=len(self), of=self._of)
         dataset_N, row_N = self._origins(numbers_N)
         columns: Row = {
             feature.name: np.empty((len(numbers_N), *feature.shape), feature.array_dtype)

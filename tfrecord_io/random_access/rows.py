@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import operator
@@ -19,7 +20,7 @@ from tfrecord_io.random_access import storage as storages
 from tfrecord_io.random_access.shards import Messages, ShardFiles
 from tfrecord_io.random_access.storage import Storage
 
-__all__ = ["Data", "Row", "Rows", "open", "row_numbers", "unstacked"]
+__all__ = ["Data", "Row", "RowSequence", "Rows", "open", "row_numbers", "unstacked"]
 
 # Enough that reading is sequential, few enough that the rows take little memory.
 _ITERATED_ROWS = 256
@@ -48,7 +49,56 @@ def open(root: str | os.PathLike[str], *, check: bool = True) -> Data:
     return Data(storage=storage, manifest=opening.open_manifest(storage, name), check=check)
 
 
-class Rows:
+class RowSequence(abc.ABC):
+    """Rows that are read by their number, one or many at a time."""
+
+    # What they are rows of, in messages.
+    _of: str
+
+    @abc.abstractmethod
+    def __len__(self) -> int: ...
+
+    @abc.abstractmethod
+    def _one(self, number: int) -> Row:
+        """Read the row of a number from 0, which is there."""
+
+    @abc.abstractmethod
+    def batch(self, indices: Sequence[SupportsIndex] | np.ndarray) -> Row:
+        """The rows stacked: arrays [N, *shape], in the order of the indices, of which one may come twice.
+
+        Raises: as `rows[index]`.
+        """
+
+    def __getitem__(self, index: SupportsIndex | slice) -> Row:
+        """One row, or those of a slice stacked.
+
+        Raises:
+            IndexError: there is no such row.
+            CorruptRecordError: its bytes are not those that were written.
+            ReaderError: they cannot be read.
+        """
+        if isinstance(index, slice):
+            return self.batch(range(*index.indices(len(self))))
+        number, count = operator.index(index), len(self)
+        row = number + count if number < 0 else number
+        if not 0 <= row < count:
+            raise IndexError(f"row {number} of {self._of}, which has {count:,}")
+        return self._one(row)
+
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Row]:
+        """The rows as a list, read together. Raises: as `rows[index]`."""
+        return unstacked(self.batch(indices), len(indices))
+
+    # Grain's name for the same.
+    _getitems = __getitems__
+
+    def __iter__(self) -> Iterator[Row]:
+        """Every row in order, read many at a time."""
+        for start in range(0, len(self), _ITERATED_ROWS):
+            yield from self.__getitems__(range(start, min(start + _ITERATED_ROWS, len(self))))
+
+
+class Rows(RowSequence):
     """The rows of one split in the order of its shards, each a dict of arrays, int64 or float32 as in the schema; text
     and bytes are `str` and `bytes`, in arrays of objects for several rows.
 
@@ -65,6 +115,7 @@ class Rows:
     def __init__(self, files: ShardFiles) -> None:
         self._files = files
         self.split = files.split
+        self._of = f"split {files.split!r}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Rows, (self._files,))
@@ -83,41 +134,12 @@ class Rows:
     def __len__(self) -> int:
         return len(self._files)
 
-    def __getitem__(self, index: SupportsIndex | slice) -> Row:
-        """One row, or those of a slice stacked.
-
-        Raises:
-            IndexError: there is no such row.
-            CorruptRecordError: its bytes are not those that were written.
-            ReaderError: they cannot be read.
-        """
-        if isinstance(index, slice):
-            return self.batch(range(*index.indices(len(self))))
-        number, count = operator.index(index), len(self)
-        row = number + count if number < 0 else number
-        if not 0 <= row < count:
-            raise IndexError(f"row {number} of split {self.split!r}, which has {count:,}")
-        shard, record = self._files.locate(row)
+    def _one(self, number: int) -> Row:
+        shard, record = self._files.locate(number)
         return unstacked(self._decode(self._files.read_one(shard, record), (shard,), (record,)), 1)[0]
 
-    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Row]:
-        """The rows as a list, read together. Raises: as `rows[index]`."""
-        return unstacked(self.batch(indices), len(indices))
-
-    # Grain's name for the same.
-    _getitems = __getitems__
-
-    def __iter__(self) -> Iterator[Row]:
-        """Every row in order, read many at a time."""
-        for start in range(0, len(self), _ITERATED_ROWS):
-            yield from self.__getitems__(range(start, min(start + _ITERATED_ROWS, len(self))))
-
     def batch(self, indices: Sequence[SupportsIndex] | np.ndarray) -> Row:
-        """The rows stacked: arrays [N, *shape], in the order of the indices, of which one may come twice.
-
-        Raises: as `rows[index]`.
-        """
-        rows_N = row_numbers(indices, count=len(self), of=f"split {self.split!r}")
+        rows_N = row_numbers(indices, count=len(self), of=self._of)
         if not len(rows_N):
             features = self.manifest.schema.features
             return {feature.name: np.empty((0, *feature.shape), feature.array_dtype) for feature in features}
