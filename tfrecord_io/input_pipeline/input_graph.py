@@ -12,8 +12,8 @@ same batches, what a batch holds depends on nothing that was read before its epo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from collections.abc import Collection
+from typing import Any
 
 import tensorflow as tf
 
@@ -37,16 +37,23 @@ def build(request: Request, host: Host) -> tf.data.Dataset:
         the index of a shard to start in is missing. CorruptRecordError if it is damaged.
     """
     batch_rows = input_plan.element_rows(request.global_batch_size, host)
-    first = request.start_step * host.replicas
+    first, rows = request.start_step * host.replicas, request.sources[0].rows
+    num_rows = None if request.training else sum(rows)
     if request.order == "global":
-        batches, finish = _global(request, batch_rows, host=host)
+        batches = _global_batches(request, batch_rows, host=host)
+    elif request.training:
+        batches = _training_batches(request, batch_rows, host=host, first=first)
     else:
-        batches, finish = _of_host(request, batch_rows, host=host, first=first)
+        batches, num_rows = _evaluation_batches(request, batch_rows, host=host, first=first)
 
     def element(index: tf.Tensor, serialized_B: tf.Tensor) -> Any:
+        first_row, seed = _locate(index, request, batch_rows, host=host)
         features = _parse(serialized_B, request.manifest, keep=request.keep)
-        features[input_plan.WEIGHT] = finish.weights(index)
-        return features if request.objective is None else request.objective(features, seed=finish.seed(index))
+        # 1 on real rows, which come before all fill rows, and 0 on these.
+        row_B = first_row + tf.range(batch_rows, dtype=tf.int64)
+        ones_B = tf.ones([batch_rows], tf.float32)
+        features[input_plan.WEIGHT] = ones_B if num_rows is None else tf.cast(row_B < num_rows, tf.float32)
+        return features if request.objective is None else request.objective(features, seed=seed)
 
     options = tf.data.Options()
     options.deterministic = request.deterministic
@@ -56,54 +63,24 @@ def build(request: Request, host: Host) -> tf.data.Dataset:
     return elements.prefetch(tf.data.AUTOTUNE).with_options(options)
 
 
-class _Finish(NamedTuple):
-    """What an element has beside its records: their weights and the seed of its objective, by its index int64 []."""
+def _locate(index: tf.Tensor, request: Request, batch_rows: int, *, host: Host) -> tuple[tf.Tensor, tf.Tensor]:
+    """The first row of element `index`, int64 [], among the host's or in the global order, and its objective's seed."""
+    if request.order == "hosts":
+        return index * batch_rows, input_records.random_stream(request.seed, input_records.OBJECTIVE, host.index, index)
+    step = index // host.replicas
+    column = host.columns(request.global_batch_size).start + index % host.replicas * batch_rows
+    stream = input_records.random_stream(request.seed, input_records.OBJECTIVE, step)
+    return step * request.global_batch_size + column, by_row(stream, first_row=column)
 
-    weights: Callable[[tf.Tensor], tf.Tensor]
-    seed: Callable[[tf.Tensor], tf.Tensor]
 
-
-def _global(request: Request, batch_rows: int, *, host: Host) -> tuple[tf.data.Dataset, _Finish]:
-    """Serialized records, string [B], of this host's columns of the global batches, and what belongs to them."""
-    columns = host.columns(request.global_batch_size)
-
-    def first_row(index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Step and column of an element's first row."""
-        return index // host.replicas, columns.start + index % host.replicas * batch_rows
-
-    def weights(index: tf.Tensor) -> tf.Tensor:
-        if request.training:
-            return tf.ones([batch_rows], tf.float32)
-        step, column = first_row(index)
-        row_B = step * request.global_batch_size + column + tf.range(batch_rows, dtype=tf.int64)
-        return tf.cast(row_B < sum(request.sources[0].rows), tf.float32)
-
-    def seed(index: tf.Tensor) -> tf.Tensor:
-        step, column = first_row(index)
-        stream = input_records.random_stream(request.seed, input_records.OBJECTIVE, step)
-        return by_row(stream, first_row=column)
-
+def _global_batches(request: Request, batch_rows: int, *, host: Host) -> tf.data.Dataset:
+    """Serialized records, string [B], of this host's columns of the global batches."""
     make = global_records.training if request.training else global_records.evaluation
-    batches = make(request, columns).rebatch(batch_rows, drop_remainder=True)
+    batches = make(request, host.columns(request.global_batch_size)).rebatch(batch_rows, drop_remainder=True)
     left = tf.data.INFINITE_CARDINALITY if request.training else global_records.steps_left(request) * host.replicas
     # Windows come in any sizes, of which neither shapes nor their number can be seen.
     batches = batches.map(lambda serialized: tf.ensure_shape(serialized, [batch_rows]))
-    return batches.apply(tf.data.experimental.assert_cardinality(left)), _Finish(weights, seed)
-
-
-def _of_host(request: Request, batch_rows: int, *, host: Host, first: int) -> tuple[tf.data.Dataset, _Finish]:
-    """Serialized records, string [B], in this host's own order, and what belongs to them."""
-    real_rows = None
-    if request.training:
-        batches = _training_batches(request, batch_rows, host=host, first=first)
-    else:
-        source = request.sources[0]
-        real_rows = input_plan.host_rows(source.rows, host)
-        batches = _evaluation_batches(request, batch_rows, host=host, first=first)
-    return batches, _Finish(
-        weights=lambda index: _weights(index, batch_rows, real_rows=real_rows),
-        seed=lambda index: input_records.random_stream(request.seed, input_records.OBJECTIVE, host.index, index),
-    )
+    return batches.apply(tf.data.experimental.assert_cardinality(left))
 
 
 def _training_batches(request: Request, batch_rows: int, *, host: Host, first: int) -> tf.data.Dataset:
@@ -145,10 +122,9 @@ def _stream(source: Source, request: Request, *, host: Host) -> input_records.Tr
     )
 
 
-def _evaluation_batches(request: Request, batch_rows: int, *, host: Host, first: int) -> tf.data.Dataset:
-    """Serialized records, string [B], from batch `first` on: the host's own in order, then fill rows.
-
-    Every host gives as many batches as every other.
+def _evaluation_batches(request: Request, batch_rows: int, *, host: Host, first: int) -> tuple[tf.data.Dataset, int]:
+    """Serialized records, string [B], from batch `first` on: the host's own in order, of which there are so many in
+    all, then fill rows. Every host gives as many batches as every other.
     """
     source, batch = request.sources[0], request.global_batch_size
     steps = input_plan.evaluation_steps(source.rows, global_batch_size=batch, num_hosts=host.count)
@@ -157,7 +133,7 @@ def _evaluation_batches(request: Request, batch_rows: int, *, host: Host, first:
     records = input_records.evaluation_records(source, host=host, first_row=min(first_row, rows))
     fill_rows = num_batches * batch_rows - max(first_row, rows)
     fill = tf.data.Dataset.from_tensors(input_records.filler(request.manifest)).repeat(fill_rows)
-    return records.concatenate(fill).batch(batch_rows, drop_remainder=True)
+    return records.concatenate(fill).batch(batch_rows, drop_remainder=True), rows
 
 
 @in_graph
@@ -198,11 +174,3 @@ def _on_device(values: tf.Tensor, feature: Feature) -> tf.Tensor:
     )
     with tf.control_dependencies([check]):
         return tf.identity(narrow)
-
-
-def _weights(index: tf.Tensor, batch_rows: int, *, real_rows: int | None) -> tf.Tensor:
-    """float32 [B]: 1 on real rows, which come before all fill rows, and 0 on these."""
-    if real_rows is None:
-        return tf.ones([batch_rows], tf.float32)
-    row_B = index * batch_rows + tf.range(batch_rows, dtype=tf.int64)
-    return tf.cast(row_B < real_rows, tf.float32)
