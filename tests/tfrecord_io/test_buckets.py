@@ -240,9 +240,6 @@ def test_an_evaluation_has_every_example_once(data: reader.Data, options: dict[s
     assert len(list(evaluation.dataset(start_step=3))) == len(lengths) - 3
 
 
-# Compilations
-
-
 # What is refused
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import pickle
 import re
 
@@ -33,10 +32,6 @@ def drawn_tree() -> dict[str, str]:
     return parents
 
 
-def raise_it(kind: type[PrepError]) -> None:
-    raise kind("a cause", remedy="a remedy")
-
-
 def test_the_tree_is_as_the_docstring_draws_it() -> None:
     assert drawn_tree() == {kind.__name__: kind.__bases__[0].__name__ for kind in EVERY if kind is not PrepError}
 
@@ -50,15 +45,6 @@ def test_an_error_pickles_with_cause_and_remedy(kind: type[PrepError], protocol:
     assert type(again) is kind
     assert (again.cause, again.remedy) == (error.cause, error.remedy)
     assert str(again) == str(error)
-
-
-@pytest.mark.slow
-def test_an_error_comes_back_whole_from_another_process() -> None:
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        for kind in EVERY:
-            with pytest.raises(kind) as caught:
-                pool.apply(raise_it, (kind,))
-            assert (caught.value.cause, caught.value.remedy) == ("a cause", "a remedy")
 
 
 def test_as_text_an_error_is_its_cause_and_its_remedy() -> None:

@@ -73,17 +73,8 @@ def assert_continues(data: Data, run: Run, starts: Iterable[int]) -> None:
 # Steps in front of, at and behind the borders of windows and epochs; all runs see more than two epochs.
 RUNS = {
     "masked": (Run(sizes=(13, 9, 11, 7), batch=4, steps=22, objective=objectives.masked_lm(0.5)), (2, 10, 13)),
-    "hosts dealt shards": (
-        Run(sizes=(13, 9, 11, 7, 30), batch=8, steps=22, hosts=2, host=1, replicas=4),
-        (1, 8, 17),
-    ),
-    "hosts dealt records": (Run(sizes=(80, 43), batch=6, steps=45, hosts=3, host=2, replicas=3), (13, 21, 37)),
     "smaller than a batch": (Run(sizes=(3, 4), batch=16, steps=6, shuffle=INDEXED), (1, 2)),
     "by the index": (Run(sizes=(70, 40, 55, 90), batch=16, steps=34, shuffle=INDEXED), (7, 15, 17)),
-    "between entries of the index": (
-        Run(sizes=(70, 40, 55), batch=5, steps=68, shuffle=Shuffle(cycle_length=3, block_length=7, window=9)),
-        (11, 45),
-    ),
 }
 
 
@@ -91,12 +82,6 @@ RUNS = {
 @pytest.mark.parametrize(("run", "starts"), RUNS.values(), ids=list(RUNS))
 def test_training_continues(write_dataset: WriteDataset, run: Run, starts: tuple[int, ...]) -> None:
     assert_continues(reader.open(write_dataset({"train": pad_shards(*run.sizes)})), run, starts)
-
-
-@pytest.mark.slow
-def test_training_continues_at_every_step(write_dataset: WriteDataset) -> None:
-    run = Run(sizes=(13, 9, 11, 7), batch=7, steps=13)
-    assert_continues(reader.open(write_dataset({"train": pad_shards(*run.sizes)})), run, range(14))
 
 
 @pytest.mark.slow

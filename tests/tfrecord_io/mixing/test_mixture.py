@@ -246,14 +246,6 @@ class TestRefusals:
         with pytest.raises(ReaderError, match=r"\['LOC'\], those of 'PER' are \['PER'\]"):
             common_manifest.bind(objectives.token_classification(), merged, manifests=named)
 
-    def test_no_dataset(self) -> None:
-        with pytest.raises(ReaderError, match="at least one"):
-            Mixture({})
-
-    def test_weights_and_temperature(self, datasets: Mapping[str, Data]) -> None:
-        with pytest.raises(ReaderError, match="weights together with a temperature"):
-            Mixture(datasets, weights=WEIGHTS, temperature=2.0)
-
     @pytest.mark.parametrize(
         "options", [{"weights": {**WEIGHTS, "d": 1}}, {"weights": {**WEIGHTS, "a": 0}}, {"temperature": -1.0}]
     )

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tfrecord_io.conftest import LENGTH, WriteDataset, make_manifest, tokenizer_facts
-from tests.tfrecord_io.objectives.test_objectives import SEED, batch, in_tf_data
+from tests.tfrecord_io.objectives.test_objectives import SEED, assert_the_graph_gives_the_same, batch
 from tfrecord_io import objectives, reader
 from tfrecord_io.objectives import Objective
 from tfrecord_io.schema import Feature, Role, Schema
@@ -94,9 +94,7 @@ def test_segments_and_positions_are_inputs(objective: Objective) -> None:
 def test_eager_and_tf_data_give_the_same(objective: Objective) -> None:
     bound = objective.bind(make_manifest(PACK_SCHEMA, tokenizer=TOKENIZER))
     features = packed_batch([[[5, 6], [7, 8, 9]], [[8] * LENGTH], []])
-    eager, graph = (tf.nest.flatten(made) for made in (bound(features, seed=SEED), in_tf_data(bound, features)))
-    for one, other in zip(eager, graph, strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_the_graph_gives_the_same(bound, features)
 
 
 class TestCausal:

@@ -19,7 +19,7 @@ from tests.tfrecord_io.conftest import (
     pad_rows,
     tokenizer_facts,
 )
-from tests.tfrecord_io.objectives.test_objectives import SEED, batch, in_tf_data
+from tests.tfrecord_io.objectives.test_objectives import SEED, assert_the_graph_gives_the_same, batch
 from tfrecord_io import objectives, reader
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.schema import Feature, Schema
@@ -91,9 +91,7 @@ def test_rows_that_fill_up_a_batch_have_no_weight_and_padding_for_a_target(write
 def test_eager_and_tf_data_give_the_same() -> None:
     bound = objectives.seq2seq().bind(make_manifest(SCHEMA))
     features = seq2seq_batch([[11, 12], [], [13, 14, 15, 16, 1]])
-    eager, graph = (tf.nest.flatten(made) for made in (bound(features, seed=SEED), in_tf_data(bound, features)))
-    for one, other in zip(eager, graph, strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_the_graph_gives_the_same(bound, features)
 
 
 class TestRefused:

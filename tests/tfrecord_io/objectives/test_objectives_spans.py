@@ -21,7 +21,7 @@ from tests.tfrecord_io.conftest import (
     pad_rows,
     tokenizer_facts,
 )
-from tests.tfrecord_io.objectives.test_objectives import SEED, batch, in_tf_data
+from tests.tfrecord_io.objectives.test_objectives import SEED, assert_the_graph_gives_the_same, batch
 from tfrecord_io import objectives, reader
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
@@ -208,9 +208,7 @@ class TestReading:
 
     def test_eager_and_tf_data_give_the_same(self) -> None:
         bound, features = objectives.span_corruption().bind(manifest_of(20)), text_batch(numbered(20, 0, 7), 20)
-        eager, graph = (tf.nest.flatten(made) for made in (bound(features, seed=SEED), in_tf_data(bound, features)))
-        for one, other in zip(eager, graph, strict=True):
-            np.testing.assert_array_equal(one, other)
+        assert_the_graph_gives_the_same(bound, features)
 
     @pytest.mark.slow
     def test_rows_are_corrupted_anew_in_each_epoch_and_fill_rows_have_no_weight(
