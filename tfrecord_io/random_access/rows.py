@@ -38,7 +38,7 @@ def open(root: str | os.PathLike[str], *, check: bool = True) -> Data:
     Reads manifest.json and lists the folder once; opens no shard.
 
     Args:
-        check: whether the checksums of all rows that are read are compared.
+        check: whether the checksums of all rows that are read are compared; those of compressed shards always are.
 
     Raises:
         ReaderError: there is no manifest, or a shard is missing or of another size than the manifest says.
