@@ -348,6 +348,16 @@ class TestDamage:
         with pytest.raises(CorruptRecordError, match=rf"{path}.*gzip"):
             random_access.open(root)["train"][0]
 
+    @pytest.mark.parametrize(
+        ("change", "words"), [(lambda old: old[:-1], "ends before byte"), (lambda old: old + b"x", "more bytes after")]
+    )
+    def test_a_compressed_shard_of_another_size(self, write_dataset: WriteDataset, change: Any, words: str) -> None:
+        root = write_dataset({"train": pad_shards(40)}, compression="gzip")
+        rows, path = random_access.open(root)["train"], root / "tiny-train-00000-of-00001.tfrecord.gz"
+        path.write_bytes(change(path.read_bytes()))
+        with pytest.raises(CorruptRecordError, match=rf"{path}: {words}"):
+            rows[0]
+
 
 def _offsets(content: bytes) -> np.ndarray:
     """Where each record begins."""
