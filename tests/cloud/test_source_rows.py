@@ -1,8 +1,10 @@
-"""Rows of Parquet files on gs://: counted requests, faults on the way, and objects that another one replaced."""
+"""Rows on gs://, of Parquet files and ingested: counted requests, faults on the way, and objects that were replaced."""
 
 from __future__ import annotations
 
+import gzip
 import io
+import json
 import os
 
 import pyarrow as pa
@@ -10,9 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare import storage
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.sources.ingest import ingest
+from pipelines.prepare.sources.ingest.ingest import IngestSource
 from pipelines.prepare.sources.parquet import row_groups
 from pipelines.prepare.sources.resolve import data_files
 from pipelines.prepare.sources.resolve.data_files import DataFile
+from pipelines.prepare.sources.rows import opening
+from pipelines.prepare.sources.rows.reading import RowReader
 from tests.cloud.disturbed import shorten_pauses, through
 from tests.cloud.emulator import Gcs
 from tests.cloud.faults import Faults
@@ -78,3 +85,21 @@ def test_an_object_that_another_one_replaced_is_refused(gcs: Gcs, bucket: str, m
     uploaded(gcs, bucket, "replaced.parquet", TABLE.slice(1))
     with pytest.raises(SourceError, match=r"replaced.parquet: was changed since the job was planned"):
         list(row_groups.read_rows(pieces, ["text"], types=TABLE.schema, addresses={}))
+
+
+ROWS = [{"text": f"row {row}", "label": row} for row in range(3000)]
+
+
+@pytest.mark.parametrize("packed", ["", ".gz"])
+def test_rows_are_ingested_from_bucket_to_bucket(gcs: Gcs, bucket: str, packed: str) -> None:
+    content = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+    gcs.write(bucket, f"data/a.jsonl{packed}", gzip.compress(content) if packed else content)
+    found = opening.open_source(SourceConfig(dataset=f"gs://{bucket}/data"), columns=None)
+    source = IngestSource(streams=found.streams(["train"]), folder=f"gs://{bucket}/rows")
+    assert not ingest.find_parts(source, source.tasks())
+    for task in source.tasks():
+        ingest.run(source, task)
+    (groups,) = ingest.read_groups(ingest.find_parts(source, source.tasks()), None).values()
+    reader = RowReader(split="train", types=found.types("train"))
+    batches = [batch for _, batch in reader.read(groups.pieces([(0, 3000)]), ["text", "label"])]
+    assert pa.Table.from_batches(batches).to_pylist() == ROWS

@@ -12,9 +12,15 @@ from typing import Any
 
 import pytest
 
+from pipelines.prepare.export import export_tasks
+from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.process.workers import Done
 from tests import building
 from tests.building import Outcome
 from tests.cloud.emulator import Gcs
+from tests.prepare.append import appended
+from tests.prepare.append.test_append_stopped import stop_at_second_shard
+from tfrecord_io.errors import OutputError
 
 LAYOUTS: list[dict[str, object]] = [{"label_column": "label"}, {"layout": "concat", "max_length": 64}]
 _SECONDS = 120
@@ -172,3 +178,47 @@ def test_the_source_may_be_in_a_bucket_too(gcs: Gcs, bucket: str) -> None:
     assert f"gs://{bucket}/data/train.jsonl" in ended.stdout, "where the record came from"
     local = building.shard_bytes(building.reviews())
     assert {name: gcs.read(bucket, f"out/{name}") for name in local} == local
+
+
+def test_a_bucket_gets_the_files_of_a_local_append(gcs: Gcs, bucket: str, tmp_path: Path) -> None:
+    root = f"gs://{bucket}/out"
+    source = appended.json_lines(tmp_path / "data" / "train-a.jsonl", range(60)).parent
+    done(appended.build(source, root))
+    before = gcs.objects(bucket, "out/")
+    appended.json_lines(source / "train-b.jsonl", range(60, 100))
+    with pytest.MonkeyPatch.context() as patch:
+        stop_at_second_shard(patch)
+        assert "stopped" in appended.build(source, root, "--append").err
+    assert gcs.objects(bucket, "out/")["manifest.json"] == before["manifest.json"]
+    done(appended.build(source, root, "--append"))
+    assert sorted(appended.numbers(root)) == list(range(100))
+    assert building.command("verify", root).status == 0
+    after = gcs.objects(bucket, "out/")
+    assert all(after[name] == content for name, content in before.items() if name.endswith((".tfrecord", ".offsets")))
+    data, local = appended.grown(tmp_path / "local")
+    done(appended.build(data, local, "--append"))
+    assert {name: content for name, content in after.items() if not name.endswith("source.json")} == {
+        name: content for name, content in building.files(local).items() if not name.endswith("source.json")
+    }
+
+
+def test_a_bucket_gets_the_files_of_a_local_export(gcs: Gcs, bucket: str, tmp_path: Path) -> None:
+    options = building.options(f"gs://{bucket}/reviews", label_column="label")
+    assert building.command("build", building.REVIEWS, *options).status == 0
+    command = ["export", f"gs://{bucket}/reviews", "--to", "parquet", "--output", f"gs://{bucket}/out", "--workers", 1]
+    made, real = [], export_tasks.run
+
+    def stop_at_second(task: export_tasks.ExportTask, progress: Progress) -> Done:
+        made.append(task)
+        if len(made) >= 2:
+            raise OutputError("stopped", remedy="go on")
+        return real(task, progress)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(export_tasks, "run", stop_at_second)
+        assert building.command(*command).error[0] == "stopped"
+    outcome = building.command(*command)
+    assert "3 shards exported, 1 kept" in outcome.err, outcome.err
+    assert building.command("verify", f"gs://{bucket}/out").status == 0
+    assert building.command("export", building.reviews(), "--to", "parquet", "--output", tmp_path / "out").status == 0
+    assert gcs.objects(bucket, "out/") == building.files(tmp_path / "out")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import gzip
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -77,22 +76,11 @@ def test_a_split_is_cut_into_shards_of_about_the_size_asked_for() -> None:
     assert all(abs(shard.num_bytes / 20_000 - 1) < 0.2 for shard in shards)
 
 
-@pytest.mark.parametrize("compression", ["none", pytest.param("gzip", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("split", SPLITS)
-def test_without_shuffling_rows_keep_the_order_of_the_source_across_shards(split: str, compression: str) -> None:
-    root = reviews(no_shuffle=True, compression=compression, shard_size={"none": "20kB", "gzip": "3kB"}[compression])
+def test_without_shuffling_rows_keep_the_order_of_the_source_across_shards(split: str) -> None:
+    root = reviews(no_shuffle=True)
     assert len(read_manifest(root).splits[split].shards) > 1 or split == "validation"
     assert_same_rows(read_rows(root, split), expected_reviews(split))
-
-
-@pytest.mark.slow
-def test_a_gzip_shard_holds_the_bytes_of_the_plain_one() -> None:
-    # One shard for each split: --shard-size is of the file as stored, so smaller ones would be cut elsewhere.
-    plain, packed = (building.shard_bytes(reviews(compression=kind, shard_size="1MB")) for kind in ("none", "gzip"))
-    assert len(plain) == 2
-    assert {f"{name}.gz": content for name, content in plain.items()} == {
-        name: gzip.decompress(content) for name, content in packed.items()
-    }
 
 
 def test_label_strings_become_indices_into_the_label_names() -> None:
@@ -118,33 +106,6 @@ def test_concat_blocks_are_the_documents_joined_by_separators_and_cut() -> None:
     assert sum(len(row) < LENGTH for row in tokens) <= len(shards), "only the last block of a shard is padded"
     padding = np.arange(LENGTH) >= rows["num_tokens"][:, None]
     assert (rows["input_ids"][padding] == tokenizer.pad_token_id).all()
-
-
-@pytest.mark.slow
-def test_kept_columns_stay_with_their_rows(tmp_path: Path) -> None:
-    rows = [{"text": f"review {i}", "num_tokens": i, "score": i / 7, "vector": [i, -i, 2 * i]} for i in range(50)]
-    data = building.source(tmp_path / "data", train=rows)
-    root = built(data, keep_column=("num_tokens", "score", "vector"), shard_size="5kB")
-    got = read_rows(root, "train")
-    order = got["num_tokens"]
-    assert sorted(order) == list(range(50))
-    np.testing.assert_array_equal(got["score"], (order / 7).astype(np.float32))
-    np.testing.assert_array_equal(got["vector"], np.stack([order, -order, 2 * order], axis=1))
-    expected = expected_rows([f"review {i}" for i in order])
-    np.testing.assert_array_equal(got["input_ids"], expected["input_ids"])
-    assert read_manifest(root).splits["train"].num_tokens == int(expected["attention_mask"].sum())
-    assert building.command("verify", root).status == 0
-
-
-@pytest.mark.slow
-def test_two_text_columns_make_pairs(tmp_path: Path) -> None:
-    texts = [row["text"] for row in source_rows("validation")]
-    pairs = list(zip(texts, reversed(texts), strict=True))
-    data = building.source(tmp_path / "data", train=[{"question": a, "answer": b} for a, b in pairs])
-    root = built(data, text_column=("question", "answer"), no_shuffle=True)
-    expected = expected_rows([a for a, _ in pairs], [b for _, b in pairs])
-    assert expected["token_type_ids"].any()
-    assert_same_rows(read_rows(root, "train"), expected)
 
 
 def test_padding_stands_on_the_side_that_the_tokenizer_pads(zoo_tokenizer: Path) -> None:

@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tests import building
@@ -94,40 +92,6 @@ def test_local_files_need_no_module_of_remote_storage(tmp_path: Path) -> None:
         "assert not [name for name in sys.modules if name.startswith(('google.cloud.storage', 'google.api_core'))]\n"
     )
     assert not imported_by(program, tmp_path / "out") & {"gcsfs", "fsspec", "requests", "aiohttp"}
-
-
-@pytest.mark.slow
-def test_a_build_of_parquet_files_needs_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = {"text": [f"row {index} of some" for index in range(50)], "label": ["yes", "no"] * 25}
-    pq.write_table(pa.table(rows), tmp_path / "a.parquet", row_group_size=20)
-    arguments = building.options(tmp_path / "out", label_column="label", workers=2)
-    (tmp_path / "cache").mkdir()
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
-    for name in ("HF_DATASETS_CACHE", "HF_HUB_CACHE", "HF_MODULES_CACHE"):
-        monkeypatch.delenv(name, raising=False)
-    program = (
-        "import sys\n"
-        "from pipelines.cli import commands\n"
-        "try:\n"
-        "    commands.main.main(['build', *sys.argv[1:]])\n"
-        "except SystemExit as ended:\n"
-        "    assert not ended.code\n"
-    )
-    found = imported_by(program, tmp_path / "a.parquet", *arguments)
-    assert (tmp_path / "out" / "manifest.json").exists()
-    assert not found & {"torch", "tensorflow", "jax"}
-    assert not list((tmp_path / "cache").iterdir())
-
-
-@pytest.mark.slow
-def test_neither_the_format_nor_the_train_side_imports_the_prepare_side() -> None:
-    check = "import sys\nassert not [name for name in sys.modules if name.startswith('pipelines.prepare')]\n"
-    the_format, train = imported_in_turn([imports(FORMAT), imports(TRAIN) + check])
-    assert "tensorflow" in the_format, "the reader needs it"
-    # No pyarrow in this list: Keras imports pandas where that is installed, and pandas imports pyarrow.
-    assert not the_format & {"apache_beam", "datasets", "transformers", "tokenizers", "pipelines"}
-    assert "keras" in train
-    assert not train & {"apache_beam", "datasets", "transformers"}
 
 
 def test_the_trainers_command_line_imports_nothing_heavy() -> None:

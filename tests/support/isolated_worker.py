@@ -7,10 +7,9 @@
 The client's connections come in through a socket that the worker was started with, and that is still in the client's
 network. The worker ends with the client, whichever way that ends. A program:
 
-    python -m tests.support.isolated_worker client HIDDEN LOCAL REMOTE [--same-network]
+    python -m tests.support.isolated_worker client HIDDEN LOCAL REMOTE
 
-reads LOCAL, a dataset below folder HIDDEN, in the client, and REMOTE on the worker. Writes JSON: what came of it. With
-the client's network the worker reads REMOTE, and that is all.
+reads LOCAL, a dataset below folder HIDDEN, in the client, and REMOTE on the worker. Writes JSON: what came of it.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from typing import Any
 from tests.cloud import namespace
 from tests.support import processes
 
-__all__ = ["CASES", "STEPS", "entering"]
+__all__ = ["CASES", "STEPS"]
 
 STEPS = 8
 CASES: dict[str, dict[str, Any]] = {
@@ -49,12 +48,6 @@ _BATCH = 32
 _START_SECONDS = 90
 
 
-def entering(*, new_network: bool) -> tuple[str, ...]:
-    """The words that run a program with mounts, and perhaps a network, of its own; none where that is not possible."""
-    words = namespace.entering()
-    return words if new_network or not words else (words[0], words[1].replace("n", ""))
-
-
 def _serve(listening: socket.socket) -> None:
     """The worker: serves a socket of the client's network."""
     import tensorflow as tf
@@ -68,14 +61,13 @@ def _serve(listening: socket.socket) -> None:
 
 
 @contextlib.contextmanager
-def _worker(hidden: Path, *, new_network: bool) -> Iterator[Callable[[], str]]:
+def _worker(hidden: Path) -> Iterator[Callable[[], str]]:
     """Starts a worker, and gives a function that waits for it and gives its address."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         script = 'mount -t tmpfs none "$1" && shift && exec "$@"'
         program = [sys.executable, "-m", "tests.support.isolated_worker", "worker", str(listening.fileno())]
-        program += ["--new-network"] if new_network else []
         process = subprocess.Popen(
-            [*entering(new_network=new_network), "sh", "-c", script, "sh", str(hidden), *program],
+            [*namespace.entering(), "sh", "-c", script, "sh", str(hidden), *program],
             env=processes.environment(),
             pass_fds=[listening.fileno()],
             stdin=subprocess.PIPE,
@@ -115,24 +107,24 @@ def _pump(source: socket.socket, sink: socket.socket) -> None:
             end.shutdown(socket.SHUT_RDWR)
 
 
-def _client(hidden: Path, local: str, remote: str, *, new_network: bool) -> dict[str, Any]:
-    """What the client reports. In the same network, only what the worker reads."""
+def _client(hidden: Path, local: str, remote: str) -> dict[str, Any]:
+    """What the client reports."""
     # When Python collects a function, TensorFlow tells the worker to forget it, whatever is being asked for then: a
     # request that comes in between fails ("Unable to find FunctionDef").
     gc.disable()
-    with _worker(hidden, new_network=new_network) as address:
+    with _worker(hidden) as address:
         import tensorflow as tf
 
         from tfrecord_io import reader
 
-        report = _before(reader.open(local)) if new_network else {}
+        report = _before(reader.open(local))
         tf.config.experimental_connect_to_host(address())
         data = reader.open(remote)
         with tf.device("/job:worker"):
             datasets = {name: _dataset(data, **case) for name, case in CASES.items()}
             report["remote"] = {name: _batches(dataset) for name, dataset in datasets.items()}
             report["findings"] = [finding.problem for each in datasets.values() for finding in _findings(each)]
-        return {**report, **_failures(local)} if new_network else report
+        return {**report, **_failures(local)}
 
 
 def _before(data: Any) -> dict[str, Any]:
@@ -218,19 +210,16 @@ def _main() -> None:
     roles = parser.add_subparsers(dest="role", required=True)
     worker = roles.add_parser("worker")
     worker.add_argument("descriptor", type=int)
-    worker.add_argument("--new-network", action="store_true")
     client = roles.add_parser("client")
     client.add_argument("hidden", type=Path)
     client.add_argument("local")
     client.add_argument("remote")
-    client.add_argument("--same-network", action="store_true")
     given = parser.parse_args()
     os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", CUDA_VISIBLE_DEVICES="-1")
     if given.role == "worker":
-        if given.new_network:
-            namespace.bring_up_loopback()
+        namespace.bring_up_loopback()
         _serve(socket.socket(fileno=given.descriptor))
-    report = _client(given.hidden, given.local, given.remote, new_network=not given.same_network)
+    report = _client(given.hidden, given.local, given.remote)
     print(json.dumps(report), flush=True)
     os._exit(0)  # TensorFlow would wait for a worker that is gone
 

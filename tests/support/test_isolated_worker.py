@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests import building
-from tests.cloud import emulator, namespace, proxy
+from tests.cloud import namespace
 from tests.support import isolated_worker
 from tests.support.isolated_worker import CASES, STEPS
 
@@ -35,7 +35,7 @@ def client_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def report(client_folder: Path) -> Report:
     """Of a client whose worker reads a copy of the dataset that both of them see."""
-    if not isolated_worker.entering(new_network=True):
+    if not namespace.entering():
         pytest.skip("neither root nor user namespaces here: no worker with mounts and a network of its own")
     arguments = ["client", str(client_folder), str(client_folder / "out"), str(building.reviews())]
     done = subprocess.run(
@@ -45,24 +45,6 @@ def report(client_folder: Path) -> Report:
         text=True,
         timeout=SECONDS,
     )
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
-
-
-@pytest.fixture(scope="module")
-def bucket_report(client_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """Of a client whose worker reads a copy of the dataset in a bucket."""
-    with emulator.running() as gcs, proxy.running(gcs.endpoint, tls=True) as google:
-        bucket = gcs.bucket()
-        for name, content in building.files(building.reviews()).items():
-            gcs.write(bucket, f"out/{name}", content)
-        arguments = ["client", str(client_folder), str(client_folder / "out"), f"gs://{bucket}/out", "--same-network"]
-        done = namespace.run(
-            ["-m", isolated_worker.__name__, *arguments],
-            google,
-            tmp_path_factory.mktemp("namespace"),
-            seconds=SECONDS,
-        )
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
 
@@ -98,15 +80,3 @@ class TestWhatTheWorkerDoesNotSee:
 
     def test_it_would_have_failed_on_the_worker(self, report: Report) -> None:
         assert report["hidden data"].startswith("NotFoundError")
-
-
-class TestBucket:
-    @pytest.mark.parametrize("case", sorted(CASES))
-    def test_batches_are_those_of_a_local_run(self, report: Report, bucket_report: Report, case: str) -> None:
-        assert bucket_report["remote"][case]["digests"] == report["local"][case]["digests"]
-
-    def test_they_are_made_on_the_worker(self, bucket_report: Report) -> None:
-        assert [case["devices"] for case in bucket_report["remote"].values()] == [WORKER] * len(CASES)
-
-    def test_readiness_has_nothing_to_say(self, bucket_report: Report) -> None:
-        assert bucket_report["findings"] == []

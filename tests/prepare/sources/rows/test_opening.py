@@ -16,8 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.sources.rows import opening
 from pipelines.prepare.sources.rows.reading import Source, SplitSource
 from tests import building
+from tests.prepare.sources import stored
 from tfrecord_io.errors import SourceError
 
 TEXTS = [f"row {index} é" for index in range(30)]
@@ -111,3 +113,29 @@ def test_what_travels_to_a_worker_of_a_split_is_small(tmp_path: Path) -> None:
     assert len(packed) < 4000
     reader, pieces = pickle.loads(packed)
     assert [text for _, batch in reader.read(pieces, ["text"]) for text in batch.column(0).to_pylist()] == TEXTS[3:9]
+
+
+def located(folder: Path, splits: list[str], columns: list[str] | None) -> int:
+    """How many rows there are."""
+    found = opening.open_source(SourceConfig(dataset=str(folder)), columns=columns)
+    groups = opening.locate_rows(found, splits, folder="", inside=None, columns=columns, run=lambda *_: None)
+    return sum(each.total_rows for each in groups.values())
+
+
+@pytest.mark.parametrize(
+    ("table", "cause"),
+    [
+        (pa.table({"text": [[3]], "n": [1]}), r"train-1.parquet: column 'text' holds list<.*>, expected string"),
+        (pa.table({"n": [1]}), r"train-1.parquet: no column 'text'"),
+    ],
+)
+def test_a_parquet_file_with_other_columns_is_named_before_rows_are_read(
+    tmp_path: Path, table: pa.Table, cause: str
+) -> None:
+    stored.parquet(tmp_path / "train-0.parquet", pa.table({"text": ["x"], "n": [1]}))
+    stored.parquet(tmp_path / "train-1.parquet", table)
+    stored.parquet(tmp_path / "test-0.parquet", pa.table({"text": ["x"], "n": [1]}))
+    with pytest.raises(SourceError, match=cause):
+        located(tmp_path, ["train", "test"], ["text"])
+    assert located(tmp_path, ["train"], ["n"]) == 2, "a column that nobody reads"
+    assert located(tmp_path, ["test"], ["text"]) == 1, "a split that nobody reads"
