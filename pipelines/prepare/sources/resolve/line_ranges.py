@@ -3,8 +3,8 @@
     a.jsonl            0 ─────────────────────── 1 GB
     lines://…          0-128000000/a.jsonl   128000000-256000000/a.jsonl ...
 
-One core reads 55 MB/s of JSON lines with `datasets`, which has no shards within a file: 18 s for 1 GB, that 16 cores build
-in 10 s. `datasets` opens such an address through fsspec. A range holds the lines that begin in it; a line ends with \\n.
+One core reads 55 MB/s of JSON lines with `datasets` 5.2, which has no shards within such a file: 18 s for 1 GB. It
+opens addresses of ranges through fsspec. A range holds the lines that begin in it; a line ends with \\n.
 """
 
 from __future__ import annotations
@@ -61,18 +61,19 @@ class LineRanges(fsspec.AbstractFileSystem):
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
         """Return the metadata of a range; its size is that of the bytes before its lines are cut."""
-        if (found := _ADDRESS.fullmatch(path)) is None:
-            raise FileNotFoundError(path)
-        return {"name": self._strip_protocol(path), "type": "file", "size": int(found["stop"]) - int(found["start"])}
+        start, stop, _ = _parsed(path)
+        return {"name": self._strip_protocol(path), "type": "file", "size": stop - start}
 
-    def open(self, path: str, mode: str = "rb", **options: Any) -> Any:
-        """Open the lines of a range, as bytes or as text."""
-        if (found := _ADDRESS.fullmatch(path)) is None:
-            raise FileNotFoundError(path)
-        stream = io.BufferedReader(_Lines(found["path"], int(found["start"]), int(found["stop"])), 1 << 20)
-        if "b" in mode:
-            return stream
-        return io.TextIOWrapper(stream, encoding=options.get("encoding") or "utf-8", errors=options.get("errors"))
+    def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
+        start, stop, file = _parsed(path)
+        return io.BufferedReader(_Lines(file, start, stop), 1 << 20)
+
+
+def _parsed(address: str) -> tuple[int, int, str]:
+    """Return start, stop and path of the file. Raises: FileNotFoundError."""
+    if (found := _ADDRESS.fullmatch(address)) is None:
+        raise FileNotFoundError(address)
+    return int(found["start"]), int(found["stop"]), str(found["path"])
 
 
 class _Lines(io.RawIOBase):
