@@ -61,7 +61,7 @@ class LineRanges(fsspec.AbstractFileSystem):
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
         """Return the metadata of a range; its size is that of the bytes before its lines are cut."""
-        start, stop, _ = _parsed(path)
+        start, stop = _parsed(path)[:2]
         return {"name": self._strip_protocol(path), "type": "file", "size": stop - start}
 
     def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
