@@ -204,7 +204,7 @@ def test_only_where_the_network_is_waited_for_there_may_be_more_workers_than_cor
     task = types.SimpleNamespace(located=types.SimpleNamespace(files=[types.SimpleNamespace(path=file)]))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     monkeypatch.setattr(processes, "number", number)
-    monkeypatch.setattr(pipeline.plan_files, "task_of", lambda job, key: task)
+    monkeypatch.setattr(plan_files, "task_of", lambda job, key: task)
     job: Any = types.SimpleNamespace(root=root)
     pipeline._processes(job, [("train", 0, 1)], task_bytes=1, wanted=workers, concurrent=True)
     assert seen == [(workers, default, most)]
