@@ -20,7 +20,7 @@ from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs
 from pipelines.prepare.sources.rows import opening, selection, user_functions
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.tokenize import tokenization
-from pipelines.prepare.tokenize.chat import rendering
+from pipelines.prepare.tokenize.chat import environment
 from pipelines.prepare.tokenizer_training import evaluation, texts, tokenizer_folder, training
 from pipelines.prepare.tokenizer_training.evaluation import Evaluation
 from pipelines.prepare.tokenizer_training.styles import Template
@@ -89,7 +89,7 @@ def train_tokenizer(request: TokenizerRequest, *, watch: Watch | None = None) ->
     template = training.template_for(request)
     training.require_room(template, vocab_size=request.vocab_size)
     tokenizer_folder.check(request.output, overwrite=request.overwrite)
-    if wrong := rendering.syntax_error(request.chat_template or ""):
+    if wrong := environment.syntax_error(request.chat_template or ""):
         raise ConfigError(f"--chat-template: {wrong}", remedy="correct the template, which is one in Jinja")
     if request.workers:  # read when the first thread of `tokenizers` starts
         os.environ.setdefault("RAYON_NUM_THREADS", str(request.workers))

@@ -19,9 +19,10 @@ import json
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from tokenizers import pre_tokenizers
 
-from pipelines.prepare.tokenize.chat.texts import Texts
+from pipelines.prepare.tokenize.chat.template import Texts
 from pipelines.prepare.tokenize.engines import copy_backend
 from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, from_lists
 from tfrecord_io.codec.kernels import jit, load
@@ -47,14 +48,15 @@ class Aligner:
         self._pieces, self._edges, self._kinds = _table(self._backend)
 
     def align(self, runs: RaggedTokens, texts: Texts) -> tuple[RaggedTokens, np.ndarray]:
-        """The tokens of each text, and which of them are to be learned, uint8 [T]. The tokens are `runs`, but for texts
-        that only the Rust tokenizer can place.
+        """Return the tokens of each text, and which of them are to be learned, uint8 [T].
+
+        The tokens are `runs`, but for texts that only the Rust tokenizer can place.
         """
         mask = np.zeros(len(runs.ids), np.uint8)
         placed = np.zeros(len(runs), np.uint8)
         for mode in _MODES:
             _walk(
-                runs.ids, runs.offsets, texts.data, texts.edges, texts.learned,
+                runs.ids, runs.offsets, texts.data, texts.edges, texts.spans,
                 self._pieces, self._edges, self._kinds, SPACES, mode, mask, placed,
             )  # fmt: skip
             if placed.all():
@@ -64,7 +66,8 @@ class Aligner:
     def _with_reported(
         self, runs: RaggedTokens, mask: np.ndarray, texts: Texts, rows: np.ndarray
     ) -> tuple[RaggedTokens, np.ndarray]:
-        encodings = self._backend.encode_batch([texts.text(row) for row in rows], add_special_tokens=False)
+        strings = texts.strings.take(pa.array(rows)).to_pylist()
+        encodings = self._backend.encode_batch(strings, add_special_tokens=False)
         known = from_lists([encoding.ids for encoding in encodings], dtype=self._dtype)
         learned = map(texts.learned_letters, rows)
         known_mask = [_reported(encoding, letters) for encoding, letters in zip(encodings, learned, strict=True)]
@@ -129,9 +132,10 @@ def _alphabet() -> dict[int, str]:
 
 @jit
 def _walk(  # type: ignore[no-untyped-def]
-    ids, offsets, data, edges, learned, pieces, piece_edges, kinds, spaces, mode, mask, placed
+    ids, offsets, data, edges, spans, pieces, piece_edges, kinds, spaces, mode, mask, placed
 ):
     """Align the rows that are not aligned yet and can be in this mode: write their masks, and mark them as aligned."""
+    span = 0
     for row in range(len(edges) - 1):
         if placed[row]:
             continue
@@ -157,7 +161,10 @@ def _walk(  # type: ignore[no-untyped-def]
             if kind & _TAKES_AFTER:
                 at = after_spaces(data, at, end, spaces)
             begins = kind & _ADDED != 0
-            mask[token] = _any(learned, start, at if at > start else min(at + 1, end))
+            while span < len(spans) and spans[span, 1] <= start:
+                span += 1
+            stop = at if at > start else min(at + 1, end)
+            mask[token] = span < len(spans) and spans[span, 0] < stop
         placed[row] = fits and at == end
 
 
@@ -178,20 +185,6 @@ def _stands(data, at, end, pieces, first, last):  # type: ignore[no-untyped-def]
     while size > 0 and data[at] == pieces[first]:
         at, first, size = at + 1, first + 1, size - 1
     return size == 0
-
-
-@jit
-def _any(learned, start, stop):  # type: ignore[no-untyped-def]
-    while stop > start and start + 8 <= len(learned):
-        marks = load(learned, start)
-        if stop - start <= 8:
-            return marks << np.uint64(64 - 8 * (stop - start)) != 0
-        if marks != 0:
-            return True
-        start += 8
-    while start < stop and not learned[start]:
-        start += 1
-    return start < stop
 
 
 @jit

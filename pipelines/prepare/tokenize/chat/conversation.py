@@ -13,9 +13,13 @@ import pyarrow as pa
 
 __all__ = [
     "ANSWER",
+    "DATE_UNKNOWN",
+    "INVALID",
+    "OVER_LIMIT",
     "QUESTION",
     "Message",
     "Rejected",
+    "are_plain",
     "check_parts_read",
     "checked_messages",
     "checked_tools",
@@ -23,6 +27,9 @@ __all__ = [
 ]
 
 Message = dict[str, Any]
+
+# Reasons: a row over a limit; and why a template serves no row at all.
+OVER_LIMIT, INVALID, DATE_UNKNOWN = "template_limit", "template_invalid", "template_date"
 
 # What a template is tried on.
 QUESTION: Message = {"role": "user", "content": "what is it"}
@@ -50,21 +57,23 @@ def objects_of(column: pa.Array) -> list[Any]:
     return [_parsed(value, column.type) for value in values] if _holds_json(column.type) else values
 
 
-def checked_messages(messages: list[Any] | None) -> list[Message]:
-    """Return the messages as chat templates expect them: without null fields, and of JSON types only.
+def are_plain(column: pa.Array) -> bool:
+    """Return whether all messages of the conversations have a role and a content that are texts, and nothing else."""
+    flat = column.flatten()
+    if not pa.types.is_struct(flat.type) or {field.name for field in flat.type} != _PLAIN_KEYS or flat.null_count:
+        return False
+    return all(field.null_count == 0 and _is_text(field.type) for field in flat.flatten())
+
+
+def checked_messages(messages: list[Any] | None, *, are_plain: bool = False) -> list[Message]:
+    """Return the messages as chat templates expect them: without null fields, and of JSON types only. None that
+    `are_plain` need a look.
 
     Raises: Rejected if there is none, one has no role, nothing but a role, or content that is not text.
     """
     if not messages:
         raise Rejected("messages_empty")
-    return [
-        message
-        if type(message) is dict
-        and message.keys() == _PLAIN_KEYS
-        and {type(each) for each in message.values()} == {str}
-        else _checked(message, index)
-        for index, message in enumerate(messages)
-    ]
+    return messages if are_plain else [_checked(message, index) for index, message in enumerate(messages)]
 
 
 def checked_tools(tools: Any) -> list[Any] | None:
@@ -136,6 +145,10 @@ def _holds_json(kind: pa.DataType) -> bool:
 
 def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _is_json(kind: pa.DataType) -> bool:

@@ -3,6 +3,16 @@
 conversations ──► texts ─────────────► tokens ──────► masks ──────► rows of at most L tokens
                   by the template      the engine's   by walking    those that are longer: again, with
                                                       the texts     fewer messages, until they fit
+
+Conversations are cut by whole turns, from one end. Each message has a rank; a conversation cut to rank k has the
+messages of rank up to k. Cut on the right (the oldest turns stay), it ends with an answer; cut on the left (the latest
+stay), it begins with the system prompt and a question:
+
+    roles    system  user  assistant  user  assistant  tool  assistant  user
+    right       1      1       1        2       2        3       3        4
+    left        0      3       3        2       2        2       2        1
+
+The highest rank is the whole conversation.
 """
 
 from __future__ import annotations
@@ -13,13 +23,14 @@ import numpy as np
 
 from pipelines.prepare.options.config import Side
 from pipelines.prepare.tokenize.chat.alignment import Aligner
-from pipelines.prepare.tokenize.chat.cutting import Search, ranks
 from pipelines.prepare.tokenize.chat.messages import Conversations
 from pipelines.prepare.tokenize.chat.template import Template
 from pipelines.prepare.tokenize.engines import Engine
 from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged
 
-__all__ = ["ChatEncoder", "EncodedChats"]
+__all__ = ["ChatEncoder", "EncodedChats", "Search", "ranks"]
+
+_SYSTEM = ("system", "developer")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,3 +104,51 @@ class ChatEncoder:
         reasons[rows[~has_answer]] = "too_long"
         masks = exchanged(RaggedTokens(whole.learned, whole.ids.offsets), rows, learned)
         return dataclasses.replace(whole, ids=exchanged(whole.ids, rows, ids), learned=masks.ids, reasons=reasons)
+
+
+def ranks(conversations: Conversations, *, side: Side) -> np.ndarray:
+    """Return the rank of each message, int64 [M]."""
+    codes, names = conversations.roles
+    owners, firsts = conversations.owners, conversations.offsets[:-1]
+
+    def count_until(marked: np.ndarray) -> np.ndarray:
+        """Return how many marked messages the row has up to and including each message."""
+        total = np.concatenate([[0], np.cumsum(marked)])
+        return np.asarray(total[1:] - total[firsts][owners])
+
+    def has_role(*roles: str) -> np.ndarray:
+        return np.isin(codes, [names.index(role) for role in roles if role in names])
+
+    if side == "right":
+        answers = has_role("assistant")
+        return np.asarray(count_until(answers) - answers + 1)
+    questions = has_role("user")
+    asked = count_until(questions)
+    total = np.bincount(owners[questions], minlength=len(conversations))
+    opens = count_until(~has_role(*_SYSTEM)) == 0
+    return np.where(opens, 0, total[owners] - asked + 1)
+
+
+class Search:
+    """Search for the highest rank of each conversation that fits, by halves."""
+
+    def __init__(self, rank: np.ndarray, conversations: Conversations) -> None:
+        self._fits = np.zeros(len(conversations), np.int64)
+        self._fails = np.zeros(len(conversations), np.int64)
+        np.maximum.at(self._fails, conversations.owners, rank)
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The rows that are still searched for."""
+        return np.flatnonzero(self._fails - self._fits > 1)
+
+    def next(self) -> np.ndarray:
+        """Return the rank to try next for each of `rows`."""
+        rows = self.rows
+        return np.asarray((self._fits[rows] + self._fails[rows]) // 2)
+
+    def tell(self, ranks: np.ndarray, fits: np.ndarray) -> None:
+        """Record whether the ranks that were tried fit."""
+        rows = self.rows
+        self._fits[rows[fits]] = ranks[fits]
+        self._fails[rows[~fits]] = ranks[~fits]

@@ -7,21 +7,55 @@ each thread that renders at a time: Jinja holds the interpreter, and a child can
 from __future__ import annotations
 
 import dataclasses
-import functools
+import datetime
 import signal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare.process import workers
-from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.workers import WorkerDiedError
-from pipelines.prepare.tokenize.chat import protocol, renderer
+from pipelines.prepare.tokenize.chat import renderer
+from pipelines.prepare.tokenize.chat.conversation import ANSWER, DATE_UNKNOWN, INVALID, OVER_LIMIT, QUESTION
 from pipelines.prepare.tokenize.chat.messages import Conversations
-from pipelines.prepare.tokenize.chat.texts import Texts
+from pipelines.prepare.tokenize.chat.renderer import RENDERED, Limits, Settings, batch_of, message_of
+from pipelines.prepare.tokenize.chat.rendering import TemplateFacts
+from pipelines.prepare.tokenize.engines import utf8_of
 from tfrecord_io.errors import TokenizerError
 
-__all__ = ["Rendered", "Template"]
+__all__ = ["Rendered", "Template", "Texts", "open_template"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Texts:
+    """N texts: `strings` (large strings) over the bytes `data`, uint8 [B]. Text i is data[edges[i]:edges[i + 1]], with
+    edges from 0 to B. The bytes data[start:stop] of each of `spans`, int64 [S, 2], are to be learned: in order, apart
+    from each other, none of two texts.
+    """
+
+    strings: pa.Array
+    data: np.ndarray
+    edges: np.ndarray
+    spans: np.ndarray
+
+    @classmethod
+    def of(cls, strings: pa.Array, learned: pa.Array) -> Texts:
+        """From large strings that begin at their buffer's first byte, and the bytes [start, stop, start, stop, …] of
+        each that are to be learned.
+        """
+        data, edges = utf8_of(strings)
+        places = learned.flatten().to_numpy() + np.repeat(edges[:-1], np.diff(learned.offsets.to_numpy()))
+        return cls(strings, data[: edges[-1]], edges, places.reshape(-1, 2))
+
+    def __len__(self) -> int:
+        return len(self.strings)
+
+    def learned_letters(self, index: int) -> np.ndarray:
+        """Return which characters of a text are learned, bool."""
+        start, stop = self.edges[index : index + 2]
+        places = np.arange(start, stop)[(self.data[start:stop] & 0xC0) != 0x80]
+        return np.asarray(np.searchsorted(self.spans.ravel(), places, side="right") % 2 == 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,7 +72,7 @@ class Rendered:
 class Template:
     """Renders batches of conversations for any number of threads."""
 
-    def __init__(self, settings: protocol.Settings) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._limits = settings.limits
         self._settings = settings.to_json()
 
@@ -52,56 +86,99 @@ class Template:
         texts = Texts.of(batch["text"].view(pa.large_string()), batch["learned"])
         return Rendered(texts=texts, reasons=reasons, details=details)
 
-    def probe(self, conversations: Conversations) -> Rendered:
-        """Render as `render` does, after comparing what two processes make of it, whose hashes and addresses differ.
-
-        Raises: TokenizerError, also if the texts differ.
-        """
-        rendered = self.render(conversations)
-        if not rendered.reasons.any():
-            batches = [protocol.message_of(conversations.batch)] * 2
-            render = functools.partial(_render, self._settings)
-            made = {text for _, text in workers.run(render, batches, processes=len(batches), keep=True)}
-            if len(made) > 1:
-                _require_template(protocol.DIFFERS, "two processes have made two texts of one conversation")
-        return rendered
-
     def _rendered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """As `protocol.RENDERED`. A batch that ends its process is taken row by row, to tell which row does."""
+        """As `RENDERED`. A batch that ends its process is taken row by row, to tell which row does."""
         try:
-            return protocol.batch_of(workers.call(renderer.render, self._settings, protocol.message_of(batch)))
+            return batch_of(workers.call(renderer.render, self._settings, message_of(batch)))
         except (WorkerDiedError, MemoryError) as error:
             if batch.num_rows == 1:
-                row = {"text": b"", "learned": [], "reason": protocol.OVER_LIMIT, "detail": self._detail(error)}
-                return pa.RecordBatch.from_pylist([row], protocol.RENDERED)
+                row = {"text": b"", "learned": [], "reason": OVER_LIMIT, "detail": self._detail(error)}
+                return pa.RecordBatch.from_pylist([row], RENDERED)
         parts = [self._rendered(batch.slice(row, 1)) for row in range(batch.num_rows)]
         return pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
 
     def _detail(self, error: WorkerDiedError | MemoryError) -> str:
         if isinstance(error, MemoryError):
-            return "the chat template takes more memory than it may"
+            return renderer.TOO_MUCH_MEMORY
         if error.exit_code == -signal.SIGPROF:
             return f"the chat template takes more than {self._limits.cpu_seconds:g} seconds of a core"
         return f"the process that renders by the chat template {error.how}"
 
 
-def _render(settings: str, message: bytes, _: Progress) -> bytes:
-    return renderer.render(settings, message)
+def open_template(
+    tokenizer: Any, *, date: datetime.date | None = None, name: str | None = None, limits: Limits | None = None
+) -> Template:
+    """Open the tokenizer's template: that with the `name`, or of several the one that `transformers` takes. `date` is
+    what it is told if it asks for today's.
+
+    Raises: TokenizerError if there is none (with that name), it writes a date and none is given, it takes more than it
+        may, or it does not say which part of a conversation is the assistant's.
+    """
+    _require_named(tokenizer, name=name)
+    facts = TemplateFacts(
+        source=str(tokenizer.get_chat_template(name, None)),
+        tools_source=str(tokenizer.get_chat_template(name, [])),
+        variables=dict(tokenizer.special_tokens_map),
+        added_tokens=sorted(map(str, tokenizer.get_added_vocab())),
+        date=None if date is None else date.isoformat(),
+    )
+    template = Template(Settings(template=facts, limits=limits or Limits()))
+    _try_out(template)
+    return template
+
+
+def _try_out(template: Template) -> None:
+    """Render a question and its answer."""
+    rendered = template.render(Conversations.of(pa.array([[QUESTION, ANSWER]])))
+    reason, detail = rendered.reasons[0], rendered.details.get(0, "")
+    if reason == "template_prefix":
+        raise _no_telling(detail)
+    if reason == OVER_LIMIT:
+        raise TokenizerError(
+            f"the chat template takes more for a question and its answer than a row may: {detail}",
+            remedy="do not use this tokenizer, or mend the template in a copy of it",
+        )
+    if not reason and not len(rendered.texts.spans):
+        raise _no_telling("none of its text is within {% generation %} markers")
+    # Any other reason: it wants something else than a question and an answer, and the rows will show what.
+
+
+def _require_named(tokenizer: Any, *, name: str | None) -> None:
+    found = tokenizer.chat_template
+    if not found:
+        raise TokenizerError(
+            f"--layout chat needs a chat template, but this tokenizer, a {type(tokenizer).__name__}, has none",
+            remedy="add one with --chat-template FILE, or choose the tokenizer of a chat model",
+        )
+    names = sorted(found) if isinstance(found, dict) else []
+    if name is not None and name not in names:
+        raise TokenizerError(
+            f"--chat-template {name!r}, but the tokenizer's templates are {', '.join(names) or 'a single one'}",
+            remedy="give the name of one of them, or a file" if names else "give a file, or leave --chat-template out",
+        )
+    if name is None and names and "default" not in names:
+        raise TokenizerError(
+            f"the tokenizer has several chat templates, {', '.join(names)}, and none of them is called default",
+            remedy=f"choose one, such as --chat-template {names[0]}",
+        )
 
 
 def _require_template(reason: str, detail: str) -> None:
-    if reason == protocol.INVALID:
+    """Raise TokenizerError if a row's reason says that the template serves no row at all."""
+    if reason == INVALID:
         raise TokenizerError(
             f"the chat template cannot be compiled: {detail}",
             remedy="choose another tokenizer, or mend the template in a copy of this one",
         )
-    if reason == protocol.DIFFERS:
-        raise TokenizerError(
-            f"the chat template gives the same conversation another text each time: {detail}",
-            remedy="choose another tokenizer, or mend the template in a copy of this one",
-        )
-    if reason == protocol.DATE_UNKNOWN:
+    if reason == DATE_UNKNOWN:
         raise TokenizerError(
             "the chat template writes today's date, so that rows made tomorrow would differ from today's",
             remedy="give the date that all rows are to say, such as --chat-date 2024-07-26",
         )
+
+
+def _no_telling(why: str) -> TokenizerError:
+    return TokenizerError(
+        f"the chat template does not tell which part of a conversation is the assistant's: {why}",
+        remedy="in a copy of the tokenizer, put {% generation %} and {% endgeneration %} around it in the template",
+    )

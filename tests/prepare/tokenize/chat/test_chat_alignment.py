@@ -19,7 +19,7 @@ from transformers import AutoTokenizer
 
 from pipelines.prepare.tokenize.chat.alignment import SPACES, Aligner, after_spaces
 from pipelines.prepare.tokenize.chat.rendering import Rendering
-from pipelines.prepare.tokenize.chat.texts import Texts
+from pipelines.prepare.tokenize.chat.template import Texts
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 from tests.prepare.tokenize.chat.chat_templates import chat_tokenizer
 from tests.support.tokenizers_zoo import Zoo
@@ -136,7 +136,9 @@ def test_spans_that_touch_across_texts_stay_in_their_own() -> None:
         [Rendering("é|a", [(2, 3)]), Rendering("b", [(0, 1)]), Rendering("", []), Rendering("c|ü", [(1, 3)])]
     )
     assert texts.data.tobytes().decode() == "é|abc|ü"
-    assert texts.learned.tolist() == [0, 0, 0, 1, 1, 0, 1, 1, 1]
+    assert texts.spans.tolist() == [[3, 4], [4, 5], [6, 9]]
+    letters = [texts.learned_letters(row).tolist() for row in range(4)]
+    assert letters == [[False, False, True], [True], [], [False, True, True]]
 
 
 # --- white space ----------------------------------------------------------------------------------------------------

@@ -15,9 +15,9 @@ from transformers import PreTrainedTokenizerFast
 from pipelines.prepare.process import workers
 from pipelines.prepare.tokenize.chat.conversation import Message
 from pipelines.prepare.tokenize.chat.messages import Conversations
-from pipelines.prepare.tokenize.chat.opening import open_template
-from pipelines.prepare.tokenize.chat.protocol import Limits, Settings, TemplateFacts
-from pipelines.prepare.tokenize.chat.template import Rendered, Template
+from pipelines.prepare.tokenize.chat.renderer import Limits, Settings
+from pipelines.prepare.tokenize.chat.rendering import TemplateFacts
+from pipelines.prepare.tokenize.chat.template import Rendered, Template, open_template
 from tests import building
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES, chat_tokenizer
 from tests.support.tokenizers_zoo import Zoo
@@ -115,25 +115,10 @@ def test_what_does_not_end_is_ended(template: str) -> None:
             "{% macro m(s, n) %}{{ m(s + s, n - 1) if n else s | length }}{% endmacro %}{{ m('x', 60) }}",
             "{% set x = 'x' * 100000 %}{% set y %}{% for i in range(99999) %}{{ x }}{% endfor %}{% endset %}",
             "{{ range(100000) | map('center', 100000) | list | length }}",
-            *(
-                f"{{% set x = {expression} %}}{{{{ x | length }}}}"
-                for expression in (
-                    "'x' * 10 ** 9",
-                    "[1] * 10 ** 9",
-                    "'x' | center(10 ** 9)",
-                    "('x' | attr('center'))(1000000000)",
-                    "'x'.encode().ljust(1000000000)",
-                    "(1).to_bytes(1000000000, 'big')",
-                    "'%1000000000d' % 1",
-                    "'{:1000000000}'.format(1)",
-                    "'a\\nb' | indent(1000000000)",
-                    "[1, [2]] | tojson(indent=1000000000)",
-                    "[1] | slice(1000000000) | list",
-                    "('\\t' * 10000).expandtabs(1000000)",
-                    "('a' * 10000).translate({97: 'x' * 100000})",
-                    "('a ' * 10000) | wordwrap(1, wrapstring='x' * 100000)",
-                )
-            ),
+            "{% set x = 'x' | center(10 ** 9) %}{{ x | length }}",
+            "{% set x = '%1000000000d' % 1 %}{{ x | length }}",
+            "{% set x = [1, [2]] | tojson(indent=1000000000) %}{{ x | length }}",
+            "{% set x = ('a ' * 10000) | wordwrap(1, wrapstring='x' * 100000) %}{{ x | length }}",
         ),
     ],
 )
@@ -233,21 +218,3 @@ def test_threads_get_the_rows_that_they_asked_for() -> None:
 
 def test_no_rows_are_no_rows() -> None:
     assert len(Template(settings(TRAPS)).render(conversations()).texts) == 0
-
-
-def test_two_processes_that_make_two_texts_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    template = Template(settings("{{ messages[0].content }}" + MARKER))
-    first = template.probe(conversations("a"))
-    assert texts(first) == ["a"]
-    monkeypatch.setattr(template, "render", lambda _: first)
-    monkeypatch.setattr(workers, "run", lambda *_, **__: [(None, b"a"), (None, b"b")])
-    with pytest.raises(TokenizerError, match="gives the same conversation another text each time"):
-        template.probe(conversations("x"))
-
-
-def test_a_template_that_writes_an_address_is_refused_at_once() -> None:
-    tokenizer: Any = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()))
-    tokenizer.chat_template = "{{ raise_exception }}{{ messages[0].content }}" + MARKER
-    with pytest.raises(TokenizerError, match="another text each time: two processes") as caught:
-        open_template(tokenizer)
-    assert "mend the template" in caught.value.remedy

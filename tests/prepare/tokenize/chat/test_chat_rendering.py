@@ -12,8 +12,7 @@ from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
 from pipelines.prepare.tokenize.chat.conversation import Message, Rejected, checked_messages, checked_tools, objects_of
-from pipelines.prepare.tokenize.chat.protocol import TemplateFacts
-from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Rendering
+from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Rendering, TemplateFacts
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES
 
 MESSAGES = [{"role": "user", "content": "one\ntwo"}, {"role": "assistant", "content": "  three "}]

@@ -1,0 +1,134 @@
+"""The Jinja environment of chat templates, set up as `transformers` 5.23 does, whose texts and masks the tests compare.
+
+It is our own because `transformers` renders with today's date, and gives masks for its own tokens but not the
+characters they come from.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from typing import Any, NoReturn
+
+from jinja2 import TemplateError, TemplateSyntaxError, nodes, pass_eval_context
+from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+
+from pipelines.prepare.tokenize.chat.conversation import DATE_UNKNOWN, Rejected
+
+__all__ = ["MarkedParts", "Spans", "create_environment", "syntax_error"]
+
+Spans = list[tuple[int, int]]
+
+_METHODS = frozenset(dir(dict))
+
+
+class MarkedParts(Extension):
+    """{% generation %} … {% endgeneration %}: notes which characters of the text are between the two."""
+
+    tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
+
+    def __init__(self, environment: Any) -> None:
+        super().__init__(environment)
+        self.start()
+
+    def start(self) -> None:
+        """Begin another rendering. `num_written` is to be the number of characters that it has given so far."""
+        self.num_written = 0
+        self.spans: Spans = []
+
+    def parse(self, parser: Parser) -> nodes.CallBlock:
+        """Called by Jinja at the tag."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        block = nodes.CallBlock(self.call_method("_note"), [], [], body)
+        block.set_lineno(line)
+        return block
+
+    @pass_eval_context
+    def _note(self, context: nodes.EvalContext, caller: Any) -> str:
+        del context
+        text: str = caller()
+        self.spans.append((self.num_written, self.num_written + len(text)))
+        return text
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    """Jinja's sandbox, in which a message's keys are found first: Jinja's own way to them is an error of `getattr`."""
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        if type(obj) is dict and attribute in obj and attribute not in _METHODS:
+            return obj[attribute]
+        return super().getattr(obj, attribute)
+
+
+class _Dict:
+    """`dict` without what the type itself would give away."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        return dict(*args, **kwargs)
+
+    def fromkeys(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        return dict.fromkeys(*args, **kwargs)
+
+
+class _Namespace(Namespace):
+    """`namespace` without names that begin with an underscore."""
+
+    def __init__(*args: Any, **kwargs: Any) -> None:
+        self, *others = args
+        values = dict(*others, **kwargs)
+        for name in values:
+            _require_public(name)
+        Namespace.__init__(self, values)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _require_public(name)
+        super().__setitem__(name, value)
+
+
+def create_environment(date: str | None = None) -> ImmutableSandboxedEnvironment:
+    """Create an environment whose templates are told `date` (ISO) if they ask for today's.
+
+    `strftime_now` raises Rejected if there is no date.
+    """
+    environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[MarkedParts, loopcontrols])
+
+    def strftime_now(form: str) -> str:
+        if date is None:
+            raise Rejected(DATE_UNKNOWN)
+        return datetime.date.fromisoformat(date).strftime(form)
+
+    environment.filters["tojson"] = _to_json
+    own = {"raise_exception": _refuse, "strftime_now": strftime_now, "dict": _Dict(), "namespace": _Namespace}
+    environment.globals |= own
+    # Another text each time.
+    del environment.globals["lipsum"], environment.filters["random"]
+    return environment
+
+
+def syntax_error(source: str) -> str | None:
+    """Return what is wrong with the syntax of a template; None if nothing is."""
+    try:
+        create_environment().parse(source)
+    except TemplateSyntaxError as error:
+        return f"line {error.lineno}: {error.message}"
+    return None
+
+
+def _to_json(
+    value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
+) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+def _require_public(name: Any) -> None:
+    if isinstance(name, str) and name.startswith("_"):
+        raise SecurityError(f"a namespace takes no name that begins with an underscore, such as {name!r}")
