@@ -20,7 +20,7 @@ from pipelines.prepare.audit.verify import CheckedFile, verify_shard
 from pipelines.prepare.dataset import tfds
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.shards import shard_writer
-from pipelines.prepare.tokenize.folder_digest import bytes_digest
+from pipelines.prepare.tokenize.tokenization import bytes_digest
 from tfrecord_io.errors import FormatError
 from tfrecord_io.manifest import Manifest
 

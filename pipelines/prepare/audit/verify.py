@@ -20,8 +20,8 @@ from pipelines.prepare import storage
 from pipelines.prepare.audit.invariants import REPAIR, check_columns
 from pipelines.prepare.dataset import rejected_rows, tfds
 from pipelines.prepare.dataset.job import rejected_path
-from pipelines.prepare.layouts.token_counts import count_tokens
-from pipelines.prepare.tokenize.folder_digest import bytes_digest
+from pipelines.prepare.layouts.base import count_tokens
+from pipelines.prepare.tokenize.tokenization import bytes_digest
 from tfrecord_io import examples, records
 from tfrecord_io.errors import CorruptRecordError, FormatError, OutputError, PrepError
 from tfrecord_io.examples import Payloads

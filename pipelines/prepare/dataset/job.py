@@ -18,7 +18,7 @@ from pipelines.prepare.plan.planning import RowRanges, ShardTask
 from pipelines.prepare.plan.spec import ShardSpec
 from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
 from pipelines.prepare.tokenize import tokenization
-from pipelines.prepare.tokenize.folder_digest import bytes_digest
+from pipelines.prepare.tokenize.tokenization import bytes_digest
 from tfrecord_io import manifest
 from tfrecord_io.errors import FormatError
 

@@ -19,7 +19,7 @@ from pipelines.prepare.options.config import EngineName, LayoutConfig, SourceCon
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Rows
 from pipelines.prepare.tokenize.ragged import RaggedTokens, concatenated
 from tfrecord_io.manifest import TokenizerFacts
-from tfrecord_io.schema import Feature
+from tfrecord_io.schema import Feature, Role, Schema
 
 __all__ = [
     "BatchEncoder",
@@ -30,6 +30,7 @@ __all__ = [
     "Lineage",
     "Piece",
     "by_tokens",
+    "count_tokens",
     "input_ids",
     "joined",
     "permuted",
@@ -228,3 +229,13 @@ def by_tokens(order: np.ndarray, lengths: np.ndarray) -> Iterator[np.ndarray]:
 def joined(batches: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """Concatenate the arrays of several batches."""
     return {name: np.concatenate([batch[name] for batch in batches]) for name in (batches[0] if batches else {})}
+
+
+def count_tokens(columns: Mapping[str, np.ndarray], schema: Schema) -> np.ndarray:
+    """Return the tokens of each record that are not padding, int64 [n], from its masks, segments or counts."""
+    nonzero_on_tokens: tuple[Role, ...] = ("attention_mask", "segment_ids", "target_mask")
+    features = [feature for role in nonzero_on_tokens if (feature := schema.with_role(role)) is not None]
+    counts = [np.count_nonzero(columns[feature.name], axis=1) for feature in features]
+    if (feature := schema.with_role("num_tokens")) is not None:
+        counts.append(columns[feature.name].astype(np.int64))
+    return np.sum(counts, axis=0)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from pipelines.prepare.layouts import BatchEncoder, Encoded, LengthGroup, layout_of, length_groups
-from pipelines.prepare.layouts.token_counts import count_tokens
+from pipelines.prepare.layouts.base import count_tokens
 from pipelines.prepare.plan import sample_rows, size_model
 from pipelines.prepare.plan.sample_rows import ReadRows, SampledRows
 from pipelines.prepare.plan.size_model import SizeModel

@@ -17,7 +17,7 @@ import numpy as np
 from pipelines.prepare import storage
 from pipelines.prepare.audit import invariants, verify
 from pipelines.prepare.layouts import BatchEncoder, Encoded, length_groups
-from pipelines.prepare.layouts.token_counts import count_tokens
+from pipelines.prepare.layouts.base import count_tokens
 from tfrecord_io import examples, random_access
 from tfrecord_io.manifest import Manifest, Shard
 from tfrecord_io.schema import Role

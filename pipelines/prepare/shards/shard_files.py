@@ -15,7 +15,7 @@ import numpy as np
 from pipelines.prepare import storage
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.layouts import Builder
-from pipelines.prepare.layouts.token_counts import count_tokens
+from pipelines.prepare.layouts.base import count_tokens
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.threads import ordered_map
 from tfrecord_io import records

@@ -25,7 +25,7 @@ from pipelines.prepare.shards import shard_files, shard_writer
 from pipelines.prepare.sources.resolve.data_files import SourceListing
 from pipelines.prepare.sources.resolve.library import Stream
 from pipelines.prepare.sources.rows.opening import OpenedSource
-from pipelines.prepare.tokenize.folder_digest import bytes_digest
+from pipelines.prepare.tokenize.tokenization import bytes_digest
 from tests import building
 from tests.building import REVIEWS, Outcome, read_manifest, reviews
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, LedgerError, OutputError

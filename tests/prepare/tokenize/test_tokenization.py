@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 
 import pytest
 import sentencepiece
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
 
 from pipelines.prepare.options.config import LayoutConfig, Side, TokenizerConfig
 from pipelines.prepare.tokenize import tokenization
@@ -302,6 +304,12 @@ def test_without_the_library_for_it_the_remedy_is_to_install_it(
 
 
 # --- facts ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_size_of_a_vocabulary_with_gaps_is_that_of_its_largest_id() -> None:
+    words = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 7}, unk_token="[UNK]"))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]", pad_token="[UNK]")
+    assert tokenization.facts(tokenizer, name="gaps", files={}).vocab_size == 8
 
 
 def test_facts_are_the_tokenizers(zoo: Zoo) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from pipelines.prepare.tokenize.tokenizer_class import class_for
+from pipelines.prepare.tokenize.tokenization import class_for
 from tests.support.tokenizers_zoo import FAST_KINDS, Zoo
 
 

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 from tokenizers import AddedToken
 
-from pipelines.prepare.tokenize.engines import HuggingFaceEngine, choice, decide, open_reference
+from pipelines.prepare.tokenize.engines import BATTERY, HuggingFaceEngine, choice, decide, open_reference
 from pipelines.prepare.tokenize.library_failures import TextsNotEncoded
 from tests import building
+from tests.prepare.crosscheck import lying_engine
 from tests.prepare.tokenize.engines.compared import altered_kind
 from tests.prepare.tokenize.odd_tokenizers import INT32, byte_level, differing, saved, sentencepiece, wrapped
 from tests.qualifying import comparing
@@ -192,3 +193,13 @@ def test_a_build_names_the_rows_on_which_the_tokenizer_panics(tmp_path: Path) ->
     assert "rows 1, 4 of train: the tokenizer" in cause
     assert "AddedVocabulary bad split" in cause
     assert "--filter" in remedy
+
+
+def test_an_engine_that_gives_other_tokens_for_a_text_is_not_used(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "_FAST", {"wordpiece": (lying_engine.__name__, "open_lying")})
+    tokenizer = zoo.tokenizer("wordpiece_cased")
+    assert _decide(tokenizer).engine.name == "wordpiece"
+    monkeypatch.setattr(lying_engine, "LIES", {next(filter(None, BATTERY))})
+    chosen = _decide(tokenizer)
+    assert isinstance(chosen.engine, HuggingFaceEngine)
+    assert chosen.reasons["wordpiece"].startswith("it gives other tokens than the tokenizer")

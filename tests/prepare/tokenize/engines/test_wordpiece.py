@@ -111,3 +111,10 @@ def test_more_words_than_can_be_remembered_change_nothing(zoo: Zoo) -> None:
     given_texts = [" ".join(words[start::50]) for start in range(50)]
     engine = check("wordpiece", bert(zoo, model={"continuing_subword_prefix": ""}), given_texts)
     assert len(engine.encode(pa.array(words)).ids) >= len(words)
+
+
+def test_two_marks_that_remain_are_in_the_order_of_nfd(zoo: Zoo) -> None:
+    vocabulary = {entry: number for number, entry in enumerate(["[UNK]", "a", "##\u302e", "##\u1b44"])}
+    tokenizer = bert(zoo, normalizer=STRIPPED, model={"vocab": vocabulary}, post_processor=None)
+    engine = check("wordpiece", tokenizer, ["a\u302e\u1b44", "a\u1b44\u302e", "a\u302e", "a\u302e\u1b44 a\u1b44"])
+    assert engine.encode(pa.array(["a\u302e\u1b44"])).ids.tolist() == [1, 3, 2]
