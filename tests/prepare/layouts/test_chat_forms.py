@@ -84,8 +84,16 @@ def _parquet(folder: Path, rows: list[Row]) -> None:
     pq.write_table(table, folder / "train.parquet", row_group_size=4)
 
 
-@pytest.mark.parametrize("write", [_json, _parquet])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("form", "write"),
+    [
+        *((form, _json) for form in FORMS),
+        *(
+            (form, _parquet)
+            for form in ("ShareGPT", "prompt and completion", "lists as prompt and completion", "Alpaca")
+        ),
+    ],
+)
 def test_tokens_are_those_of_the_template_on_the_messages(
     form: str, write: Callable[[Path, list[Row]], None], tmp_path: Path
 ) -> None:

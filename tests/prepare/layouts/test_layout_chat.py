@@ -291,9 +291,6 @@ def test_a_column_that_holds_no_messages_is_refused(tmp_path: Path) -> None:
     assert "expected lists of messages with a role and a content" in building.command("build", data, *options).error[0]
 
 
-# --- engines --------------------------------------------------------------------------------------------------------
-
-
 # --- the commands ---------------------------------------------------------------------------------------------------
 
 
@@ -308,9 +305,6 @@ def test_a_loss_on_padding_is_found(root: Any) -> None:
         changed["loss_mask"][row, place] = value
         with pytest.raises(CorruptRecordError, match=rf"a shard, record {row + 10}: a loss_mask of other values"):
             invariants.check_columns(changed, read_manifest(root()), path="a shard", first=10)
-
-
-# --- readers --------------------------------------------------------------------------------------------------------
 
 
 # --- the docs -------------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -197,9 +196,6 @@ def test_targets_of_a_tokenizer_with_a_target_mode_get_the_code_of_their_languag
     assert set(built["target_ids"][:, 0]) == {target}
 
 
-# --- rows depend on the texts and their order alone -----------------------------------------------------------------
-
-
 # --- rows that cannot be used ---------------------------------------------------------------------------------------
 
 
@@ -294,21 +290,6 @@ def translations(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return _build(tmp_path_factory.mktemp("built") / "out", tokenizer=trained)
 
 
-def test_a_build_has_the_rows_of_transformers(translations: Path, trained: Path) -> None:
-    pairs = [json.loads(line) for line in (EXAMPLE / "train.jsonl").read_text(encoding="utf-8").splitlines()]
-    tokenizer = _load(trained)
-    inputs = tokenizer([f"de: {pair['en']}" for pair in pairs], truncation=True, max_length=32)["input_ids"]
-    targets = tokenizer(text_target=[pair["de"] for pair in pairs], truncation=True, max_length=16)["input_ids"]
-    rows = building.read_rows(translations, "train")
-    made = [
-        (ids[mask == 1].tolist(), target[target_mask == 1].tolist())
-        for ids, mask, target, target_mask in zip(
-            rows["input_ids"], rows["attention_mask"], rows["target_ids"], rows["target_mask"], strict=True
-        )
-    ]
-    assert sorted(made) == sorted(zip(inputs, targets, strict=True))
-
-
 def test_a_manifest_in_which_a_row_is_not_one_example_is_refused(translations: Path) -> None:
     facts = building.read_manifest(translations)
     split = facts.splits["train"]
@@ -352,6 +333,3 @@ def test_a_target_that_is_none_is_found(translations: Path, name: str, position:
     rows[name][short, position] = value
     with pytest.raises(CorruptRecordError, match=f"record {100 + short}: .*{what}"):
         check_columns(rows, facts, path="shard", first=100)
-
-
-# --- reading ----------------------------------------------------------------------------------------------------
