@@ -60,18 +60,15 @@ def test_gradients_are_clipped_by_their_norm_together() -> None:
     np.testing.assert_allclose([float(mean[0, 0]) for mean in means], [0.1 * 0.6, 0.1 * 0.8], rtol=1e-5)
 
 
-@pytest.mark.parametrize(("step", "rate"), [(0, 0.02), (3, 0.08), (4, 0.1), (12, 0.05), (20, 0.0), (25, 0.0)])
-def test_the_rate_rises_to_the_highest_and_falls_to_nothing(step: int, rate: float) -> None:
-    assert float(rule(warmup=4).learning_rate(tf.constant(step))) == pytest.approx(rate, abs=1e-7)
-
-
-@pytest.mark.parametrize(("step", "rate"), [(3, 0.08), (4, 0.1), (12, 0.05), (16, 0.025), (25, 0.0)])
-def test_the_rate_falls_as_a_line(step: int, rate: float) -> None:
-    ours = rule(warmup=4, schedule="linear")
-    assert float(ours.learning_rate(tf.constant(step))) == pytest.approx(rate, abs=1e-7)
-
-
-@pytest.mark.parametrize(("step", "rate"), [(3, 0.08), (4, 0.1), (19, 0.1), (25, 0.1)])
-def test_the_rate_stays(step: int, rate: float) -> None:
-    ours = rule(warmup=4, schedule="constant")
-    assert float(ours.learning_rate(tf.constant(step))) == pytest.approx(rate, abs=1e-7)
+@pytest.mark.parametrize(
+    ("schedule", "rates"),
+    [
+        ("cosine", {0: 0.02, 3: 0.08, 4: 0.1, 12: 0.05, 20: 0.0, 25: 0.0}),
+        ("linear", {3: 0.08, 4: 0.1, 12: 0.05, 16: 0.025, 25: 0.0}),
+        ("constant", {3: 0.08, 4: 0.1, 19: 0.1, 25: 0.1}),
+    ],
+)
+def test_the_rate_rises_to_the_highest_and_follows_its_schedule(schedule: str, rates: dict[int, float]) -> None:
+    ours = rule(warmup=4, schedule=schedule)
+    found = {step: float(ours.learning_rate(tf.constant(step))) for step in rates}
+    assert found == pytest.approx(rates, abs=1e-7)

@@ -1,4 +1,4 @@
-"""Trainings on several datasets: what is mixed, what is reported of each, and what is refused."""
+"""Trainings on several datasets: what is mixed, and what is reported of each."""
 
 from __future__ import annotations
 
@@ -11,19 +11,12 @@ from pipelines.train import datasets
 from pipelines.train.config import TrainConfig
 from tests import building
 from tests.train import training
-from tfrecord_io.errors import ConfigError
 from tfrecord_io.mixture import Mixture
 
 
 def other() -> Path:
     """The first 40 reviews, as a dataset of its own."""
     return building.reviews(max_length=16, limit=40, name="few")
-
-
-def config(*folders: Path, **changes: object) -> TrainConfig:
-    data = tuple(map(str, folders))
-    options = {"data": data, "task": "classify", "model": "bert-tiny", "model_dir": "unused", **changes}
-    return TrainConfig(**options)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
@@ -44,27 +37,9 @@ def test_a_training_on_two_datasets_evaluates_each_and_goes_on_where_it_stopped(
 
 @pytest.mark.slow
 def test_datasets_of_one_name_are_told_apart() -> None:
-    found = datasets.open_data(config(training.data(), training.data(), weights="3,1"))
+    folders = (str(training.data()),) * 2
+    found = datasets.open_data(TrainConfig(data=folders, task="classify", model="bert-tiny", weights="3,1"))
     assert isinstance(found, Mixture)
     first, second = found.datasets
     assert second == f"{first}-2"
     assert found.rates("train") == {first: 0.75, second: 0.25}
-
-
-@pytest.mark.parametrize(
-    ("folders", "changes", "words"),
-    [
-        (1, {"weights": "1"}, "with one --data"),
-        (1, {"temperature": 2.0}, "with one --data"),
-        (2, {"weights": "1"}, "for each of the 2 --data"),
-        (2, {"weights": "1,0"}, "above 0"),
-        (2, {"weights": "1,nan"}, "above 0"),
-        (2, {"weights": "much,little"}, "0.7,0.3"),
-        (2, {"weights": "1,1", "temperature": 2.0}, "expected one of them"),
-        (2, {"temperature": 0.0}, "--temperature 0.0"),
-        (0, {}, "no --data"),
-    ],
-)
-def test_options_that_contradict_each_other_are_named(folders: int, changes: dict[str, object], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        config(*[Path("d")] * folders, **changes)

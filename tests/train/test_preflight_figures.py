@@ -13,9 +13,8 @@ import pytest
 from pipelines.train.config import TrainConfig
 from pipelines.train.errors import CompilerError, UnfitError
 from pipelines.train.preflight import compiler, preflight, report, tpu_slices
-from pipelines.train.preflight.batch_search import GaveUp, LargestBatch, largest
 from pipelines.train.preflight.compiler import Compiled
-from pipelines.train.preflight.preflight import Preflight
+from pipelines.train.preflight.preflight import GaveUp, LargestBatch, Preflight, largest
 from tfrecord_io.errors import ConfigError
 
 GIB = 2**30

@@ -4,40 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import keras_hub
 import pytest
 import tensorflow as tf
 
 from pipelines.train import run
-from pipelines.train.config import TrainConfig
 from pipelines.train.models import names
 from tests import building
 from tests.train import training
 from tfrecord_io.errors import ConfigError
 
 SMALL = "tests.train.small"
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"task": "guess"}, "--task 'guess'"),
-        ({"steps": 0}, "--steps 0"),
-        ({"warmup": 10}, "--warmup 10"),
-        ({"steps": 10, "steps_per_call": 4}, "--steps 10 with --steps-per-call 4"),
-        ({"replicas": 3}, "32 on 3 replicas"),
-        ({"learning_rate": 0.0}, "--learning-rate 0.0, expected more than 0"),
-        ({"label_smoothing": 1.0}, "--label-smoothing 1.0"),
-        ({"zone": "us-central1-b"}, "--zone and --project"),
-        ({"learning_rate": float("nan")}, "--learning-rate nan"),
-    ],
-)
-def test_a_wrong_option_is_named(changes: dict[str, object], words: str) -> None:
-    options: dict[str, object] = {
-        "data": "d", "task": "classify", "model": "bert-tiny", "model_dir": "m", "tpu": "none",
-        "global_batch_size": 32, "steps": 10, "log_every": 2, **changes,
-    }  # fmt: skip
-    with pytest.raises(ConfigError, match=words):
-        TrainConfig(**options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -172,3 +149,29 @@ def test_the_folder_of_a_finished_training_is_recognised(tmp_path: Path) -> None
     with pytest.raises(ConfigError, match="the folder of a finished training") as caught:
         names.require_known(str(tmp_path))
     assert caught.value.remedy.startswith(f"to go on with that training, give --model-dir {tmp_path}")
+
+
+@pytest.fixture(scope="module")
+def preset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny BERT with another vocabulary, as KerasHub saves it."""
+    folder = tmp_path_factory.mktemp("preset")
+    backbone = keras_hub.models.BertBackbone(
+        vocabulary_size=50, num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=16, max_sequence_length=32
+    )
+    backbone.save_to_preset(str(folder))
+    return folder
+
+
+@pytest.mark.slow
+def test_a_presets_architecture_gets_the_vocabulary_of_the_data(tmp_path: Path, preset: Path) -> None:
+    refused = training.command(tmp_path / "pretrained", model=preset)
+    assert "its vocabulary ends at 50" in refused.error[0]
+    outcome = training.command(tmp_path / "model", model=preset, from_scratch=True, steps=2)
+    assert outcome.status == 0, outcome.err
+    again = training.command(tmp_path / "model", model=preset, steps=4)
+    assert "from_scratch True, now None" in again.error[0]
+
+
+def test_a_function_of_the_users_says_itself_where_weights_come_from(tmp_path: Path) -> None:
+    cause, _ = training.command(tmp_path, from_scratch=True).error
+    assert cause.startswith("--from-scratch with --model tests.train.small:bag")

@@ -8,28 +8,49 @@ its arithmetic at the peak rate, nor than its traffic at the bandwidth of the me
 with the compiler's own counts for one device's part of the program that it made. The time for exchanging values
 between devices is not in it, nor is the input. A count is of a loop's body once: a model that loops over time (an RNN)
 does more than is counted; of a step in parts (`--accumulate`) everything counts as often as there are parts.
+
+The largest batch that fits is found with few compilations, since each takes from seconds to minutes. Memory is close to
+a fixed part (weights, AdamW's means and squares) plus a part that grows with the batch. From each batch that fits a
+line leads to the batch that should just fit, which is tried next:
+
+    memory │ limit ─────────────────x──      o  compiled, fits
+           │              ╱ ·               x  tried next
+           │        o ╱                      then a step further, until a batch that does not fit is close
+           │ fixed ╱
+           └──────────────────────── batch   of 1, 2, 4, and multiples of 8
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
 from pipelines.train import datasets, targets, tasks
 from pipelines.train.config import TrainConfig
 from pipelines.train.errors import CompilerError, UnfitError, graph_error
-from pipelines.train.preflight import batch_search, compiler, tpu_slices
+from pipelines.train.preflight import compiler, tpu_slices
 from pipelines.train.preflight.compiler import Compiled
 from pipelines.train.preflight.tpu_slices import Slice
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.targets import Target
 
-__all__ = ["Preflight", "checked", "require_fit", "run_preflight"]
+__all__ = ["GaveUp", "LargestBatch", "Preflight", "checked", "largest", "require_fit", "run_preflight"]
 
 _WARM_UP, _FEED_SECONDS = 2, 2.5
+# At most so many times what is known to fit is tried at once: the line may be far off.
+_LEAP = 16
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LargestBatch:
+    """`fits`: the largest that was seen to fit, 0 for none. `too_large`: the smallest that was seen not to, or None."""
+
+    fits: int
+    too_large: int | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,7 +65,7 @@ class Preflight:
     batch: int
     step: Compiled | str
     reader_examples_per_s: float
-    largest: batch_search.LargestBatch | None
+    largest: LargestBatch | None
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -155,6 +176,53 @@ def _examples_per_s(job: TrainingSetup, *, replicas: int) -> float:
     return count / passed
 
 
+class GaveUp(Exception):
+    """What `memory_of` raises when it has no answer, or no time: the search ends with what is known."""
+
+
+def largest(
+    memory_of: Callable[[int], int | None], *, known: Mapping[int, int | None], fixed_bytes: int, limit_bytes: int
+) -> LargestBatch:
+    """Search for the largest batch that fits, by asking `memory_of` for the bytes of a batch (None: does not fit).
+
+    `known` is what is known already: batch to bytes, or None. The bytes that do not grow with the batch, and the memory
+    there is, only guide the search.
+    """
+    known = dict(known)
+    found = _seen(known)
+    with contextlib.suppress(GaveUp):
+        while (batch := _next(found, known.get(found.fits), fixed_bytes, limit_bytes)) is not None:
+            known[batch] = memory_of(batch)
+            found = _seen(known)
+    return found
+
+
+def _seen(known: Mapping[int, int | None]) -> LargestBatch:
+    fits = max((batch for batch, memory in known.items() if memory is not None), default=0)
+    return LargestBatch(fits=fits, too_large=min((each for each in known if known[each] is None), default=None))
+
+
+def _next(found: LargestBatch, memory: int | None, fixed_bytes: int, limit_bytes: int) -> int | None:
+    """The batch to try, or None if no other lies between, or those left are within an eighth of each other."""
+    low, high = found.fits, found.too_large
+    if memory is None:
+        return _rounded(high // 2) if high and high > 1 else None
+    per_row = max(1.0, (memory - fixed_bytes) / low)
+    guess = _rounded(int(min((limit_bytes - fixed_bytes) / per_row, low * _LEAP)))
+    least = next((each for each in (1, 2, 4) if each > low), low // 8 * 8 + 8)
+    if high is None:
+        return max(guess, least)
+    if least >= high or (high - low <= max(8, low // 8)):
+        return None
+    # Once the line has pointed outside, halves are safe.
+    return guess if least <= guess < high else max(least, _rounded((low + high) // 2))
+
+
+def _rounded(batch: int) -> int:
+    """The largest of 1, 2, 4, and multiples of 8 that is not above."""
+    return batch // 8 * 8 if batch >= 8 else max(each for each in (1, 2, 4) if each <= max(1, batch))
+
+
 class _BatchCompiler:
     """Compiles one batch after the other while there is time."""
 
@@ -175,23 +243,23 @@ class _BatchCompiler:
         self._say(f"batch {batch} a replica: {used} ({time.monotonic() - began:.0f} s)")
         return found
 
-    def largest(self, batch: int, first: Compiled | str) -> batch_search.LargestBatch:
+    def largest(self, batch: int, first: Compiled | str) -> LargestBatch:
         parts = self._config.accumulate  # a batch is cut into so many, so only its multiples can be tried
-        found = batch_search.largest(
+        found = largest(
             lambda rows: self._memory_of(rows * parts),
             known={batch // parts: first.memory_bytes if isinstance(first, Compiled) else None},
             fixed_bytes=first.argument_bytes if isinstance(first, Compiled) else 0,
             limit_bytes=self._wanted.generation.replica_bytes,
         )
         too_large = None if found.too_large is None else found.too_large * parts
-        return batch_search.LargestBatch(fits=found.fits * parts, too_large=too_large)
+        return LargestBatch(fits=found.fits * parts, too_large=too_large)
 
     def _memory_of(self, batch: int) -> int | None:
         if time.monotonic() + self._longest > self._ends:
-            raise batch_search.GaveUp
+            raise GaveUp
         try:
             found = self.compile(batch)
         except CompilerError as error:  # out of time, or of this machine's memory; what is known stays known
             self._say(f"batch {batch} a replica: {error.cause}")
-            raise batch_search.GaveUp from error
+            raise GaveUp from error
         return found.memory_bytes if isinstance(found, Compiled) else None

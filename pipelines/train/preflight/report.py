@@ -6,9 +6,8 @@ import json
 from typing import Any
 
 from pipelines.terminal import tables
-from pipelines.train.preflight.batch_search import LargestBatch
 from pipelines.train.preflight.compiler import Compiled
-from pipelines.train.preflight.preflight import Preflight
+from pipelines.train.preflight.preflight import LargestBatch, Preflight
 
 __all__ = ["as_json", "write"]
 

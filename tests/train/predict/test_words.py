@@ -1,4 +1,4 @@
-"""Answers to questions, and generated targets."""
+"""Predictions of words: their labels, answers to questions, and generated targets."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from tests.train.finished import command, finished
 from tfrecord_io import objectives, reader
 
 pytestmark = pytest.mark.slow
+
+TAGS = building.REPOSITORY / "examples" / "tags"
 
 
 def predicted(tmp_path: Path, *, model: Path, data: Path, **options: object) -> list[dict[str, Any]]:
@@ -66,3 +68,18 @@ def test_a_target_is_generated_for_each_row(tmp_path: Path, beams: int) -> None:
     expected = loading.load_tokenizer(str(folder)).decode(ids[1:], skip_special_tokens=True)
     [first] = [row for row in rows if (row["shard"], row["record"]) == (0, 0)]
     assert first["generated"] == expected
+
+
+def test_every_word_that_fits_has_its_label(tmp_path: Path) -> None:
+    data = building.built(TAGS, layout="tokens", max_length=64)
+    rows = predicted(tmp_path, model=finished("tokens", "bert-tiny", data=data), data=data)
+    with open(TAGS / "train.jsonl", encoding="utf-8") as file:
+        source = [json.loads(line) for line in file]
+    assert [row["row"] for row in rows] == list(range(len(source)))
+    spelt = 0
+    for row, expected in zip(rows, source, strict=True):
+        assert row["labels"] == expected["tags"]
+        assert len(row["words"]) == len(row["predictions"]) == len(row["scores"]) == len(expected["tokens"])
+        # The tokenizer knows few of these words, and writes them in lower case; [UNK] is what it makes of others.
+        spelt += sum(word == token.lower() for word, token in zip(row["words"], expected["tokens"], strict=True))
+    assert spelt > 0.5 * sum(len(row["words"]) for row in rows)

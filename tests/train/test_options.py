@@ -1,4 +1,4 @@
-"""Steps and batches that are given in epochs, shares and rows of a replica."""
+"""Options by themselves: what contradicts what, and steps that are given in epochs and shares."""
 
 from __future__ import annotations
 
@@ -44,6 +44,25 @@ def test_a_share_of_the_steps_is_the_warm_up() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
+        ({"task": "guess"}, "--task 'guess'"),
+        ({"steps": 0}, "--steps 0"),
+        ({"steps": 2.5}, "--steps 2.5, expected a whole number"),
+        ({"steps": 10, "warmup": 10}, "--warmup 10"),
+        ({"steps": 10, "log_every": 2, "steps_per_call": 4}, "--steps 10 with --steps-per-call 4"),
+        ({"replicas": 3}, "32 on 3 replicas"),
+        ({"learning_rate": 0.0}, "--learning-rate 0.0, expected more than 0"),
+        ({"learning_rate": float("nan")}, "--learning-rate nan"),
+        ({"label_smoothing": 1.0}, "--label-smoothing 1.0, expected less than 1"),
+        ({"zone": "us-central1-b", "tpu": "none"}, "--zone and --project"),
+        ({"data": "d", "weights": "1"}, "with one --data"),
+        ({"data": "d", "temperature": 2.0}, "with one --data"),
+        ({"data": ("d", "e"), "weights": "1"}, "for each of the 2 --data"),
+        ({"data": ("d", "e"), "weights": "1,0"}, "above 0"),
+        ({"data": ("d", "e"), "weights": "1,nan"}, "above 0"),
+        ({"data": ("d", "e"), "weights": "much,little"}, "0.7,0.3"),
+        ({"data": ("d", "e"), "weights": "1,1", "temperature": 2.0}, "expected one of them"),
+        ({"data": ("d", "e"), "temperature": 0.0}, "--temperature 0.0"),
+        ({"data": ()}, "no --data"),
         ({"steps": 10, "epochs": 1}, "--steps and --epochs together"),
         ({"warmup": 10, "warmup_ratio": 0.1}, "--warmup and --warmup-ratio"),
         ({"epochs": 0}, "--epochs 0, expected more than 0"),
