@@ -19,8 +19,8 @@ import cloup
 import tfrecord_io
 from pipelines.terminal.click_options import takes, values_of
 from pipelines.terminal.console import TwoLineErrors, errors, say
+from pipelines.train import backends, targets
 from pipelines.train import config as configs
-from pipelines.train import targets
 from pipelines.train.errors import graph_error, usual_remedies
 from pipelines.train.predict import config as predict_config
 from tfrecord_io.errors import ConfigError
@@ -87,10 +87,10 @@ def main(ctx: click.Context, /, as_json: bool, verbose: bool, **options: Any) ->
 def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> Any:
     """Return what `run.train` gives, or None after a preflight."""
     if config.order == "global" and any(folder.startswith("gs://") for folder in config.data_folders):
-        targets.ask_for_exact_ranges()
+        backends.ask_for_exact_ranges()
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
     backend = targets.backend(config.backend, target) if config.preflight is None else "tensorflow"
-    targets.load(verbose=verbose, backend=backend)
+    backends.load(verbose=verbose, backend=backend)
     import tensorflow as tf
 
     from pipelines.train import run
@@ -127,7 +127,7 @@ def predict(text: str | None, top: int, as_json: bool, verbose: bool, **options:
 def _predicted(options: dict[str, Any], *, verbose: bool) -> Any:
     config = predict_config.PredictConfig(**values_of(predict_config.PredictConfig, options))
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
-    targets.load(verbose=verbose, backend=targets.backend(config.backend, target))
+    backends.load(verbose=verbose, backend=targets.backend(config.backend, target))
     import tensorflow as tf
 
     from pipelines.train.predict import predicting
@@ -144,7 +144,7 @@ def _predicted(options: dict[str, Any], *, verbose: bool) -> Any:
 def _filled(options: dict[str, Any], text: str, top: int, *, verbose: bool) -> Any:
     if options["data"] or options["output"]:
         raise ConfigError("--fill-mask with --data or --output, expected one or the other")
-    targets.load(verbose=verbose)
+    backends.load(verbose=verbose)
     from pipelines.train.predict import fill_mask
 
     masks = fill_mask.fill(options["model"], text, top=top, build=options["build"])
@@ -168,7 +168,7 @@ def _filled(options: dict[str, Any], text: str, top: int, *, verbose: bool) -> A
 def export(model_dir: str, kind: str, output: str, build: str | None, as_json: bool, verbose: bool) -> None:
     """Write a trained model as a folder that other programs open, with its tokenizer and a model card."""
     with errors(verbose=verbose, interrupted=_NOT_EXPORTED), usual_remedies("train-tpu export"):
-        targets.load(verbose=verbose)
+        backends.load(verbose=verbose)
         from pipelines.train.export import exporting
 
         files = exporting.export(model_dir, kind=kind, output=output, build=build)

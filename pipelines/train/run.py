@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipelines.train import checkpoints, datasets, model_files, targets
+from pipelines.train import backends, checkpoints, datasets, model_files, targets
 from pipelines.train import setup as jobs
 from pipelines.train.best import History
 from pipelines.train.config import TrainConfig
@@ -44,7 +44,7 @@ def train(config: TrainConfig, *, as_json: bool = False) -> Trained:
     Raises: PrepError of the kind that says what is wrong; StoppedError after SIGTERM, with the state saved.
     """
     job = jobs.check(config)
-    engine = targets.opened(job.target, config)
+    engine = backends.opened(job.target, config)
     for line in targets.missed_tpu(job.target, engine.hardware):  # at once: the model may take minutes to load
         print(line, file=sys.stderr, flush=True)
     job.config.require_equal_parts(engine.replicas)

@@ -1,5 +1,5 @@
-"""Target of a training: which accelerator `--tpu` means, which backend drives it, and the engine on it. Neither
-TensorFlow nor JAX is needed to say so, since Keras' backend must be known before any of them is imported.
+"""Target of a training: which accelerator `--tpu` means, and which backend drives it. Neither TensorFlow nor JAX is
+needed to say so, since Keras' backend must be known before any of them is imported.
 
     --tpu auto   TPU_NAME ► TPU_GRPC_URL ► COLAB_TPU_ADDR ► a TPU in this machine ► GPUs ► CPU
     --tpu NAME | grpc://IP:8470     a TPU Node: its host is another machine, which sees only gs://; TensorFlow
@@ -14,24 +14,15 @@ import dataclasses
 import glob
 import importlib.metadata
 import importlib.util
-import logging
-import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from pipelines.terminal import tensorflow_start
-from pipelines.train.config import Backend, Precision, TrainConfig
-from pipelines.train.errors import TrainingError
+from pipelines.train.config import Backend, Precision
 from tfrecord_io.errors import ConfigError
-from tfrecord_io.ordering.settings import GCS_BLOCK_SIZE
-
-if TYPE_CHECKING:
-    from pipelines.train.engines import Engine
-    from pipelines.train.predict.config import PredictConfig
 
 __all__ = [
-    *("Kind", "Target", "ask_for_exact_ranges", "backend", "choose", "has_tpu_chips", "load", "missed_tpu", "opened"),
-    *("place", "precision", "require_reachable_path"),
+    *("Kind", "Target", "backend", "choose", "has_tpu_chips", "missed_tpu", "place", "precision"),
+    "require_reachable_path",
 ]
 
 Kind = Literal["tpu-node", "tpu-vm", "host"]
@@ -94,60 +85,6 @@ def backend(asked: Backend, target: Target) -> Literal["tensorflow", "jax"]:
         return "tensorflow"
     jax_drives = target.kind == "tpu-vm" and importlib.util.find_spec("jax") is not None
     return "jax" if jax_drives else "tensorflow"
-
-
-def ask_for_exact_ranges() -> None:
-    """Let TensorFlow ask gs:// for what is read and no more, unless the user has decided. Without effect after `load`.
-
-    By default it asks for 64 MiB at each place that it reads from, which `global_records` explains.
-    """
-    os.environ.setdefault(GCS_BLOCK_SIZE, "0")
-
-
-def load(*, verbose: bool, backend: Literal["tensorflow", "jax"] = "tensorflow") -> None:
-    """Import TensorFlow, which reads on any backend, and Keras with a backend. With JAX, TensorFlow gets no TPU or GPU.
-
-    Raises: ConfigError if they cannot be imported.
-    """
-    os.environ["KERAS_BACKEND"] = backend  # TensorFlow imports Keras
-    try:
-        tensorflow_start.load(verbose=verbose)
-        import keras  # noqa: F401
-
-        if backend == "jax":
-            importlib.import_module("orbax.checkpoint")
-            import tensorflow as tf
-
-            tf.config.set_visible_devices([], "GPU")
-            tf.config.set_visible_devices([], "TPU")
-    except ImportError as error:
-        raise ConfigError(
-            f"this command needs TensorFlow and Keras, which cannot be imported ({error})"
-            if backend == "tensorflow"
-            else f"--backend jax needs TensorFlow, Keras, JAX and Orbax, of which one cannot be imported ({error})",
-            remedy=f"run `pip install '.[{'train' if backend == 'tensorflow' else 'jax'}]'`",
-        ) from error
-    if not verbose:
-        logging.getLogger("tensorflow").setLevel(logging.ERROR)
-
-
-def opened(target: Target, config: TrainConfig | PredictConfig) -> Engine:
-    """Open the engine on a target, before anything else uses devices. Raises: DeviceError if there are none."""
-    import keras
-
-    backend = keras.backend.backend()
-    if config.backend not in ("auto", backend):
-        raise TrainingError(
-            f"--backend {config.backend}, but Keras was imported with {backend}",
-            remedy=f"set KERAS_BACKEND={config.backend} before Keras or TensorFlow is imported",
-        )
-    if backend == "jax":
-        from pipelines.train.on_jax.engine import JaxEngine
-
-        return JaxEngine(target, replicas=config.replicas)
-    from pipelines.train.on_tensorflow.engine import TensorFlowEngine
-
-    return TensorFlowEngine(target, replicas=config.replicas, zone=config.zone, project=config.project)
 
 
 def precision(asked: Precision | None, *, is_tpu: bool) -> Precision:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.train import cli, targets
+from pipelines.train import backends, cli
 from tests import building
 from tests.building import Outcome
 
@@ -95,7 +95,7 @@ def _attention(query: Any, key: Any, value: Any, *, bias: Any, mask: Any, scale:
 
 def main() -> None:
     backend, commands, *how = sys.argv[1], json.loads(sys.argv[2]), *sys.argv[3:]
-    targets.load(verbose=False, backend=backend)  # type: ignore[arg-type]
+    backends.load(verbose=False, backend=backend)  # type: ignore[arg-type]
     from pipelines.train import models
 
     if "float64" in how:

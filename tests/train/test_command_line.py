@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from pipelines.train import cli, run, targets
+from pipelines.train import backends, cli, run
 from pipelines.train.progress import Progress
 from tests.train import training
 from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE
@@ -55,7 +55,7 @@ def test_tensorflow_asks_a_bucket_for_exact_ranges_where_blocks_are_read(
     monkeypatch.setenv(GCS_BLOCK_SIZE, own or "")
     if own is None:
         monkeypatch.delenv(GCS_BLOCK_SIZE)
-    monkeypatch.setattr(targets, "load", stop)
+    monkeypatch.setattr(backends, "load", stop)
     assert training.command(tmp_path, data=data, order=order).status == 130
     assert seen == [expected]
 

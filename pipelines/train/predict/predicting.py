@@ -38,7 +38,7 @@ import pyarrow.parquet as pq
 import tensorflow as tf
 
 from pipelines.terminal.console import say
-from pipelines.train import checkpoints, model_files, targets
+from pipelines.train import backends, checkpoints, model_files, targets
 from pipelines.train.engines import Engine
 from pipelines.train.model_files import TrainedModel
 from pipelines.train.predict import loading
@@ -76,7 +76,7 @@ def predict(config: PredictConfig) -> Written:
     _require_free(config.output, overwrite=config.overwrite)
     tokenizer = functools.cache(lambda: loading.load_tokenizer(config.model_dir))
     predictor = open_predictor(config, trained, data.manifest, tokenizer=tokenizer)
-    engine = targets.opened(target, config)
+    engine = backends.opened(target, config)
     for line in targets.missed_tpu(target, engine.hardware):
         print(line.replace("training on", "predicting on"), file=sys.stderr, flush=True)
     config.require_equal_parts(engine.replicas)

@@ -1,3 +1,3 @@
-"""Taking steps: the mathematics of one (`pure_step`, `adamw`), the batches for it (`feeds`), and what is measured of it
-(`evaluating`, `profiling`). How it is repeated is each engine's own.
+"""Taking steps: the mathematics of one (`pure_step`, `adamw`), and the batches for it (`feeds`). How it is repeated is
+each engine's own.
 """

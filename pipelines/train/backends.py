@@ -1,0 +1,74 @@
+"""The backend of Keras: imported when a command's options are in order, without what it prints about itself, and the
+engine that drives its devices. TensorFlow reads on any backend; with JAX it gets no accelerator.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+from typing import TYPE_CHECKING, Literal
+
+from pipelines.terminal import tensorflow_start
+from pipelines.train.config import TrainConfig
+from pipelines.train.errors import TrainingError
+from pipelines.train.predict.config import PredictConfig
+from pipelines.train.targets import Target
+from tfrecord_io.errors import ConfigError
+from tfrecord_io.ordering.settings import GCS_BLOCK_SIZE
+
+if TYPE_CHECKING:
+    from pipelines.train.engines import Engine
+
+__all__ = ["ask_for_exact_ranges", "load", "opened"]
+
+
+def ask_for_exact_ranges() -> None:
+    """Let TensorFlow ask gs:// for what is read and no more, unless the user has decided. Without effect after `load`.
+
+    By default it asks for 64 MiB at each place that it reads from, which `global_records` explains.
+    """
+    os.environ.setdefault(GCS_BLOCK_SIZE, "0")
+
+
+def load(*, verbose: bool, backend: Literal["tensorflow", "jax"] = "tensorflow") -> None:
+    """Import TensorFlow, and Keras with a backend. Raises: ConfigError if they cannot be imported."""
+    os.environ["KERAS_BACKEND"] = backend  # TensorFlow imports Keras
+    try:
+        tensorflow_start.load(verbose=verbose)
+        import keras  # noqa: F401
+
+        if backend == "jax":
+            importlib.import_module("orbax.checkpoint")
+            import tensorflow as tf
+
+            tf.config.set_visible_devices([], "GPU")
+            tf.config.set_visible_devices([], "TPU")
+    except ImportError as error:
+        raise ConfigError(
+            f"this command needs TensorFlow and Keras, which cannot be imported ({error})"
+            if backend == "tensorflow"
+            else f"--backend jax needs TensorFlow, Keras, JAX and Orbax, of which one cannot be imported ({error})",
+            remedy=f"run `pip install '.[{'train' if backend == 'tensorflow' else 'jax'}]'`",
+        ) from error
+    if not verbose:
+        logging.getLogger("tensorflow").setLevel(logging.ERROR)
+
+
+def opened(target: Target, config: TrainConfig | PredictConfig) -> Engine:
+    """Open the engine on a target, before anything else uses devices. Raises: DeviceError if there are none."""
+    import keras
+
+    backend = keras.backend.backend()
+    if config.backend not in ("auto", backend):
+        raise TrainingError(
+            f"--backend {config.backend}, but Keras was imported with {backend}",
+            remedy=f"set KERAS_BACKEND={config.backend} before Keras or TensorFlow is imported",
+        )
+    if backend == "jax":
+        from pipelines.train.on_jax.engine import JaxEngine
+
+        return JaxEngine(target, replicas=config.replicas)
+    from pipelines.train.on_tensorflow.engine import TensorFlowEngine
+
+    return TensorFlowEngine(target, replicas=config.replicas, zone=config.zone, project=config.project)
