@@ -15,7 +15,7 @@ from pipelines.train.errors import TrainingError
 from pipelines.train.predict.config import PredictConfig
 from pipelines.train.targets import Target
 from tfrecord_io.errors import ConfigError
-from tfrecord_io.ordering.settings import GCS_BLOCK_SIZE
+from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE
 
 if TYPE_CHECKING:
     from pipelines.train.engines import Engine
