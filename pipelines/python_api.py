@@ -90,7 +90,7 @@ def build(*datasets: Any, output: Text, tokenizer: Any, beam_args: Sequence[str]
     """Make a dataset, or what is missing of it, as `prep-tfrecords build` does.
 
     datasets: a hub id, files by path or glob, a folder, or one object. Its rows are written to Parquet first, in a
-    temporary folder or in that of `keep_ingested`; their digest is the source's identity, so that the same rows go on
+    temporary folder; their digest is the source's identity, so that the same rows go on
     with the same build. tokenizer: a hub id, a folder or a tokenizer. beam_args: what stands behind `--` on the command
     line.
 

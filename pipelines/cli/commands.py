@@ -16,14 +16,15 @@ import click
 import cloup
 
 import tfrecord_io
-from pipelines.cli import doctor, export, own_process, tokenizer, trace
-from pipelines.cli.finished import folder, open_manifest, takes_dataset
+from pipelines.cli import doctor, export, tokenizer, trace
 from pipelines.cli.parsing import WithBeam, WithFunctions, takes_options_file
 from pipelines.cli.request import (
     config_of,
+    configure,
     functions_of,
-    may_take_request,
+    open_manifest,
     takes_consent,
+    takes_dataset,
     takes_job,
 )
 from pipelines.terminal import stages
@@ -81,7 +82,7 @@ def build(dry_run: bool, as_json: bool, verbose: bool, **request: Any) -> None:
             from pipelines.prepare.process import workers
             from tfrecord_io import manifest
 
-            own_process.configure()
+            configure()
             built = building.build(config, watch=report.watch)
             workers.end_idle()
         report.summary(built)
@@ -118,54 +119,30 @@ def _plan(request: dict[str, Any], *, as_json: bool, verbose: bool) -> None:
             from pipelines.cli import report
             from pipelines.prepare.launch import estimate
 
-            own_process.configure()
+            configure()
             estimated = estimate.estimate(config)
         report.estimates(estimated)
         if as_json:
             click.echo(json.dumps([each.to_json() for each in estimated]))
 
 
-@main.command("report", cls=WithFunctions)
-@may_take_request
+@main.command("report", cls=cloup.Command)
+@takes_dataset
 @click.option("--output", "-o", required=True, metavar="FILE", help="HTML file to write, local or at a gs:// address.")
 @common
-def write_report(output: str, as_json: bool, verbose: bool, **request: Any) -> None:
-    """Write a report of a finished DATASET folder as one HTML page, which opens from disk and loads nothing.
-
-    With --tokenizer and other options of `build`, DATASET is a source: the page shows from a sample what `build` with
-    the same options would make.
-    """
+def write_report(dataset: str, output: str, as_json: bool, verbose: bool) -> None:
+    """Write a report of a finished DATASET folder as one HTML page, which opens from disk and loads nothing."""
     with errors(verbose=verbose):
         from pipelines.prepare.report import report as reporting
 
         reporting.check_output(output)
         with quiet(verbose=verbose):
-            if request["tokenizer"] is None:
-                page = reporting.of_dataset(_only_dataset(request))
-            else:
-                config = config_of({**request, "output": "OUT"})
-                _begin(config)
-                own_process.configure()
-                page = reporting.of_source(config)
+            page = reporting.of_dataset(dataset)
         reporting.write(output, page)
         if not is_quiet():
             say(f"wrote {output}, {len(page):,} bytes; open it in a browser")
         if as_json:
             click.echo(json.dumps({"report": output, "bytes": len(page)}))
-
-
-def _only_dataset(request: dict[str, Any]) -> str:
-    """Return the folder of a finished dataset. Raises: ConfigError if the request is one for a source."""
-    from tfrecord_io.errors import ConfigError
-
-    given = click.get_current_context()
-    named = [name for name in request if given.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE]
-    if named != ["datasets"] or len(request["datasets"]) > 1 or request["functions"]:
-        raise ConfigError(
-            "report of a finished dataset takes one folder and --output; options of build need --tokenizer too",
-            remedy="leave the other options out, or add --tokenizer NAME_OR_DIR to see what build would make",
-        )
-    return str(folder(given, given.command.params[0], request["datasets"][0]))
 
 
 @main.command(cls=cloup.Command)

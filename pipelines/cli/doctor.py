@@ -10,7 +10,7 @@ from typing import Any
 import click
 import cloup
 
-from pipelines.cli.finished import folder
+from pipelines.cli.request import folder
 from pipelines.terminal import tensorflow_start
 from pipelines.terminal.console import common, errors, quiet, show
 from tfrecord_io.local_paths import local_path

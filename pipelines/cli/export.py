@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
-from pipelines.cli import own_process
-from pipelines.cli.finished import takes_dataset
 from pipelines.cli.parsing import BeamArguments
+from pipelines.cli.request import configure, takes_dataset
 from pipelines.prepare.export.export_settings import ExportSettings
 from pipelines.terminal.click_options import takes, values_of
 from pipelines.terminal.console import common, errors, is_quiet, quiet, say
@@ -48,7 +47,7 @@ def export_dataset(
             from pipelines.cli import report
             from pipelines.prepare.export import exporting
 
-            own_process.configure()
+            configure()
             made = exporting.export(
                 dataset,
                 wanted,

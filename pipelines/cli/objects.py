@@ -1,4 +1,11 @@
-"""Objects given to `build` and `plan` in Python: each becomes what the command line takes, while the call lasts.
+"""Options of `build` and `plan` given in Python: defaults for the same options, parsed by the same command.
+
+text_column=["question", "context"]     as if given twice
+bucket_lengths=[16, 32]                 "16,32"
+overwrite=True, no_shuffle=True         other names of an option are keywords too
+limit=None                              the default
+
+While the call lasts, each object becomes what the command line takes:
 
 a dataset, a frame, a table     its rows, in a folder of Parquet parts (see `ingest.objects`)
 a tokenizer                     a folder of save_pretrained
@@ -15,12 +22,18 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pipelines.cli import keywords, request
+import click
+
+from pipelines.cli import commands, request
 from pipelines.prepare.options.config import FunctionKind, FunctionOption, PrepareConfig
+from pipelines.prepare.options.suggestions import suggestion
+from pipelines.terminal.console import usage_cause
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["config_of"]
+__all__ = ["config_of", "parsed"]
 
+_HELP = "see `prep-tfrecords build --help`"
+_OF_THE_COMMAND_LINE = ("dry_run", "json", "no_progress", "options", "quiet", "verbose")
 _FUNCTIONS: tuple[FunctionKind, ...] = ("map", "filter")
 
 
@@ -41,17 +54,15 @@ def config_of(
         is_object = any(not isinstance(each, str | os.PathLike) for each in datasets)
         if is_object:
             _check_object(datasets, given)
-            found = keywords.parsed(["object"], {"name": "dataset", **given}, beam_args=beam_args)
+            found = parsed(["object"], {"name": "dataset", **given}, beam_args=beam_args)
         else:
-            found = keywords.parsed(datasets, given, beam_args=beam_args)
+            found = parsed(datasets, given, beam_args=beam_args)
         config = request.config_of(found)
         source = dataclasses.replace(config.source, functions=functions)
         if is_object:
             from pipelines.prepare.sources.ingest import objects
 
-            place = os.path.abspath(config.keep_ingested or home)
-            os.makedirs(place, exist_ok=True)
-            folder, splits = objects.store(datasets[0], place)
+            folder, splits = objects.store(datasets[0], home)
             source = dataclasses.replace(source, dataset=folder, object_splits=splits)
         yield dataclasses.replace(config, source=source)
 
@@ -97,9 +108,53 @@ def _check_object(datasets: Sequence[Any], options: Mapping[str, Any]) -> None:
             f"{', '.join(given)} with an object, expected a path or a name of the hub",
             remedy="leave it out: what the object holds is what is built",
         )
-    keep = options.get("keep_ingested")
-    if keep is not None and "://" in str(keep):
-        raise ConfigError(
-            f"keep_ingested={keep} with an object, whose rows are kept on this machine only",
-            remedy="name a folder of this machine",
-        )
+
+
+def parsed(
+    datasets: Sequence[str | os.PathLike[str]], options: Mapping[str, Any], *, beam_args: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return what the command gets of these options. Raises: ConfigError for a wrong name or value."""
+    command = commands.main.commands["build"]
+    known = {
+        name.removeprefix("--").replace("-", "_"): (each, name in each.opts)
+        for each in command.params
+        if isinstance(each, click.Option)
+        for name in (*each.opts, *each.secondary_opts)
+        if name.startswith("--")
+    }
+    defaults: dict[str, Any] = {"datasets": [_text(dataset, name="dataset") for dataset in datasets]}
+    if isinstance(beam_args, str):
+        raise ConfigError(f"beam_args={beam_args!r}, expected a list of words", remedy=f"give [{beam_args!r}]")
+    for name, value in options.items():
+        if name not in known or name in _OF_THE_COMMAND_LINE:
+            near = suggestion(name, sorted(known))
+            raise ConfigError(
+                f"no option {name!r}", remedy=f"{near}options are named as those of `prep-tfrecords build --help`"
+            )
+        option, is_on = known[name]
+        if value is not None:
+            given = _default(option, value, name=name)
+            defaults[str(option.name)] = given if is_on else not given
+    try:
+        return command.make_context("build", ["--", *beam_args], default_map=defaults).params
+    except click.UsageError as error:
+        raise ConfigError(usage_cause(error), remedy=_HELP) from error
+
+
+def _default(option: click.Option, value: Any, *, name: str) -> bool | str | list[str]:
+    """Return a value as click takes it for a default. Raises: ConfigError for a value of another type."""
+    if option.is_flag:
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name}={value!r}, expected True or False", remedy=_HELP)
+        return value
+    listed = list(value) if isinstance(value, list | tuple) else [value]
+    texts = [_text(each, name=name) for each in listed]
+    # Lengths of buckets are one word on the command line.
+    return texts if option.multiple else ",".join(texts)
+
+
+def _text(value: Any, *, name: str) -> str:
+    """Return a value as a word of the command line. Raises: ConfigError."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float | os.PathLike):
+        raise ConfigError(f"{name}={value!r}, expected a text, a number or a path", remedy=_HELP)
+    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)

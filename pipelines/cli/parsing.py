@@ -9,22 +9,17 @@ from typing import Any
 
 import click
 import cloup
-from click.core import ParameterSource
-
-from tfrecord_io.shown import without_access, without_secrets
 
 __all__ = ["BeamArguments", "WithBeam", "WithFunctions", "long_names", "takes_options_file"]
 
 # Options that are kept in their order, whichever of them it is.
 _FUNCTIONS = ("map", "filter")
-# Where a context keeps what a file says of functions and of Beam, and the file to save to.
-_FUNCTIONS_OF_FILE, _BEAM_OF_FILE, _SAVE_TO = (f"{__name__}.{name}" for name in ("functions", "beam", "save_to"))
-# Not part of what a saved file says.
-_UNSAVED = frozenset(("options_file", "save_options", "dry_run", "as_json", "verbose", "quiet", "no_progress"))
+# Where a context keeps what a file says of functions and of Beam.
+_FUNCTIONS_OF_FILE, _BEAM_OF_FILE = (f"{__name__}.{name}" for name in ("functions", "beam"))
 
 
 def takes_options_file(command: Any) -> Any:
-    """Give a command of class `WithBeam` the options --options and --save-options."""
+    """Give a command of class `WithBeam` the option --options."""
     return cloup.option_group(
         "Options file",
         click.option(
@@ -36,15 +31,6 @@ def takes_options_file(command: Any) -> Any:
             is_eager=True,  # what it says is known before any other option is looked for
             callback=_use_file,
             help="YAML file of options by their long names, without dashes; those on the command line win.",
-        ),
-        click.option(
-            "--save-options",
-            "save_options",
-            metavar="FILE",
-            expose_value=False,
-            allow_from_autoenv=False,
-            callback=lambda ctx, _, path: ctx.meta.update({_SAVE_TO: path} if path else {}),
-            help="Write the options of this command line to such a file before it runs.",
         ),
     )(command)
 
@@ -80,28 +66,6 @@ class BeamArguments(cloup.Command):
 
 class WithBeam(BeamArguments, WithFunctions):
     """A command with arguments for Beam, functions, and options from a file."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Write the options file, now that every option is known to be right, and run the command."""
-        if path := ctx.meta.get(_SAVE_TO):
-            _write(path, self._saved(ctx))
-        return super().invoke(ctx)
-
-    def _saved(self, ctx: click.Context) -> dict[str, Any]:
-        """Return what a file has to say to stand for this command line. Addresses lose their credentials."""
-        content: dict[str, Any] = {}
-        for each in self.params:
-            given = ctx.get_parameter_source(str(each.name)) in (
-                ParameterSource.COMMANDLINE,
-                ParameterSource.DEFAULT_MAP,
-            )
-            if given and each.name not in (*_UNSAVED, *_FUNCTIONS):
-                content[long_names(each)[0]] = _without_access(ctx.params[str(each.name)])
-        if functions := ctx.params["functions"]:
-            content["functions"] = [{kind: spec} for kind, spec in functions]
-        if beam := ctx.params["beam_args"]:
-            content["beam"] = [without_secrets(word) for word in beam]
-        return content
 
 
 def long_names(parameter: click.Parameter) -> list[str]:
@@ -150,12 +114,6 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
-def _without_access(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_without_access(each) for each in value]
-    return without_access(value) if isinstance(value, str) and "://" in value else value
-
-
 def _read(path: str) -> Mapping[str, Any]:
     import yaml
 
@@ -167,13 +125,3 @@ def _read(path: str) -> Mapping[str, Any]:
     if not isinstance(content, Mapping):
         raise click.UsageError(f"--options {path}: expected lines such as `tokenizer: gpt2`")
     return content
-
-
-def _write(path: str, content: Mapping[str, Any]) -> None:
-    import yaml
-
-    try:
-        Path(path).write_text(yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True), encoding="utf-8")
-    except OSError as error:
-        said = f"--save-options {path} cannot be written: {error.strerror}, expected a file in a folder that is there"
-        raise click.UsageError(said) from error

@@ -1,4 +1,4 @@
-"""The options that several commands take, and the config made from them.
+"""What several commands share: arguments, options, the config made from them, and settings of the process.
 
 What a build takes is declared by the fields of its config (`pipelines.prepare.options`); here is what has no field.
 """
@@ -25,10 +25,13 @@ from pipelines.terminal.click_options import takes, values_of
 
 __all__ = [
     "config_of",
+    "configure",
+    "folder",
     "functions_of",
-    "may_take_request",
+    "open_manifest",
     "source_of",
     "takes_consent",
+    "takes_dataset",
     "takes_job",
     "takes_source",
 ]
@@ -77,11 +80,6 @@ def takes_job(*, output_required: bool) -> Callable[[Command], Command]:
     more = {"Source": _FUNCTIONS, "Run": [_DRY_RUN]}
     required = ("tokenizer", *["output"] * output_required)
     return lambda command: _DATASET(takes(_CONFIGS, groups=groups, required=required, more=more)(command))
-
-
-def may_take_request(command: Command) -> Command:
-    """Give a command the options that say what to make, of which --tokenizer says whether they are meant."""
-    return _DATASET(takes(_CONFIGS, groups=_REQUEST, more={"Source": _FUNCTIONS})(command))
 
 
 def takes_source(command: Command) -> Command:
@@ -140,3 +138,31 @@ def config_of(request: Mapping[str, Any]) -> PrepareConfig:
     paths.require_dataset(*request["datasets"])
     paths.require_tokenizer(config.tokenizer.name)
     return config
+
+
+def folder(_: click.Context, __: click.Parameter, path: str | None) -> str | None:
+    """Return the folder of a dataset, which may also be named by the path of its manifest."""
+    return path if path is None else path.removesuffix("/manifest.json") if path != "manifest.json" else "."
+
+
+takes_dataset = click.argument("dataset", callback=folder)
+
+
+def open_manifest(dataset: str) -> Any:
+    """Read the manifest of a finished dataset. Raises: ManifestError if there is none."""
+    from pipelines.prepare.dataset import own_files
+
+    return own_files.require_manifest(dataset)
+
+
+def configure() -> None:
+    """Configure libraries if the running command has the process to itself.
+
+    Allocators keep less of what is freed.
+    """
+    context = click.get_current_context(silent=True)
+    if context is None or not getattr(context.find_root().command, "owns_process", False):
+        return
+    from pipelines.prepare.process import memory
+
+    memory.keep_less()

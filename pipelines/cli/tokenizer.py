@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
-from pipelines.cli import own_process
 from pipelines.cli.parsing import WithFunctions
-from pipelines.cli.request import source_of, takes_source
+from pipelines.cli.request import configure, source_of, takes_source
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
 from pipelines.terminal.click_options import takes, values_of
 from pipelines.terminal.console import common, errors, quiet
@@ -30,7 +29,7 @@ def train_tokenizer(as_json: bool, verbose: bool, **given: Any) -> None:
             from pipelines.cli import report
             from pipelines.prepare.launch import tokenizer_launcher
 
-            own_process.configure()
+            configure()
             trained = tokenizer_launcher.train_tokenizer(
                 request, watch=functools.partial(report.watch_rows, doing="learning from")
             )

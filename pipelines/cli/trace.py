@@ -9,9 +9,8 @@ from typing import Any
 import click
 import cloup
 
-from pipelines.cli.finished import open_manifest, takes_dataset
 from pipelines.cli.parsing import WithFunctions
-from pipelines.cli.request import functions_of, takes_consent
+from pipelines.cli.request import functions_of, open_manifest, takes_consent, takes_dataset
 from pipelines.terminal.console import common, errors, quiet
 
 __all__ = ["trace_record"]
@@ -24,16 +23,6 @@ __all__ = ["trace_record"]
     click.option("--split", help="Split of the record."),
     click.option("--shard", type=click.IntRange(min=0), metavar="I", help="Number of the shard in the split, from 0."),
     click.option("--record", type=click.IntRange(min=0), metavar="J", help="Number of the record in it, from 0."),
-)
-@cloup.option_group(
-    "Or which row that --dedup or --decontaminate left out",
-    click.option(
-        "--duplicate-of",
-        "duplicate",
-        type=click.IntRange(min=0),
-        metavar="ROW",
-        help="Say which row stayed instead of this row of the source's split, from 0.",
-    ),
 )
 @cloup.option_group(
     "Or which step of a training",
@@ -50,7 +39,6 @@ def trace_record(
     split: str | None,
     shard: int | None,
     record: int | None,
-    duplicate: int | None,
     step: int | None,
     source: str | None,
     functions: Any,
@@ -62,13 +50,7 @@ def trace_record(
     """Show the source rows from which a record of a finished DATASET folder was made.
 
     The record is named by --split, --shard and --record; or --step shows all rows of a training's batch.
-    --duplicate-of says why a row was left out before the plan.
     """
-    if duplicate is not None:
-        if split is None:
-            raise click.UsageError("--duplicate-of without --split.")
-        _show_decision(dataset, split, duplicate, as_json=as_json, verbose=verbose)
-        return
     _check_traced(split, shard, record, step=step, training=training)
     with errors(verbose=verbose):
         from pipelines.cli import report
@@ -93,15 +75,6 @@ def trace_record(
             content = dataclasses.asdict(found)
         if as_json:
             click.echo(json.dumps(content))
-
-
-def _show_decision(dataset: str, split: str, row: int, *, as_json: bool, verbose: bool) -> None:
-    with errors(verbose=verbose):
-        from pipelines.prepare.audit.decisions import decision_on
-
-        found = decision_on(dataset, open_manifest(dataset), split=split, row=row)
-        stays = f" of row {found['of_row']} of {found['of_split']}" if found["of_split"] else ""
-        click.echo(json.dumps(found) if as_json else f"row {row} of {split}: {found['reason']}{stays}")
 
 
 def _check_traced(

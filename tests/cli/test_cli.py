@@ -36,9 +36,9 @@ flags = str.split
 REQUEST = flags("""
 -o --answers-column --append --bucket-lengths --chat-date --chat-template --compression --config --data-files
 --decontaminate --decontaminate-words --dedup --dedup-across-splits --dry-run --engine --filter --format --hold-out
---hold-out-by --index --input-prefix --keep-column --keep-ingested --label-all-tokens --label-classes --label-column
+--hold-out-by --index --input-prefix --keep-column --label-all-tokens --label-classes --label-column
 --layout --limit --long-documents --map --max-error-rate --max-length --messages-column --name --no-shuffle --num-proc
---options --output --overwrite --pack-rows --padding-side --remainder --resume --revision --sample-by --save-options
+--options --output --overwrite --pack-rows --padding-side --remainder --resume --revision --sample-by
 --seed --shard-size --shuffle --source-option --special-tokens --split --stride --tags-column --target-column
 --target-length --text-column --tokenizer --tokenizer-revision --tools-column --truncation --truncation-side
 --words-column --workers
@@ -52,18 +52,14 @@ OPTIONS = {
     "export": flags("--add --documents --drop --output --rename --split --to --workers -o"),
     "inspect": ["--rows", "--split"],
     "plan": REQUEST,
-    "report": sorted(
-        set(REQUEST)
-        - {"--append", "--dry-run", "--keep-ingested", "--num-proc", "--overwrite", "--resume", "--workers"}
-        - {"--options", "--save-options"}
-    ),
+    "report": ["--output", "-o"],
     "tokenizer": flags(
         "--chat-template --config --data-files --evaluation-rows --filter --format --kind --limit --limit-alphabet "
         "--lowercase --map --max-length --min-frequency --no-lowercase --num-proc --output --overwrite --revision "
         "--sample --sample-by --source-option --special-token --split --style --text-column --vocab-size --workers -o"
     ),
     "trace": [
-        *flags("--around --duplicate-of --num-replicas --record --replica --run --shard --split --step"),
+        *flags("--around --num-replicas --record --replica --run --shard --split --step"),
         *CONSENT,
     ],
     "verify": ["--repair", *CONSENT],
@@ -726,33 +722,6 @@ def test_the_program_ends_after_an_error_though_a_thread_never_does(tmp_path: Pa
     outcome = run([sys.executable, "-c", program, str(tmp_path)])
     assert outcome.status == 1
     assert "no manifest.json" in outcome.error[0]
-
-
-def test_the_ingested_copy_is_kept_where_a_relative_path_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    building.source(tmp_path / "source", train=[{"text": "a good film"}] * 20)
-    monkeypatch.chdir(tmp_path)
-    for output in ("first", "second"):
-        ran = building.command("build", "source", *building.options(output, keep_ingested="kept"))
-        assert ran.status == 0, ran.err
-    assert len(list((tmp_path / "kept").glob("rows-*/*.parquet"))) == 1
-
-
-@pytest.mark.parametrize("folder", ["source", "source/kept"])
-def test_the_ingested_copy_is_not_kept_among_the_files_of_its_source(folder: str, tmp_path: Path) -> None:
-    rows = building.source(tmp_path / "source", train=[{"text": "a good film"}] * 20)
-    ran = building.command("build", rows, *building.options(tmp_path / "out", keep_ingested=tmp_path / folder))
-    assert (
-        ran.error[0]
-        == f"--keep-ingested {tmp_path / folder}: is in the dataset's folder, expected a folder outside of it"
-    )
-    assert [file.name for file in rows.iterdir()] == ["train.jsonl"]
-
-
-def test_a_kept_copy_that_cannot_be_written_is_a_matter_of_its_option(tmp_path: Path) -> None:
-    (tmp_path / "kept").write_bytes(b"")
-    rows = building.source(tmp_path / "source", train=[{"text": "a good film"}] * 20)
-    ran = building.command("build", rows, *building.options(tmp_path / "out", keep_ingested=tmp_path / "kept"))
-    assert ran.error[1] == "choose a --keep-ingested that is a folder"
 
 
 def test_a_source_that_has_moved_is_found_by_its_option(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.cli import commands, keywords, request
+from pipelines.cli import commands, objects, request
 from pipelines.prepare.options.config import LayoutConfig, PrepareConfig
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
 from pipelines.terminal.option_fields import Declared, declared
@@ -39,7 +39,7 @@ def test_each_option_means_the_same_however_it_is_given(each: Declared, tmp_path
     assert typed[each.name] != build.make_context("build", words[:3]).params[each.name]
     assert build.make_context("build", ["--options", str(tmp_path / "options.yaml")]).params == typed
     named = {name.replace("-", "_"): given for name, given in content.items() if name != "dataset"}
-    assert keywords.parsed(["data"], named) == typed
+    assert objects.parsed(["data"], named) == typed
 
 
 def test_names_are_unique_and_every_option_has_a_group_and_a_text() -> None:

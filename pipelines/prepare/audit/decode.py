@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from pipelines.prepare import storage
-from pipelines.prepare.audit import invariants, text_pieces, token_marks
+from pipelines.prepare.audit import invariants, text_pieces
 from pipelines.prepare.audit.text_pieces import TextPiece, decoded
 from pipelines.prepare.tokenize import tokenization
 from tfrecord_io import examples, records
@@ -102,7 +102,7 @@ def _opened(path: str) -> Iterator[BinaryIO]:
 def _decode(
     row: dict[str, np.ndarray], tokenizer: Any, manifest: Manifest, *, split: str, shard: str, record: int
 ) -> DecodedRow:
-    pieces = text_pieces.pieces_of(token_marks.input_marks(row, manifest), tokenizer)
+    pieces = text_pieces.pieces_of(text_pieces.input_marks(row, manifest), tokenizer)
     ids = row.pop(_name(manifest.schema, "token_ids"))
     annotated = _annotations(row, ids, manifest, tokenizer)
     learned = _learned(row, ids, tokenizer, manifest.schema)

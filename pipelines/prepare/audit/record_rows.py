@@ -15,8 +15,8 @@ from pipelines.prepare import storage
 from pipelines.prepare.audit import reopened_dataset
 from pipelines.prepare.audit.trace import Tracer, without_rejected
 from pipelines.prepare.dataset import plan_files
-from pipelines.prepare.dataset.generations import generations_of
 from pipelines.prepare.dataset.job import rejected_path
+from pipelines.prepare.dataset.own_files import generations_of
 from pipelines.prepare.layouts import permuted
 from pipelines.prepare.shards import shard_writer
 from tfrecord_io.errors import FormatError, ReaderError

@@ -20,7 +20,7 @@ from typing import Any, cast, get_args
 import pyarrow as pa
 
 from pipelines.prepare.audit.consent import NONE, Consent, source_to_open, steps_to_run
-from pipelines.prepare.dataset import fingerprint, generations, plan_files, source_record
+from pipelines.prepare.dataset import fingerprint, own_files, plan_files, source_record
 from pipelines.prepare.dataset.job import Job, JobSplit, decided_path
 from pipelines.prepare.layouts import BatchEncoder, layout_of
 from pipelines.prepare.options.config import EngineName, LayoutConfig, SourceConfig
@@ -87,13 +87,13 @@ class ReopenedDataset:
         """Return task `index` of a split, with the current location of its rows."""
         job = self.job_of(split, index)
         made_by = job.splits[split]
-        made = generations.generations_of(self.manifest)[self.generations.index(job)].tasks[split]
+        made = own_files.generations_of(self.manifest)[self.generations.index(job)].tasks[split]
         planned = plan_files.task_of(job, (split, index, made_by.tasks_before + made))
         return dataclasses.replace(planned, pieces=self.pieces(split, planned.row_ranges))
 
     def job_of(self, split: str, index: int) -> Job:
         """Return the job that made task `index` of a split: that of its generation."""
-        return self.generations[generations.task_in(self.manifest, split, index)]
+        return self.generations[own_files.task_in(self.manifest, split, index)]
 
     def pieces(self, split: str, row_ranges: Sequence[tuple[int, int]]) -> Pieces:
         """Return the current location of rows of a split."""
@@ -160,7 +160,7 @@ def _jobs(whole: Job, manifest: Manifest) -> list[Job]:
     """Return the job of each generation. Raises: FormatError if one has no plan, or a plan of other shards."""
     found = []
     tasks: collections.Counter[str] = collections.Counter()
-    for each in generations.generations_of(manifest):
+    for each in own_files.generations_of(manifest):
         splits = {
             name: dataclasses.replace(whole.splits[name], ranges=ranges, tasks_before=tasks[name])
             for name, ranges in each.rows.items()
@@ -254,7 +254,7 @@ def _rows(root: str, manifest: Manifest, options: _BuildOptions, found: OpenedSo
     """Return the rows of each split of the source that is in the dataset."""
     rows = {}
     # The latest generation knows the most files; a file that it does not know belongs to no split of the dataset.
-    for each in generations.generations_of(manifest):
+    for each in own_files.generations_of(manifest):
         for name in each.rows:
             source_split = options.splits[name].source_split
             if source_split not in found.listing.splits:

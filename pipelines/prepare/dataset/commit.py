@@ -10,15 +10,14 @@ from typing import Any
 import tfrecord_io
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import (
-    made_shards,
     own_files,
     plan_files,
     receipts,
     reservation,
     tfds,
 )
-from pipelines.prepare.dataset.generations import generations_of, joined_ranges
 from pipelines.prepare.dataset.job import Job, tokenizer_files
+from pipelines.prepare.dataset.own_files import generations_of, joined_ranges
 from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, RejectedRow
 from tfrecord_io import manifest
@@ -166,7 +165,7 @@ def check_error_rate(
 def _receipts(job: Job, split: str) -> list[Receipt]:
     plan = plan_files.read(job, split)
     tasks = plan.tasks() if plan else []
-    found = made_shards.find_receipts(job, tasks)
+    found = receipts.find(job, tasks)
     missing = [job.shard_name(task) for task, receipt in zip(tasks, found, strict=True) if receipt is None]
     if missing or not tasks:
         raise OutputError(

@@ -5,18 +5,22 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from pipelines.prepare import storage
+from pipelines.prepare.dataset.job import Job
+from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.sources.rows.unused_rows import RejectedRow
+from pipelines.prepare.tokenize import engines
 from tfrecord_io.errors import FormatError, LedgerError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import FINGERPRINT, NAME, WRONG, count, integer, items, mapping, optional
 from tfrecord_io.manifest import LabelRange, Ledger, Shard, Split
 
-__all__ = ["Receipt", "dump", "parse", "to_split", "with_labels"]
+__all__ = ["Receipt", "dump", "find", "parse", "to_split", "with_labels"]
 
 # More distinct labels than these are not counted: they are no classes.
 _MOST_LABELS = 10_000
@@ -127,3 +131,54 @@ def _check_shard(shard: Shard) -> None:
     """Raise ValueError for a shard that a manifest would refuse, so that it is made again instead."""
     if not shard.num_examples or not shard.ledger.balanced:
         raise ValueError("no example, or rows that are neither used nor rejected")
+
+
+def find(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
+    """Return each task's receipt if it is valid, else None.
+
+    A receipt is valid if it is of this very task, its shards have the recorded sizes, and, with --engine hf, the
+    reference made them. Receipts are listed and read many at a time, since there may be thousands of them far away.
+    """
+    sizes = storage.sizes(job.root)
+    existing = {
+        storage.join(job.work_path(split), name)
+        for split in sorted({task.split for task in tasks})
+        for name in storage.list_names(job.work_path(split))
+    }
+    wanted = [job.receipt_path(task) for task in tasks]
+    found = [path for path in wanted if path in existing]
+    contents = dict(zip(found, storage.read_many(found), strict=True))
+    valid = [
+        _valid_receipt(job, task, contents.get(path), sizes=sizes, path=path)
+        for task, path in zip(tasks, wanted, strict=True)
+    ]
+    if job.engine != "hf":
+        return valid
+    return [receipt if receipt and engines.is_reference(receipt.engine) else None for receipt in valid]
+
+
+def _valid_receipt(
+    job: Job, task: ShardTask, content: bytes | None, *, sizes: Mapping[str, int], path: str
+) -> Receipt | None:
+    if content is None:
+        return None
+    try:
+        receipt = parse(content, path=path)
+    except FormatError:
+        return None
+    of_task = (receipt.fingerprint, receipt.split, receipt.index, receipt.ledger.rows_in) == (
+        job.fingerprint,
+        task.split,
+        task.index,
+        task.num_rows,
+    )
+    whole = all(sizes.get(shard.name) == shard.num_bytes for shard in receipt.shards)
+    return receipt if of_task and whole and _are_of_task(job, task, receipt.shards) else None
+
+
+def _are_of_task(job: Job, task: ShardTask, shards: Sequence[Shard]) -> bool:
+    """Return whether these can be the shards of a task: one, or one for each of some of the job's lengths."""
+    lengths = [shard.length for shard in shards]
+    allowed: list[int | None] = [length for length in job.spec.layout.buckets if length in lengths] or [None]
+    wanted = [(job.shard_name(task, length=length), None if length is None else task.index) for length in allowed]
+    return lengths == allowed and [(shard.name, shard.task) for shard in shards] == wanted

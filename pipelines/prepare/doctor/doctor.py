@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from pipelines.prepare import storage
 from pipelines.prepare.doctor import bucket_diagnosis
-from pipelines.prepare.doctor.diagnosis import PROBE, Check, StopChecksError, attempt, until_stopped
+from pipelines.prepare.doctor.bucket_diagnosis import PROBE, Check, StopChecksError, attempt, until_stopped
 from pipelines.prepare.sources.resolve import listing
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.storage import storage_errors

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from pipelines.prepare.dataset import fingerprint, own_files, plan_files, source_record
-from pipelines.prepare.dataset.generations import generations_of
 from pipelines.prepare.dataset.job import Job, JobSplit
+from pipelines.prepare.dataset.own_files import generations_of
 from pipelines.prepare.launch import grown_source
 from pipelines.prepare.launch.grown_source import ANEW, rows_after, rows_before
 from pipelines.prepare.options import bucket_lengths

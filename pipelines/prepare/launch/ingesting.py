@@ -3,7 +3,6 @@
     output            workers                  the copy goes to                       made by
     any               of this machine          OUT/.prep/rows-DIGEST                  child processes
     any               of a Beam runner         the same                               a Beam job of its own
-    --keep-ingested F either                   F/rows-DIGEST, which stays             either
     none (`plan`)     this process             a temporary folder                     child processes
 
 Workers elsewhere cannot read files on this machine's disk or behind the user's own credentials. The launcher ingests
@@ -12,10 +11,8 @@ those itself, into the copy's folder; Parquet files, which are read in place, mu
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import reservation
@@ -23,7 +20,6 @@ from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.launch import task_runs
 from pipelines.prepare.launch.request import Request, columns_read
 from pipelines.prepare.launch.task_runs import works_here
-from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.process import memory
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
@@ -35,7 +31,7 @@ from pipelines.prepare.sources.rows import opening
 from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.storage.storage_errors import bucket_of
 from pipelines.terminal import stages
-from tfrecord_io.errors import ConfigError, OutputError, SourceError
+from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import is_web, without_access
 
 __all__ = ["ingest_files", "is_readable", "locate_rows"]
@@ -51,9 +47,8 @@ def locate_rows(
     """
     config = request.config
     root, beam_args = config.output.root, () if home else config.beam_args
-    keep = _kept_at(config)
-    folder = request.found.copy_folder(keep or home or storage.join(root, WORK_FOLDER))
-    inside = None if keep or home else root
+    folder = request.found.copy_folder(home or storage.join(root, WORK_FOLDER))
+    inside = None if home else root
     if not works_here(beam_args):
         _require_readable(request.found, request.needed_splits(), root=root)
 
@@ -71,46 +66,16 @@ def locate_rows(
             progress=progress,
         )
 
-    with _naming_keep_ingested(config):
-        groups = opening.locate_rows(
-            request.found,
-            request.needed_splits(),
-            folder=folder,
-            inside=inside,
-            columns=columns_read(config),
-            run=run,
-            known=request.append.known_rows(config) if request.append else None,
-        )
+    groups = opening.locate_rows(
+        request.found,
+        request.needed_splits(),
+        folder=folder,
+        inside=inside,
+        columns=columns_read(config),
+        run=run,
+        known=request.append.known_rows(config) if request.append else None,
+    )
     return request, groups, folder if inside else None
-
-
-def _kept_at(config: PrepareConfig) -> str | None:
-    """Return the absolute folder of --keep-ingested, if given: plans take relative paths as relative to the output.
-
-    Raises: ConfigError if it is in the dataset's folder, where the next run would read it as part of the source.
-    """
-    keep = config.keep_ingested
-    if keep is None or "://" in keep:
-        return keep
-    folder = os.path.abspath(keep)
-    for dataset in map(os.path.abspath, (config.source.dataset, *config.source.more_paths)):
-        if os.path.isdir(dataset) and os.path.commonpath([dataset, folder]) == dataset:
-            raise ConfigError(
-                f"--keep-ingested {keep}: is in the dataset's folder, expected a folder outside of it",
-                remedy="choose another folder: the copy would be read as part of the dataset",
-            )
-    return folder
-
-
-@contextlib.contextmanager
-def _naming_keep_ingested(config: PrepareConfig) -> Iterator[None]:
-    """Make errors of writing a copy that stays name --keep-ingested instead of --output."""
-    try:
-        yield
-    except OutputError as error:
-        if config.keep_ingested is None:
-            raise
-        raise OutputError(error.cause, remedy=error.remedy.replace("an --output", "a --keep-ingested")) from error
 
 
 def _require_readable(found: OpenedSource, splits: Collection[str], *, root: str) -> None:

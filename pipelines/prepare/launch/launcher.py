@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from pipelines.prepare.dataset import made_shards, own_files, plan_files, reservation, tfds
+from pipelines.prepare.dataset import own_files, plan_files, receipts, reservation, tfds
 from pipelines.prepare.dataset.commit import commit
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.launch import finished, task_runs, unusable_rows
@@ -29,7 +29,7 @@ from pipelines.prepare.launch.open_job import OpenJob, open_job
 from pipelines.prepare.launch.request import Request, open_request
 from pipelines.prepare.launch.unusable_rows import UnusableRows
 from pipelines.prepare.options.config import PrepareConfig
-from pipelines.prepare.plan import label_warnings, padding_warning, sample_rows
+from pipelines.prepare.plan import padding_warning, sample_rows
 from pipelines.prepare.plan.blocks import forecast
 from pipelines.prepare.plan.planning import ShardTask, SplitPlan, block_rows, plan_split
 from pipelines.prepare.plan.sampling import Sample, measure
@@ -101,8 +101,8 @@ def _make(request: Request, *, watch: Watch | None) -> tuple[Manifest, int, int]
     progress = Progress()
     opened = open_job(request, progress=progress)
     tasks = _plan_tasks(opened)
-    receipts = made_shards.find_receipts(opened.job, tasks)
-    missing = [task for task, receipt in zip(tasks, receipts, strict=True) if receipt is None]
+    kept = receipts.find(opened.job, tasks)
+    missing = [task for task, receipt in zip(tasks, kept, strict=True) if receipt is None]
     if request.former is not None and tfds.files(request.former):
         _log.warning("TFDS cannot open a dataset that rows were appended to, so dataset_info.json will be removed")
     with watch(missing, progress) if watch else contextlib.nullcontext():
@@ -154,9 +154,6 @@ def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, PlannedSpli
     planned = {split: plan_one(opened, split) for split in splits}
     samples = [(each.sample, opened.job.splits[split].num_rows) for split, each in planned.items()]
     padding_warning.warn(samples, opened.config, length=opened.job.spec.length)
-    if opened.request.append is None:
-        rows = sum(source.num_rows for source in opened.source.all_splits.values())
-        label_warnings.warn(opened.job.spec.columns.label, [sample for sample, _ in samples], rows=rows)
     return planned
 
 

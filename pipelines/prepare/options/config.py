@@ -115,11 +115,6 @@ class PrepareConfig:
         typed_default=True,
     )
     append: bool = _run("Add new rows of the same source to the finished dataset, as further shards.", False)
-    keep_ingested: str | None = _run(
-        "Keep the Arrow copy of sources other than Parquet here, for the next build of the same source.",
-        None,
-        metavar="FOLDER",
-    )
 
     def __post_init__(self) -> None:
         if not self.output.name:

@@ -73,7 +73,7 @@ def lengths_group(split: SplitSubject, subject: Subject) -> Group:
     found = count_lengths(lengths, row_lengths=manifest.bucket_lengths or (manifest.row_length,), cuts=cuts)
     end, total = found.edges[-1], found.num_rows
     # How many fit means something only for the lengths before any cut.
-    is_whole = split.row_tokens is not None or not split.tokens_cut
+    is_whole = not split.finished.ledger.tokens_cut
     fitting = f"; {share(total - found.longer, total)} fit into {found.cut:,}" if is_whole else ""
     median = found.edges[int(np.searchsorted(np.cumsum(found.counts), total / 2)) + 1]
     names = [f"{length:,}" for length in found.row_lengths]
@@ -99,11 +99,12 @@ def lengths_group(split: SplitSubject, subject: Subject) -> Group:
 
 def _known_lengths(split: SplitSubject, manifest: Manifest) -> tuple[np.ndarray, str, str]:
     """Return lengths of rows or documents int64 [N], what they are lengths of, and where they come from."""
-    if split.row_tokens is not None:
-        text = f"Full lengths of {len(split.row_tokens):,} sampled rows of the source, before any cut."
-        return split.row_tokens, "rows", text
     found = documents_of(split.parts).lengths
-    cut = "None was cut." if not split.tokens_cut else f"Those of {manifest.row_length:,} tokens may have been cut."
+    cut = (
+        "None was cut."
+        if not split.finished.ledger.tokens_cut
+        else f"Those of {manifest.row_length:,} tokens may have been cut."
+    )
     if manifest.layout["name"] == "pack":
         cut = "Longer ones are divided, or were rejected."
     if manifest.schema.with_role("segment_ids") is not None:
@@ -111,15 +112,11 @@ def _known_lengths(split: SplitSubject, manifest: Manifest) -> tuple[np.ndarray,
     if manifest.schema.with_role("attention_mask") is not None:
         return found, "rows", f"Tokens of a record, {split.source_of_figures}. {cut}"
     text = f"This layout joins documents and fills every row with {manifest.row_length:,} tokens, so lengths of "
-    return np.zeros(0, np.int64), "rows", text + "documents are not stored. `report` with build's arguments shows them."
+    return np.zeros(0, np.int64), "rows", text + "documents are not stored. `plan` with build's arguments shows them."
 
 
 def shards_group(split: SplitSubject, subject: Subject) -> Group:
     """Return the sizes of a split's shards."""
-    if split.finished is None:
-        assert split.estimate is not None, "a source has an estimate"
-        made = f"{some(split.estimate.shards, 'shard')} with {size(split.estimate.num_bytes)}"
-        return Group(title=split.name, texts=(f"About {made} in all would be made.",))
     shards = split.finished.shards
     sizes = np.array([shard.num_bytes for shard in shards])
     # Neighbours share a bar: their mean size.

@@ -103,7 +103,6 @@ class Group:
     charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
     rows: tuple[ShownRow, ...] = ()
-    command: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

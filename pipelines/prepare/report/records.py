@@ -1,4 +1,4 @@
-"""Records to look at: of a finished dataset, a few thousand at fixed places; of a source, what its sample becomes.
+"""Records to look at: a few thousand of a finished dataset, at fixed places.
 
     shard        |=....=....=....=|      runs of neighbouring records, read at random access
     gzip shard   |====............|      the beginnings of some shards, since the rest takes unpacking all before it
@@ -16,13 +16,11 @@ import numpy as np
 
 from pipelines.prepare import storage
 from pipelines.prepare.audit import invariants, verify
-from pipelines.prepare.layouts import BatchEncoder, Encoded, length_groups
-from pipelines.prepare.layouts.base import count_tokens
 from tfrecord_io import examples, random_access
 from tfrecord_io.manifest import Manifest, Shard
 from tfrecord_io.schema import Role
 
-__all__ = ["Documents", "SampledRecords", "documents_of", "of_dataset", "of_rows", "token_positions"]
+__all__ = ["Documents", "SampledRecords", "documents_of", "of_dataset", "token_positions"]
 
 # Of a split: 4,096 records tell a share of 1 % to within 0.3 %; 2 million positions are 16 MB for each feature.
 _RECORDS, _POSITIONS = 4096, 2 << 20
@@ -42,11 +40,6 @@ class SampledRecords:
     manifest: Manifest
     columns: Columns
     places: Sequence[str]
-
-    @property
-    def num_tokens(self) -> np.ndarray:
-        """Tokens that are not padding, targets included, int64 [N]."""
-        return count_tokens(self.columns, self.manifest.schema)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,20 +70,6 @@ def of_dataset(root: str, manifest: Manifest, split: str, *, share: float = 1.0)
         if shards:
             read = _spread if manifest.index_stride is not None else _beginnings
             found.append(read(root, described, split, wanted=max(wanted, _RUN)))
-    return tuple(found)
-
-
-def of_rows(manifest: Manifest, encoder: BatchEncoder, encoded: Encoded) -> tuple[SampledRecords, ...]:
-    """Lay out tokenized rows, at most as many as of a dataset, as a build would."""
-    builder = encoder.builder()
-    builder.add(encoded)
-    found = []
-    for group in length_groups(builder):
-        described = manifest if group.length is None else manifest.bucket(group.length)
-        columns = _first(group.builder.chunks(None), min(_POSITIONS // described.row_length + 1, 2 * _RECORDS))
-        if columns:
-            places = [f"record {index} of the sample" for index in range(_count(columns))]
-            found.append(SampledRecords(manifest=described, columns=columns, places=places))
     return tuple(found)
 
 

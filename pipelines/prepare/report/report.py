@@ -1,4 +1,4 @@
-"""Reports: of a finished dataset from its manifest and a sample of its records, and of a source from build's options.
+"""The report of a finished dataset, from its manifest and a sample of its records.
 
 A report reads the manifest and a few thousand records: of 10 million rows in 100 shards, 5.2 GB, it takes 2 seconds of
 processor time, nearly all of it imports, and 290 MB of memory.
@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from pipelines.prepare import storage
-from pipelines.prepare.audit import decisions
 from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.dataset import own_files, rejected_rows, source_record
 from pipelines.prepare.dataset.job import rejected_path
 from pipelines.prepare.dataset.rejected_rows import RejectedContent
-from pipelines.prepare.launch import estimate, launcher
-from pipelines.prepare.launch.open_job import OpenJob
-from pipelines.prepare.options.config import PrepareConfig
-from pipelines.prepare.report import command_line, records
+from pipelines.prepare.report import records
 from pipelines.prepare.report.charts import labels_section, lengths_group, shards_group
 from pipelines.prepare.report.page import Group, Page, Section, render
 from pipelines.prepare.report.rows import shown_section
@@ -33,10 +28,10 @@ from pipelines.prepare.report.tables import (
     rows_group,
     tokens_group,
 )
-from tfrecord_io.errors import ConfigError, FormatError, ManifestError
+from tfrecord_io.errors import ConfigError, FormatError
 from tfrecord_io.manifest import Manifest, Split
 
-__all__ = ["check_output", "of_dataset", "of_source", "write"]
+__all__ = ["check_output", "of_dataset", "write"]
 
 # Splits that are shown in detail: a page of 2 MB has room for so many.
 _SPLITS = 8
@@ -84,7 +79,7 @@ def of_dataset(root: str) -> bytes:
     Raises: ManifestError if there is none, or it is of a newer format; ReaderError if a shard or the tokenizer is
         missing; CorruptRecordError if a sampled record is damaged.
     """
-    manifest = _manifest(root)
+    manifest = own_files.require_manifest(root)
     names = list(manifest.splits)
     shown = [name for name in names if manifest.splits[name].shards][:_SPLITS]
     share = 2.0 / max(len(shown), 2)
@@ -97,47 +92,13 @@ def of_dataset(root: str) -> bytes:
                 parts=records.of_dataset(root, manifest, name, share=share),
                 finished=manifest.splits[name],
                 rejected=tuple(_rejected(root, name, manifest.splits[name])),
-                copied=decisions.most_copied(root, manifest, split=name),
             )
             for name in shown
         ),
-        command=command_line.of_manifest(manifest, source=_source(root, manifest), output="OUT"),
+        place=_place(root, manifest),
         more_splits=tuple(name for name in names if name not in shown),
     )
     return render(_page(subject))
-
-
-def of_source(config: PrepareConfig) -> bytes:
-    """Return the report of what a build of `config` would make, from a sample. Writes nothing.
-
-    Raises: as `estimate.estimate`.
-    """
-    with estimate.opened_job(config) as opened:
-        planned = launcher.plan_splits(opened, opened.job.splits)
-        manifest = _described(opened)
-        subjects = [_planned(each, opened, manifest) for each in list(planned.values())[:_SPLITS]]
-        subject = Subject(
-            manifest=manifest,
-            tokenizer=opened.request.tokenizer,
-            splits=tuple(subjects),
-            command=command_line.of_config(config),
-            more_splits=tuple(planned)[_SPLITS:],
-        )
-        return render(_page(subject))
-
-
-def _manifest(root: str) -> Manifest:
-    """Return the dataset's manifest. Without one, `root` may be meant as a source, and the remedy says so."""
-    if (found := own_files.read_manifest(root)) is not None:
-        return found
-    try:
-        return own_files.require_manifest(root)
-    except ManifestError as error:
-        raise ManifestError(
-            error.cause,
-            remedy="name the --output of a build that has finished, or add --tokenizer NAME_OR_DIR and other options "
-            "of build to see what it would make of a source",
-        ) from None
 
 
 def check_output(path: str) -> None:
@@ -154,38 +115,9 @@ def write(path: str, page: bytes) -> None:
     storage.write_bytes(path, page)
 
 
-def _planned(planned: launcher.PlannedSplit, opened: OpenJob, manifest: Manifest) -> SplitSubject:
-    name = planned.plan.split
-    return SplitSubject(
-        name=name,
-        parts=records.of_rows(manifest, opened.encoder, planned.sample.encoded),
-        estimate=estimate.of_split(planned, opened),
-        row_tokens=planned.sample.row_tokens,
-        rejected=tuple(RejectedContent(row=row.row, reason=row.reason, content="") for row in planned.unusable.first),
-    )
-
-
-def _described(opened: OpenJob) -> Manifest:
-    """Return a manifest that describes records that a build would make, without any shard."""
-    job = opened.job
-    return Manifest(
-        name=job.name,
-        fingerprint="",
-        schema=job.spec.schema,
-        layout={"name": job.spec.layout.name, "max_length": job.spec.length, **job.spec.layout.non_default_options()},
-        tokenizer=job.spec.facts,
-        splits={},
-        label_names=job.spec.columns.label_names,
-        compression=job.spec.compression,
-        source=opened.source.identity,
-        options=opened.items,
-    )
-
-
 def _page(subject: Subject) -> Page:
     manifest = subject.manifest
     lengths = ", ".join(f"{length:,}" for length in manifest.bucket_lengths or (manifest.row_length,))
-    kind = "Report of the dataset" if subject.is_finished else "Preview of the dataset"
     by_split = {
         name: Section(name=name, title=title, says=says, groups=tuple(make(split, subject) for split in subject.splits))
         for name, (title, says, make) in _BY_SPLIT.items()
@@ -200,19 +132,19 @@ def _page(subject: Subject) -> Page:
     )
     facts = manifest.tokenizer
     return Page(
-        title=f"{kind} {manifest.name}",
-        says=f"Layout {manifest.layout['name']}, rows of {lengths} tokens, tokenizer {facts.name}"
-        + (f", fingerprint {manifest.fingerprint[:12]}." if manifest.fingerprint else "."),
+        title=f"Report of the dataset {manifest.name}",
+        says=f"Layout {manifest.layout['name']}, rows of {lengths} tokens, tokenizer {facts.name}, "
+        f"fingerprint {manifest.fingerprint[:12]}.",
         sections=tuple(section for section in sections if section is not None),
     )
 
 
-def _source(root: str, manifest: Manifest) -> Mapping[str, Any] | None:
-    """Return where the source was, None if the work folder is gone, as it is in many copies."""
+def _place(root: str, manifest: Manifest) -> str:
+    """Return where the source was; empty if the work folder is gone, as it is in many copies."""
     try:
-        return source_record.read(root, manifest.fingerprint)
+        return str(source_record.read(root, manifest.fingerprint)["dataset"])
     except FormatError:
-        return None
+        return ""
 
 
 def _rejected(root: str, name: str, split: Split) -> Iterator[RejectedContent]:

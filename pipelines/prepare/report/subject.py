@@ -1,14 +1,11 @@
-"""The subject of a report: a finished dataset, or a source with build's options. The sections are made from it."""
+"""The subject of a report, from which its sections are made: a finished dataset and samples of its records."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
 
-import numpy as np
-
 from pipelines.prepare.dataset.rejected_rows import RejectedContent
-from pipelines.prepare.launch.estimate import Estimate
 from pipelines.prepare.report.records import SampledRecords
 from tfrecord_io.manifest import Manifest, Split
 
@@ -17,20 +14,14 @@ __all__ = ["SplitSubject", "Subject", "count", "share", "size", "some"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitSubject:
-    """One split: its sampled records, one part for each row length, and what is known of it as a whole.
-
-    Of a finished dataset `finished` is what the manifest says of it, `rejected` are examples of rejected rows, and
-    `copied` the rows with the most duplicates: split, row, number of duplicates. Of a source `estimate` is what `plan`
-    says, and `row_tokens` int64 [N] are the full lengths of sampled rows.
+    """One split: its sampled records, one part for each row length, its entry in the manifest, and examples of rejected
+    rows.
     """
 
     name: str
     parts: tuple[SampledRecords, ...]
-    finished: Split | None = None
+    finished: Split
     rejected: tuple[RejectedContent, ...] = ()
-    copied: tuple[tuple[str, int, int], ...] = ()
-    estimate: Estimate | None = None
-    row_tokens: np.ndarray | None = None
 
     @property
     def num_sampled(self) -> int:
@@ -38,38 +29,26 @@ class SplitSubject:
         return sum(len(part.places) for part in self.parts)
 
     @property
-    def tokens_cut(self) -> int:
-        """Tokens that a finished dataset has cut."""
-        return self.finished.ledger.tokens_cut if self.finished is not None else 0
-
-    @property
     def source_of_figures(self) -> str:
         """Return where figures from records come from, to be shown beside them."""
-        if self.finished is not None and self.num_sampled == self.finished.num_examples:
+        if self.num_sampled == self.finished.num_examples:
             return f"from all {self.num_sampled:,} records"
-        if self.finished is not None:
-            return f"from a sample of {self.num_sampled:,} of {self.finished.num_examples:,} records"
-        return f"from a sample of {self.num_sampled:,} records, made as a build would make them"
+        return f"from a sample of {self.num_sampled:,} of {self.finished.num_examples:,} records"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Subject:
     """All that the sections need.
 
-    `manifest` describes records (of a source it has no splits and no fingerprint). `tokenizer` turns ids into text.
-    `command` made the dataset, or would make it. `more_splits` are not shown in detail.
+    `tokenizer` turns ids into text. `place` is where the source was, empty if that is not known. `more_splits` are not
+    shown in detail.
     """
 
     manifest: Manifest
     tokenizer: Any
     splits: tuple[SplitSubject, ...]
-    command: str
+    place: str = ""
     more_splits: tuple[str, ...] = ()
-
-    @property
-    def is_finished(self) -> bool:
-        """Return whether there is a dataset, rather than a source alone."""
-        return bool(self.manifest.splits)
 
     def token(self, token_id: int) -> str:
         """Return a token as the vocabulary writes it."""

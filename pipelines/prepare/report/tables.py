@@ -20,6 +20,8 @@ __all__ = ["ends_group", "facts_section", "layouts_group", "overview_section", "
 
 _MOST_PADDING = 0.5
 _COMPARED = ("pad", "pack")
+# Of what the fingerprint covers, the facts say these.
+_BESIDES = ("source", "versions", "tokenizer")
 _LISTED_TOKENS, _LISTED_ENDS, _LISTED_FACTS = 20, 6, 100
 # Shares of unknown tokens above this are worth a warning: ordinary text has far fewer with any tokenizer that fits it.
 _MOST_UNKNOWN = 0.01
@@ -27,51 +29,30 @@ _MOST_UNKNOWN = 0.01
 
 def overview_section(subject: Subject) -> Section:
     """Return the section with the figures of every split."""
-    head: tuple[str, ...]
-    if subject.is_finished:
-        caption = "Splits (exact, from the manifest)"
-        head = ("split", "rows", "left out", "rejected", "records", "tokens", "tokens cut", "shards", "bytes")
-        rows = []
-        for name, split in subject.manifest.splits.items():
-            ledger = split.ledger
-            figures = (ledger.rows_in, ledger.rows_left_out, sum(ledger.unusable.values()), split.num_examples)
-            more = (split.num_tokens, ledger.tokens_cut, len(split.shards))
-            rows.append((name, *map(count, (*figures, *more)), size(split.num_bytes)))
-    else:
-        caption = "What a build would make, estimated from a sample"
-        head = ("split", "rows", "left out", "rejected", "tokens", "shards", "bytes")
-        rows = []
-        for each in (split.estimate for split in subject.splits if split.estimate is not None):
-            left_out = each.rows_filtered + each.rows_in_other_splits
-            figures = (each.rows, left_out, each.rows_rejected, each.num_tokens)
-            rows.append((each.split, *map(count, (*figures, each.shards)), size(each.num_bytes)))
+    head = ("split", "rows", "left out", "rejected", "records", "tokens", "tokens cut", "shards", "bytes")
+    rows = []
+    for name, split in subject.manifest.splits.items():
+        ledger = split.ledger
+        figures = (ledger.rows_in, ledger.rows_left_out, sum(ledger.unusable.values()), split.num_examples)
+        more = (split.num_tokens, ledger.tokens_cut, len(split.shards))
+        rows.append((name, *map(count, (*figures, *more)), size(split.num_bytes)))
     texts: tuple[str, ...] = ()
     if more_splits := subject.more_splits:
         texts = (f"The sections below leave out {len(more_splits):,} splits: {', '.join(more_splits)}.",)
+    caption = "Splits (exact, from the manifest)"
     table = Table(caption=caption, head=head, rows=tuple(rows), numbers=len(head) - 1)
     return Section(name="overview", title="At a glance", groups=(Group(tables=(table,), texts=texts),))
 
 
 def layouts_group(split: SplitSubject, subject: Subject) -> Group:
     """Return a split's padding and cut tokens, of this dataset and of other layouts."""
-    tables, warnings = [], []
-    if split.finished is not None:
-        exact, padding = _exact(split, subject.manifest)
-        tables.append(exact)
-        if padding > _MOST_PADDING:
-            warnings.append(
-                f"{share(padding)} of the positions are padding: consider --bucket-lengths auto:4, a smaller "
-                "--max-length, or --layout pack."
-            )
-    costs = split.estimate.layouts if split.estimate is not None else _compared(split, subject.manifest)
-    if costs:
-        tables.append(_cost_table(costs, split))
-    elif split.finished is None:
-        positions = sum(len(part.places) * _positions(part.manifest) for part in split.parts)
-        empty = positions - sum(int(part.num_tokens.sum()) for part in split.parts)
-        text = f"{share(empty, positions)} of the positions are padding, {split.source_of_figures}."
-        return Group(title=split.name, texts=(text,))
-    return Group(title=split.name, tables=tuple(tables), warnings=tuple(warnings))
+    exact, padding = _exact(split, subject.manifest)
+    warnings: tuple[str, ...] = ()
+    if padding > _MOST_PADDING:
+        ways = "--bucket-lengths auto:4, a smaller --max-length, or --layout pack"
+        warnings = (f"{share(padding)} of the positions are padding: consider {ways}.",)
+    costs = _compared(split, subject.manifest)
+    return Group(title=split.name, tables=(exact, *([_cost_table(costs)] if costs else ())), warnings=warnings)
 
 
 def _positions(manifest: Manifest) -> int:
@@ -82,7 +63,6 @@ def _positions(manifest: Manifest) -> int:
 
 def _exact(split: SplitSubject, manifest: Manifest) -> tuple[Table, float]:
     """Return the manifest's figures as a table, one line for each row length, and the share of padding of all."""
-    assert split.finished is not None, "only a finished dataset has them"
     lengths = manifest.bucket_lengths
     rows, positions, tokens = [], 0, 0
     for length in lengths or (manifest.row_length,):
@@ -91,7 +71,7 @@ def _exact(split: SplitSubject, manifest: Manifest) -> tuple[Table, float]:
         here = records * _positions(manifest.bucket(length) if lengths else manifest)
         positions, tokens = positions + here, tokens + held
         rows.append((f"{length:,}", *map(count, (len(shards), records, held)), share(here - held, here)))
-    cut = split.tokens_cut
+    cut = split.finished.ledger.tokens_cut
     says = f"{manifest.layout['name']}, this dataset (exact, from its manifest). "
     says += f"{count(cut)} tokens are cut, {share(cut, tokens + cut)} of all."
     head = ("row length", "shards", "records", "tokens", "padding")
@@ -100,7 +80,6 @@ def _exact(split: SplitSubject, manifest: Manifest) -> tuple[Table, float]:
 
 def _compared(split: SplitSubject, manifest: Manifest) -> tuple[Cost, ...]:
     """Compare layouts for the documents of a finished dataset, where each is one text whose length is known."""
-    assert split.finished is not None, "a source has an estimate"
     if manifest.layout["name"] not in _COMPARED or "stride" in manifest.layout:
         return ()
     lengths = documents_of(split.parts).lengths
@@ -112,7 +91,7 @@ def _compared(split: SplitSubject, manifest: Manifest) -> tuple[Cost, ...]:
     )
 
 
-def _cost_table(costs: tuple[Cost, ...], split: SplitSubject) -> Table:
+def _cost_table(costs: tuple[Cost, ...]) -> Table:
     best = least(costs)
     rows = tuple(
         (
@@ -124,9 +103,8 @@ def _cost_table(costs: tuple[Cost, ...], split: SplitSubject) -> Table:
         )
         for cost in costs
     )
-    where = "of the source" if split.finished is None else "of the dataset; what it has cut already is not counted"
     return Table(
-        caption=f"The same rows in other layouts, estimated from sampled rows {where}",
+        caption="The same rows in other layouts, estimated from sampled rows; what is cut already is not counted",
         head=("layout", "row length", "records", "padding", "tokens cut", "rows cut", "waste"),
         rows=rows,
         numbers=6,
@@ -239,25 +217,14 @@ def _missing(first: np.ndarray, subject: Subject) -> tuple[str, ...]:
 
 def rows_group(split: SplitSubject, subject: Subject) -> Group:
     """Return what became of every row of a split, and examples of rejected ones."""
-    if split.finished is not None:
-        ledger = split.finished.ledger
-        caption, total, figures = "Rows in, from the manifest", ledger.rows_in, {"used": ledger.rows_used}
-        for reason, number in sorted(ledger.rejected.items(), key=lambda item: (-item[1], item[0])):
-            figures[f"{'left out' if is_left_out(reason) else 'rejected'}: {reason}"] = number
-    else:
-        assert split.estimate is not None, "a source has an estimate"
-        estimate = split.estimate
-        caption, total = "Rows of the source, from its files and a sample", estimate.rows
-        left = {"filtered": estimate.rows_filtered, "in other splits": estimate.rows_in_other_splits}
-        left["rejected (at least)"] = estimate.rows_rejected
-        figures = {name: number for name, number in left.items() if number}
-    rows = [(name, count(number), share(number, total)) for name, number in figures.items()]
-    rows.append(("in all", count(total), share(1)))
+    ledger = split.finished.ledger
+    figures = {"used": ledger.rows_used}
+    for reason, number in sorted(ledger.rejected.items(), key=lambda item: (-item[1], item[0])):
+        figures[f"{'left out' if is_left_out(reason) else 'rejected'}: {reason}"] = number
+    rows = [(name, count(number), share(number, ledger.rows_in)) for name, number in figures.items()]
+    rows.append(("in all", count(ledger.rows_in), share(1)))
+    caption = "Rows in, from the manifest"
     tables = [Table(caption=caption, head=("rows", "number", "share"), rows=tuple(rows), numbers=2)]
-    if split.copied:
-        copied = tuple((name, count(row), count(copies)) for name, row, copies in split.copied)
-        head = ("split of the row that stays", "row", "duplicates left out")
-        tables.append(Table(caption="Rows with the most duplicates", head=head, rows=copied, numbers=2))
     if split.rejected:
         examples = tuple(
             (row.reason + (f": {row.detail}" if row.detail else ""), count(row.row), row.content)
@@ -269,32 +236,24 @@ def rows_group(split: SplitSubject, subject: Subject) -> Group:
 
 
 def facts_section(subject: Subject) -> Section:
-    """Return the section with the manifest's facts, the features, and the command."""
+    """Return the section with the features, the manifest's facts, and the options of the build."""
     manifest = subject.manifest
     features = tuple((each.name, each.dtype, str(list(each.shape)), each.meaning) for each in manifest.schema.features)
     head = ("feature", "dtype", "shape", "meaning")
-    text = (
-        "The command that makes this dataset, written from its manifest. Options that change no byte, such as "
-        "--workers, are not recorded."
-        if subject.is_finished
-        else "The command that would make it."
+    facts = [("place of the source", _text(subject.place)), *_facts(manifest)]
+    options = tuple((name, _text(value)) for name, value in sorted(manifest.options.items()) if name not in _BESIDES)
+    tables = (
+        Table(caption="Features of every record", head=head, rows=features),
+        Table(caption="From the manifest", head=("fact", "value"), rows=tuple(fact for fact in facts if fact[1])),
+        Table(caption="Options of the build that decide bytes", head=("option", "value"), rows=options),
     )
-    groups = (
-        Group(title="Features", tables=(Table(caption="Features of every record", head=head, rows=features),)),
-        Group(
-            title="Facts",
-            tables=(Table(caption="From the manifest", head=("fact", "value"), rows=tuple(_facts(manifest))),),
-        ),
-        Group(title="Command", texts=(text,), command=subject.command),
-    )
-    return Section(name="facts", title="Facts", groups=groups)
+    return Section(name="facts", title="Facts", groups=(Group(tables=tables),))
 
 
 def _facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
     facts = manifest.tokenizer
     yield "name", manifest.name
-    if manifest.fingerprint:
-        yield "fingerprint", manifest.fingerprint
+    yield "fingerprint", manifest.fingerprint
     for name, value in manifest.layout.items():
         yield f"layout: {name}", _text(value)
     yield "tokenizer", f"{facts.name} ({facts.kind})"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.prepare.dataset import commit, made_shards, receipts, tfds
+from pipelines.prepare.dataset import commit, receipts, tfds
 from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan import sample_choice
@@ -177,7 +177,7 @@ def test_the_splits_of_another_dataset_are_not_committed(finished: Path) -> None
 
 
 def test_rows_that_do_not_add_up_are_never_committed(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    find = made_shards.find_receipts
+    find = receipts.find
     (finished / "manifest.json").unlink()
     (receipt,) = finished.glob(".prep/*/validation/receipt-*.json")
     found = receipts.parse(receipt.read_bytes(), path="")
@@ -185,7 +185,7 @@ def test_rows_that_do_not_add_up_are_never_committed(finished: Path, monkeypatch
     ledger = dataclasses.replace(shard.ledger, rows_in=79, rows_used=79)
     lost = dataclasses.replace(found, shards=(dataclasses.replace(shard, ledger=ledger),))
     monkeypatch.setattr(
-        made_shards, "find_receipts", lambda job, tasks: [lost] if tasks[0].split == "validation" else find(job, tasks)
+        receipts, "find", lambda job, tasks: [lost] if tasks[0].split == "validation" else find(job, tasks)
     )
     with pytest.raises(LedgerError, match="80 rows were planned, 79 read, 79 used and 0 rejected"):
         committed(resolved(finished))

@@ -42,7 +42,7 @@ def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
     except OSError as error:
         raise OutputError(
             f"{home}: the rows of the object cannot be written there ({error.strerror})",
-            remedy="free space, or name another folder with keep_ingested",
+            remedy="free space there, or set TMPDIR to a folder with more",
         ) from error
 
 

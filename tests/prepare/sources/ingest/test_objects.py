@@ -115,8 +115,9 @@ def _traced(root: Path, *options: object) -> building.Outcome:
 
 
 def test_a_trace_says_row_and_split_and_that_it_was_an_object(tmp_path: Path) -> None:
-    _build(_dataset(), tmp_path / "out", shuffle=False, keep_ingested=tmp_path / "kept")
-    found = _traced(tmp_path / "out")
+    _build(_dataset(), tmp_path / "out", shuffle=False)
+    _dataset().save_to_disk(tmp_path / "saved")
+    found = _traced(tmp_path / "out", "--source", tmp_path / "saved")
     assert found.status == 0, found.err
     assert "1 row of an object given in Python" in found.out
     assert "row 3 of the split\n" in found.out
@@ -166,7 +167,7 @@ def test_rows_that_cannot_be_written_are_an_error_of_ours(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     "options",
-    [{"format": "json"}, {"revision": "main"}, {"append": True}, {"keep_ingested": "gs://bucket/kept"}],
+    [{"format": "json"}, {"revision": "main"}, {"append": True}],
     ids=lambda each: next(iter(each)),
 )
 def test_options_of_files_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:

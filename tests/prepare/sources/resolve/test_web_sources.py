@@ -113,14 +113,14 @@ def test_a_dataset_of_a_signed_address_holds_no_trace_of_the_signature(server: s
     output = tmp_path / "out"
     address = f"{server}/train.jsonl?{SIGNATURE}"
     outcomes: list[Outcome] = [
-        building.command("build", address, "--verbose", *building.options(output, keep_ingested=tmp_path / "kept")),
+        building.command("build", address, "--verbose", *building.options(output)),
         building.command("verify", output),
         building.command("trace", output, "--split=train", "--shard=0", "--record=0", "--json", "--source", address),
         building.command("inspect", output, "--json"),
     ]
     assert [each.status for each in outcomes] == [0, 0, 0, 0], outcomes
     told = [each.out + each.err for each in outcomes]
-    files = {**building.files(output), **building.files(tmp_path / "kept")}
+    files = building.files(output)
     assert any(name.startswith("train-train-") for name in files), "the name is that of the file"
     assert any(name.endswith(".parquet") for name in files)
     assert not [text for text in told if "hush" in text]
