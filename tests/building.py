@@ -147,14 +147,12 @@ def resolved(config: PrepareConfig) -> OpenJob:
 def opened(config: SourceConfig) -> Source:
     """The dataset with its rows, as builds open it; what has to be ingested is kept as long as the session lasts."""
     found = opening.open_source(config, columns=None)
-    every = list(found.listing.splits)
 
     def run(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
         with ingest.naming_files(source):
             list(workers.run(functools.partial(ingest.call, source), tasks, processes=1, keep=True))
 
-    groups = opening.locate_rows(found, every, folder=str(new_folder()), inside=None, columns=None, run=run)
-    return selection.select(config, found, groups, ())
+    return selection.open_rows(config, found, folder=str(new_folder()), columns=None, run=run)
 
 
 def source(folder: Path, **splits: Sequence[Mapping[str, Any]]) -> Path:

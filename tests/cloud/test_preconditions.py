@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import commit, plan_files, receipts
-from pipelines.prepare.launch import launcher
+from pipelines.prepare.launch import split_plans
 from pipelines.prepare.launch.open_job import OpenJob, open_job
 from pipelines.prepare.launch.request import open_request
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
@@ -183,7 +183,7 @@ class TestJobs:
         assert gcs.objects(bucket, "out/") == building.files(building.reviews())
 
     def test_a_plan_for_other_rows_that_came_meanwhile_stays(self, gcs: Gcs, bucket: str, job: OpenJob) -> None:
-        plan = launcher.plan_one(job, "train").plan
+        plan = split_plans.plan_one(job, "train").plan
         before = gcs.objects(bucket)
         write_plan(job, plan)
         assert gcs.objects(bucket) == before

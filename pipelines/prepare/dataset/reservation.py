@@ -72,12 +72,10 @@ def reserve(
     overwrite: bool,
     former: Manifest | None = None,
 ) -> None:
-    """Write the job's own files to the output, after `check`.
+    """Write the job's own files to the output that `check` found free.
 
-    They are what its fingerprint covers (`items`), where the source is (`source`), and the tokenizer. Raises: as
-    `check`.
+    They are what its fingerprint covers (`items`), where the source is (`source`), and the tokenizer.
     """
-    check(job.root, items=items, overwrite=overwrite, former=former)
     if overwrite and former is None:
         clear(job.root)
     elif overwrite:
@@ -89,8 +87,6 @@ def reserve(
     known = {**source, "rows": {**_rows_known(job), **source["rows"]}}
     storage.write_bytes(source_record.source_path(job.root, job.fingerprint), _dump(known), inside=job.root)
     storage.write_bytes(job.work_path(JOB_FILE), _dump(dict(items)), inside=job.root)
-    # Without a lock another job may have started at the same time: at least one of the two sees the other here.
-    _refuse_another(job.root, items, former=former)
 
 
 def _rows_known(job: Job) -> Mapping[str, Any]:

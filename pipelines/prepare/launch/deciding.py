@@ -47,15 +47,8 @@ def evaluation_runs(config: SourceConfig) -> EvaluationRuns | None:
         with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
             opened = SourceConfig(dataset=dataset, text_columns=(column,))
             found = opening.open_source(opened, columns=(column,))
-            groups = opening.locate_rows(
-                found,
-                list(found.listing.splits),
-                folder=folder,
-                inside=None,
-                columns=(column,),
-                run=_ingest_here,
-            )
-            splits = selection.select(opened, found, groups, ()).splits.values()
+            source = selection.open_rows(opened, found, folder=folder, columns=(column,), run=_ingest_here)
+            splits = source.splits.values()
             if missing := [split.name for split in splits if column not in split.reader.schema.names]:
                 raise ConfigError(
                     f"--decontaminate {each}: split {missing[0]!r} has no column {column!r}",

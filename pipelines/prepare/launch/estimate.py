@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
 import tempfile
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from pipelines.prepare.crosscheck.comparing import engine_of
-from pipelines.prepare.launch.launcher import PlannedSplit, plan_splits
 from pipelines.prepare.launch.layout_comparison import Cost, compare
 from pipelines.prepare.launch.open_job import OpenJob, open_job
 from pipelines.prepare.launch.request import open_request
+from pipelines.prepare.launch.split_plans import PlannedSplit, plan_splits
 from pipelines.prepare.layouts import layout_of
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.options.source_config import SAMPLES
@@ -24,7 +22,7 @@ from pipelines.prepare.plan.sampling import Sample
 from pipelines.prepare.process.progress import Progress
 from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT, is_left_out
 
-__all__ = ["Estimate", "estimate", "of_split", "opened_job"]
+__all__ = ["Estimate", "estimate"]
 
 _PERCENTILES = (5, 25, 50, 75, 95, 99, 100)
 _LONGEST = 8192
@@ -70,19 +68,12 @@ class Estimate:
 
 def estimate(config: PrepareConfig) -> list[Estimate]:
     """Estimate every split that `build` would make. Nothing is written."""
-    with opened_job(config) as opened:
-        return [of_split(each, opened) for each in plan_splits(opened, opened.job.splits).values()]
-
-
-@contextlib.contextmanager
-def opened_job(config: PrepareConfig) -> Iterator[OpenJob]:
-    """Open the job of a request that nobody builds; what has to be ingested lasts as long as the context."""
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as home:
-        yield open_job(open_request(config), progress=Progress(), home=home)
+        opened = open_job(open_request(config), progress=Progress(), home=home)
+        return [_of_split(each, opened) for each in plan_splits(opened, opened.job.splits).values()]
 
 
-def of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
-    """Estimate a split that is planned."""
+def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
     config, spec = opened.config, opened.job.spec
     sample, rows = planned.sample, opened.job.splits[planned.plan.split].num_rows
     share = planned.text_bytes / max(sample.text_bytes, 1)

@@ -127,7 +127,8 @@ def _source_of(request: Request, groups: Mapping[str, Groups]) -> tuple[Source, 
     held = selection.resolve_hold_outs(config.source.hold_outs, source.splits, by=config.source.hold_out_by)
     if request.append is not None:
         source = request.append.new_rows(source)
-    plan = plan_columns(config.source, source, inputs=layouts.layout_of(config.layout).inputs(config.source))
+    inputs = layouts.layout_of(config.layout).inputs(config.source)
+    plan = plan_columns(config.source, source, inputs=inputs, plan=request.columns)
     here = [each for each in held if each.from_split in source.splits]
     divided = selection.divide(source.splits, here, columns=plan.content, optional=plan.optional, seed=config.seed)
     return dataclasses.replace(source, splits=divided), plan, held

@@ -155,19 +155,17 @@ def _locate(request: TokenizerRequest, folder: str) -> tuple[list[SplitSource], 
     config = request.source
     functions = user_functions.find(config.functions)
     inputs = Inputs(texts=config.text_columns)
-    columns = None if functions else inputs.names
-    found = opening.open_source(config, columns=columns)
+    names = None if functions else inputs.names
+    found = opening.open_source(config, columns=names)
     asked = selection.needed_source_splits(config, list(found.listing.splits))
-    if not functions:
-        plan_types(
-            config, {name: found.columns[name] for name in asked}, kind=found.listing.identity["kind"], inputs=inputs
-        )
-    groups = opening.locate_rows(
+    types = {name: found.columns[name] for name in asked}
+    plan = None if functions else plan_types(config, types, kind=found.listing.identity["kind"], inputs=inputs)
+    source = selection.open_rows(
+        config,
         found,
-        asked,
+        functions,
         folder=found.copy_folder(folder),
-        inside=None,
-        columns=columns,
+        columns=names,
         run=lambda source, tasks: ingesting.ingest_files(
             source,
             tasks,
@@ -179,5 +177,4 @@ def _locate(request: TokenizerRequest, folder: str) -> tuple[list[SplitSource], 
             progress=Progress(),
         ),
     )
-    source = selection.select(config, found, groups, functions)
-    return list(source.splits.values()), plan_columns(config, source, inputs=inputs)
+    return list(source.splits.values()), plan_columns(config, source, inputs=inputs, plan=plan)

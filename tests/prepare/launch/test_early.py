@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.launch import unusable_rows
+from pipelines.prepare.launch import split_plans
 from pipelines.prepare.plan import sample_choice
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.shards import shard_writer
@@ -42,10 +42,10 @@ def made(folder: Path, zoo: Zoo, *, texts: Any = (), kept: Any = (), ranges: Any
     return stored.work(zoo.path("wordpiece_uncased"), source, columns=COLUMNS)
 
 
-def found(work: Work) -> unusable_rows.UnusableRows:
+def found(work: Work) -> split_plans.UnusableRows:
     sample = work.measure()
     assert sample is not None
-    return unusable_rows.find(work.job.spec.columns, work.splits["train"], sample.read)
+    return split_plans.find_unusable(work.job.spec.columns, work.splits["train"], sample.read)
 
 
 def test_of_a_split_that_is_read_whole_every_unusable_row_is_known(tmp_path: Path, zoo: Zoo) -> None:
@@ -79,10 +79,10 @@ def test_nulls_in_rows_that_are_not_asked_for_do_not_count(tmp_path: Path, zoo: 
 @pytest.mark.parametrize(("exact", "said"), [(True, "^3 of 10 rows"), (False, "^at least 3 of 10 rows")])
 def test_the_refusal_says_whether_that_is_all(exact: bool, said: str) -> None:
     first = (RejectedRow(row=4, reason="text_null"),)
-    unusable = unusable_rows.UnusableRows(by_reason={"text_null": 3}, first=first, exact=exact)
+    unusable = split_plans.UnusableRows(by_reason={"text_null": 3}, first=first, exact=exact)
     with pytest.raises(RowsRejectedError, match=said + r" cannot be used \(train: 3 text_null\), .* train\[4\] text_"):
-        unusable_rows.check({"train": unusable}, rows={"train": 10}, limit=0.2)
-    unusable_rows.check({"train": unusable}, rows={"train": 10}, limit=0.3)
+        split_plans.check_usable({"train": unusable}, rows={"train": 10}, limit=0.2)
+    split_plans.check_usable({"train": unusable}, rows={"train": 10}, limit=0.3)
 
 
 def test_a_task_names_file_and_row_of_what_it_cannot_use(tmp_path: Path, zoo: Zoo) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.prepare.launch import split_plans
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
-from pipelines.prepare.plan import padding_warning
 from tests import building
 from tests.building import REVIEWS
 
@@ -54,7 +54,7 @@ def test_conversations_are_to_be_packed_unless_they_have_labels(label: str | Non
         output=OutputConfig(root="out", name="name"),
         layout=LayoutConfig(name="chat"),
     )
-    assert padding_warning.advice(request) == expected
+    assert split_plans.padding_advice(request) == expected
 
 
 @pytest.mark.parametrize("options", [("--max-length", 64), ("--max-length", 1000, "--layout", "concat")])

@@ -68,13 +68,18 @@ def plan_types(
     )
 
 
-def plan_columns(config: SourceConfig, source: Source, *, inputs: Inputs | None = None) -> ColumnPlan:
+def plan_columns(
+    config: SourceConfig, source: Source, *, inputs: Inputs | None = None, plan: ColumnPlan | None = None
+) -> ColumnPlan:
     """Plan the columns as `plan_types`, with classes and vector lengths that are read from rows.
+
+    `plan` is what `plan_types` has given already.
 
     Raises: as `plan_types`; ColumnError if values cannot be used as planned.
     """
-    columns = {name: source.columns_of(split) for name, split in source.splits.items()}
-    plan = plan_types(config, columns, kind=source.kind, inputs=inputs)
+    if plan is None:
+        columns = {name: source.columns_of(split) for name, split in source.splits.items()}
+        plan = plan_types(config, columns, kind=source.kind, inputs=inputs)
     return dataclasses.replace(
         plan,
         label=plan.label and with_names(plan.label, source=source),

@@ -22,7 +22,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -35,7 +35,7 @@ from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve.library import no_rows
 from pipelines.prepare.sources.rows.function_check import apply_functions
 from pipelines.prepare.sources.rows.hash_filter import HASHES, HashFilter
-from pipelines.prepare.sources.rows.opening import OpenedSource
+from pipelines.prepare.sources.rows.opening import Ingest, OpenedSource, locate_rows
 from pipelines.prepare.sources.rows.reading import RowReader, Source, SplitSource
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tfrecord_io.errors import ConfigError, SplitNotFoundError
@@ -47,6 +47,7 @@ __all__ = [
     "SelectedSplit",
     "divide",
     "needed_source_splits",
+    "open_rows",
     "resolve_hold_outs",
     "select",
     "select_ranges",
@@ -108,6 +109,24 @@ def select(
         columns=columns,
         identity=found.listing.identity,
     )
+
+
+def open_rows(
+    config: SourceConfig,
+    found: OpenedSource,
+    functions: Sequence[UserFunction] = (),
+    *,
+    folder: str,
+    columns: Collection[str] | None,
+    run: Ingest,
+) -> Source:
+    """Return the source with the rows of its splits, after `run` has ingested into `folder` what is not Parquet.
+
+    Raises: as `locate_rows` and `select`.
+    """
+    asked = needed_source_splits(config, list(found.listing.splits))
+    groups = locate_rows(found, asked, folder=folder, inside=None, columns=columns, run=run)
+    return select(config, found, groups, functions)
 
 
 def select_splits(

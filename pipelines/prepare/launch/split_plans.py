@@ -1,0 +1,216 @@
+"""Planning the splits of a job: a sample, unusable rows, blocks, shards; and what is refused or warned of by then.
+
+    the sample read all rows     the number of unusable rows and their reasons, except those that only tokenizing shows
+    it did not                   a lower bound: those of the sample, or the nulls that Parquet files count
+
+An unusable row that only a shard finds stops the job at that shard, if no row may be rejected
+(`shard_writer.unusable_row`).
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import logging
+from collections.abc import Collection, Iterable, Mapping
+
+import numpy as np
+
+from pipelines.prepare.dataset.commit import check_error_rate
+from pipelines.prepare.launch.open_job import OpenJob
+from pipelines.prepare.options.config import PrepareConfig
+from pipelines.prepare.plan import sample_rows
+from pipelines.prepare.plan.blocks import forecast, nulls_by_reason
+from pipelines.prepare.plan.planning import SplitPlan, block_rows, plan_split
+from pipelines.prepare.plan.sample_rows import ReadRows
+from pipelines.prepare.plan.sampling import Sample, measure
+from pipelines.prepare.sources.columns.extraction import ColumnPlan
+from pipelines.prepare.sources.parquet.groups import cover
+from pipelines.prepare.sources.rows.reading import SplitSource
+from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, RejectedRow, split_reasons
+from pipelines.terminal import stages
+from tfrecord_io.errors import ConfigError, RowsRejectedError
+from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT, is_left_out
+
+__all__ = [
+    "PlannedSplit",
+    "UnusableRows",
+    "check_usable",
+    "find_unusable",
+    "padding_advice",
+    "plan_one",
+    "plan_splits",
+    "warn_of_padding",
+]
+
+# A larger share of padding is worth a warning.
+_MOST_PADDING = 0.9
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UnusableRows:
+    """The rows of a split that cannot be used: counts by reason, the first known rows, and whether the counts are
+    exact.
+
+    If every row was read, rows that are left out on purpose are counted too.
+    """
+
+    by_reason: Mapping[str, int]
+    first: tuple[RejectedRow, ...]
+    exact: bool
+
+    @property
+    def num_rows(self) -> int:
+        """Known number of unusable rows, without those left out on purpose."""
+        return sum(rows for reason, rows in self.by_reason.items() if not is_left_out(reason))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedSplit:
+    """The plan of one split, and the sample that it is based on."""
+
+    plan: SplitPlan
+    sample: Sample
+    text_bytes: int
+    unusable: UnusableRows
+
+
+def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, PlannedSplit]:
+    """Sample and plan some splits, and warn if they would be nearly all padding. Raises: as `plan_one`."""
+    planned = {split: plan_one(opened, split) for split in splits}
+    samples = [(each.sample, opened.job.splits[split].num_rows) for split, each in planned.items()]
+    warn_of_padding(samples, opened.config, length=opened.job.spec.length)
+    return planned
+
+
+def plan_one(opened: OpenJob, split: str) -> PlannedSplit:
+    """Sample and plan one split.
+
+    Raises: RowsRejectedError if no row of the sample can be used; ConfigError if a shard has no room for one record.
+    """
+    config, spec, source = opened.config, opened.job.spec, opened.source.splits[split]
+    stages.begin(f"sampling {source.num_rows:,} rows of {split}")
+    sample = measure(spec, opened.encoder, source)
+    if sample is None:
+        reasons = sample_rows.reasons(spec, opened.encoder, source)
+        raise _no_usable_row(split, reasons, appends=opened.request.append is not None)
+    if config.output.shard_bytes < sample.record_bytes:
+        raise ConfigError(
+            f"--shard-size {config.output.shard_bytes} bytes, but one record takes about {sample.record_bytes:.0f}",
+            remedy="give a larger --shard-size; the default is 100MB",
+        )
+    # If a task makes several files, the largest should have the size of a shard.
+    task_bytes = round(config.output.shard_bytes / max(sample.length_shares))
+    rows = block_rows(row_bytes=sample.row_bytes, shard_bytes=task_bytes)
+    blocks = forecast(spec, source, sample, block_rows=rows)
+    plan = plan_split(
+        blocks,
+        split=split,
+        source_split=source.source_split,
+        ranges=source.ranges,
+        shard_bytes=task_bytes,
+        seed=config.seed,
+        shuffle=config.shuffle,
+        tasks_before=opened.job.splits[split].tasks_before,
+    )
+    unusable = find_unusable(spec.columns, source, sample.read)
+    return PlannedSplit(plan=plan, sample=sample, text_bytes=blocks.text_bytes, unusable=unusable)
+
+
+def check_usable(found: Mapping[str, UnusableRows], *, rows: Mapping[str, int], limit: float) -> None:
+    """Check the known unusable rows of some splits against `limit`, the share of all their `rows` that may be rejected.
+
+    Raises: RowsRejectedError if there are more.
+    """
+    check_error_rate(
+        {split: (unusable.by_reason, unusable.first) for split, unusable in found.items()},
+        rows=rows,
+        limit=limit,
+        exact=all(unusable.exact for unusable in found.values()),
+    )
+
+
+def find_unusable(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> UnusableRows:
+    """Return what is known about unusable rows before shards are made."""
+    counted = collections.Counter(read.reasons[read.reasons != ""].tolist())
+    counted.update(row.reason for row in read.refused)
+    _, unusable = split_reasons(read.reasons)
+    first = [RejectedRow(row=int(read.numbers[at]), reason=str(read.reasons[at])) for at in unusable[:NAMED_ROWS]]
+    if not read.whole:
+        counted = collections.Counter({reason: rows for reason, rows in counted.items() if not is_left_out(reason)})
+        reason, rows = _most_nulls(columns, split)
+        if rows > counted.total():  # the sample's may be among these
+            counted = collections.Counter({reason: rows})
+    return UnusableRows(
+        by_reason=dict(sorted(counted.items())),
+        first=tuple(sorted({*first, *read.refused}, key=lambda row: row.row)[:NAMED_ROWS]),
+        exact=read.whole and not read.refused,
+    )
+
+
+def _most_nulls(columns: ColumnPlan, split: SplitSource) -> tuple[str, int]:
+    """Return the reason of the column with the most nulls in the split, and a lower bound of their number.
+
+    The nulls of several columns may be in the same rows. In a group that is covered in part, only the nulls count that
+    cannot all be in the rest.
+    """
+    found = cover(split.groups.ends, split.ranges)
+    rest = split.groups.num_rows[found.groups] - found.counts
+    nulls = [
+        (int(np.maximum(counts[found.groups] - rest, 0).sum()), reason)
+        for reason, counts in nulls_by_reason(split, columns)
+    ]
+    rows, reason = max(nulls, default=(0, ""))
+    return reason, rows
+
+
+def _no_usable_row(split: str, reasons: Mapping[str, int], *, appends: bool) -> RowsRejectedError:
+    """Return the error for a split of which no row of the sample can be used, for these reasons."""
+    said = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+    remedy = "check --text-column, --label-column and what a --filter leaves, or choose another --split"
+    if reasons and all(reason.startswith("label_") for reason in reasons):
+        remedy = "choose the splits that have labels with --split, and build this one by itself without --label-column"
+    if reasons and set(reasons) <= {HELD_OUT, NOT_HELD_OUT}:
+        remedy = "hold out more rows, or fewer: none of the sampled ones is in this split"
+        if appends:
+            remedy = "append more rows at once: none of these is in this split"
+    return RowsRejectedError(
+        f"split {split!r}: none of the sampled rows can be used{f' ({said})' if said else ''}", remedy=remedy
+    )
+
+
+def warn_of_padding(samples: Collection[tuple[Sample, int]], config: PrepareConfig, *, length: int) -> None:
+    """Warn once if more than 90 % of all splits' positions are padding; `samples` pairs each sample with its rows."""
+    padded = [(sample, rows) for sample, rows in samples if sample.padding is not None]
+    if not padded:
+        return
+    shares, rows = np.array([sample.padding for sample, _ in padded]), [rows for _, rows in padded]
+    share = float(np.average(shares, weights=rows))
+    if share > _MOST_PADDING:
+        longest = np.percentile(np.concatenate([sample.row_tokens for sample, _ in padded]), 99)
+        _log.warning(
+            "%.1f %% of the tokens in records would be padding: records have up to %d tokens, but 99 %% of the sampled "
+            "rows have at most %.0f; %s",
+            100 * min(share, 0.999),
+            length,
+            longest,
+            padding_advice(config),
+        )
+
+
+def padding_advice(config: PrepareConfig) -> str:
+    """Return what to type for less padding."""
+    layout, source = config.layout, config.source
+    beside = source.label_column or source.keep_columns
+    if layout.bucket_lengths is not None:
+        return "give shorter --bucket-lengths"
+    ways = []
+    if layout.name == "chat" and not beside:
+        ways.append("--pack-rows")
+    if layout.name == "pad" and not beside and len(source.text_columns) == 1:
+        ways.append("--layout pack")
+    if layout.name == "pad" and layout.stride is None:
+        ways.append("--bucket-lengths auto:4")
+    return f"give {', '.join([*ways, 'or a smaller --max-length' if ways else 'a smaller --max-length'])}"
