@@ -115,7 +115,7 @@ def test_preparing_knows_neither_commands_nor_trainer() -> None:
 
 def test_the_trainer_and_the_format_do_not_know_the_preparing_side() -> None:
     # How a build permutes rows is the preparing side's own; one module asks it which row a record is.
-    allowed = {"pipelines.train.predict.predicting": {"pipelines.prepare.audit.record_rows"}}
+    allowed = {"pipelines.train.predict.predicting": {"pipelines.prepare.audit.trace"}}
     for module in _modules():
         if _is_in(module, "pipelines.train"):
             crossing = {name for name in _imports(module) if _is_in(name, "pipelines.prepare")}

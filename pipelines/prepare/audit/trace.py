@@ -8,18 +8,23 @@
                   concat: record j holds tokens [j L, (j + 1) L) of all of them joined; and so on
 
 Nothing is stored for this. Unless each row is one record, the shard's rows are tokenized again for their lengths.
+`record_rows` needs neither source nor tokenizer where each row is one record and none was left out on purpose.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from pipelines.prepare.audit.reopened_dataset import ReopenedDataset
-from pipelines.prepare.dataset import rejected_rows
+from pipelines.prepare import storage
+from pipelines.prepare.audit.reopened_dataset import ReopenedDataset, reopen
+from pipelines.prepare.dataset import plan_files, rejected_rows
+from pipelines.prepare.dataset.job import rejected_path
+from pipelines.prepare.dataset.own_files import generations_of
 from pipelines.prepare.layouts import Builder, layout_of, length_groups, permuted
 from pipelines.prepare.layouts.base import Lineage, Piece
 from pipelines.prepare.plan.planning import ShardTask
@@ -29,7 +34,7 @@ from pipelines.prepare.sources.rows.unused_rows import reasons_of
 from tfrecord_io.errors import FormatError, ReaderError, SourceError
 from tfrecord_io.manifest import Ledger, Manifest, Shard
 
-__all__ = ["Contribution", "Traced", "Tracer", "without_rejected"]
+__all__ = ["Contribution", "Traced", "Tracer", "record_rows"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -159,10 +164,10 @@ def _usable_rows(dataset: ReopenedDataset, task: ShardTask, *, ledger: Ledger) -
     rejected = sum(ledger.unusable.values())
     if not rejected:
         return rows
-    return without_rejected(rows, path=dataset.job.rejected_path(task), rejected=rejected)
+    return _without_rejected(rows, path=dataset.job.rejected_path(task), rejected=rejected)
 
 
-def without_rejected(rows: np.ndarray, *, path: str, rejected: int) -> np.ndarray:
+def _without_rejected(rows: np.ndarray, *, path: str, rejected: int) -> np.ndarray:
     """Return the rows that are not in the list of rejected ones at `path`, which must have `rejected` of them.
 
     Raises: FormatError if it has not.
@@ -213,3 +218,43 @@ def _contribution(dataset: ReopenedDataset, split: str, row: int, tokens: tuple[
     (content,) = batch.select(list(names)).to_pylist()
     file, file_row = dataset.locate(split, row)
     return Contribution(row=row, file=file, file_row=file_row, texts=content, tokens=tokens)
+
+
+def record_rows(root: str, manifest: Manifest, split: str) -> np.ndarray:
+    """Return the number of each record's row in the source's split, int64 [N], records in the order of their shards.
+
+    Raises: PrepError of the kind that says why it cannot be known.
+    """
+    schema = manifest.schema
+    if schema.with_role("num_tokens") is not None or schema.with_role("segment_ids") is not None:
+        raise ReaderError(
+            f"{root}: a record has tokens of several rows",
+            remedy="`prep-tfrecords trace` tells which rows are in a record",
+        )
+    shards = manifest.splits[split].shards
+    if manifest.bucket_lengths or any(shard.ledger.left_out for shard in shards):
+        tracer = Tracer(reopen(root, manifest))
+        filled = [index for index, shard in enumerate(shards) if shard.num_examples]
+        return np.concatenate([tracer.first_rows(split=split, shard=index) for index in filled])
+    return np.concatenate(_from_plan(root, manifest, split))
+
+
+def _from_plan(root: str, manifest: Manifest, split: str) -> list[np.ndarray]:
+    found = []
+    shards, seed = manifest.splits[split].shards, int(manifest.options["seed"])
+    planned = itertools.chain.from_iterable(
+        plan_files.rows_of_shards(root, generation.fingerprint, split)
+        for generation in generations_of(manifest)
+        if split in generation.rows
+    )
+    for index, rows in enumerate(planned):
+        if rejected := sum(shards[index].ledger.unusable.values()):
+            rows = _without_rejected(rows, path=storage.join(root, rejected_path(split, index)), rejected=rejected)
+        rng = shard_writer.shard_rng(seed, split=split, index=index) if manifest.options["shuffle"] else None
+        rows = rows[permuted(len(rows), rng)]
+        if len(rows) != shards[index].num_examples:
+            raise FormatError(
+                f"{shards[index].name}: {shards[index].num_examples} records of {len(rows)} rows, expected one of each"
+            )
+        found.append(rows)
+    return found

@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.layout_config import (
+    JOINING,
+    VALUES_PER_TOKEN,
     LayoutConfig,
     LongDocuments,
     Remainder,
@@ -19,7 +21,6 @@ from pipelines.prepare.options.layout_config import (
     Truncation,
     require_layout,
 )
-from pipelines.prepare.options.layout_traits import LAYOUT_TRAITS
 from pipelines.prepare.options.output_config import Compression, OutputConfig, default_name, parse_size
 from pipelines.prepare.options.source_config import LAYOUT_COLUMNS, FunctionKind, FunctionOption, SourceConfig
 from pipelines.terminal.option_fields import check, fingerprint_items, option
@@ -130,7 +131,7 @@ class PrepareConfig:
         for field, layouts in LAYOUT_COLUMNS.items():
             if getattr(self.source, field) is not None:
                 require_layout(self.layout.name, field, layouts)
-        if LAYOUT_TRAITS[self.layout.name].joins_documents:
+        if self.layout.name in JOINING:
             self._check_joined()
         if self.layout.name == "chat":
             self._check_chat()
@@ -158,7 +159,7 @@ class PrepareConfig:
         length, shard_bytes = self.layout.max_length, self.output.shard_bytes
         if length is None or self.output.compression != "none" or self.layout.bucket_lengths:
             return
-        least = LAYOUT_TRAITS[self.layout.name].values_per_token * length
+        least = VALUES_PER_TOKEN[self.layout.name] * length
         if least > shard_bytes:
             raise ConfigError(
                 f"--max-length {length} with --shard-size {shard_bytes} bytes, but one record of that length takes at "

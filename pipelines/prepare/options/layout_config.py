@@ -10,12 +10,13 @@ from typing import Any, Literal
 
 from pipelines.prepare.options import bucket_lengths
 from pipelines.prepare.options.bucket_lengths import MOST_TOKENS
-from pipelines.prepare.options.layout_traits import LAYOUT_TRAITS
 from pipelines.terminal.option_fields import check, fingerprint_items, layouts_by_field, option
 from tfrecord_io.errors import ConfigError
 
 __all__ = [
+    "JOINING",
     "LAYOUT_OPTIONS",
+    "VALUES_PER_TOKEN",
     "LayoutConfig",
     "LongDocuments",
     "Remainder",
@@ -28,6 +29,12 @@ Truncation = Literal["longest_first", "only_first", "only_second", "do_not_trunc
 Remainder = Literal["pad", "drop"]
 LongDocuments = Literal["split", "drop"]
 SpecialTokens = Literal["eos", "bos-eos", "tokenizer", "none"]
+
+# The layouts, and the least number of values that a record stores for each token position. A new layout is a name here,
+# a file in `layouts`, and a line there; the options that only some layouts take name them in `layouts` of their fields.
+VALUES_PER_TOKEN = {"pad": 2, "concat": 1, "pack": 3, "chat": 3, "seq2seq": 2, "tokens": 4, "qa": 4}
+# They take one text column and no labels, since a row holds parts of many documents.
+JOINING = ("concat", "pack")
 
 _layout = functools.partial(option, group="Layout")
 _pad = functools.partial(option, group="Layout pad, and qa")
@@ -48,7 +55,7 @@ class LayoutConfig:
         "How texts become rows of tokens; `plan` compares them on your rows.",
         "pad",
         flags="--layout",
-        choices=tuple(LAYOUT_TRAITS),
+        choices=tuple(VALUES_PER_TOKEN),
         fingerprint="always",
         key="layout",
     )

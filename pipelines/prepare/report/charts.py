@@ -151,7 +151,8 @@ def labels_section(subject: Subject) -> Section | None:
         if not len(values):
             groups.append(Group(title=split.name, texts=("No sampled record has a label.",)))
         elif feature.dtype == "float32":
-            groups.append(_numbers_group(split, values))
+            text = f"Numbers from {values.min():.4g} to {values.max():.4g}, {values.mean():.4g} in the mean, "
+            groups.append(Group(title=split.name, texts=(f"{text}{split.source_of_figures}.",)))
         else:
             groups.append(_classes_group(split, values.astype(np.int64), subject.manifest.label_names, noun=noun))
     says = f"How many {noun} have each label. A model learns little about a label that is rare."
@@ -183,8 +184,8 @@ def _classes_group(split: SplitSubject, ids: np.ndarray, names: tuple[str, ...] 
     listed = list(zip(labels, counts, strict=True))[: 5 * _LISTED_LABELS]
     chart = _chart(
         f"{noun.capitalize()} by label",
-        f"{_most_frequent(labels, counts)}, with {share(counts[0], total)}"
-        f"{' each' * (counts[1:2] == counts[:1])}, {split.source_of_figures}.",
+        f"The most frequent label has {share(counts[0], total)}, the rarest {share(counts[-1], total)}, "
+        f"{split.source_of_figures}.",
         shown,
         head=("label", noun, "share"),
         rows=((label, count(number), share(number, total)) for label, number in listed),
@@ -198,30 +199,3 @@ def _classes_group(split: SplitSubject, ids: np.ndarray, names: tuple[str, ...] 
     uneven = counts[0] > _UNEVEN * max(counts[-1], 1)
     warnings = (f"Some labels are more than {_UNEVEN} times as frequent as others.",) if uneven else ()
     return Group(title=split.name, charts=(chart,), warnings=warnings)
-
-
-def _most_frequent(labels: Sequence[str], counts: Sequence[int]) -> str:
-    """Say which label is the most frequent, or that several are; `counts` are falling."""
-    equals = counts.count(counts[0])
-    if equals == 1:
-        return f"{labels[0]} is the most frequent"
-    if equals < len(counts):
-        return f"{equals} labels are the most frequent"
-    return f"All {equals} labels are equally frequent"
-
-
-def _numbers_group(split: SplitSubject, values: np.ndarray) -> Group:
-    """Show labels that are numbers as a histogram."""
-    low, high = float(values.min()), float(values.max())
-    counts, edges = np.histogram(values, bins=20, range=(low, high if high > low else low + 1))
-    chart = _chart(
-        "Rows by label",
-        f"Numbers from {low:.4g} to {high:.4g}, {values.mean():.4g} in the mean, {split.source_of_figures}.",
-        counts.tolist(),
-        head=("from", "to", "rows"),
-        rows=((f"{edges[i]:.4g}", f"{edges[i + 1]:.4g}", count(counts[i])) for i in range(len(counts))),
-        numbers=3,
-        ticks=((0.0, f"{low:.4g}"), (1.0, f"{high:.4g}")),
-        highest=count(counts.max()),
-    )
-    return Group(title=split.name, charts=(chart,))

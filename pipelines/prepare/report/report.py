@@ -23,8 +23,8 @@ from pipelines.prepare.report.subject import SplitSubject, Subject
 from pipelines.prepare.report.tables import (
     ends_group,
     facts_section,
-    layouts_group,
     overview_section,
+    padding_group,
     rows_group,
     tokens_group,
 )
@@ -44,10 +44,10 @@ _BY_SPLIT: dict[str, tuple[str, str, Callable[[SplitSubject, Subject], Group]]] 
         "Rows by their number of tokens, special tokens included. A line marks each row length that the dataset has.",
         lengths_group,
     ),
-    "layouts": (
+    "padding": (
         "Padding and cut tokens",
         "Padding costs time in training, and cut tokens are never seen. Waste is both, per token of the rows.",
-        layouts_group,
+        padding_group,
     ),
     "tokens": (
         "Tokens",
@@ -124,7 +124,7 @@ def _page(subject: Subject) -> Page:
     }
     sections = (
         overview_section(subject),
-        *(by_split[name] for name in ("lengths", "layouts", "tokens", "ends", "rows")),
+        *(by_split[name] for name in ("lengths", "padding", "tokens", "ends", "rows")),
         labels_section(subject),
         shown_section(subject),
         by_split["shards"],

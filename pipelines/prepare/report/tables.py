@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from pipelines.prepare.launch.layout_comparison import Cost, compare, least
 from pipelines.prepare.report.page import Group, Section, Table
 from pipelines.prepare.report.records import documents_of, token_positions
 from pipelines.prepare.report.subject import SplitSubject, Subject, count, share, size
 from tfrecord_io.format.ledger import is_left_out
-from tfrecord_io.manifest import Manifest
+from tfrecord_io.manifest import Manifest, dump
 from tfrecord_io.shown import without_secrets
 
-__all__ = ["ends_group", "facts_section", "layouts_group", "overview_section", "rows_group", "tokens_group"]
+__all__ = ["ends_group", "facts_section", "overview_section", "padding_group", "rows_group", "tokens_group"]
 
 _MOST_PADDING = 0.5
-_COMPARED = ("pad", "pack")
 # Of what the fingerprint covers, the facts say these.
 _BESIDES = ("source", "versions", "tokenizer")
 _LISTED_TOKENS, _LISTED_ENDS, _LISTED_FACTS = 20, 6, 100
@@ -44,15 +42,14 @@ def overview_section(subject: Subject) -> Section:
     return Section(name="overview", title="At a glance", groups=(Group(tables=(table,), texts=texts),))
 
 
-def layouts_group(split: SplitSubject, subject: Subject) -> Group:
-    """Return a split's padding and cut tokens, of this dataset and of other layouts."""
+def padding_group(split: SplitSubject, subject: Subject) -> Group:
+    """Return a split's padding and cut tokens."""
     exact, padding = _exact(split, subject.manifest)
     warnings: tuple[str, ...] = ()
     if padding > _MOST_PADDING:
         ways = "--bucket-lengths auto:4, a smaller --max-length, or --layout pack"
         warnings = (f"{share(padding)} of the positions are padding: consider {ways}.",)
-    costs = _compared(split, subject.manifest)
-    return Group(title=split.name, tables=(exact, *([_cost_table(costs)] if costs else ())), warnings=warnings)
+    return Group(title=split.name, tables=(exact,), warnings=warnings)
 
 
 def _positions(manifest: Manifest) -> int:
@@ -76,39 +73,6 @@ def _exact(split: SplitSubject, manifest: Manifest) -> tuple[Table, float]:
     says += f"{count(cut)} tokens are cut, {share(cut, tokens + cut)} of all."
     head = ("row length", "shards", "records", "tokens", "padding")
     return Table(caption=says, head=head, rows=tuple(rows), numbers=4), (positions - tokens) / max(positions, 1)
-
-
-def _compared(split: SplitSubject, manifest: Manifest) -> tuple[Cost, ...]:
-    """Compare layouts for the documents of a finished dataset, where each is one text whose length is known."""
-    if manifest.layout["name"] not in _COMPARED or "stride" in manifest.layout:
-        return ()
-    lengths = documents_of(split.parts).lengths
-    return compare(
-        lengths,
-        rows=round(len(lengths) * split.finished.num_examples / max(split.num_sampled, 1)),
-        length=manifest.row_length,
-        longest=manifest.row_length,
-    )
-
-
-def _cost_table(costs: tuple[Cost, ...]) -> Table:
-    best = least(costs)
-    rows = tuple(
-        (
-            (f"buckets {', '.join(map(str, cost.lengths))}" if cost.lengths else cost.layout)
-            + (" (wastes least)" if cost is best else ""),
-            f"{cost.length:,}",
-            count(cost.records),
-            *map(share, (cost.padding, cost.tokens_cut, cost.rows_cut, cost.waste)),
-        )
-        for cost in costs
-    )
-    return Table(
-        caption="The same rows in other layouts, estimated from sampled rows; what is cut already is not counted",
-        head=("layout", "row length", "records", "padding", "tokens cut", "rows cut", "waste"),
-        rows=rows,
-        numbers=6,
-    )
 
 
 def tokens_group(split: SplitSubject, subject: Subject) -> Group:
@@ -251,32 +215,17 @@ def facts_section(subject: Subject) -> Section:
 
 
 def _facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
-    facts = manifest.tokenizer
-    yield "name", manifest.name
-    yield "fingerprint", manifest.fingerprint
-    for name, value in manifest.layout.items():
-        yield f"layout: {name}", _text(value)
-    yield "tokenizer", f"{facts.name} ({facts.kind})"
-    yield "vocabulary", count(facts.vocab_size)
-    yield "padding side", facts.padding_side
-    yield "tokenizer content", facts.content_sha256
-    yield "compression", manifest.compression
-    for name, value in manifest.source.items():
-        if name == "files" and isinstance(value, list):
-            # Of many files, the first ones.
-            names = [str(each.get("name", "") if isinstance(each, Mapping) else each) for each in value[:_LISTED_FACTS]]
-            more = f" and {len(value) - _LISTED_FACTS:,} more" if len(value) > _LISTED_FACTS else ""
-            yield f"source: {len(value):,} files", _text(", ".join(names) + more)
-        else:
-            yield f"source: {name}", _text(value)
-    for name, version in manifest.versions.items():
-        yield f"version: {name}", str(version)
-    for split, engines in manifest.engines.get("splits", {}).items():
-        for engine, counts in engines.items():
-            checked = f"{count(counts['rows'])} rows, {count(counts['rows_checked'])} also by the reference"
-            yield f"{split} tokenized by {engine}", checked
-    if manifest.label_names is not None:
-        yield "label names", _text(", ".join(manifest.label_names[:_LISTED_FACTS]))
+    """Yield what the manifest says, but for splits, features and options, which have tables of their own."""
+    for name, value in json.loads(dump(manifest)).items():
+        inner = value if isinstance(value, dict) else {"": value}
+        for key, each in inner.items() if name not in ("features", "options", "splits") else ():
+            fact = f"{name}: {key}" if key else name
+            if isinstance(each, list):
+                named = [str(entry.get("name", entry) if isinstance(entry, dict) else entry) for entry in each]
+                more = f" and {len(each) - _LISTED_FACTS:,} more" if len(each) > _LISTED_FACTS else ""
+                yield fact, _text(", ".join(named[:_LISTED_FACTS]) + more)
+            elif each not in (None, {}):
+                yield fact, _text(each)
 
 
 def _text(value: Any) -> str:

@@ -190,10 +190,10 @@ def _with_rows(table: pa.Table, data: Data, split: str) -> pa.Table:
 
 def _planned(data: Data, split: str) -> np.ndarray | None:
     """The row of each record by the plan, int64 [N], records in the order of their shards; None if it is not known."""
-    from pipelines.prepare.audit import record_rows
+    from pipelines.prepare.audit import trace
 
     try:
-        return record_rows.record_rows(data.root, data.manifest, split)
+        return trace.record_rows(data.root, data.manifest, split)
     except PrepError as error:
         cause, remedy = error.cause, error.remedy
     except (KeyError, ValueError, OSError) as error:  # of a manifest that another program wrote

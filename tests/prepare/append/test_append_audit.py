@@ -11,8 +11,7 @@ import pytest
 
 from pipelines.prepare import storage
 from pipelines.prepare.audit import reopened_dataset
-from pipelines.prepare.audit.record_rows import record_rows
-from pipelines.prepare.audit.trace import Tracer
+from pipelines.prepare.audit.trace import Tracer, record_rows
 from pipelines.prepare.audit.verify import verify_files
 from tests import building
 from tests.building import command, read_manifest

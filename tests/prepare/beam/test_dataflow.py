@@ -25,8 +25,9 @@ from apache_beam.runners.dataflow import dataflow_runner
 
 from pipelines.prepare.beam import dataflow, packaging, pipeline, transforms, waiting
 from pipelines.prepare.beam.failures import AGAIN, Reported
-from pipelines.prepare.launch import estimate, launcher
-from pipelines.prepare.launch.open_job import OpenJob
+from pipelines.prepare.launch import launcher
+from pipelines.prepare.launch.open_job import OpenJob, open_job
+from pipelines.prepare.launch.request import open_request
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.process.progress import Counts, Progress
 from pipelines.prepare.shards.shard_maker import ShardMaker
@@ -335,7 +336,7 @@ def test_without_googles_libraries_the_error_says_what_to_install(
 
 
 @pytest.fixture(scope="module")
-def resolved() -> Iterator[OpenJob]:
+def resolved(tmp_path_factory: pytest.TempPathFactory) -> OpenJob:
     """The reviews: what travels does not depend on where the rows are."""
     request = PrepareConfig(
         source=SourceConfig(dataset=str(REVIEWS), label_column="label"),
@@ -343,8 +344,7 @@ def resolved() -> Iterator[OpenJob]:
         output=OutputConfig(root="gs://bucket/folder/out", name="reviews", shard_bytes=20_000),
         layout=LayoutConfig(max_length=32),
     )
-    with estimate.opened_job(request) as found:
-        yield found
+    return open_job(open_request(request), progress=Progress(), home=str(tmp_path_factory.mktemp("home")))
 
 
 def test_the_graph_of_ten_thousand_shards_is_small(resolved: OpenJob) -> None:
