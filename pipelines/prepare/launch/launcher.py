@@ -76,6 +76,10 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> BuildResult:
             reservation.sweep(root)
             result = own_files.require_manifest(root)
             made, every = 0, sum(len(split.shards) for split in result.splits.values())
+        except FingerprintMismatchError:
+            # The user will choose another folder, and the ingested copy would stay in this one.
+            reservation.remove_copies(root, but=None)
+            raise
     return BuildResult(manifest=result, shards_made=made, shards_kept=every - made, seconds=time.perf_counter() - began)
 
 
@@ -85,7 +89,7 @@ def _make(request: Request, *, is_claimed: bool, watch: Watch | None) -> tuple[M
     opened = open_job(request, progress=progress)
     job = opened.job
     if not is_claimed:  # only the rows have shown the fingerprint
-        _claim(opened)
+        reservation.check(job.root, items=opened.items, overwrite=opened.config.overwrite, former=request.former)
     tasks = _plan(opened)
     kept = receipts.find(job, tasks)
     missing = [task for task, receipt in zip(tasks, kept, strict=True) if receipt is None]
@@ -96,17 +100,6 @@ def _make(request: Request, *, is_claimed: bool, watch: Watch | None) -> tuple[M
     files = {split: result.splits[split].by_task() for split in job.splits}
     made, every = (sum(len(files[task.split][task.index]) for task in some) for some in (missing, tasks))
     return result, made, every
-
-
-def _claim(opened: OpenJob) -> None:
-    """Check that the output holds no other dataset or job. Raises: as `reservation.check`."""
-    root, config = opened.job.root, opened.config
-    try:
-        reservation.check(root, items=opened.items, overwrite=config.overwrite, former=opened.request.former)
-    except FingerprintMismatchError:
-        # The user will choose another folder, and the ingested copy would stay in this one.
-        reservation.remove_copies(root, but=None)
-        raise
 
 
 def _import_beam(config: PrepareConfig) -> None:

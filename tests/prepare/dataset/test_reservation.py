@@ -347,6 +347,18 @@ def test_a_job_that_has_begun_is_seen_by_another_where_there_is_no_lock(tmp_path
     reservation.check(first.job.root, items=first.items, overwrite=False)
 
 
+@pytest.mark.parametrize("name", ["", "a/b", ".x", 3])
+def test_the_name_in_a_job_of_others_deletes_no_file_of_theirs(tmp_path: Path, name: object) -> None:
+    for path, content in {
+        ".prep/0123/job.json": json.dumps({"name": name}),
+        f"{name}-x-00000-of-00001.tfrecord": "",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(content)
+    reservation.clear(str(tmp_path))
+    assert [*building.files(tmp_path)] == [f"{name}-x-00000-of-00001.tfrecord"]
+
+
 def request(output: Path, *, seed: int) -> PrepareConfig:
     return PrepareConfig(
         source=SourceConfig(dataset=str(REVIEWS)),

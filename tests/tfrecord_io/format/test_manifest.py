@@ -400,6 +400,14 @@ def test_any_damage_to_the_bytes_parses_or_is_refused(start: int, length: int, p
     parses_or_is_refused(text[:start] + put + text[start + length :])
 
 
+@pytest.mark.parametrize("rows", [[3, 3], [4, 3], [-1, 3], [0]])
+def test_a_range_of_rows_has_at_least_one(rows: list[int]) -> None:
+    document = json.loads(manifest.dump(make()))
+    document["source"] = {**document["source"], "splits": {"train": [rows]}}
+    with pytest.raises(ManifestError):
+        manifest.parse(json.dumps(document).encode())
+
+
 def generations(*, first: str = "ab", last: str = "0123", train: int = 1) -> tuple[Generation, ...]:
     """The build of both splits, and an append to one of them."""
     return (
