@@ -400,12 +400,11 @@ def test_any_damage_to_the_bytes_parses_or_is_refused(start: int, length: int, p
     parses_or_is_refused(text[:start] + put + text[start + length :])
 
 
-@pytest.mark.parametrize("rows", [[3, 3], [4, 3], [-1, 3], [0]])
+@pytest.mark.parametrize("rows", [[3, 3], [4, 3]])
 def test_a_range_of_rows_has_at_least_one(rows: list[int]) -> None:
-    document = json.loads(manifest.dump(make()))
-    document["source"] = {**document["source"], "splits": {"train": [rows]}}
-    with pytest.raises(ManifestError):
-        manifest.parse(json.dumps(document).encode())
+    made = make(source={"kind": "json", "splits": {"train": [rows]}})
+    with pytest.raises(ManifestError, match=rf"the rows \[{rows[0]}, {rows[1]}\) of a split"):
+        manifest.parse(manifest.dump(made))
 
 
 def generations(*, first: str = "ab", last: str = "0123", train: int = 1) -> tuple[Generation, ...]:
