@@ -152,7 +152,9 @@ def opened(config: SourceConfig) -> Source:
         with ingest.naming_files(source):
             list(workers.run(functools.partial(ingest.call, source), tasks, processes=1, keep=True))
 
-    return selection.open_rows(config, found, folder=str(new_folder()), columns=None, run=run)
+    every = list(found.listing.splits)  # names of string labels come from all of them
+    groups = opening.locate_rows(found, every, folder=str(new_folder()), inside=None, columns=None, run=run)
+    return selection.select(config, found, groups, ())
 
 
 def source(folder: Path, **splits: Sequence[Mapping[str, Any]]) -> Path:

@@ -463,21 +463,6 @@ class TestBadOutput:
         assert remedy in error[1]
         assert building.files(tmp_path) == {"file": b"mine"}
 
-    def test_a_folder_of_somebody_else_is_left_alone(self, tmp_path: Path) -> None:
-        (tmp_path / "thesis.tex").write_bytes(b"mine")
-        outcome = build(tmp_path)
-        assert outcome.error == (
-            f"{tmp_path}: holds thesis.tex, expected an empty or new folder",
-            "choose another --output",
-        )
-        assert building.files(tmp_path) == {"thesis.tex": b"mine"}
-
-    def test_another_dataset_in_the_folder_is_refused(self, tmp_path: Path) -> None:
-        shutil.copytree(reviews(), tmp_path / "out")
-        cause, remedy = build(tmp_path / "out", seed=3, label_column="label").error
-        assert "seed: was 0, now 3" in cause
-        assert "--overwrite" in remedy
-
 
 @functools.cache
 def mounting() -> tuple[str, ...]:
