@@ -73,10 +73,11 @@ def quiet() -> Iterator[Any]:
 
 
 def open_builder(path: str, **options: Any) -> Any:
-    """Return the builder of a dataset, as `load_dataset_builder` does; its cache holds nothing but lock files."""
+    """Return the builder of a dataset, as `load_dataset_builder` does. Its cache, which would only hold locks, goes."""
     with quiet() as datasets, warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of readers that a later release will drop
-        return datasets.load_dataset_builder(path, cache_dir=_cache().name, **options)
+        with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as cache:
+            return datasets.load_dataset_builder(path, cache_dir=cache, **options)
 
 
 def reader_names() -> list[str]:
@@ -235,8 +236,3 @@ def features_of_rows(splits: Mapping[str, Any]) -> Any:
     if first is None:
         raise no_rows(", ".join(splits))
     return datasets.Features.from_arrow_schema(first.schema)
-
-
-@functools.cache
-def _cache() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="prep-tfrecords-")
