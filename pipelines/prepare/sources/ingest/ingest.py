@@ -68,13 +68,14 @@ class IngestTask(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitStream:
-    """The rows of a split to ingest: an IterableDataset of `datasets`, whose rows have `types`.
+    """The rows of a split to ingest: an IterableDataset of the `reader` of `datasets`, whose rows have `types`.
 
     `batch_rows` are read at a time. `files` are those of the split, `shard_files` the number of the file of each shard,
     empty if they do not correspond.
     """
 
     dataset: Any
+    reader: str
     types: pa.Schema
     batch_rows: int
     files: tuple[DataFile, ...]
@@ -159,12 +160,12 @@ def call(source: IngestSource, task: IngestTask, progress: Progress) -> Done:
 def children(source: IngestSource, tasks: Sequence[IngestTask], *, most: int) -> int:
     """Return how many child processes should read the tasks' files: one if there is little to do, at most `most`.
 
-    Returns 0 if this process is to read them, since others cannot see them.
+    Returns 0 if this process is to read them, since others cannot see them, or to start one would take longer.
     """
     streams = [source.streams[split] for split in dict.fromkeys(task.split for task in tasks)]
     files = [file for stream in streams for file in stream.files]
     paths = [file.path for file in files]
-    if not library.is_seen_by_others([source.folder, *paths]):
+    if not library.is_seen_by_others([source.folder, *paths]) or library.are_small_texts(streams[0].reader, paths):
         return 0
     return most if sum(file.size for file in files) >= _LEAST_BYTES else 1
 

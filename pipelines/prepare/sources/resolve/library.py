@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import os
 import pkgutil
+import posixpath
 import sys
 import tempfile
 import threading
@@ -22,10 +24,11 @@ from pipelines.prepare.options.suggestions import to_utf8
 from pipelines.prepare.process import workers
 from pipelines.prepare.sources.resolve.features import without_views
 from tfrecord_io.errors import PrepError, SourceError
-from tfrecord_io.shown import first_line
+from tfrecord_io.shown import first_line, without_access
 
 __all__ = [
     "Stream",
+    "are_small_texts",
     "features_of_rows",
     "is_seen_by_others",
     "listed",
@@ -35,13 +38,15 @@ __all__ = [
     "reader_names",
     "reading",
     "shards_of",
-    "with_options",
+    "with_members",
 ]
 
 _ROWS = 1000
 _CUT = 16
+_SMALL_BYTES = 16_000_000
 # Modules beside the readers, which `load_dataset` does not take: it would ask the hub for a dataset of that name.
 _INTERNAL = ("cache", "folder_based_builder", "generator", "spark", "sql")
+_TARS = (".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".tgz")
 
 # Wherever a stream is read, also in another process than the one that opened it.
 fsspec.register_implementation("lines", f"{__package__}.line_ranges.LineRanges", clobber=True)
@@ -95,14 +100,40 @@ def listed(splits: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     return {split: DataFilesList(list(paths), [()] * len(paths)) for split, paths in splits.items()}
 
 
-def with_options(builder: Any) -> Any:
-    """Return the builder opened by its reader if it has options, since for a folder `datasets` ignores some of them,
-    such as `delimiter`.
+def with_members(builder: Any) -> Any:
+    """Return the builder with the members of tar archives in place of these, whose streams `datasets` does not unpack.
+
+    A builder with options is opened by its reader, since for a folder `datasets` ignores some, such as `delimiter`.
+
+    Raises: OSError or tarfile.TarError if an archive cannot be read; SourceError if a member has an odd name.
     """
-    if not (options := options_of(builder.config)):
-        return builder
     files = {str(split): list(some) for split, some in (builder.config.data_files or {}).items()}
-    return open_builder(builder.name, data_files=listed(files), features=builder.info.features, **options)
+    options, members = options_of(builder.config), files
+    if builder.name != "webdataset":
+        members = {split: [inner for path in some for inner in _members(path)] for split, some in files.items()}
+    if members == files and not options:
+        return builder
+    return open_builder(builder.name, data_files=listed(members), features=builder.info.features, **options)
+
+
+def _members(path: str) -> list[str]:
+    """Return the addresses of the visible files in a tar archive, in the order in which they would be unpacked."""
+    if not path.endswith(_TARS):
+        return [path]
+    # fsspec knows a compression by the end of a name, but not this one.
+    archive = f"gzip://{posixpath.basename(path)[:-4]}::{path}" if path.endswith(".tgz") else path
+    opened, _ = fsspec.core.url_to_fs(f"tar://::{archive}")
+    names = opened.find("")
+    if odd := [name for name in names if "::" in name or "://" in name or name.startswith("./")]:
+        raise SourceError(
+            f"{without_access(path)}: a member {odd[0]!r}, expected names such as 'folder/0.csv'",
+            remedy="unpack the archive, and name its folder as DATASET",
+        )
+    paths = [name.split("/") for name in names]
+    visible = [parts for parts in paths if not any(part.startswith((".", "__")) for part in parts)]
+    # Files come before the folders beside them.
+    ordered = sorted(visible, key=lambda parts: [*((1, part) for part in parts[:-1]), (0, parts[-1])])
+    return [f"tar://{'/'.join(parts)}::{archive}" for parts in ordered]
 
 
 def options_of(config: Any) -> dict[str, Any]:
@@ -173,6 +204,14 @@ class Stream:
         """Return whether a reader has options besides its files and their features."""
         return any(options_of(builder.config) for builder in self.builders.values())
 
+    def members(self, split: str) -> dict[str, list[str]]:
+        """Return the addresses of the members of each tar archive."""
+        found: dict[str, list[str]] = {}
+        for path in (self.builders.get(None) or self.builders[split]).config.data_files.get(split, ()):
+            if path.startswith("tar://"):
+                found.setdefault(path.rpartition("::")[2], []).append(path)
+        return found
+
     def reopened(self, split: str, paths: Sequence[str], features: Any) -> Any:
         """Return the IterableDataset of other files, or of ranges of files, with these features."""
         builder = open_builder(self.builders[None].name, data_files=listed({split: paths}), features=features)
@@ -187,7 +226,9 @@ class Stream:
         """
         builders = list(self.builders.values())
         files = [path for each in builders for some in (each.config.data_files or {}).values() for path in some]
-        in_child = is_seen_by_others(files) and builders[0].name != "parquet"
+        in_child = is_seen_by_others(files) and not (
+            builders[0].name == "parquet" or are_small_texts(builders[0].name, files)
+        )
         return workers.call(_open, self.builders) if in_child else _open(self.builders)
 
 
@@ -213,6 +254,12 @@ def _open(builders: Mapping[str | None, Any]) -> dict[str, Any]:
 def is_seen_by_others(paths: Iterable[str]) -> bool:
     """Return whether another process of this machine can certainly read the files: local ones, and those of the hub."""
     return all("://" not in path or path.startswith("hf://") for path in (each.rpartition("::")[2] for each in paths))
+
+
+def are_small_texts(reader: str, paths: Sequence[str]) -> bool:
+    """Return whether these are small plain texts, on which no reader crashes: a child takes a second of CPU."""
+    is_plain = reader == "text" and all(path.endswith(".txt") and "://" not in path for path in paths)
+    return is_plain and sum(map(os.path.getsize, paths)) < _SMALL_BYTES
 
 
 def shards_of(dataset: Any) -> Iterator[Any]:

@@ -41,7 +41,6 @@ _NAMED = 5
 _BESIDE = frozenset(
     {*trust.CARDS, "LICENSE", "config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"}
 )
-_TARS = (".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".tgz")
 _EVALUATED = re.compile(
     r"(?<![A-Za-z])(TEST|VALID|VALIDATION|VAL|DEV|EVAL)(?![A-Za-z])|^(Test|Valid|Validation|Dev|Eval)(?![a-z])"
 )
@@ -211,7 +210,7 @@ def _of_hub(config: SourceConfig) -> SourceListing:
         for path in dict.fromkeys(path for some in splits.values() for path in some)
     }
     with as_source_error(config):
-        stream = Stream(builders={None: library.with_options(builder)})
+        stream = Stream(builders={None: library.with_members(builder)})
     found = _source(splits, files, config, kind=builder.name, stream=stream, where=repository.name)
     described = {"kind": "hub", "name": repository.name, "config": config.config, "revision": repository.commit}
     return dataclasses.replace(found, described={**described, **found.described}, needs_token=repository.needs_token)
@@ -239,16 +238,11 @@ def _listing(
             f"{where}: Markdown files, which `datasets` reads as text only where it is told to",
             remedy="add --format text --sample-by document for a row of each file, --format text for one of each line",
         )
-    if builder.name != "webdataset" and (archive := next((path for path in used if path.endswith(_TARS)), None)):
-        raise SourceError(
-            f"{without_access(archive)}: a tar archive, expected files: `datasets` streams no members of it",
-            remedy="unpack it (tar -xf), and name its folder; WebDataset's samples are read as they are",
-        )
     _tell_oddities(files, used, splits, where=where)
     described = {path: files.get(path) or listing.describe(path, name=_below(path, folder)) for path in used}
     named = {path: dataclasses.replace(each, name=posixpath.basename(each.name)) for path, each in described.items()}
     with as_source_error(config):
-        stream = Stream(builders={None: library.with_options(builder)})
+        stream = Stream(builders={None: library.with_members(builder)})
     return _source(splits, named, config, kind=builder.name, stream=stream, where=where)
 
 

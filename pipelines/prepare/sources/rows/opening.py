@@ -40,13 +40,15 @@ Ingest = Callable[[IngestSource, Sequence[IngestTask]], None]
 class OpenedSource:
     """A dataset before its rows are located.
 
-    `columns` by split; `footers` of Parquet files by path; `addresses` with credentials by those without.
+    `columns` by split; `footers` of Parquet files by path; `addresses` with credentials by those without; `copies` that
+    workers can read, by the path of the file.
     """
 
     listing: SourceListing
     columns: Mapping[str, Columns]
     footers: Mapping[str, Footer]
     addresses: Mapping[str, str]
+    copies: Mapping[str, DataFile] = dataclasses.field(default_factory=dict)
 
     def types(self, split: str) -> pa.Schema:
         """Return the columns of a split as they are read."""
@@ -73,11 +75,10 @@ class OpenedSource:
         if self.footers:
             dataset = dataset.reshard()  # a shard for each row group
             counts = [len(self.footers[file.path].num_rows) for file in files]
+        elif (members := stream.members(split)) or stream.has_options:
+            counts = [len(members.get(file.path, [file.path])) for file in files]
         else:
-            is_whole = stream.has_options
-            ranges = [
-                [file.path] if is_whole else line_ranges.ranges_of(file, kind=self.listing.kind) for file in files
-            ]
+            ranges = [line_ranges.ranges_of(file, kind=self.listing.kind) for file in files]
             counts = [len(each) for each in ranges]
             if sum(counts) > len(files):
                 dataset = stream.reopened(split, [path for each in ranges for path in each], dataset.features)
@@ -86,6 +87,7 @@ class OpenedSource:
             shard_files = ()
         return SplitStream(
             dataset=dataset,
+            reader=self.listing.kind,
             types=self.types(split),
             batch_rows=self.listing.stream.batch_rows,
             files=files,
@@ -154,7 +156,8 @@ def locate_rows(
             )
             found[name] = dataclasses.replace(joined, source_rows=_by_file(stream, joined.source_rows))
         elif name in splits:
-            found[name] = Groups.joined([row_groups.groups_of(file, source.footers[file.path]) for file in files])
+            copies = [(source.copies.get(file.path, file), source.footers[file.path]) for file in files]
+            found[name] = Groups.joined([row_groups.groups_of(file, footer) for file, footer in copies])
     return found
 
 
