@@ -4,8 +4,8 @@ A job holds `.prep/lock` with flock; the kernel releases it when the process end
 job can be continued at once, and never while it still runs. The file names its holder, is not followed as a link, and
 is deleted at the end; the library `filelock` leaves it, names nobody, and accepts a hard link to another file.
 
-Object stores have no locks. There, two jobs for the same dataset write the same bytes. A job for another dataset finds
-the first one's work folder and is refused (`reservation`), or, if both began at once, cannot commit after it.
+Object stores have no locks. There, two jobs for the same dataset write the same bytes, and a job for another dataset
+finds the first one's work folder and is refused (`reservation`).
 """
 
 from __future__ import annotations

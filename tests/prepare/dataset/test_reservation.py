@@ -339,11 +339,14 @@ def test_a_file_of_a_tokenizer_has_a_plain_name(tmp_path: Path, monkeypatch: pyt
     assert repr(name) in caught.value.cause
 
 
-def test_a_job_that_has_begun_is_seen_by_another_where_there_is_no_lock(tmp_path: Path) -> None:
+def test_of_two_jobs_without_a_lock_one_sees_the_other(tmp_path: Path) -> None:
+    """As on an object store: both have found the folder free before either has written."""
     first, second = (building.resolved(request(tmp_path / "out", seed=seed)) for seed in (0, 1))
+    for each in (first, second):
+        reservation.check(each.job.root, items=each.items, overwrite=False)
     first.reserve()
     with pytest.raises(FingerprintMismatchError, match="seed: was 0, now 1"):
-        reservation.check(second.job.root, items=second.items, overwrite=False)
+        second.reserve()
     reservation.check(first.job.root, items=first.items, overwrite=False)
 
 
