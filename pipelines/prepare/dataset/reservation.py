@@ -72,12 +72,12 @@ def reserve(
     overwrite: bool,
     former: Manifest | None = None,
 ) -> None:
-    """Write the job's own files to the output that `check` found free.
+    """Write the job's own files to the output, after `check`.
 
-    They are what its fingerprint covers (`items`), where the source is (`source`), and the tokenizer.
-
-    Raises: FingerprintMismatchError if another job has written its own since; OutputError.
+    They are what its fingerprint covers (`items`), where the source is (`source`), and the tokenizer. Raises: as
+    `check`.
     """
+    check(job.root, items=items, overwrite=overwrite, former=former)
     if overwrite and former is None:
         clear(job.root)
     elif overwrite:
@@ -89,7 +89,7 @@ def reserve(
     known = {**source, "rows": {**_rows_known(job), **source["rows"]}}
     storage.write_bytes(source_record.source_path(job.root, job.fingerprint), _dump(known), inside=job.root)
     storage.write_bytes(job.work_path(JOB_FILE), _dump(dict(items)), inside=job.root)
-    # Object stores have no lock, so another job may have begun since: at least one of the two sees the other here.
+    # Without a lock another job may have started at the same time: at least one of the two sees the other here.
     _refuse_another(job.root, items, former=former)
 
 
