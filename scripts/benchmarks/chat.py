@@ -32,7 +32,7 @@ _LENGTH = 1024
 # Of one conversation, so that nearly all of them fit: `concat` cuts nothing either.
 _MOST_WORDS = 600
 # Rendering takes as long as tokenizing where turns are short, on other cores where there are any.
-_WALL_BAR, _CPU_BAR = 2.5, 1.5
+_WALL_BAR, _CPU_BAR = 2.2, 1.5
 _TRAINING_BYTES = 5_000_000
 _MOST_ANSWERS = 4
 _SYSTEM = "You are of great help, and you say so when you don't know."

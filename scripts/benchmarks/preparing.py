@@ -74,7 +74,11 @@ def raw(kind: str) -> Trial:
 
 # What `build` is compared with, apart from the tokenizer alone.
 COMMON = (Trial("common", "bpe", "pad", "small"), *(Trial("common", *each, "large") for each in _COMPARED))
-ONE_CORE = tuple(Trial("build", "bpe", "concat", size, 1) for size in ("low", "high"))
+ONE_CORE = tuple(
+    Trial("build", *each, size, 1)
+    for each in (("bpe", "concat"), ("wordpiece", "pad"), ("unigram", "concat"))
+    for size in ("low", "high")
+)
 # The engine that takes Python's strings, and one of ours.
 LOCKED = tuple(
     Trial("locked", *each, size) for each in (("bpe", "concat"), ("wordpiece", "pad")) for size in ("low", "high")

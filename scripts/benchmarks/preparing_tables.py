@@ -30,11 +30,11 @@ __all__ = ["report", "runs_json"]
 
 # Ours over the tokenizer alone, over the common script, and on so many cores over one.
 _STEADY_BARS = {
-    ("bpe", "pad"): 22,
-    ("bpe", "concat"): 25,
-    ("wordpiece", "pad"): 25,
-    ("wordpiece", "concat"): 25,
-    ("unigram", "concat"): 20,
+    ("bpe", "pad"): 19,
+    ("bpe", "concat"): 22,
+    ("wordpiece", "pad"): 24,
+    ("wordpiece", "concat"): 26,
+    ("unigram", "concat"): 22,
 }
 _COMMON_BARS = {
     ("bpe", "pad", "small"): 8,
@@ -43,7 +43,7 @@ _COMMON_BARS = {
     ("wordpiece", "pad", "large"): 18,
     ("wordpiece", "concat", "large"): 18,
 }
-_CORES_BARS = {2: 1.9, 16: 11}
+_CORES_BARS = {2: 1.85, 16: 11}
 _LOCK_BAR = 6.0  # %
 
 
@@ -160,13 +160,28 @@ def _against_common(settings: Settings, results: Results) -> tuple[str, list[Fig
 
 
 def _cores(settings: Settings, results: Results) -> tuple[str, list[Figure]]:
-    one, cores = ONE_CORE[0], len(os.sched_getaffinity(0))
-    rates = [100 / _slope(settings, results, trial) for trial in (dataclasses.replace(one, cores=0), one)]
-    rows = [[one.kind, one.layout, str(cores), *map(number, rates), number(rates[0] / rates[1])]]
-    name = f"`build --layout {one.layout}`, {one.kind}, steady state, {cores} cores against one"
-    headers = ["tokenizer", "layout", "cores", "all cores, MB/s", "one core, MB/s", "ratio"]
-    bar = _CORES_BARS.get(cores)
-    return figures.table(headers, rows), [Figure(name=name, measured=rates[0] / rates[1], at_least=bar, unit="x")]
+    """By the slope between the two sizes, and by the whole time of the larger one, start-up included."""
+    cores = len(os.sched_getaffinity(0))
+    rows, found = [], []
+    for one in ONE_CORE[::2]:
+        both = (dataclasses.replace(one, cores=0), one)
+        rates = [100 / _slope(settings, results, trial) for trial in both]
+        whole = [_median_of(results, trial, "high", "seconds") for trial in both]
+        ratios = (rates[0] / rates[1], whole[1] / whole[0])
+        rows.append([one.kind, one.layout, str(cores), *map(number, rates), *map(number, ratios)])
+        name = f"`build --layout {one.layout}`, {one.kind}, steady state, {cores} cores against one"
+        found.append(Figure(name=name, measured=ratios[0], at_least=_CORES_BARS.get(cores), unit="x"))
+    high = f"{settings.high_bytes / 1e9:g} GB"
+    headers = [
+        "tokenizer",
+        "layout",
+        "cores",
+        "all cores, MB/s",
+        "one core, MB/s",
+        "ratio",
+        f"whole time of {high}, ratio",
+    ]
+    return figures.table(headers, rows), found
 
 
 def _memory(settings: Settings, results: Results) -> tuple[str, list[Figure]]:
@@ -177,12 +192,13 @@ def _memory(settings: Settings, results: Results) -> tuple[str, list[Figure]]:
         trees = [max(run.tree_bytes for run in each) for each in runs]
         processes = [max(run.process_bytes for run in each) for each in runs]
         sizes_in_gb = [f"{size / 1e9:.2f} GB" for size in (*trees, *processes)]
-        rows.append([kind, layout, *sizes_in_gb, number(trees[1] / trees[0])])
-        name = f"`build --layout {layout}`, {kind}, peak memory, {high} over {low}"
-        found.append(Figure(name=name, measured=trees[1] / trees[0], at_most=1.05, unit="x"))
+        ratio = processes[1] / processes[0]  # a small build is made in one process
+        rows.append([kind, layout, *sizes_in_gb, number(ratio)])
+        name = f"`build --layout {layout}`, {kind}, peak memory of the largest process, {high} over {low}"
+        found.append(Figure(name=name, measured=ratio, at_most=1.05, unit="x"))
         largest = max(largest, *trees)
     name = "`build`, peak memory, all processes, the largest"
-    found.append(Figure(name=name, measured=largest / 1e9, at_most=0.8, unit=" GB"))
+    found.append(Figure(name=name, measured=largest / 1e9, at_most=1.2, unit=" GB"))
     headers = ["tokenizer", "layout", f"all processes, {low}", high, f"largest process, {low}", high, "ratio"]
     return figures.table(headers, rows), found
 
