@@ -1,8 +1,9 @@
 """The launcher: what a build does, from the request to the manifest.
 
 open source, open tokenizer     request         side by side, with every check that needs no rows
-claim the output                reservation     one check, under the lock, once the fingerprint is known: no other
-                                                dataset is there; one that is complete ends the build (`finished`)
+claim the output                reservation     under the lock, once the fingerprint is known: no other dataset is
+                                                there; a complete one ends the build (`finished`). Looked at again
+                                                before the job's first file is written: gs:// has no lock
 open the job                    open_job        rows located, or ingested first; then all that decides bytes is known
 plan                            split_plans     a sample, blocks, shards; or the plan of an earlier run
 run tasks                       beam.pipeline   those without a valid receipt
