@@ -22,14 +22,6 @@ from tfrecord_io.errors import ConfigError
 __all__ = ["Declared", "Option", "check", "declared", "fingerprint_items", "layouts_by_field", "option"]
 
 
-_BOUNDS: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
-    ("least", operator.ge, "at least"),
-    ("above", operator.gt, "more than"),
-    ("most", operator.le, "at most"),
-    ("below", operator.lt, "less than"),
-)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Option:
     """What an option has besides the name, type and default of its field.
@@ -56,7 +48,7 @@ class Option:
     most: float | None = None
     above: float | None = None
     below: float | None = None
-    remedy: str = "choose another value"
+    remedy: str = ""
     layouts: tuple[str, ...] = ()
     fingerprint: Literal["always", "changed"] | None = None
     key: str = ""
@@ -97,13 +89,9 @@ def option(text: str, default: Any = dataclasses.MISSING, **more: Any) -> Any:
     return dataclasses.field(default=default, metadata={"option": Option(text=text, **more)})
 
 
-def declared(config: type) -> tuple[Declared, ...]:
-    """Return the options among the fields of a dataclass, in their order."""
-    return _declared(config)
-
-
 @functools.cache
-def _declared(config: type) -> tuple[Declared, ...]:
+def declared(config: Any) -> tuple[Declared, ...]:
+    """Return the options among the fields of a dataclass, in their order."""
     hints = get_type_hints(config)
     found = []
     for field in dataclasses.fields(config):
@@ -124,36 +112,41 @@ def _kind(hint: Any) -> tuple[type, tuple[str, ...]]:
 
 def check(config: Any) -> None:
     """Raises: ConfigError if a value is beyond an option's bounds, or none of its words."""
-    for each in declared(type(config)):
-        value, rule = getattr(config, each.field), each.option
+    for each in declared(config.__class__):
+        value = getattr(config, each.field)
         given = value if each.is_repeatable else () if value is None else (value,)
         if each.choices and (wrong := [word for word in given if word not in each.choices]):
             raise ConfigError(
                 f"{each.flag} {wrong[0]!r}, expected one of {', '.join(each.choices)}", remedy="choose one of them"
             )
         for number in given if each.kind in (int, float) else ():
-            if (expected := _missed(number, each)) is not None:
+            if expected := _missed(number, each):
                 shown = "of 10^18 or more" if isinstance(number, int) and number >= 10**18 else number
-                raise ConfigError(f"{each.flag} {shown}, expected {expected}", remedy=rule.remedy)
+                remedy = each.option.remedy or f"choose another number, or leave {each.flag} out"
+                raise ConfigError(f"{each.flag} {shown}, expected {expected}", remedy=remedy)
 
 
-def _missed(number: Any, each: Declared) -> str | None:
+def _missed(number: Any, each: Declared) -> str:
     """Return in words what is expected of an option's number, if it is something else."""
     if each.kind is int and (not isinstance(number, int) or isinstance(number, bool)):
         return "a whole number"
     if each.kind is float and not math.isfinite(number):
         return "a finite number"
-    bounds = [(compare, words, getattr(each.option, name)) for name, compare, words in _BOUNDS]
-    missed = (
-        f"{words} {bound}" for compare, words, bound in bounds if bound is not None and not compare(number, bound)
+    rule = each.option
+    bounds = (
+        ("at least", rule.least, operator.ge),
+        ("more than", rule.above, operator.gt),
+        ("at most", rule.most, operator.le),
+        ("less than", rule.below, operator.lt),
     )
-    return next(missed, None)
+    missed = (f"{words} {bound}" for words, bound, holds in bounds if bound is not None and not holds(number, bound))
+    return next(missed, "")
 
 
 def fingerprint_items(config: Any) -> dict[str, Any]:
     """Return the options that decide bytes, as the fingerprint covers them."""
     found = {}
-    for each in declared(type(config)):
+    for each in declared(config.__class__):
         value, covered = getattr(config, each.field), each.option.fingerprint
         if covered == "always" or (covered == "changed" and value != each.default):
             found[each.option.key or each.field] = list(value) if isinstance(value, tuple) else value

@@ -119,7 +119,7 @@ def _data_below(path: str) -> Iterator[str]:
     """Yield what would be opened: `path`, and the data files in it if it is a folder."""
     yield path
     for folder, _, names in os.walk(path):
-        yield from (os.path.join(folder, name) for name in names if paths.kind_of(name))
+        yield from (os.path.join(folder, name) for name in names if paths.is_data_file(name))
 
 
 def _is_plain_file(path: str) -> bool:

@@ -148,7 +148,7 @@ def _spec(request: Request, columns: ColumnPlan, encoder: layouts.BatchEncoder) 
         compression=config.output.compression,
         seed=config.seed,
         shuffle=config.shuffle,
-        dali_index=config.output.dali_index,
+        dali_index=bool(config.output.index),
     )
 
 

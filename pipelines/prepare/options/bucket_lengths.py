@@ -22,9 +22,9 @@ from tfrecord_io.errors import ConfigError
 if TYPE_CHECKING:
     import numpy as np  # in functions, for the command line imports this module
 
-__all__ = ["MOST_BUCKETS", "MOST_TOKENS", "automatic_count", "bucket_of", "choose", "parse"]
+__all__ = ["MOST_TOKENS", "automatic_count", "bucket_of", "choose", "parse"]
 
-MOST_BUCKETS = 8
+_MOST_LENGTHS = 8
 # A longer row is a typing mistake; no machine has the memory for it.
 MOST_TOKENS = 1 << 22
 _AUTO = "auto:"
@@ -40,22 +40,24 @@ def parse(option: str | Sequence[int], *, max_length: int | None) -> tuple[int, 
     if isinstance(option, str) and option.startswith(_AUTO):
         automatic_count(option)
         return option
-    lengths = _numbers(option)
-    if not 1 <= len(lengths) <= MOST_BUCKETS:
+    try:
+        lengths = tuple(int(part) for part in (option.split(",") if isinstance(option, str) else option))
+    except ValueError:
+        raise ConfigError(f"--bucket-lengths {option}, expected lengths separated by commas", remedy=_REMEDY) from None
+    if not 1 <= len(lengths) <= _MOST_LENGTHS:
         raise ConfigError(
-            f"--bucket-lengths has {len(lengths)} lengths, expected 1 to {MOST_BUCKETS}: each length needs shards "
+            f"--bucket-lengths has {len(lengths)} lengths, expected 1 to {_MOST_LENGTHS}: each length needs shards "
             "and a compilation of the model for itself",
             remedy=_REMEDY,
         )
+    listed = ",".join(map(str, lengths))
     if not all(short < long for short, long in itertools.pairwise((0, *lengths))):
-        raise ConfigError(
-            f"--bucket-lengths {_listed(lengths)}, expected lengths of at least 1, ascending", remedy=_REMEDY
-        )
+        raise ConfigError(f"--bucket-lengths {listed}, expected lengths of at least 1, ascending", remedy=_REMEDY)
     if lengths[-1] > MOST_TOKENS:
         raise ConfigError(f"--bucket-lengths {lengths[-1]}, expected at most {MOST_TOKENS}", remedy=_REMEDY)
     if max_length is not None and lengths[-1] != max_length:
         raise ConfigError(
-            f"--bucket-lengths {_listed(lengths)} with --max-length {max_length}, expected the largest length to be "
+            f"--bucket-lengths {listed} with --max-length {max_length}, expected the largest length to be "
             f"{max_length}, where rows are cut",
             remedy="leave --max-length out, or make it the largest length",
         )
@@ -67,8 +69,8 @@ def automatic_count(option: object) -> int | None:
     if not isinstance(option, str) or not option.startswith(_AUTO):
         return None
     text = option.removeprefix(_AUTO)
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= MOST_BUCKETS:
-        raise ConfigError(f"--bucket-lengths {option}, expected auto:1 to auto:{MOST_BUCKETS}", remedy=_REMEDY)
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= _MOST_LENGTHS:
+        raise ConfigError(f"--bucket-lengths {option}, expected auto:1 to auto:{_MOST_LENGTHS}", remedy=_REMEDY)
     return int(text)
 
 
@@ -122,14 +124,3 @@ def _cheapest(lengths: np.ndarray, rows_before: np.ndarray, count: int) -> list[
     for earlier in range(int(np.argmin(totals)), 0, -1):
         chosen.append(int(came_from[earlier][chosen[-1]]))
     return chosen[::-1]
-
-
-def _numbers(option: str | Sequence[int]) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in (option.split(",") if isinstance(option, str) else option))
-    except ValueError:
-        raise ConfigError(f"--bucket-lengths {option}, expected lengths separated by commas", remedy=_REMEDY) from None
-
-
-def _listed(lengths: Sequence[int]) -> str:
-    return ",".join(map(str, lengths))

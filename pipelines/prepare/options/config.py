@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
+import re
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from pipelines.prepare.options import paths
@@ -21,12 +23,19 @@ from pipelines.prepare.options.layout_config import (
     Truncation,
     require_layout,
 )
-from pipelines.prepare.options.output_config import Compression, OutputConfig, default_name, parse_size
-from pipelines.prepare.options.source_config import LAYOUT_COLUMNS, FunctionKind, FunctionOption, SourceConfig
+from pipelines.prepare.options.source_config import (
+    LAYOUT_COLUMNS,
+    SPLIT_NAME,
+    FunctionKind,
+    FunctionOption,
+    SourceConfig,
+)
 from pipelines.terminal.option_fields import check, fingerprint_items, option
 from tfrecord_io.errors import ConfigError
+from tfrecord_io.shown import without_access
 
 __all__ = [
+    "WORKERS",
     "Compression",
     "EngineName",
     "FunctionKind",
@@ -48,8 +57,30 @@ __all__ = [
 Side = Literal["left", "right"]
 # A new engine is a name here, a module in `tokenize.engines`, and a line in its `choice`.
 EngineName = Literal["auto", "hf", "wordpiece", "unigram", "fastokens", "gigatoken"]
-MOST_WORKERS = 1024
+Compression = Literal["none", "gzip"]
+
+# How the number of workers is typed, and its bounds.
+WORKERS: dict[str, Any] = {"flags": "--workers --num-proc", "least": 1, "most": 1024, "remedy": "leave --workers out"}
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*\Z")
 _tokenizer, _shards, _run = (functools.partial(option, group=title) for title in ("Tokenizer", "Shards", "Run"))
+
+
+def parse_size(text: str, *, option: str = "--shard-size") -> int:
+    """Return the bytes in a size such as `100MB` (10^8), `64MiB` (2^26) or `5000`.
+
+    Raises: ConfigError if it is not a positive number with a known unit.
+    """
+    match = _SIZE.match(text)
+    unit = _UNITS.get(match.group(2).upper()) if match else None
+    if match is None or unit is None or float(match.group(1)) <= 0:
+        raise ConfigError(
+            f"size {text!r}, expected a positive number with one of the units B, KB, MB, GB, KiB, MiB, GiB",
+            remedy=f"write for example {option} 100MB",
+        )
+    # Hundreds of digits overflow to infinity, which `round` cannot convert.
+    return max(1, round(min(float(match.group(1)) * unit, 10.0**18)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,18 +88,10 @@ class TokenizerConfig:
     """Which tokenizer. `chat_template` is the text of one to give to it."""
 
     name: str = _tokenizer(
-        "Hub id or folder of the tokenizer.",
-        flags="--tokenizer",
-        metavar="NAME_OR_DIR",
-        parse=paths.tokenizer_folder,
-        key="tokenizer",
+        "Hub id or folder of the tokenizer.", flags="--tokenizer", metavar="NAME_OR_DIR", parse=paths.tokenizer_folder
     )
     revision: str | None = _tokenizer(
-        "Branch, tag or commit of a hub tokenizer.",
-        None,
-        flags="--tokenizer-revision",
-        metavar="REV",
-        key="tokenizer_revision",
+        "Branch, tag or commit of a hub tokenizer.", None, flags="--tokenizer-revision", metavar="REV"
     )
     truncation_side: Side | None = _tokenizer("Default: the tokenizer's.", None, fingerprint="always")
     padding_side: Side | None = _tokenizer("Default: the tokenizer's.", None, fingerprint="always")
@@ -78,6 +101,45 @@ class TokenizerConfig:
         if not self.name:
             raise ConfigError(
                 "the tokenizer's name is empty, expected a hub id or a folder", remedy="give --tokenizer NAME_OR_DIR"
+            )
+        check(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OutputConfig:
+    """Where to write. An empty `name` is replaced by PrepareConfig with one from the dataset (`default_name`)."""
+
+    root: str = option("Folder or gs:// address.", group="Output", flags="--output -o", metavar="OUT")
+    shard_bytes: int = _shards(
+        "Size of a shard.",
+        10**8,
+        flags="--shard-size",
+        metavar="SIZE",
+        parse=parse_size,
+        typed_default="100MB",
+        least=1,
+        most=10**11,
+        remedy="give for example --shard-size 100MB: a shard is made in memory",
+        fingerprint="always",
+    )
+    compression: Compression = _shards("Compression of shards; TFDS cannot read gzip.", "none", fingerprint="always")
+    index: tuple[str, ...] = _shards(
+        "Also write this kind of index for each shard.", (), choices=("dali",), fingerprint="changed"
+    )
+    name: str = _shards("Prefix of the shards' names. Default: from DATASET.", "", metavar="NAME", fingerprint="always")
+
+    def __post_init__(self) -> None:
+        if not self.root:
+            raise ConfigError("--output is empty, expected a folder or a gs:// address", remedy="give --output OUT")
+        if self.name and not SPLIT_NAME.match(self.name):
+            raise ConfigError(
+                f"--name {self.name!r}, expected letters, digits, '_', '-', '+' or '.', not beginning with a dot",
+                remedy="choose another --name",
+            )
+        if self.index and self.compression == "gzip":
+            raise ConfigError(
+                "--index dali with --compression gzip, expected one of them: gzip hides where records begin",
+                remedy="leave out one of the two",
             )
         check(self)
 
@@ -94,20 +156,14 @@ class PrepareConfig:
     engine: EngineName = _tokenizer(
         "Implementation of the tokenizer; all give the same tokens, auto chooses the fastest.", "auto"
     )
-    seed: int = _shards("Seed of the shuffle.", 0, least=0, remedy="choose another seed", fingerprint="always")
+    seed: int = _shards("Seed of the shuffle.", 0, least=0, fingerprint="always")
     shuffle: bool = _shards(
         "Shuffle rows, or keep the source's order.", True, flags="--shuffle/--no-shuffle", fingerprint="always"
     )
-    max_error_rate: float = _shards("Share of rows that may be rejected.", 0.0)
-    workers: int | None = _run(
-        "Processes; never changes a byte. Default: one a core.",
-        None,
-        flags="--workers --num-proc",
-        metavar="N",
-        least=1,
-        most=MOST_WORKERS,
-        remedy="leave --workers out",
+    max_error_rate: float = _shards(
+        "Share of rows that may be rejected.", 0.0, least=0, most=1, remedy="write 0.01 for one percent"
     )
+    workers: int | None = _run("Processes; never changes a byte. Default: one a core.", None, **WORKERS)
     overwrite: bool = _run(
         "Continue an interrupted build (default), or start over.",
         False,
@@ -122,89 +178,86 @@ class PrepareConfig:
             name = default_name(self.source.dataset, *self.source.more_paths)
             object.__setattr__(self, "output", dataclasses.replace(self.output, name=name))
         check(self)
-        if not 0.0 <= self.max_error_rate <= 1.0:
-            raise ConfigError(
-                f"--max-error-rate {self.max_error_rate}, expected a fraction from 0 to 1",
-                remedy="write 0.01 for one percent",
-            )
-        self._check_room()
         for field, layouts in LAYOUT_COLUMNS.items():
             if getattr(self.source, field) is not None:
                 require_layout(self.layout.name, field, layouts)
-        if self.layout.name in JOINING:
-            self._check_joined()
-        if self.layout.name == "chat":
-            self._check_chat()
-        elif self.tokenizer.chat_template is not None:
+        if self.tokenizer.chat_template is not None:
             require_layout(self.layout.name, "chat_template", ("chat",))
-        if self.layout.stride is not None and self.layout.name == "pad":
-            self._check_windows()
-        if self.append and (self.source.dedup or self.source.decontaminate):
-            raise ConfigError(
-                "--append with --dedup or --decontaminate: rows of before are not compared again",
-                remedy="build the dataset anew with --overwrite",
-            )
-        if self.layout.name == "tokens" and self.source.label_column:
-            raise ConfigError(
-                "--layout tokens with --label-column: its labels are the words' tags, and a dataset has one list of "
-                "label names",
-                remedy="leave --label-column out, or keep a column of integers with --keep-column",
-            )
+        for cause, remedy in (*self._conflicts(), *self._layout_conflicts()):
+            raise ConfigError(cause, remedy=remedy)
 
-    def _check_room(self) -> None:
-        """Raise ConfigError if a record cannot fit into a shard.
-
-        Compressed padding takes almost no bytes, and few rows have the largest of several lengths.
-        """
-        length, shard_bytes = self.layout.max_length, self.output.shard_bytes
-        if length is None or self.output.compression != "none" or self.layout.bucket_lengths:
-            return
+    def _conflicts(self) -> Iterator[tuple[str, str]]:
+        """Yield cause and remedy of options that cannot be, or not together."""
+        length, shard_bytes = self.layout.max_length or 0, self.output.shard_bytes
         least = VALUES_PER_TOKEN[self.layout.name] * length
-        if least > shard_bytes:
-            raise ConfigError(
+        # Compressed padding takes almost no bytes, and few rows have the largest of several lengths.
+        if least > shard_bytes and self.output.compression == "none" and not self.layout.bucket_lengths:
+            yield (
                 f"--max-length {length} with --shard-size {shard_bytes} bytes, but one record of that length takes at "
                 f"least {least}",
-                remedy="give a smaller --max-length or a larger --shard-size; the default is 100MB",
+                "give a smaller --max-length or a larger --shard-size; the default is 100MB",
+            )
+        if self.append and (self.source.dedup or self.source.decontaminate):
+            yield (
+                "--append with --dedup or --decontaminate: rows of before are not compared again",
+                "build the dataset anew with --overwrite",
             )
 
-    def _check_windows(self) -> None:
-        conflicts = {
-            "two text columns": len(self.source.text_columns) == 2,
-            f"--truncation {self.layout.truncation}": self.layout.truncation != "longest_first",
-            "--bucket-lengths": self.layout.bucket_lengths is not None,
-        }
-        for other, is_given in conflicts.items():
-            if is_given:
-                raise ConfigError(
-                    f"--layout pad with --stride and {other}: --stride splits one text into windows of one length",
-                    remedy="leave one of them out; for questions with contexts choose --layout qa",
-                )
-
-    def _check_chat(self) -> None:
-        if self.source.text_columns != SourceConfig.text_columns:
-            raise ConfigError(
+    def _layout_conflicts(self) -> Iterator[tuple[str, str]]:
+        """Yield cause and remedy of options that do not go together with the layout."""
+        source, layout = self.source, self.layout
+        labelled = source.label_column or source.keep_columns
+        if layout.name in JOINING and len(source.text_columns) != 1:
+            yield (
+                f"--layout {layout.name} with two text columns, expected one: documents are joined, not paired",
+                "give --text-column once, or choose --layout pad",
+            )
+        if layout.name in JOINING and labelled:
+            yield (
+                f"--layout {layout.name} with --label-column or --keep-column: a row holds parts of many rows",
+                "leave them out, or choose --layout pad",
+            )
+        if layout.name == "chat" and source.text_columns != SourceConfig.text_columns:
+            yield (
                 "--layout chat with --text-column, expected a column of messages",
-                remedy="leave --text-column out; name the column with --messages-column unless it is `messages`",
+                "leave --text-column out; name the column with --messages-column unless it is `messages`",
             )
-        if self.layout.pack_rows and (self.source.label_column or self.source.keep_columns):
-            raise ConfigError(
+        if layout.pack_rows and labelled:
+            yield (
                 "--pack-rows with --label-column or --keep-column: a row holds several conversations",
-                remedy="leave them out, or leave --pack-rows out",
+                "leave them out, or leave --pack-rows out",
             )
-
-    def _check_joined(self) -> None:
-        if len(self.source.text_columns) != 1:
-            raise ConfigError(
-                f"--layout {self.layout.name} with two text columns, expected one: documents are joined, not paired",
-                remedy="give --text-column once, or choose --layout pad",
+        if layout.name == "tokens" and source.label_column:
+            yield (
+                "--layout tokens with --label-column: its labels are the words' tags, and a dataset has one list of "
+                "label names",
+                "leave --label-column out, or keep a column of integers with --keep-column",
             )
-        if self.source.label_column or self.source.keep_columns:
-            raise ConfigError(
-                f"--layout {self.layout.name} with --label-column or --keep-column: a row holds parts of many rows",
-                remedy="leave them out, or choose --layout pad",
+        windows_exclude = {
+            "two text columns": len(source.text_columns) == 2,
+            f"--truncation {layout.truncation}": layout.truncation != "longest_first",
+            "--bucket-lengths": layout.bucket_lengths is not None,
+        }
+        if layout.stride is not None and layout.name == "pad" and any(windows_exclude.values()):
+            other = next(name for name, is_given in windows_exclude.items() if is_given)
+            yield (
+                f"--layout pad with --stride and {other}: --stride splits one text into windows of one length",
+                "leave one of them out; for questions with contexts choose --layout qa",
             )
 
     def fingerprint_options(self) -> dict[str, Any]:
         """Return the options that decide bytes of the output, as the fingerprint covers them."""
         parts = (self.source, self.tokenizer, self.layout, self.output, self)
         return {name: value for part in parts for name, value in fingerprint_items(part).items()}
+
+
+def default_name(dataset: str, *more: str) -> str:
+    """Derive the shards' name from the last part of the dataset's path or id that is not a glob.
+
+    Several paths are named after the folder that they share.
+    """
+    if more:
+        dataset = paths.common_folder((dataset, *more))
+    parts = [part for part in re.split(r"[/\\]", without_access(dataset)) if part and not re.search(r"[*?\[]", part)]
+    stem = parts[-1].partition(".")[0] if parts else ""
+    return re.sub(r"[^A-Za-z0-9_+\-]", "_", stem) or "dataset"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
-import re
 from typing import Any, Literal
 
 from pipelines.prepare.options import bucket_lengths
@@ -37,10 +36,11 @@ VALUES_PER_TOKEN = {"pad": 2, "concat": 1, "pack": 3, "chat": 3, "seq2seq": 2, "
 JOINING = ("concat", "pack")
 
 _layout = functools.partial(option, group="Layout")
-_pad = functools.partial(option, group="Layout pad, and qa")
-_joined = functools.partial(option, group="Layouts concat and pack")
+_pad = functools.partial(option, group="Layout pad, and qa", fingerprint="changed")
+_joined = functools.partial(option, group="Layouts concat and pack", fingerprint="changed")
 _chat = functools.partial(option, group="Layout chat", layouts=("chat",), fingerprint="changed")
 _seq2seq = functools.partial(option, group="Layout seq2seq", layouts=("seq2seq",), fingerprint="changed")
+_tokens = functools.partial(option, group="Layout tokens", layouts=("tokens",), fingerprint="changed")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,6 @@ class LayoutConfig:
     max_length: int | None = _layout(
         "Tokens in a row. Default: the model's, at most 512.",
         None,
-        metavar="N",
         least=1,
         most=MOST_TOKENS,
         remedy="give the tokens of one row, such as 128 or 512",
@@ -78,22 +77,17 @@ class LayoutConfig:
         None,
         metavar="N,N,…|auto:K",
         layouts=("pad",),
-        fingerprint="changed",
     )
     stride: int | None = _pad(
         "Tokens that windows of a long row share, with pad or qa.",
         None,
-        metavar="N",
         least=0,
-        remedy="give the number of tokens that windows share",
         layouts=("pad", "qa"),
-        fingerprint="changed",
     )
     special_tokens: SpecialTokens = _joined(
         "What is put around each document; tokenizer: what it puts around one text.",
         "eos",
         layouts=("concat", "pack"),
-        fingerprint="changed",
     )
     remainder: Remainder = _joined(
         "What to do with the last, incomplete row of a shard, with --layout concat.",
@@ -105,7 +99,6 @@ class LayoutConfig:
         "What to do with documents of more than --max-length tokens, with --layout pack.",
         "split",
         layouts=("pack",),
-        fingerprint="changed",
     )
     chat_template: str | None = _chat(
         "One of the tokenizer's chat templates, or a file with one for it. Default: the tokenizer's choice.",
@@ -115,21 +108,10 @@ class LayoutConfig:
     chat_date: str | None = _chat("Date for chat templates that write today's date.", None, metavar="DATE")
     pack_rows: bool = _chat("Pack several conversations into a row.", False)
     target_length: int | None = _seq2seq(
-        "Tokens of a target. Default: as --max-length.",
-        None,
-        metavar="N",
-        least=1,
-        most=MOST_TOKENS,
-        remedy="give the tokens of one target, such as 64",
+        "Tokens of a target. Default: as --max-length.", None, least=1, most=MOST_TOKENS
     )
     input_prefix: str = _seq2seq("Put before each text.", "", metavar="TEXT")
-    label_all_tokens: bool = option(
-        "Label all tokens of a word, not only the first.",
-        False,
-        group="Layout tokens",
-        layouts=("tokens",),
-        fingerprint="changed",
-    )
+    label_all_tokens: bool = _tokens("Label all tokens of a word, not only the first.", False)
 
     def __post_init__(self) -> None:
         check(self)
@@ -142,18 +124,13 @@ class LayoutConfig:
                 "must begin after the one before",
                 remedy="give for example a quarter of --max-length",
             )
-        if self.chat_date is not None and not _is_date(self.chat_date):
-            raise ConfigError(
-                f"--chat-date {self.chat_date!r}, expected a date such as 2024-07-26", remedy="write it as YYYY-MM-DD"
-            )
+        if self.chat_date is not None:
+            _require_date(self.chat_date)
         if self.bucket_lengths is not None:
-            self._parse_buckets(self.bucket_lengths)
-
-    def _parse_buckets(self, option: str | tuple[int, ...]) -> None:
-        lengths = bucket_lengths.parse(option, max_length=self.max_length)
-        object.__setattr__(self, "bucket_lengths", lengths)
-        if not isinstance(lengths, str):
-            object.__setattr__(self, "max_length", lengths[-1])
+            lengths = bucket_lengths.parse(self.bucket_lengths, max_length=self.max_length)
+            object.__setattr__(self, "bucket_lengths", lengths)
+            if not isinstance(lengths, str):
+                object.__setattr__(self, "max_length", lengths[-1])
 
     @property
     def buckets(self) -> tuple[int, ...]:
@@ -170,15 +147,14 @@ class LayoutConfig:
 LAYOUT_OPTIONS = layouts_by_field(LayoutConfig)
 
 
-def _is_date(text: str) -> bool:
-    # fromisoformat accepts more forms from Python 3.11 on.
-    if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", text, re.ASCII):
-        return False
+def _require_date(text: str) -> None:
     try:
-        datetime.date.fromisoformat(text)
+        # fromisoformat accepts more forms from Python 3.11 on.
+        if datetime.date.fromisoformat(text).isoformat() == text:
+            return
     except ValueError:
-        return False
-    return True
+        pass
+    raise ConfigError(f"--chat-date {text!r}, expected a date such as 2024-07-26", remedy="write it as YYYY-MM-DD")
 
 
 def require_layout(name: str, option: str, layouts: tuple[str, ...]) -> None:

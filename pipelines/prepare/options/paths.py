@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import difflib
 import glob
+import itertools
 import os
 import posixpath
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,9 +19,8 @@ from tfrecord_io.local_paths import is_tokenizers
 from tfrecord_io.shown import without_access
 
 __all__ = [
-    "KINDS",
     "common_folder",
-    "kind_of",
+    "is_data_file",
     "names_files",
     "read_template",
     "require_dataset",
@@ -27,32 +28,10 @@ __all__ = [
     "tokenizer_folder",
 ]
 
-# Kinds of data files by suffix.
-KINDS = {
-    ".parquet": "parquet",
-    ".arrow": "arrow",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".json": "json",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".txt": "text",
-}
+_DATA = (".parquet", ".arrow", ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt")
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 # Further suffixes by which a name is that of a file, not a hub id.
-_OTHER_SUFFIXES = (
-    *_COMPRESSED,
-    ".xlsx",
-    ".xls",
-    ".zip",
-    ".tar",
-    ".tgz",
-    ".tfrecord",
-    ".pkl",
-    ".feather",
-    ".avro",
-    ".db",
-)
+_OTHER_FILE = re.compile(r"\.(gz|bz2|xz|zst|xlsx|xls|zip|tar|tgz|tfrecord|pkl|feather|avro|db)\Z", re.IGNORECASE)
 # Names under which `load_dataset` knows readers; given no files, each would read the current folder.
 _READERS = frozenset(
     {"arrow", "audiofolder", "csv", "hdf5", "imagefolder", "json", "lance", "pandas", "parquet", "pdffolder", "sql",
@@ -60,10 +39,10 @@ _READERS = frozenset(
 )  # fmt: skip
 
 
-def kind_of(path: str) -> str | None:
-    """Return the kind of a data file by its suffix, ignoring the query of an address; None if it is unknown."""
+def is_data_file(path: str) -> bool:
+    """Return whether a name ends as that of a data file, ignoring compression and the query of an address."""
     stem, suffix = posixpath.splitext(without_access(path).lower())
-    return KINDS.get(posixpath.splitext(stem)[1] if suffix in _COMPRESSED else suffix)
+    return (posixpath.splitext(stem)[1] if suffix in _COMPRESSED else suffix) in _DATA
 
 
 def names_files(dataset: str) -> bool:
@@ -76,8 +55,8 @@ def names_files(dataset: str) -> bool:
         or dataset.startswith((".", "~"))
         or dataset.rstrip("/").count("/") != dataset.count("/")
         or dataset.count("/") > 1
-        or kind_of(dataset) is not None
-        or dataset.lower().endswith(_OTHER_SUFFIXES)
+        or is_data_file(dataset)
+        or _OTHER_FILE.search(dataset) is not None
     )
 
 
@@ -90,12 +69,12 @@ def require_dataset(dataset: str, *more: str) -> None:
         if name in _READERS and not os.path.exists(name):
             raise SourceError(
                 f"{name!r} is the name of a reader of `datasets`, expected the files to read",
-                remedy=f"name them by path or glob, such as 'data/*.{_suffix_of(name)}'",
+                remedy="name them by path or glob, such as 'data/*.jsonl'",
             )
         if "://" in name or os.path.exists(name) or (glob.has_magic(name) and glob.glob(name, recursive=True)):
             continue
         if names_files(name) or _nearest(name):
-            raise SourceError(f"{name}: no such file or folder", remedy=_remedy(name))
+            raise SourceError(f"{name}: no such file or folder", remedy=_other_dataset(name))
         if more:
             raise SourceError(
                 f"{name}: no such file; only files can be named together",
@@ -124,8 +103,8 @@ def require_tokenizer(name: str) -> None:
             )
         _refuse_links(path, name)
         return
-    if os.path.isabs(path) or path.startswith(".") or path.endswith("/") or path.count("/") > 1 or _nearest(path):
-        near = _nearest(path)
+    near = _nearest(path)
+    if near or os.path.isabs(path) or path.startswith(".") or path.endswith("/") or path.count("/") > 1:
         raise TokenizerError(
             f"tokenizer {name!r}: no such folder",
             remedy=f"did you mean {near}?" if near else "check the path; a hub id has the form USER/NAME or NAME",
@@ -175,11 +154,7 @@ def _is_tokenizer_file(path: str) -> bool:
     return any(word in name for word in words)
 
 
-def _suffix_of(reader: str) -> str:
-    return next((suffix[1:] for suffix, kind in KINDS.items() if kind == reader), "parquet")
-
-
-def _remedy(path: str) -> str:
+def _other_dataset(path: str) -> str:
     if near := _nearest(path):
         elsewhere = "" if names_files(path) else " (for a dataset of the hub, run this in another folder)"
         return f"did you mean {near}?{elsewhere}"
@@ -203,7 +178,5 @@ def _nearest(path: str) -> str | None:
 def common_folder(paths: Sequence[str]) -> str:
     """Return the deepest folder that all paths or addresses are below."""
     split = [posixpath.dirname(path).split("/") for path in paths]
-    shared = 0
-    while all(len(parts) > shared and parts[shared] == split[0][shared] for parts in split):
-        shared += 1
-    return "/".join(split[0][:shared])
+    shared = itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*split, strict=False))
+    return "/".join(parts[0] for parts in shared)

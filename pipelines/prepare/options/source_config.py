@@ -1,4 +1,13 @@
-"""Options that say which rows to read: dataset, splits, columns and the user's own functions."""
+"""Options that say which rows to read: dataset, splits, columns and the user's own functions.
+
+--split train                       a split of the source
+--split 'train[:10%]+train[90%:]'   slices of one split
+--split validation='train[:1%]'     a slice, under a name of its own
+--hold-out validation=1%            about 1 % of the rows of `train`, or of the only split, chosen by their text
+--hold-out validation=0.01          the same
+--hold-out validation=1000          about 1,000 rows of it
+--hold-out test=extra:1%            about 1 % of the rows of split `extra`
+"""
 
 from __future__ import annotations
 
@@ -6,36 +15,39 @@ import contextlib
 import dataclasses
 import functools
 import re
+from fractions import Fraction
 from typing import Any, Literal, NamedTuple, get_args
 
-from pipelines.prepare.options.split_options import HoldOutOption, SplitOption
 from pipelines.terminal.option_fields import check, layouts_by_field, option
 from tfrecord_io.errors import ConfigError
 
 __all__ = [
     "LAYOUT_COLUMNS",
-    "READY",
     "SAMPLES",
     "SOURCE_OPTIONS",
+    "SPLIT_NAME",
     "CalledFunction",
     "FunctionKind",
     "FunctionOption",
+    "HoldOutOption",
     "SourceConfig",
+    "SplitOption",
 ]
 
 FunctionKind = Literal["map", "filter"]
 
 # Options that say how `datasets` reads the files.
 SOURCE_OPTIONS = ("format", "data_files", "source_options", "sample_by")
-
 # What a row of a text file can be.
 SAMPLES = ("line", "paragraph", "document")
+# Split names become parts of file names.
+SPLIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]*\Z")
 
-_source = functools.partial(option, group="Source")
-
+_AMOUNT = re.compile(r"(?:(?P<split>.+):)?(?P<number>[0-9_]*(?:\.[0-9]+)?)(?<=[0-9])(?P<percent>%)?\Z")
+_HOLD_OUT_REMEDY = "write for example --hold-out validation=1%, validation=0.01, validation=1000 or validation=train:1%"
 # Functions that need no name of a module.
 _READY_MODULE = "pipelines.filters"
-READY: dict[FunctionKind, tuple[str, ...]] = {
+_READY: dict[FunctionKind, tuple[str, ...]] = {
     "map": ("fix_text", "mask_pii"),
     "filter": ("c4_quality", "gopher_quality", "gopher_repetition", "language", "length"),
 }
@@ -56,8 +68,8 @@ class FunctionOption:
 
     def __post_init__(self) -> None:
         found = _FUNCTION.match(self.spec) if self.kind in get_args(FunctionKind) else None
-        if found is None or not (found["module"] or found["name"] in READY[self.kind]):
-            ready = ", ".join(READY.get(self.kind, ()))
+        if found is None or not (found["module"] or found["name"] in _READY[self.kind]):
+            ready = ", ".join(_READY.get(self.kind, ()))
             raise ConfigError(
                 f"--{self.kind} {self.spec!r}, expected package.module:function, or one of {ready}",
                 remedy=f"write for example --{self.kind} clean:{self.kind}_rows for a function in ./clean.py",
@@ -92,18 +104,87 @@ class CalledFunction(NamedTuple):
         )
 
 
-def _column(text: str, *, layout: str) -> Any:
-    """Declare the option for a column that only one layout takes."""
-    return option(
-        text, default=None, group=f"Layout {layout}", metavar="NAME", layouts=(layout,), fingerprint="changed"
-    )
-
-
 def _value(text: str) -> str | float:
     for kind in (int, float):
         with contextlib.suppress(ValueError):
             return kind(text)
     return text.strip("'\"")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SplitOption:
+    """One `--split`: `spec` is a split of the source or slices of one; `name` is its new name, None to keep the old."""
+
+    name: str | None
+    spec: str
+
+    @classmethod
+    def parse(cls, text: str) -> SplitOption:
+        """Parse the value of `--split`. Raises: ConfigError if the name cannot be a file name, or no split follows."""
+        name, has_name, spec = text.partition("=")
+        if not has_name:
+            return cls(name=None, spec=text.strip())
+        name, spec = name.strip(), spec.strip()
+        if not SPLIT_NAME.match(name) or not spec:
+            raise ConfigError(
+                f"--split {text!r}, expected NAME=SPLIT, with a NAME of letters, digits, '_', '-', '+' or '.'",
+                remedy="write for example --split validation='train[:1%]'",
+            )
+        return cls(name=name, spec=spec)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HoldOutOption:
+    """One `--hold-out`: the new split `name` gets rows of `split` (None: `train`, or the only split).
+
+    Either `share` is the fraction of them, above 0 and below 1, or `rows` about how many; the other is None.
+    """
+
+    name: str
+    split: str | None
+    share: Fraction | None
+    rows: int | None
+
+    @property
+    def amount(self) -> str:
+        """The amount as on the command line."""
+        return str(self.rows) if self.share is None else f"{float(100 * self.share):g}%"
+
+    @property
+    def text(self) -> str:
+        """The option as on the command line."""
+        return f"--hold-out {self.name}={f'{self.split}:' if self.split else ''}{self.amount}"
+
+    @classmethod
+    def parse(cls, text: str) -> HoldOutOption:
+        """Parse the value of `--hold-out`. Raises: ConfigError unless it is a name and an amount of rows."""
+        name, _, amount = text.partition("=")
+        match = _AMOUNT.match(amount.strip())
+        if not SPLIT_NAME.match(name.strip()) or match is None:
+            raise ConfigError(
+                f"--hold-out {text!r}, expected NAME=PERCENT%, NAME=SHARE or NAME=ROWS, where NAME is that of the new "
+                "split",
+                remedy=_HOLD_OUT_REMEDY,
+            )
+        number = Fraction(match["number"].replace("_", ""))
+        whole = 100 if match["percent"] else 1 if "." in match["number"] else None
+        if number <= 0 or (whole is not None and number >= whole):
+            most = {100: " and less than 100 %", 1: " and less than 1", None: " rows"}[whole]
+            raise ConfigError(f"--hold-out {text!r}, expected more than 0{most}", remedy=_HOLD_OUT_REMEDY)
+        return cls(
+            name=name.strip(),
+            split=match["split"] and match["split"].strip(),
+            share=None if whole is None else number / whole,
+            rows=int(number) if whole is None else None,
+        )
+
+
+_source = functools.partial(option, group="Source")
+
+
+def _column(text: str, layout: str) -> Any:
+    """Declare the option for a column that only one layout takes."""
+    return option(text, None, group=f"Layout {layout}", metavar="NAME", layouts=(layout,), fingerprint="changed")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,7 +194,7 @@ class SourceConfig:
     `dataset` is a hub id, a path, a glob or a folder; `more_paths` are further files of the same dataset.
     `object_splits`: the splits of an object whose parts are in the folder `dataset` (see `ingest.objects`). `functions`
     are applied in this order. A column that only some layouts take is None for the layout's own default. `hold_out` is
-    explained in `split_options`; no row is in two splits, nor is a value of column `hold_out_by`.
+    explained above; no row is in two splits, nor is a value of column `hold_out_by`.
     """
 
     dataset: str
@@ -163,7 +244,7 @@ class SourceConfig:
     decontaminate: tuple[str, ...] = _source(
         "Leave out rows that share a run of words with this evaluation set. Repeatable.", (), metavar="DATASET[:COLUMN]"
     )
-    decontaminate_words: int = _source("Length of such a run.", 13, metavar="N", least=1, remedy="leave it out for 13")
+    decontaminate_words: int = _source("Length of such a run.", 13, least=1)
     text_columns: tuple[str, ...] = _source(
         "Column of texts, or a field such as translation.en; two for pairs. Default: text.",
         ("text",),
@@ -185,19 +266,13 @@ class SourceConfig:
         metavar="NAME",
         fingerprint="always",
     )
-    limit: int | None = _source(
-        "Use only the first ROWS rows of each split.",
-        None,
-        metavar="ROWS",
-        least=1,
-        remedy="leave --limit out to use every row",
-    )
-    messages_column: str | None = _column("Column of conversations. Default: the usual names.", layout="chat")
-    tools_column: str | None = _column("Column of tools for the chat template.", layout="chat")
-    target_column: str | None = _column("Column of texts to generate.", layout="seq2seq")
-    words_column: str | None = _column("Column of lists of words. Default: tokens.", layout="tokens")
-    tags_column: str | None = _column("Column of the words' tags. Default: tags.", layout="tokens")
-    answers_column: str | None = _column("Column of answers, with --layout qa. Default: answers.", layout="qa")
+    limit: int | None = _source("Use only the first ROWS rows of each split.", None, metavar="ROWS", least=1)
+    messages_column: str | None = _column("Column of conversations. Default: the usual names.", "chat")
+    tools_column: str | None = _column("Column of tools for the chat template.", "chat")
+    target_column: str | None = _column("Column of texts to generate.", "seq2seq")
+    words_column: str | None = _column("Column of lists of words. Default: tokens.", "tokens")
+    tags_column: str | None = _column("Column of the words' tags. Default: tags.", "tokens")
+    answers_column: str | None = _column("Column of answers, with --layout qa. Default: answers.", "qa")
 
     def __post_init__(self) -> None:
         if not self.dataset:
@@ -223,30 +298,23 @@ class SourceConfig:
             if getattr(self, name) and not getattr(self, needed):
                 flag, missing = (f"--{each.replace('_', '-')}" for each in (name, needed))
                 raise ConfigError(f"{flag} without {missing}", remedy=remedy)
-        self._check_splits()
-        self._check_columns()
-
-    def _check_columns(self) -> None:
-        single = [self.label_column, *(getattr(self, name) for name in LAYOUT_COLUMNS)]
-        # Layouts with these columns read no text column, so they may use the name that is its default.
-        texts = () if self.messages_column or self.words_column else self.text_columns
-        used = [*texts, *filter(None, single), *self.keep_columns]
-        if repeated := sorted({name for name in used if used.count(name) > 1}):
-            raise ConfigError(
-                f"columns {repeated} are used more than once, expected each column in one option",
-                remedy="name each column once",
-            )
-
-    def _check_splits(self) -> None:
         if isinstance(self.hold_out, str):
             object.__setattr__(self, "hold_out", (self.hold_out,))
         for text in self.splits:
             SplitOption.parse(text)
-        names = [option.name for option in self.hold_outs]
-        if repeated := sorted({name for name in names if names.count(name) > 1}):
+        if repeated := _repeated([option.name for option in self.hold_outs]):
             raise ConfigError(
                 f"--hold-out names the new split {repeated[0]!r} twice, expected each new split once",
                 remedy="give it one share of the rows, or choose another name",
+            )
+        single = [self.label_column, *(getattr(self, name) for name in LAYOUT_COLUMNS)]
+        # Layouts with these columns read no text column, so they may use the name that is its default.
+        texts = () if self.messages_column or self.words_column else self.text_columns
+        used = [*texts, *filter(None, single), *self.keep_columns]
+        if repeated := _repeated(used):
+            raise ConfigError(
+                f"columns {repeated} are used more than once, expected each column in one option",
+                remedy="name each column once",
             )
 
     @property
@@ -257,3 +325,7 @@ class SourceConfig:
 
 # The layouts that take each column that not all of them take.
 LAYOUT_COLUMNS = layouts_by_field(SourceConfig)
+
+
+def _repeated(names: list[str]) -> list[str]:
+    return sorted({name for name in names if names.count(name) > 1})

@@ -7,9 +7,7 @@ from typing import Literal
 
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.bucket_lengths import MOST_TOKENS
-from pipelines.prepare.options.config import MOST_WORKERS
-from pipelines.prepare.options.output_config import parse_size
-from pipelines.prepare.options.source_config import SourceConfig
+from pipelines.prepare.options.config import WORKERS, SourceConfig, parse_size
 from pipelines.terminal.option_fields import check, option
 from tfrecord_io.errors import ConfigError
 
@@ -38,7 +36,7 @@ class TokenizerRequest:
     output: str = option("Folder or gs:// address of the tokenizer.", flags="--output -o", metavar="DIR")
     kind: Kind = option("How words are cut into tokens.")
     vocab_size: int = option(
-        "Tokens in all, special ones included.", metavar="N", least=1, most=_MOST_VOCABULARY, remedy=_OTHER_NUMBER
+        "Tokens in all, special ones included.", least=1, most=_MOST_VOCABULARY, remedy=_OTHER_NUMBER
     )
     style: Style | None = option(
         "Whose normalizer, special tokens and rows. Default: bert, for byte-bpe gpt2, bpe llama, unigram albert.", None
@@ -46,17 +44,10 @@ class TokenizerRequest:
     special_tokens: tuple[str, ...] = option(
         "One more special token. Repeatable.", (), flags="--special-token", metavar="TEXT"
     )
-    min_frequency: int = option("Merge no pair that occurs less often.", 0, metavar="N", least=0, remedy=_OTHER_NUMBER)
-    limit_alphabet: int | None = option(
-        "The most characters to have. Default: all of the text.", None, metavar="N", least=1, remedy=_OTHER_NUMBER
-    )
+    min_frequency: int = option("Merge no pair that occurs less often.", 0, least=0)
+    limit_alphabet: int | None = option("The most characters to have. Default: all of the text.", None, least=1)
     max_length: int | None = option(
-        "Tokens that the model takes. Default: the style's.",
-        None,
-        metavar="N",
-        least=1,
-        most=MOST_TOKENS,
-        remedy=_OTHER_NUMBER,
+        "Tokens that the model takes. Default: the style's.", None, least=1, most=MOST_TOKENS
     )
     chat_template: str | None = option(
         "File with a chat template in Jinja.", None, metavar="FILE", parse=paths.read_template
@@ -67,24 +58,14 @@ class TokenizerRequest:
     evaluation_rows: int = option(
         "Rows to keep out of the training for the figures of the summary, at most one in a hundred.",
         1000,
-        metavar="N",
         least=0,
-        remedy=_OTHER_NUMBER,
     )
     sample: str | None = option(
         "Learn from so many rows (1000000) or so much text (2GB), spread evenly, if all is beyond memory.",
         None,
         metavar="ROWS|SIZE",
     )
-    workers: int | None = option(
-        "Threads. Default: every core.",
-        None,
-        flags="--workers --num-proc",
-        metavar="N",
-        least=1,
-        most=MOST_WORKERS,
-        remedy="leave --workers out",
-    )
+    workers: int | None = option("Threads. Default: every core.", None, **WORKERS)
     overwrite: bool = option("Replace a tokenizer that this command has made.", False)
 
     def __post_init__(self) -> None:
@@ -125,9 +106,7 @@ class TokenizerRequest:
     @property
     def sample_bytes(self) -> int | None:
         """The bytes of text to learn from, if --sample says that."""
-        if self.sample is None or self.sample.isdecimal():
-            return None
-        return parse_size(self.sample, option="--sample")
+        return None if self.sample is None or self.sample.isdecimal() else parse_size(self.sample, option="--sample")
 
     def _check_style(self) -> None:
         style = self.chosen_style

@@ -92,7 +92,7 @@ def test_what_is_no_size_says_how_to_write_one(text: str) -> None:
             r"--shard-size of 10\^18 or more, expected at most",
         ),
         (lambda: _request(seed=-1), "--seed -1, expected at least 0"),
-        (lambda: _request(max_error_rate=1.1), "--max-error-rate 1.1, expected a fraction from 0 to 1"),
+        (lambda: _request(max_error_rate=1.1), "--max-error-rate 1.1, expected at most 1"),
         (lambda: _request(max_error_rate=float("nan")), "--max-error-rate nan"),
         (lambda: _request(workers=0), "--workers 0, expected at least 1"),
         (lambda: _request(workers=-4), "--workers -4, expected at least 1"),

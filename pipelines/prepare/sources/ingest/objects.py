@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
-from pipelines.prepare.options.split_options import SPLIT_NAME
+from pipelines.prepare.options.source_config import SPLIT_NAME
 from pipelines.prepare.sources.ingest import parts
 from pipelines.prepare.sources.resolve import library, saved_datasets
 from tfrecord_io.errors import ConfigError, OutputError, PrepError, SourceError

@@ -26,7 +26,7 @@ from typing import Any
 from pipelines.prepare import storage
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.config import SourceConfig
-from pipelines.prepare.options.split_options import SPLIT_NAME
+from pipelines.prepare.options.source_config import SPLIT_NAME
 from pipelines.prepare.sources.resolve import hub, library, listing, reader_options, saved_datasets, trust
 from pipelines.prepare.sources.resolve.data_files import DataFile, SourceListing
 from pipelines.prepare.sources.resolve.library import Stream

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.prepare.options.config import SourceConfig
-from pipelines.prepare.options.split_options import HoldOutOption, SplitOption
+from pipelines.prepare.options.source_config import HoldOutOption, SplitOption
 from pipelines.prepare.options.suggestions import suggestion
 from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve.library import no_rows

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines.prepare.options.config import SourceConfig
-from pipelines.prepare.options.split_options import HoldOutOption
+from pipelines.prepare.options.source_config import HoldOutOption
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, validate
 from pipelines.prepare.sources.rows import selection
 from pipelines.prepare.sources.rows.hash_filter import HASHES
