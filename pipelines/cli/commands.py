@@ -1,4 +1,4 @@
-"""The commands of `prep-tfrecords`.
+"""The program `prep-tfrecords`, and its commands that make something: build, plan, tokenizer, export.
 
 Large libraries are imported inside the commands, so that --help is fast. Exit status: 0 done, 1 an error with its cause
 and remedy, 2 a wrong option, 130 Ctrl-C. Results go to stdout, with --json as JSON; progress and messages
@@ -7,37 +7,32 @@ go to stderr.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import json
+import functools
 from typing import Any
 
 import click
-import cloup
 
 import tfrecord_io
-from pipelines.cli import doctor, export, tokenizer, trace
-from pipelines.cli.parsing import WithBeam, WithFunctions, takes_options_file
-from pipelines.cli.request import (
-    config_of,
-    configure,
-    functions_of,
-    open_manifest,
-    takes_consent,
-    takes_dataset,
-    takes_job,
-)
+from pipelines.cli import finished
+from pipelines.cli.parsing import BeamArguments, WithBeam, WithFunctions, takes_options_file
+from pipelines.cli.request import config_of, configure, source_of, takes_dataset, takes_job, takes_source
+from pipelines.prepare.export.export_settings import ExportSettings
+from pipelines.prepare.options.tokenizer_options import TokenizerRequest
 from pipelines.terminal import stages
-from pipelines.terminal.console import Program, common, errors, is_quiet, quiet, say, show
+from pipelines.terminal.click_options import takes, values_of
+from pipelines.terminal.console import Program, common, is_quiet, say, write_json
 
 __all__ = ["main"]
-
 
 _INTERRUPTED_BUILD = (
     "interrupted before the dataset was complete",
     "run the same command again; finished shards are kept",
 )
-
+_INTERRUPTED_EXPORT = (
+    "interrupted before the export was complete",
+    "run the same command again; finished files are kept",
+)
 
 # Shown below the options; \b keeps its lines as they are.
 _BUILD_EXAMPLES = """\b
@@ -61,39 +56,57 @@ def main() -> None:
     """Turn Hugging Face datasets and data files into TFRecord shards with static shapes."""
 
 
+for _command in (finished.doctor, finished.inspect, finished.report, finished.trace, finished.verify):
+    main.add_command(_command)
+
+
 @main.command(cls=WithBeam, epilog=_BUILD_EXAMPLES)
 @takes_job(output_required=True)
 @takes_options_file
-@common
-def build(dry_run: bool, as_json: bool, verbose: bool, **request: Any) -> None:
+@common(interrupted=_INTERRUPTED_BUILD)
+def build(dry_run: bool, **request: Any) -> None:
     """Make a dataset from DATASET: a hub id, one or more files by path or glob, or a folder.
 
     Everything after -- goes to Beam, for example: -- --runner=DataflowRunner --region=us-central1
     """
     if dry_run:
-        _plan(request, as_json=as_json, verbose=verbose)
+        _plan(request)
         return
-    with errors(verbose=verbose, interrupted=_INTERRUPTED_BUILD):
-        config = config_of(request)
-        with quiet(verbose=verbose):
-            _begin(config)
-            from pipelines.cli import report
-            from pipelines.prepare.launch import launcher as building
-            from pipelines.prepare.process import workers
-            from tfrecord_io import manifest
+    config = config_of(request)
+    _begin(config)
+    from pipelines.cli import report
+    from pipelines.prepare.launch import launcher
+    from pipelines.prepare.process import workers
+    from tfrecord_io import manifest
 
-            configure()
-            built = building.build(config, watch=report.watch)
-            workers.end_idle()
-        report.summary(built)
-        if as_json:
-            click.echo(json.dumps({"manifest_sha256": manifest.digest(built.manifest), **_built(built)}))
+    configure()
+    built = launcher.build(config, watch=report.watch)
+    workers.end_idle()
+    report.summary(built)
+    splits = {
+        name: {
+            "examples": split.num_examples,
+            "tokens": split.num_tokens,
+            "bytes": split.num_bytes,
+            "shards": len(split.shards),
+            **dataclasses.asdict(split.ledger),
+            "ledgers": [{"shard": shard.name, **dataclasses.asdict(shard.ledger)} for shard in split.shards],
+        }
+        for name, split in built.manifest.splits.items()
+    }
+    write_json(
+        {
+            "manifest_sha256": manifest.digest(built.manifest),
+            "shards_made": built.shards_made,
+            "shards_kept": built.shards_kept,
+            "seconds": round(built.seconds, 3),
+            "engines": built.manifest.engines,
+            "fingerprint": built.manifest.fingerprint,
+            "splits": splits,
+        }
+    )
     # An orderly exit of an interpreter with so many libraries takes a second or more, for nothing.
     main.leaves_at_once = not request.get("beam_args")
-
-
-for _command in (tokenizer.train_tokenizer, trace.trace_record, doctor.examine, export.export_dataset):
-    main.add_command(_command)
 
 
 def _begin(config: Any) -> None:
@@ -104,151 +117,78 @@ def _begin(config: Any) -> None:
 @main.command(cls=WithBeam)
 @takes_job(output_required=False)
 @takes_options_file
-@common
-def plan(dry_run: bool, as_json: bool, verbose: bool, **request: Any) -> None:
+@common()
+def plan(dry_run: bool, **request: Any) -> None:
     """Show from a sample what `build` with the same arguments would make. Writes nothing."""
     del dry_run  # without effect here
-    _plan(request, as_json=as_json, verbose=verbose)
+    _plan(request)
 
 
-def _plan(request: dict[str, Any], *, as_json: bool, verbose: bool) -> None:
-    with errors(verbose=verbose):
-        config = config_of(request)
-        with quiet(verbose=verbose):
-            _begin(config)
-            from pipelines.cli import report
-            from pipelines.prepare.launch import estimate
+def _plan(request: dict[str, Any]) -> None:
+    config = config_of(request)
+    _begin(config)
+    from pipelines.cli import report
+    from pipelines.prepare.launch import estimate
 
-            configure()
-            estimated = estimate.estimate(config)
-        report.estimates(estimated)
-        if as_json:
-            click.echo(json.dumps([each.to_json() for each in estimated]))
+    configure()
+    estimated = estimate.estimate(config)
+    report.estimates(estimated)
+    write_json([each.to_json() for each in estimated])
 
 
-@main.command("report", cls=cloup.Command)
+@main.command("tokenizer", cls=WithFunctions)
+@takes_source
+@takes([TokenizerRequest], groups=[""], required=("output", "kind", "vocab_size"))
+@common()
+def train_tokenizer(**given: Any) -> None:
+    """Train a tokenizer on the texts of DATASET, named as for `build`, and write it as transformers reads it."""
+    request = TokenizerRequest(source=source_of(given), **values_of(TokenizerRequest, given))
+    from pipelines.cli import report
+    from pipelines.prepare.launch import tokenizer_launcher
+
+    configure()
+    watch = functools.partial(report.watch_rows, doing="learning from")
+    trained = tokenizer_launcher.train_tokenizer(request, watch=watch)
+    report.trained_tokenizer(trained)
+    write_json(trained.to_json())
+
+
+@main.command("export", cls=BeamArguments)
 @takes_dataset
-@click.option("--output", "-o", required=True, metavar="FILE", help="HTML file to write, local or at a gs:// address.")
-@common
-def write_report(dataset: str, output: str, as_json: bool, verbose: bool) -> None:
-    """Write a report of a finished DATASET folder as one HTML page, which opens from disk and loads nothing."""
-    with errors(verbose=verbose):
-        from pipelines.prepare.report import report as reporting
-
-        reporting.check_output(output)
-        with quiet(verbose=verbose):
-            page = reporting.of_dataset(dataset)
-        reporting.write(output, page)
-        if not is_quiet():
-            say(f"wrote {output}, {len(page):,} bytes; open it in a browser")
-        if as_json:
-            click.echo(json.dumps({"report": output, "bytes": len(page)}))
-
-
-@main.command(cls=cloup.Command)
-@takes_dataset
-@click.option("--split", "splits", multiple=True, help="Split to decode; repeatable. Default: all.")
-@click.option("--rows", type=click.IntRange(min=0), default=2, show_default=True, help="Rows to decode in each split.")
-@common
-def inspect(dataset: str, splits: tuple[str, ...], rows: int, as_json: bool, verbose: bool) -> None:
-    """Show the manifest of a finished DATASET folder as a table, and rows decoded back to text."""
-    with errors(verbose=verbose):
-        from pipelines.cli import report
-        from pipelines.prepare.audit import decode
-
-        with quiet(verbose=verbose):
-            manifest = open_manifest(dataset)
-            decoded = [
-                row
-                for split in splits or tuple(manifest.splits)
-                for row in decode.decoded_rows(dataset, manifest, split, rows=rows)
-            ]
-        report.manifest_tables(manifest)
-        report.rows(decoded)
-        if as_json:
-            click.echo(json.dumps([row.to_json() for row in decoded]))
-
-
-@main.command(cls=WithFunctions)
-@takes_dataset
-@click.option("--repair", is_flag=True, help="Make damaged and missing files again, from the source.")
-@takes_consent
-@common
-def verify(
-    dataset: str, repair: bool, source: str | None, functions: Any, run_stored: bool, as_json: bool, verbose: bool
+@takes([ExportSettings], groups=[""], required=("to",))
+@click.option("--output", "-o", required=True, metavar="DIR", help="New folder, local or at a gs:// address.")
+@click.option("--split", "splits", multiple=True, help="Split to export; repeatable. Default: all.")
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Worker processes; never changes a byte.")
+@common(interrupted=_INTERRUPTED_EXPORT)
+def export_dataset(
+    dataset: str,
+    output: str,
+    splits: tuple[str, ...],
+    workers: int | None,
+    beam_args: tuple[str, ...],
+    **settings: Any,
 ) -> None:
-    """Read all of a finished DATASET folder, and check crcs, digests, counts, shapes and id ranges.
+    """Write a finished DATASET folder in a format of other trainers, a file for each shard.
 
-    The exit status is 1 if it is damaged. --source, --map, --filter and --run-stored-steps are for --repair. A folder
-    that `export` made is checked against its export.json.
+    Everything after -- goes to Beam, for example: -- --runner=DataflowRunner --region=us-central1
     """
-    with errors(verbose=verbose):
-        if export.verify_export(dataset, repair=repair, as_json=as_json):
-            return
-        from pipelines.prepare.audit import repair as repairing
-        from pipelines.prepare.audit.consent import Consent
-        from pipelines.prepare.storage import locking
+    wanted = ExportSettings(**values_of(ExportSettings, settings))
+    from pipelines.cli import report
+    from pipelines.prepare.export import exporting
 
-        manifest = open_manifest(dataset)
-        consent = Consent(source=source, steps=functions_of(functions), run_stored=run_stored)
-        with locking.held(dataset, work_folder=".prep") if repair else contextlib.nullcontext():
-            damaged = _verified(dataset, manifest)
-            if damaged and repair:
-                with quiet(verbose=verbose):
-                    for file, origin in repairing.repair(dataset, manifest, damaged, consent=consent):
-                        show(f"made {file} again from {origin}")
-        if as_json:
-            click.echo(json.dumps([{**dataclasses.asdict(each), "repaired": repair} for each in damaged]))
-        if damaged and not repair:
-            _refuse(dataset, damaged)
-        total = sum(len(split.shards) for split in manifest.splits.values())
-        num_examples = sum(split.num_examples for split in manifest.splits.values())
-        show(f"{total} shards with {num_examples:,} examples are as the manifest says")
-
-
-def _verified(dataset: str, manifest: Any) -> list[Any]:
-    """Print the state of each file; return the damaged ones."""
-    from pipelines.prepare.audit import verify as verifying
-
-    damaged = []
-    for checked in verifying.verify_files(dataset, manifest):
-        if checked.problem:
-            damaged.append(checked)
-            show(f"BAD  {checked.file}: {checked.problem}")
-        elif checked.part == "shard" and not is_quiet():
-            show(f"ok   {checked.file}")
-    return damaged
-
-
-def _refuse(dataset: str, damaged: list[Any]) -> None:
-    from tfrecord_io.errors import CorruptRecordError
-
-    count = "1 file is" if len(damaged) == 1 else f"{len(damaged)} files are"
-    raise CorruptRecordError(
-        f"{dataset}: {count} damaged or missing, the first is {damaged[0].file}",
-        remedy=f"run `prep-tfrecords verify {dataset} --repair`, which makes them again",
+    configure()
+    watch = functools.partial(report.watch_rows, doing="exporting")
+    made = exporting.export(
+        dataset, wanted, output=output, splits=splits, workers=workers, beam_args=beam_args, watch=watch
     )
-
-
-def _built(built: Any) -> dict[str, Any]:
-    return {
-        "shards_made": built.shards_made,
-        "shards_kept": built.shards_kept,
-        "seconds": round(built.seconds, 3),
-        "engines": built.manifest.engines,
-        "fingerprint": built.manifest.fingerprint,
-        "splits": {
-            name: {
-                "examples": split.num_examples,
-                "tokens": split.num_tokens,
-                "bytes": split.num_bytes,
-                "shards": len(split.shards),
-                **dataclasses.asdict(split.ledger),
-                "ledgers": [{"shard": shard.name, **dataclasses.asdict(shard.ledger)} for shard in split.shards],
-            }
-            for name, split in built.manifest.splits.items()
-        },
-    }
+    rows, tokens = (sum(getattr(each, name) for each in made.record.shards) for name in ("num_examples", "num_tokens"))
+    if not is_quiet():
+        say(
+            f"{wanted.to} of {rows:,} records with {tokens:,} tokens in {output}: {made.shards_made} shards "
+            f"exported, {made.shards_kept} kept, in {made.seconds:.1f} s"
+        )
+    counts = {"shards_made": made.shards_made, "shards_kept": made.shards_kept}
+    write_json({**counts, "rows": rows, "tokens": tokens, "seconds": round(made.seconds, 3)})
 
 
 if __name__ == "__main__":

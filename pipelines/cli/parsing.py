@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import click
 import cloup
 
-__all__ = ["BeamArguments", "WithBeam", "WithFunctions", "long_names", "takes_options_file"]
+__all__ = ["BeamArguments", "WithBeam", "WithFunctions", "by_name", "default_of", "takes_options_file"]
 
 # Options that are kept in their order, whichever of them it is.
 _FUNCTIONS = ("map", "filter")
@@ -68,53 +70,65 @@ class WithBeam(BeamArguments, WithFunctions):
     """A command with arguments for Beam, functions, and options from a file."""
 
 
-def long_names(parameter: click.Parameter) -> list[str]:
-    """Return the names of a parameter in a file, the usual one first: `max-length`; `dataset` for DATASET."""
-    if not isinstance(parameter, click.Option):
-        return ["dataset"]
-    return [name.removeprefix("--") for name in parameter.opts if name.startswith("--")]
+def by_name(command: click.Command) -> dict[str, tuple[click.Parameter, bool]]:
+    """Return the parameters of a command by their long names without dashes, such as `max-length`.
+
+    Beside each stands whether the name means yes; `no-shuffle` means no. DATASET is `dataset`.
+    """
+    found = {}
+    for parameter in command.params:
+        names = (
+            ("--dataset",) if isinstance(parameter, click.Argument) else (*parameter.opts, *parameter.secondary_opts)
+        )
+        for name in names:
+            if name.startswith("--"):
+                found[name.removeprefix("--")] = parameter, name not in parameter.secondary_opts
+    return found
+
+
+def default_of(parameter: click.Parameter, value: Any, *, place: str) -> Any:
+    """Return a value as click takes it for a default: texts, as from a command line, or a bool. Raises: UsageError."""
+    if isinstance(parameter, click.Option) and parameter.is_flag:
+        if not isinstance(value, bool):
+            raise click.UsageError(f"{place} is {value!r}, expected true or false")
+        return value
+    for each in _listed(value):
+        if isinstance(each, bool) or not isinstance(each, str | int | float | os.PathLike | datetime.date):
+            raise click.UsageError(f"{place} is {each!r}, expected a text, a number, or a list of these")
+    texts = [str(each) for each in _listed(value)]
+    # Lengths of buckets are one word on the command line.
+    return texts if parameter.multiple or parameter.nargs == -1 else ",".join(texts)
 
 
 def _use_file(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
     """Make what a file says the defaults of the command. Raises: UsageError if it cannot be meant."""
     if not path or ctx.resilient_parsing:  # a shell completes the line
         return
-    by_name = {name: each for each in ctx.command.params for name in long_names(each)}
+    known = by_name(ctx.command)
     defaults: dict[str, Any] = {}
     functions: list[tuple[str, str]] = []
     content = _read(path)
-    ctx.meta[_BEAM_OF_FILE] = [str(word) for word in _listed(content.get("beam"))]
+    ctx.meta[_BEAM_OF_FILE] = [str(word) for word in _listed(content.pop("beam", None))]
     for key, value in content.items():
         if key == "functions":
             functions += [pair for entry in _listed(value) for pair in entry.items()]
         elif key in _FUNCTIONS:
             functions += [(key, spec) for spec in _listed(value)]
-        elif key != "beam" and key not in by_name:
+        elif key not in known:
             raise click.UsageError(f"{path}: no option {key!r}, expected names such as tokenizer or max-length")
-        elif key != "beam" and value is not None:  # nothing behind the name: the default
-            defaults[str(by_name[key].name)] = _default(by_name[key], value, place=f"{path}: {key}")
+        elif value is not None:  # nothing behind the name: the default
+            parameter, means_yes = known[key]
+            given = default_of(parameter, value, place=f"{path}: {key}")
+            defaults[str(parameter.name)] = given if means_yes else not given
     ctx.default_map = defaults
     ctx.meta[_FUNCTIONS_OF_FILE] = tuple(functions)
 
 
-def _default(parameter: click.Parameter, value: Any, *, place: str) -> Any:
-    """Return a value as click takes it for a default: texts, as from a command line, or a bool."""
-    if isinstance(parameter, click.Option) and parameter.is_flag:
-        if not isinstance(value, bool):
-            raise click.UsageError(f"{place} is {value!r}, expected true or false")
-        return value
-    for each in _listed(value):
-        if each is None or isinstance(each, list | dict):
-            raise click.UsageError(f"{place} is {each!r}, expected a text, a number, or a list of these")
-    texts = [str(each) for each in _listed(value)]
-    return texts if parameter.multiple or parameter.nargs == -1 else ",".join(texts)
-
-
 def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [] if value is None else [value]
+    return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
 
 
-def _read(path: str) -> Mapping[str, Any]:
+def _read(path: str) -> dict[str, Any]:
     import yaml
 
     try:
@@ -124,4 +138,4 @@ def _read(path: str) -> Mapping[str, Any]:
         raise click.UsageError(f"--options {path} cannot be read: {said}") from error
     if not isinstance(content, Mapping):
         raise click.UsageError(f"--options {path}: expected lines such as `tokenizer: gpt2`")
-    return content
+    return dict(content)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
 
 import rich.progress
 from rich.console import Console
@@ -23,12 +24,13 @@ from pipelines.prepare.audit.trace_steps import TracedStep
 from pipelines.prepare.launch.estimate import Estimate
 from pipelines.prepare.launch.launcher import BuildResult
 from pipelines.prepare.launch.layout_comparison import least
+from pipelines.prepare.launch.tokenizer_launcher import TrainedTokenizer
 from pipelines.prepare.plan.planning import ShardTask
-from pipelines.prepare.process.progress import Counts, Progress
+from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.report.subject import size, some
 from pipelines.terminal.console import shows_progress
 from pipelines.terminal.tables import console, result_console, table
-from tfrecord_io.manifest import Manifest
+from tfrecord_io.manifest import Manifest, Split
 from tfrecord_io.shown import without_secrets
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "summary",
     "traced",
     "traced_steps",
+    "trained_tokenizer",
     "watch",
     "watch_rows",
 ]
@@ -57,59 +60,41 @@ def count(number: int) -> str:
     return f"{number / 1e6:,.1f} M" if number < 10_000_000_000 else f"{number / 1e9:,.1f} G"
 
 
-@contextlib.contextmanager
-def watch(tasks: list[ShardTask], progress: Progress) -> Iterator[None]:
-    """Show what `progress` counts of `tasks` during the context: a bar on a terminal, or a line every ten seconds."""
-    out = console()
-    total = sum(task.num_rows for task in tasks)
+def watch(tasks: list[ShardTask], progress: Progress) -> contextlib.AbstractContextManager[None]:
+    """Show what `progress` counts of `tasks` during the context, as `watch_rows`; nothing without tasks."""
     if not tasks:
-        yield
-        return
-    out.print(f"making {some(len(tasks), 'shard')} from {some(total, 'row')}")
-    with _shown(out, progress, total):
-        yield
+        return contextlib.nullcontext()
+    return watch_rows(sum(task.num_rows for task in tasks), progress, doing=f"making {some(len(tasks), 'shard')} from")
 
 
 @contextlib.contextmanager
 def watch_rows(total: int, progress: Progress, *, doing: str) -> Iterator[None]:
-    """Say what is done with `total` rows, and show what `progress` counts of them during the context, as `watch`."""
-    out = console()
+    """Say what is done with `total` rows, and show what `progress` counts of them during the context.
+
+    On a terminal that is a bar, else a line every ten seconds. Notes that are posted are shown at once.
+    """
+    out, seconds = console(), _LINE_SECONDS
     out.print(f"{doing} {some(total, 'row')}")
-    with _shown(out, progress, total):
-        yield
 
-
-def _shown(out: Console, progress: Progress, total: int) -> contextlib.AbstractContextManager[None]:
-    if not shows_progress():
-        return _polling(lambda text, rows: None, progress, out=console(always=True), seconds=_LINE_SECONDS)
-    return _bar(out, progress, total) if out.is_terminal else _lines(out, progress, total)
-
-
-@contextlib.contextmanager
-def _bar(out: Console, progress: Progress, total: int) -> Iterator[None]:
-    columns = (
-        BarColumn(),
-        TextColumn("{task.percentage:3.0f} %  {task.description}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with rich.progress.Progress(*columns, console=out, transient=True) as bar:
-        shown = bar.add_task("", total=total)
-        with _polling(
-            lambda text, rows: bar.update(shown, completed=rows, description=text),
-            progress,
-            out=bar.console,
-            seconds=_POLL_SECONDS,
-        ):
-            yield
-
-
-@contextlib.contextmanager
-def _lines(out: Console, progress: Progress, total: int) -> Iterator[None]:
-    def show(text: str, rows: int) -> None:
+    def print_line(text: str, rows: int) -> None:
         out.print(f"{rows / total:4.0%}  {text}")
 
-    with _polling(show, progress, out=out, seconds=_LINE_SECONDS):
+    show = print_line
+    with contextlib.ExitStack() as closing:
+        if not shows_progress():
+            out, seconds = console(always=True), math.inf
+        elif out.is_terminal:
+            columns = (BarColumn(), TextColumn("{task.percentage:3.0f} %  {task.description}"))
+            times = (TimeElapsedColumn(), TimeRemainingColumn())
+            bar = closing.enter_context(rich.progress.Progress(*columns, *times, console=out, transient=True))
+            task, seconds = bar.add_task("", total=total), _POLL_SECONDS
+
+            def move_bar(text: str, rows: int) -> None:
+                bar.update(task, completed=rows, description=text)
+
+            show = move_bar
+
+        closing.enter_context(_polling(show, progress, out=out, seconds=seconds))
         yield
 
 
@@ -129,7 +114,12 @@ def _polling(show: Callable[[str, int], None], progress: Progress, *, out: Conso
             print_notes()
             if time.perf_counter() >= due:
                 due += seconds
-                show(*_speed(progress.read(), time.perf_counter() - began))
+                counts, passed = progress.read(), max(time.perf_counter() - began, 1e-9)
+                text = f"{counts.rows / passed:,.0f} rows/s"
+                if counts.tokens or counts.shards:
+                    text += f"  {counts.tokens / passed:,.0f} tokens/s  {some(counts.shards, 'shard')}"
+                    text += f", {size(counts.num_bytes)}"
+                show(text, counts.rows)
 
     thread = threading.Thread(target=poll, name="progress", daemon=True)
     thread.start()
@@ -139,15 +129,6 @@ def _polling(show: Callable[[str, int], None], progress: Progress, *, out: Conso
         done.set()
         thread.join()
         print_notes()
-
-
-def _speed(counts: Counts, seconds: float) -> tuple[str, int]:
-    """Return the speed after so many seconds as text, and the number of rows so far."""
-    passed = max(seconds, 1e-9)
-    text = f"{counts.rows / passed:,.0f} rows/s"
-    if counts.tokens or counts.shards:
-        text += f"  {counts.tokens / passed:,.0f} tokens/s  {some(counts.shards, 'shard')}, {size(counts.num_bytes)}"
-    return text, counts.rows
 
 
 def summary(built: BuildResult) -> None:
@@ -210,23 +191,14 @@ def traced(record: Traced, *, width: int = 400, place: str = "") -> None:
         tokens = f", tokens {row.tokens[0]} to {row.tokens[1] - 1}" if row.tokens else ""
         out.print(f"  row {row.row:,} of {split}{in_file}{tokens}", soft_wrap=True)
         for name, value in row.texts.items():
-            _indented(out, f"{name}: {_shortened(value, width)}")
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+            text = text if len(text) <= width else f"{text[:width]} … ({len(text)} characters)"
+            for line in f"{name}: {text}".split("\n"):  # indented, none looks like a line of ours
+                out.print(f"    {line}", soft_wrap=True)
 
 
 def _headed(out: Console, head: str, rest: str) -> None:
     out.print(out.render_str(head, style="bold"), rest)
-
-
-def _indented(out: Console, text: str) -> None:
-    """Print lines of a text from data, indented so that none looks like a line of ours."""
-    for line in text.split("\n"):
-        out.print(f"    {line}", soft_wrap=True)
-
-
-def _shortened(value: Any, width: int) -> str:
-    """Return a text, or another value as JSON; only the beginning if it is long."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= width else f"{text[:width]} … ({len(text)} characters)"
 
 
 def estimates(estimated: list[Estimate]) -> None:
@@ -247,14 +219,11 @@ def estimates(estimated: list[Estimate]) -> None:
             f"{each.seconds:.1f} s",
         )
     out.print(splits)
-    if estimated and estimated[0].engine:
-        out.print(f"tokenized by {estimated[0].engine}")
-    if estimated and estimated[0].row:
-        out.print(f"a row is {estimated[0].row}")
-    if estimated and estimated[0].chats:
-        out.print(f"conversations: {estimated[0].chats}")
-    if estimated and estimated[0].steps:
-        out.print(f"functions: {', '.join(estimated[0].steps)}")
+    for each in estimated[:1]:  # the same for every split
+        about = {"tokenized by": each.engine, "a row is": each.row, "conversations:": each.chats}
+        for words, value in (about | {"functions:": ", ".join(each.steps)}).items():
+            if value:
+                out.print(f"{words} {value}")
     for each in estimated:
         _print_left_out(out, each.split, each.left_out, of=each.rows - each.rows_in_other_splits)
     for each in estimated:
@@ -291,23 +260,8 @@ def _print_left_out(out: Console, split: str, left_out: Mapping[str, int], *, of
         out.print(f"{split}: left out {shown}", soft_wrap=True, markup=False)
 
 
-def _print_filtered(out: Console, manifest: Manifest) -> None:
-    for name, split in manifest.splits.items():
-        reasons = {reason: rows for reason, rows in split.ledger.left_out.items() if "held_out" not in reason}
-        _print_left_out(out, name, reasons, of=split.ledger.rows_of_split)
-
-
 def _print_splits(out: Console, manifest: Manifest) -> None:
-    """Print the table of splits, and what is to be said of their rows."""
-    out.print(_split_table(manifest))
-    _print_filtered(out, manifest)
-    _print_buckets(out, manifest)
-    _print_functions(out, manifest)
-    _print_rejected(out, manifest)
-    _print_labels(out, manifest)
-
-
-def _split_table(manifest: Manifest) -> Table:
+    """Print the table of splits, what is to be said of their rows, and what made them."""
     filtered = any(split.ledger.rows_filtered for split in manifest.splits.values())
     names = ["rows", *["filtered"] * filtered, "rejected", "examples", "tokens", "cut", "shards", "bytes"]
     splits = table("split", *names, numbers=len(names))
@@ -323,55 +277,77 @@ def _split_table(manifest: Manifest) -> Table:
             count(len(split.shards)),
             size(split.num_bytes),
         )
-    return splits
-
-
-def _print_buckets(out: Console, manifest: Manifest) -> None:
-    """Print the number of rows of each bucket length, and their share of padding; nothing without buckets."""
-    for name, split in manifest.splits.items() if manifest.bucket_lengths else ():
-        buckets = []
-        for length in manifest.bucket_lengths:
-            of_length = [shard for shard in split.shards if shard.length == length]
-            rows, tokens = (sum(getattr(shard, what) for shard in of_length) for what in ("num_examples", "num_tokens"))
-            if rows:
-                buckets.append(f"{rows:,} of {length} ({1 - tokens / (rows * length):.0%} padding)")
-        out.print(f"rows of {name} by length: {', '.join(buckets)}")
-
-
-def _print_functions(out: Console, manifest: Manifest) -> None:
-    """Print the user functions, in their order."""
+    out.print(splits)
+    for name, split in manifest.splits.items():
+        reasons = {reason: rows for reason, rows in split.ledger.left_out.items() if "held_out" not in reason}
+        _print_left_out(out, name, reasons, of=split.ledger.rows_of_split)
+        for line in _about(name, split, manifest.bucket_lengths):
+            out.print(line)
     for function in manifest.options.get("steps", []):
         option = "".join(f"--{kind} {function[kind]}" for kind in ("map", "filter") if kind in function)
         out.print(f"function {option} (module {function['module_sha256'][:12]})")
 
 
+def _about(name: str, split: Split, bucket_lengths: tuple[int, ...]) -> Iterator[str]:
+    """Yield what is to be said of a split: its rows by length and their padding, rejected rows, and labels."""
+    buckets = []
+    for length in bucket_lengths:
+        of_length = [shard for shard in split.shards if shard.length == length]
+        rows, tokens = (sum(getattr(shard, what) for shard in of_length) for what in ("num_examples", "num_tokens"))
+        if rows:
+            buckets.append(f"{rows:,} of {length} ({1 - tokens / (rows * length):.0%} padding)")
+    if bucket_lengths:
+        yield f"rows of {name} by length: {', '.join(buckets)}"
+    if unusable := split.ledger.unusable:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(unusable.items()))
+        counts = [(shard.name, sum(shard.ledger.unusable.values())) for shard in split.shards]
+        where = [f"{name} {count:,}" for name, count in counts if count]
+        more = f" and {len(where) - _LISTED} more shards" if len(where) > _LISTED else ""
+        yield f"rejected in {name}: {reasons} (rows in rejected/; {', '.join(where[:_LISTED])}{more})"
+    if split.labels:
+        yield f"labels in {name}: {split.labels.text}"
+    if split.num_unlabelled:
+        yield f"without label in {name}: {split.num_unlabelled:,} of {split.num_examples:,} examples (label -1)"
+
+
 def _print_engines(out: Console, manifest: Manifest) -> None:
     """Print which engines tokenized the rows, and how many rows the reference tokenizer has confirmed."""
-    sums: dict[str, list[int]] = {}
+    made, checked = collections.Counter[str](), collections.Counter[str]()
     for engines in manifest.engines.get("splits", {}).values():
         for engine, counts in engines.items():
-            so_far = sums.setdefault(engine, [0, 0])
-            so_far[0] += counts["rows"]
-            so_far[1] += counts["rows_checked"]
-    for engine, (made, checked) in sorted(sums.items()):
-        confirmed = f", {checked:,} of them also by the reference, with the same result" if checked else ""
-        out.print(f"tokenized by {engine}: {made:,} rows{confirmed}")
+            made[engine] += counts["rows"]
+            checked[engine] += counts["rows_checked"]
+    for engine, rows in sorted(made.items()):
+        also = f", {checked[engine]:,} of them also by the reference, with the same result" if checked[engine] else ""
+        out.print(f"tokenized by {engine}: {rows:,} rows{also}")
 
 
-def _print_labels(out: Console, manifest: Manifest) -> None:
-    for name, split in manifest.splits.items():
-        if split.labels:
-            out.print(f"labels in {name}: {split.labels.text}")
-        if split.num_unlabelled:
-            of = f"{split.num_unlabelled:,} of {split.num_examples:,} examples"
-            out.print(f"without label in {name}: {of} (label -1)")
-
-
-def _print_rejected(out: Console, manifest: Manifest) -> None:
-    for name, split in manifest.splits.items():
-        if unusable := split.ledger.unusable:
-            reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(unusable.items()))
-            counts = [(shard.name, sum(shard.ledger.unusable.values())) for shard in split.shards]
-            where = [f"{name} {count:,}" for name, count in counts if count]
-            more = f" and {len(where) - _LISTED} more shards" if len(where) > _LISTED else ""
-            out.print(f"rejected in {name}: {reasons} (rows in rejected/; {', '.join(where[:_LISTED])}{more})")
+def trained_tokenizer(trained: TrainedTokenizer) -> None:
+    """Print the table at the end of a training."""
+    out, found = console(), trained.evaluation
+    made = table("split", "rows", numbers=1)
+    for name, rows in trained.splits.items():
+        made.add_row(name, count(rows))
+    out.print(made)
+    figures = table("rows", "text", "vocabulary", "tokens per word", "unknown", numbers=5)
+    figures.add_row(
+        count(trained.rows.trained),
+        size(trained.rows.text_bytes),
+        count(trained.vocab_size),
+        f"{found.tokens_per_word:.3f}",
+        f"{found.unknown_share:.3%}",
+    )
+    out.print(figures)
+    out.print(
+        f"tokens per word (between spaces) and the unknown share of tokens: of {found.texts:,} texts that "
+        f"{'were kept out of the training' if found.held_out else 'it was trained on'}"
+    )
+    if trained.rows.left_out:
+        reasons = ", ".join(f"{number:,} {reason}" for reason, number in trained.rows.left_out.items())
+        out.print(f"rows left out: {reasons}")
+    if trained.sampled_rows < sum(trained.splits.values()):
+        out.print(f"a sample of {trained.sampled_rows:,} of {sum(trained.splits.values()):,} rows was read (--sample)")
+    out.print(
+        f"{trained.request.kind} tokenizer in the style of {trained.request.chosen_style} in {trained.request.output}, "
+        f"served by the engine {found.engine}, in {trained.seconds:.1f} s"
+    )

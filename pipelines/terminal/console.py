@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import gc
+import json
 import logging
 import os
 import signal
@@ -12,7 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any, TextIO, TypeVar
+from typing import Any, TextIO
 
 import click
 import cloup
@@ -26,36 +28,39 @@ __all__ = [
     "TwoLineErrors",
     "common",
     "errors",
-    "fail",
     "is_quiet",
-    "quiet",
+    "is_verbose",
     "results",
     "say",
     "show",
     "shows_progress",
-    "unexpected",
     "usage_cause",
+    "write_json",
 ]
 
 # The most that is shown of an unexpected error: libraries quote whole requests and schemas.
 _MOST_CHARACTERS = 500
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 
+def common(*, interrupted: tuple[str, str] = ("interrupted", "run the same command again")) -> Callable[[Any], Any]:
+    """Give a command the options that every command takes, errors of two lines (`errors`) and quiet libraries."""
 
-def common(command: Command) -> Command:
-    """Give a command the options that every command takes."""
-    return cloup.option_group(
-        "Messages",
-        click.option("--json", "as_json", is_flag=True, callback=_note, help="Print the result as JSON on stdout."),
-        click.option(
-            "--quiet", "-q", is_flag=True, expose_value=False, callback=_note, help="Show warnings and errors only."
-        ),
-        click.option(
-            "--no-progress", is_flag=True, expose_value=False, callback=_note, help="Show no progress while it runs."
-        ),
-        click.option("--verbose", "-v", is_flag=True, help="Show the libraries' logs, and a traceback on errors."),
-    )(command)
+    def decorate(command: Callable[..., Any]) -> Any:
+        @functools.wraps(command)
+        def run(*, as_json: bool, verbose: bool, **given: Any) -> None:
+            with errors(verbose=verbose, interrupted=interrupted), _quiet(verbose=verbose):
+                command(**given)
+
+        flag = functools.partial(click.option, is_flag=True, callback=_note)
+        return cloup.option_group(
+            "Messages",
+            flag("--json", "as_json", help="Print the result as JSON on stdout."),
+            flag("--quiet", "-q", expose_value=False, help="Show warnings and errors only."),
+            flag("--no-progress", expose_value=False, help="Show no progress while it runs."),
+            flag("--verbose", "-v", help="Show the libraries' logs, and a traceback on errors."),
+        )(run)
+
+    return decorate
 
 
 def _note(ctx: click.Context, parameter: click.Parameter, value: bool) -> bool:
@@ -63,9 +68,19 @@ def _note(ctx: click.Context, parameter: click.Parameter, value: bool) -> bool:
     return value
 
 
+def _is_noted(name: str) -> bool:
+    ctx = click.get_current_context(silent=True)
+    return bool(ctx and ctx.meta.get(f"{__name__}.{name}"))
+
+
 def is_quiet() -> bool:
     """Return whether the running command shows warnings and errors only."""
     return _is_noted("quiet")
+
+
+def is_verbose() -> bool:
+    """Return whether the running command shows the libraries' logs."""
+    return _is_noted("verbose")
 
 
 def shows_progress() -> bool:
@@ -78,9 +93,10 @@ def results() -> TextIO:
     return sys.stderr if _is_noted("as_json") else sys.stdout
 
 
-def _is_noted(name: str) -> bool:
-    ctx = click.get_current_context(silent=True)
-    return bool(ctx and ctx.meta.get(f"{__name__}.{name}"))
+def write_json(content: Any) -> None:
+    """Print the result for programs on stdout, with --json."""
+    if _is_noted("as_json"):
+        click.echo(json.dumps(content))
 
 
 class _WrongUsage(click.UsageError):
@@ -136,7 +152,10 @@ class Program(TwoLineErrors):
         # Imports make half a million objects, nearly all of which stay: searching them for garbage again and again
         # took a fifth of the start-up, and once 0.2 s. Batches of rows are freed without such a search.
         self.owns_process = True
-        _reopen_closed()
+        # If the shell closed an output (`>&-`), the next file that is opened would get what libraries print.
+        for name in ("stdout", "stderr"):
+            if getattr(sys, name) is None:
+                setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
         gc.set_threshold(2_000_000, 50, 100)
         try:
             return self.main(*args, **kwargs)
@@ -146,16 +165,6 @@ class Program(TwoLineErrors):
                 sys.stderr.flush()
                 os._exit(int(error.code or 0))
             raise
-
-
-def _reopen_closed() -> None:
-    """Replace an output that the shell has closed (`>&-`) by the null device.
-
-    Otherwise the next file that is opened gets its descriptor, and whatever a library prints is written there.
-    """
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
 class _TerminatedError(KeyboardInterrupt):
@@ -178,16 +187,23 @@ def errors(
             yield
     except PrepError as error:
         status = _signal_status(error) or (2 if isinstance(error, ConfigError) else 1)
-        raise fail(error.cause, error.remedy, status=status, verbose=verbose) from None
+        raise _fail(error.cause, error.remedy, status=status, verbose=verbose) from None
     except KeyboardInterrupt as signalled:
-        raise fail(*interrupted, status=_signal_status(signalled), verbose=False) from None
+        raise _fail(*interrupted, status=_signal_status(signalled), verbose=False) from None
+    except (click.ClickException, click.exceptions.Exit, click.Abort):
+        raise
     except Exception as error:
-        if _is_clicks(error):
+        if isinstance(error, OSError) and error.errno == errno.EPIPE:  # a closed stdout, which click handles
             raise
-        raise unexpected(error, verbose=verbose) from None
+        lines = str(error).strip().splitlines() or ["no message"]
+        # A runner quotes its worker's traceback, whose last line is the error.
+        text = lines[-1] if lines[0].startswith("Traceback") else " ".join(lines)
+        text = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …"
+        remedy = "run the same command again with --verbose, and report its output to the project's issue tracker"
+        raise _fail(f"unexpected {type(error).__name__}: {text}", remedy, status=1, verbose=verbose) from None
 
 
-def fail(cause: str, remedy: str, *, status: int, verbose: bool) -> SystemExit:
+def _fail(cause: str, remedy: str, *, status: int, verbose: bool) -> SystemExit:
     """Print cause and remedy, and the traceback of the current error if `verbose`; return the SystemExit to raise."""
     if verbose:
         say(traceback.format_exc().rstrip("\n"), lines=True)
@@ -195,20 +211,6 @@ def fail(cause: str, remedy: str, *, status: int, verbose: bool) -> SystemExit:
     if remedy:
         click.echo(f"remedy: {visible_line(remedy)}", err=True)
     return SystemExit(status)
-
-
-def unexpected(error: Exception, *, verbose: bool) -> SystemExit:
-    """Report an error that is not a PrepError, as `fail` does."""
-    lines = str(error).strip().splitlines() or ["no message"]
-    # A runner quotes its worker's traceback, whose last line is the error.
-    text = lines[-1] if lines[0].startswith("Traceback") else " ".join(lines)
-    text = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …"
-    return fail(
-        f"unexpected {type(error).__name__}: {text}",
-        "run the same command again with --verbose, and report its output to the project's issue tracker",
-        status=1,
-        verbose=verbose,
-    )
 
 
 def say(text: str, *, lines: bool = False) -> None:
@@ -231,12 +233,6 @@ def _signal_status(error: BaseException | None) -> int:
     return _signal_status(error.__context__) if isinstance(error, PrepError) else 0
 
 
-def _is_clicks(error: Exception) -> bool:
-    """Return whether click handles the error: a wrong argument, or a closed stdout."""
-    own = isinstance(error, click.ClickException | click.exceptions.Exit | click.Abort)
-    return own or (isinstance(error, OSError) and error.errno == errno.EPIPE)
-
-
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
     """Treat SIGTERM like Ctrl-C."""
@@ -255,23 +251,22 @@ def _terminable() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def quiet(*, verbose: bool) -> Iterator[None]:
+def _quiet(*, verbose: bool) -> Iterator[None]:
     """Show no logs of libraries, but our own warnings; on a terminal also the stages of the command.
 
     Opening and sampling take seconds in which nothing else would be shown.
     """
-    handler = logging.StreamHandler()
+    handler, ours = logging.StreamHandler(), logging.getLogger("pipelines")
     if verbose:
         handler.setFormatter(_SafeFormatter("%(levelname)s %(name)s: %(message)s"))
         # Has no effect if logging is already configured.
         logging.basicConfig(handlers=[handler], level=logging.INFO)
         yield
         return
-    handler.setFormatter(_LowerCaseFormatter("%(levelname)s: %(message)s"))
-    logging.getLogger("pipelines").addHandler(handler)
+    handler.setFormatter(_SafeFormatter("%(shown)s%(message)s"))
+    ours.addHandler(handler)
     # Without a handler at the root, Python prints warnings, and a runner's threads outlive this context.
     logging.getLogger().addHandler(logging.NullHandler())
-    ours = logging.getLogger("pipelines")
     level = ours.level
     if sys.stderr.isatty() and shows_progress():
         ours.setLevel(logging.INFO)
@@ -284,19 +279,11 @@ def quiet(*, verbose: bool) -> Iterator[None]:
 
 
 class _SafeFormatter(logging.Formatter):
-    """Formats records without secrets, and with escape sequences spelt out."""
+    """Formats records without secrets, and with escape sequences spelt out.
+
+    `shown` is the level as in `warning: …`, like `error: …` and `remedy: …`; stages of the command have none.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
+        record.shown = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
         return visible(without_secrets(super().format(record)), lines=True)
-
-
-class _LowerCaseFormatter(_SafeFormatter):
-    """Formats records as `warning: …`, like `error: …` and `remedy: …`; stages of the command have no prefix."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record)
-        return text.removeprefix("info: ") if record.levelno == logging.INFO else text
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        record.levelname = record.levelname.lower()
-        return super().formatMessage(record)

@@ -102,9 +102,9 @@ def test_the_names_are_listed() -> None:
     [
         ({"max_length": "x"}, "invalid value for '--max-length': 'x' is not a valid integer"),
         ({"limit": 1.5}, "invalid value for '--limit': '1.5' is not a valid integer"),
-        ({"shuffle": "no"}, "shuffle='no', expected True or False"),
-        ({"seed": True}, "seed=True, expected a text, a number or a path"),
-        ({"text_column": {"a": 1}}, "text_column={'a': 1}, expected a text, a number or a path"),
+        ({"shuffle": "no"}, "shuffle is 'no', expected true or false"),
+        ({"seed": True}, "seed is True, expected a text, a number, or a list of these"),
+        ({"text_column": {"a": 1}}, "text_column is {'a': 1}, expected a text, a number, or a list of these"),
         ({"beam_args": "--x"}, "beam_args='--x', expected a list of words"),
         ({"tokenizer": None}, "missing option '--tokenizer'"),
     ],

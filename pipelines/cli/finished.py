@@ -1,0 +1,274 @@
+"""The commands of `prep-tfrecords` on a finished dataset: inspect, verify, trace, report, doctor."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from typing import Any
+
+import click
+import cloup
+
+from pipelines.cli.parsing import WithFunctions
+from pipelines.cli.request import folder, functions_of, open_manifest, takes_consent, takes_dataset
+from pipelines.terminal import tensorflow_start
+from pipelines.terminal.console import common, is_quiet, is_verbose, say, show, write_json
+from tfrecord_io.errors import ConfigError, CorruptRecordError, ManifestError, OutputError
+from tfrecord_io.local_paths import local_path
+
+__all__ = ["doctor", "inspect", "report", "trace", "verify"]
+
+
+@cloup.command()
+@takes_dataset
+@click.option("--output", "-o", required=True, metavar="FILE", help="HTML file to write, local or at a gs:// address.")
+@common()
+def report(dataset: str, output: str) -> None:
+    """Write a report of a finished DATASET folder as one HTML page, which opens from disk and loads nothing."""
+    from pipelines.prepare.report import report as reporting
+
+    reporting.check_output(output)
+    page = reporting.of_dataset(dataset)
+    reporting.write(output, page)
+    if not is_quiet():
+        say(f"wrote {output}, {len(page):,} bytes; open it in a browser")
+    write_json({"report": output, "bytes": len(page)})
+
+
+@cloup.command()
+@takes_dataset
+@click.option("--split", "splits", multiple=True, help="Split to decode; repeatable. Default: all.")
+@click.option("--rows", type=click.IntRange(min=0), default=2, show_default=True, help="Rows to decode in each split.")
+@common()
+def inspect(dataset: str, splits: tuple[str, ...], rows: int) -> None:
+    """Show the manifest of a finished DATASET folder as a table, and rows decoded back to text."""
+    from pipelines.cli import report as printing
+    from pipelines.prepare.audit import decode
+
+    manifest = open_manifest(dataset)
+    decoded = [
+        row
+        for split in splits or tuple(manifest.splits)
+        for row in decode.decoded_rows(dataset, manifest, split, rows=rows)
+    ]
+    printing.manifest_tables(manifest)
+    printing.rows(decoded)
+    write_json([row.to_json() for row in decoded])
+
+
+@cloup.command(cls=WithFunctions)
+@takes_dataset
+@click.option("--repair", is_flag=True, help="Make damaged and missing files again, from the source.")
+@takes_consent
+@common()
+def verify(dataset: str, repair: bool, source: str | None, functions: Any, run_stored: bool) -> None:
+    """Read all of a finished DATASET folder, and check crcs, digests, counts, shapes and id ranges.
+
+    The exit status is 1 if it is damaged. --source, --map, --filter and --run-stored-steps are for --repair. A folder
+    that `export` made is checked against its export.json.
+    """
+    if _verify_export(dataset, repair=repair):
+        return
+    from pipelines.prepare.audit import repair as repairing
+    from pipelines.prepare.audit import verify as verifying
+    from pipelines.prepare.audit.consent import Consent
+    from pipelines.prepare.storage import locking
+
+    manifest = open_manifest(dataset)
+    consent = Consent(source=source, steps=functions_of(functions), run_stored=run_stored)
+    with locking.held(dataset, work_folder=".prep") if repair else contextlib.nullcontext():
+        damaged = []
+        for checked in verifying.verify_files(dataset, manifest):
+            if checked.problem:
+                damaged.append(checked)
+                show(f"BAD  {checked.file}: {checked.problem}")
+            elif checked.part == "shard" and not is_quiet():
+                show(f"ok   {checked.file}")
+        if damaged and repair:
+            for file, origin in repairing.repair(dataset, manifest, damaged, consent=consent):
+                show(f"made {file} again from {origin}")
+    write_json([{**dataclasses.asdict(each), "repaired": repair} for each in damaged])
+    if damaged and not repair:
+        count = "1 file is" if len(damaged) == 1 else f"{len(damaged)} files are"
+        raise CorruptRecordError(
+            f"{dataset}: {count} damaged or missing, the first is {damaged[0].file}",
+            remedy=f"run `prep-tfrecords verify {dataset} --repair`, which makes them again",
+        )
+    total = sum(len(split.shards) for split in manifest.splits.values())
+    num_examples = sum(split.num_examples for split in manifest.splits.values())
+    show(f"{total} shards with {num_examples:,} examples are as the manifest says")
+
+
+def _verify_export(root: str, *, repair: bool) -> bool:
+    """Check the files of an export, and print those that are damaged; return False if `root` holds no export.
+
+    Raises: CorruptRecordError if a file is damaged or missing; ConfigError with `repair`.
+    """
+    from pipelines.prepare.export import export_record
+
+    if (record := export_record.read(root)) is None:
+        return False
+    again = "delete it and run the same export again, which makes what is missing"
+    if repair:
+        raise ConfigError(f"--repair of {root}: an export is not repaired", remedy=again)
+    checked = list(export_record.problems(root, record))
+    damaged = [{"file": name, "problem": problem} for name, problem in checked if problem]
+    for each in damaged:
+        say(f"BAD  {each['file']}: {each['problem']}")
+    write_json(damaged)
+    if damaged:
+        raise CorruptRecordError(f"{root}: {damaged[0]['file']} is damaged or missing", remedy=again)
+    say(f"{len(checked)} files are as export.json says")
+    return True
+
+
+@cloup.command(cls=WithFunctions)
+@takes_dataset
+@cloup.option_group(
+    "Which record",
+    click.option("--split", help="Split of the record."),
+    click.option("--shard", type=click.IntRange(min=0), metavar="I", help="Number of the shard in the split, from 0."),
+    click.option("--record", type=click.IntRange(min=0), metavar="J", help="Number of the record in it, from 0."),
+)
+@cloup.option_group(
+    "Or which step of a training",
+    click.option("--step", type=click.IntRange(min=1), metavar="N", help="Number of the step, as the log counts."),
+    click.option("--around", type=click.IntRange(min=0), default=0, metavar="K", help="Show the K steps before, too."),
+    click.option("--run", metavar="DIR", help="The training's --model-dir, whose run.json says how it reads."),
+    click.option("--num-replicas", type=click.IntRange(min=1), default=1, help="Replicas that share a batch."),
+    click.option("--replica", type=click.IntRange(min=0), metavar="R", help="Show this replica's rows only, from 0."),
+)
+@takes_consent
+@common()
+def trace(
+    dataset: str,
+    split: str | None,
+    shard: int | None,
+    record: int | None,
+    step: int | None,
+    source: str | None,
+    functions: Any,
+    run_stored: bool,
+    **training: Any,
+) -> None:
+    """Show the source rows from which a record of a finished DATASET folder was made.
+
+    The record is named by --split, --shard and --record; or --step shows all rows of a training's batch.
+    """
+    for name, value in (("--split", split), ("--shard", shard), ("--record", record)):
+        if step is None and value is None:
+            raise click.UsageError(f"Missing option '{name}' (or --step, for a step of a training).")
+    if step is None and training["run"]:
+        raise click.UsageError("--run is for --step.")
+    if step is not None and (shard is not None or record is not None):
+        raise click.UsageError("--step together with --shard or --record, expected one or the other.")
+    if step is not None and (not training["run"] or split):
+        raise click.UsageError("--step needs --run DIR, which says how the training reads, and no --split.")
+    from pipelines.cli import report as printing
+    from pipelines.prepare.audit import reopened_dataset, trace_steps
+    from pipelines.prepare.audit import trace as tracing
+    from pipelines.prepare.audit.consent import Consent
+
+    consent = Consent(source=source, steps=functions_of(functions), run_stored=run_stored)
+    manifest = open_manifest(dataset)
+    tracer = tracing.Tracer(reopened_dataset.reopen(dataset, manifest, consent=consent))
+    if step is None:
+        traced = tracer.trace(split=str(split), shard=int(shard or 0), record=int(record or 0))
+        printing.traced(traced)
+        write_json(dataclasses.asdict(traced))
+        return
+    reading, manifest = trace_steps.of_run(training["run"], manifest, root=dataset, replicas=training["num_replicas"])
+    steps = range(max(1, step - training["around"]), step + 1)
+    found = trace_steps.trace_steps(tracer, manifest, reading, steps=steps, replica=training["replica"])
+    printing.traced_steps(found)
+    write_json([dataclasses.asdict(each) for each in found])
+
+
+@cloup.command()
+@click.argument("dataset", required=False, callback=folder)
+@click.option("--output", "-o", metavar="OUT", help="Output of a future build: a folder or a gs:// address.")
+@click.option(
+    "--region", metavar="REGION", help="Region of the TPU or the workers, to compare with the bucket's location."
+)
+@click.option("--source", metavar="FILES", help="Data files by path or glob, to check that they can be read.")
+@click.option("--tpu", type=click.Choice(["node", "vm"]), help="Check DATASET for a TPU of this kind.")
+@click.option(
+    "--global-batch-size",
+    type=click.IntRange(min=1),
+    default=1024,
+    show_default=True,
+    help="Examples in a step, with --tpu.",
+)
+@click.option("--replicas", type=click.IntRange(min=1), default=8, show_default=True, help="TPU cores, with --tpu.")
+@click.option("--hosts", type=click.IntRange(min=1), default=1, show_default=True, help="TPU hosts, with --tpu.")
+@common()
+def doctor(
+    dataset: str | None, output: str | None, region: str | None, source: str | None, tpu: Any, **sizes: int
+) -> None:
+    """Check whether a build can write to OUT, or whether a finished DATASET can be read by a TPU.
+
+    --tpu is by default node for a dataset on gs://, and vm for a local one.
+
+    In OUT, each operation of a build is tried on a small object: write, read, list, delete. Shows the credentials used.
+    """
+    if output is not None and dataset is None and tpu is None:
+        _check_place(output, region=region, source=source)
+    elif dataset is not None and output is None:
+        # A TPU Node needs all that a TPU VM does, and more; but it reads no local files.
+        _check_dataset(dataset, tpu=tpu or ("node" if local_path(dataset) is None else "vm"), **sizes)
+    else:
+        raise ConfigError(
+            "doctor checks either an output or a finished dataset",
+            remedy="give --output OUT, or the folder of a finished dataset (with --tpu node or vm)",
+        )
+
+
+def _check_place(output: str, *, region: str | None, source: str | None) -> None:
+    from pipelines.prepare.doctor import doctor as diagnosing
+
+    checks = diagnosing.diagnose(output, region=region, dataset=source)
+    for check in checks:
+        verdict = {True: "ok  ", False: "BAD ", None: "?   "}[check.ok]
+        show(f"{verdict} {check.name}: {check.found}")
+        if check.remedy:
+            show(f"       {check.remedy}")
+    write_json([dataclasses.asdict(check) for check in checks])
+    if failed := [check.name for check in checks if check.ok is False]:
+        raise OutputError(
+            f"{output}: not ready for a build: {', '.join(failed)}", remedy="follow the advice below each BAD line"
+        )
+
+
+def _check_dataset(dataset: str, *, tpu: Any, global_batch_size: int, replicas: int, hosts: int) -> None:
+    from pipelines.prepare.dataset import own_files
+
+    if own_files.read_manifest(dataset) is None:
+        raise ManifestError(
+            f"{dataset}: no finished dataset is here, and names on the hub are not looked up",
+            remedy=f"to check where a build is to write, give --output {dataset}, and --source FILES for what it reads",
+        )
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+    try:
+        tensorflow_start.load(verbose=is_verbose())
+    except ImportError as error:
+        raise ConfigError(
+            f"--tpu needs TensorFlow, which cannot be imported ({error})", remedy="run `pip install '.[train]'`"
+        ) from error
+    from tfrecord_io import reader, readiness
+
+    opened = reader.open(dataset)
+    every = (
+        finding
+        # Buckets of different lengths are read separately.
+        for data in [opened.bucket(length) for length in opened.manifest.bucket_lengths] or [opened]
+        for name, split in data.splits.items()
+        if split.num_examples
+        for finding in readiness.check_data(
+            data, name, tpu=tpu, global_batch_size=global_batch_size, num_replicas=replicas, num_hosts=hosts
+        )
+    )
+    findings = list(dict.fromkeys(every))
+    show(readiness.describe(findings), lines=True)
+    write_json([dataclasses.asdict(finding) for finding in findings])
+    readiness.require(findings)
