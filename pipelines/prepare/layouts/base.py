@@ -9,6 +9,7 @@ Tokens are held ragged, in the narrowest dtype: about the size of the finished s
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ import numpy as np
 
 from pipelines.prepare.options.config import EngineName, LayoutConfig, SourceConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Rows
+from pipelines.prepare.tokenize.engines import Tokenizing
 from pipelines.prepare.tokenize.ragged import RaggedTokens, concatenated
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import Feature, Role, Schema
@@ -29,15 +31,14 @@ __all__ = [
     "LayoutContext",
     "Lineage",
     "Piece",
-    "by_tokens",
+    "beside_reference",
     "count_tokens",
+    "feature",
     "input_ids",
-    "joined",
     "permuted",
     "text_inputs",
 ]
 
-_TOKENS_PER_CHUNK = 1 << 19
 # Which of the ragged values are tokens; the others annotate them.
 _TOKENS = ("input_ids", "target_ids")
 
@@ -146,7 +147,7 @@ class Builder(Protocol):
         """Return the lineage of the records that `chunks` would give with the same `rng`. Empties the builder."""
 
 
-class BatchEncoder(Protocol):
+class BatchEncoder(abc.ABC):
     """A loaded tokenizer, ready for one layout. Each worker opens one.
 
     `concurrent`: whether threads may call `encode` at once. `may_reject`: whether `encode` can find a row unusable.
@@ -155,18 +156,30 @@ class BatchEncoder(Protocol):
     with; None if that is the one in use.
     """
 
-    concurrent: bool
-    may_reject: bool
-    constant_type: int | None
-    engine: str
-    engine_version: str
-    reference: BatchEncoder | None
+    may_reject = False
+    constant_type: int | None = None
+    reference: BatchEncoder | None = None
 
+    def __init__(self, tokenizing: Tokenizing) -> None:
+        """Take name, version and concurrency of the engine, or of what makes rows with it."""
+        self.engine, self.engine_version = tokenizing.name, tokenizing.version
+        self.concurrent = tokenizing.concurrent
+
+    @abc.abstractmethod
     def encode(self, rows: Rows) -> Encoded:
         """Tokenize one batch."""
 
+    @abc.abstractmethod
     def builder(self) -> Builder:
         """Return a builder for one shard."""
+
+
+def beside_reference(open_with: Callable[[Any], BatchEncoder], fast: Tokenizing, slow: Tokenizing) -> BatchEncoder:
+    """Return the encoder that `open_with` makes of `fast`, with that of `slow` as its reference if it is another."""
+    encoder = open_with(fast)
+    if slow is not fast:
+        encoder.reference = open_with(slow)
+    return encoder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -206,9 +219,14 @@ class Layout:
     one_record: bool = True
 
 
+def feature(role: Role, meaning: str, *shape: int, name: str = "", constant: int | None = None) -> Feature:
+    """Return a feature of integers, named like its role unless `name` is given."""
+    return Feature(name=name or role, dtype="int64", shape=shape, role=role, meaning=meaning, constant=constant)
+
+
 def input_ids(length: int) -> Feature:
     """Return the feature that every layout has."""
-    return Feature(name="input_ids", dtype="int64", shape=(length,), role="token_ids", meaning="token ids")
+    return feature("token_ids", "token ids", length, name="input_ids")
 
 
 def permuted(count: int, rng: np.random.Generator | None) -> np.ndarray:
@@ -219,23 +237,11 @@ def permuted(count: int, rng: np.random.Generator | None) -> np.ndarray:
     return order
 
 
-def by_tokens(order: np.ndarray, lengths: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield parts of `order` with about `_TOKENS_PER_CHUNK` tokens each."""
-    total = np.cumsum(lengths[order])
-    edges = np.searchsorted(total, np.arange(_TOKENS_PER_CHUNK, (total[-1] if len(total) else 0), _TOKENS_PER_CHUNK))
-    yield from (part for part in np.split(order, edges + 1) if len(part))
-
-
-def joined(batches: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Concatenate the arrays of several batches."""
-    return {name: np.concatenate([batch[name] for batch in batches]) for name in (batches[0] if batches else {})}
-
-
 def count_tokens(columns: Mapping[str, np.ndarray], schema: Schema) -> np.ndarray:
     """Return the tokens of each record that are not padding, int64 [n], from its masks, segments or counts."""
     nonzero_on_tokens: tuple[Role, ...] = ("attention_mask", "segment_ids", "target_mask")
-    features = [feature for role in nonzero_on_tokens if (feature := schema.with_role(role)) is not None]
-    counts = [np.count_nonzero(columns[feature.name], axis=1) for feature in features]
-    if (feature := schema.with_role("num_tokens")) is not None:
-        counts.append(columns[feature.name].astype(np.int64))
+    features = [found for role in nonzero_on_tokens if (found := schema.with_role(role)) is not None]
+    counts = [np.count_nonzero(columns[each.name], axis=1) for each in features]
+    if (count := schema.with_role("num_tokens")) is not None:
+        counts.append(columns[count.name].astype(np.int64))
     return np.sum(counts, axis=0)

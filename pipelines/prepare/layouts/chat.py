@@ -21,7 +21,16 @@ import datetime
 
 import numpy as np
 
-from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, LayoutContext, input_ids
+from pipelines.prepare.layouts.base import (
+    BatchEncoder,
+    Builder,
+    Encoded,
+    Layout,
+    LayoutContext,
+    beside_reference,
+    feature,
+    input_ids,
+)
 from pipelines.prepare.layouts.concat import open_engines
 from pipelines.prepare.layouts.pack import PackBuilder, packed_features
 from pipelines.prepare.layouts.pad import attention_mask
@@ -31,7 +40,7 @@ from pipelines.prepare.sources.columns.extraction import Inputs, Purpose, Rows
 from pipelines.prepare.tokenize.chat.alignment import Aligner
 from pipelines.prepare.tokenize.chat.encoder import ChatEncoder
 from pipelines.prepare.tokenize.chat.messages import Conversations
-from pipelines.prepare.tokenize.chat.template import open_template
+from pipelines.prepare.tokenize.chat.template import Template, open_template
 from pipelines.prepare.tokenize.engines import Engine, HuggingFaceEngine
 from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype
 from tfrecord_io.errors import TokenizerError
@@ -49,21 +58,18 @@ def _inputs(source: SourceConfig) -> Inputs:
     return Inputs(nested=nested, finds_chats=source.messages_column is None)
 
 
+def _loss_mask(length: int) -> Feature:
+    return feature("loss_mask", "1 on the tokens to be learned", length)
+
+
 def _features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
     del encoder
-    loss_mask = Feature(
-        name="loss_mask",
-        dtype="int64",
-        shape=(context.length,),
-        role="loss_mask",
-        meaning="1 on the tokens to be learned",
-    )
-    return (input_ids(context.length), attention_mask(context.length), loss_mask)
+    return (input_ids(context.length), attention_mask(context.length), _loss_mask(context.length))
 
 
 def _packed_features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
     del encoder
-    return packed_features(context.length, loss_mask=True)
+    return (*packed_features(context.length), _loss_mask(context.length))
 
 
 def _open_encoder(context: LayoutContext) -> BatchEncoder:
@@ -82,29 +88,19 @@ def _open_encoder(context: LayoutContext) -> BatchEncoder:
     )
     aligner = Aligner(context.tokenizer, dtype=id_dtype(context.facts.vocab_size))
 
-    def encoder_of(engine: Engine, *, reference: BatchEncoder | None) -> BatchEncoder:
-        side = context.tokenizer.truncation_side
-        encoder = ChatEncoder(template, engine, aligner, length=context.length, side=side)
-        return _ChatBatchEncoder(encoder, engine, context, reference=reference)
-
-    slow = encoder_of(reference, reference=None)
-    return slow if engine is reference else encoder_of(engine, reference=slow)
+    return beside_reference(lambda engine: _ChatEncoder(engine, context, template, aligner), engine, reference)
 
 
-class _ChatBatchEncoder:
+class _ChatEncoder(BatchEncoder):
     """Batch encoder for conversations."""
 
     may_reject = True
-    constant_type: int | None = None
 
-    def __init__(
-        self, encoder: ChatEncoder, engine: Engine, context: LayoutContext, *, reference: BatchEncoder | None
-    ) -> None:
-        self.concurrent = engine.concurrent
-        self.engine, self.engine_version = engine.name, engine.version
-        self.reference = reference
+    def __init__(self, engine: Engine, context: LayoutContext, template: Template, aligner: Aligner) -> None:
+        super().__init__(engine)
         self._context = context
-        self._encoder = encoder
+        side = context.tokenizer.truncation_side
+        self._encoder = ChatEncoder(template, engine, aligner, length=context.length, side=side)
 
     def encode(self, rows: Rows) -> Encoded:
         encoded = self._encoder.encode(Conversations.of(rows.nested["messages"], rows.nested.get("tools")))

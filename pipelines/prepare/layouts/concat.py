@@ -21,18 +21,21 @@ from pipelines.prepare.layouts.base import (
     LayoutContext,
     Lineage,
     Piece,
-    by_tokens,
+    beside_reference,
+    feature,
     input_ids,
     permuted,
 )
 from pipelines.prepare.sources.columns.extraction import Rows
-from pipelines.prepare.tokenize import arrays
 from pipelines.prepare.tokenize.document_frames import DocumentFrame, open_frame
 from pipelines.prepare.tokenize.engines import Engine, choose, open_reference
-from pipelines.prepare.tokenize.ragged import GrowingRagged, id_dtype
+from pipelines.prepare.tokenize.ragged import GrowingRagged, RaggedTokens, id_dtype
+from tfrecord_io.codec.kernels import jit
 from tfrecord_io.schema import Feature
 
-__all__ = ["CONCAT", "open_engines"]
+__all__ = ["CONCAT", "DocumentEncoder", "open_engines"]
+
+_TOKENS_PER_CHUNK = 1 << 19
 
 
 def open_engines(context: LayoutContext) -> tuple[Engine, Engine]:
@@ -42,32 +45,22 @@ def open_engines(context: LayoutContext) -> tuple[Engine, Engine]:
     return choose(context.tokenizer, reference, dtype=dtype, wanted=context.engine), reference
 
 
-def _open_encoder(context: LayoutContext) -> BatchEncoder:
-    chosen, reference = open_engines(context)
-    slow = None if chosen is reference else _ConcatBatchEncoder(reference, context, reference=None)
-    return _ConcatBatchEncoder(chosen, context, reference=slow)
+class DocumentEncoder(BatchEncoder):
+    """Base class of encoders that put special tokens around each document, and cut none."""
 
-
-def _features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
-    del encoder
-    meaning = "tokens of this row that are not padding"
-    count = Feature(name="num_tokens", dtype="int64", shape=(), role="num_tokens", meaning=meaning)
-    return (input_ids(context.length), count)
-
-
-class _ConcatBatchEncoder:
-    may_reject = False
-    constant_type: int | None = None
-
-    def __init__(self, engine: Engine, context: LayoutContext, *, reference: BatchEncoder | None) -> None:
-        self.concurrent = engine.concurrent
-        self.engine, self.engine_version = engine.name, engine.version
-        self.reference = reference
+    def __init__(self, engine: Engine, context: LayoutContext) -> None:
+        super().__init__(engine)
         self._engine = engine
         self._context = context
         self._frame = open_frame(context.tokenizer, context.layout.special_tokens)
 
+    @classmethod
+    def open(cls, context: LayoutContext) -> BatchEncoder:
+        """Open the encoder with the engine to use, and the reference beside it."""
+        return beside_reference(lambda engine: cls(engine, context), *open_engines(context))
+
     def encode(self, rows: Rows) -> Encoded:
+        """Tokenize one batch."""
         documents = self._engine.encode(rows.texts[0])
         return Encoded(
             ragged={"input_ids": documents},
@@ -76,25 +69,20 @@ class _ConcatBatchEncoder:
             full_lengths=documents.lengths + self._frame.num_tokens,
         )
 
+
+class _ConcatEncoder(DocumentEncoder):
     def builder(self) -> Builder:
-        return _ConcatBuilder(
-            length=self._context.length,
-            frame=self._frame,
-            pad_id=self._context.facts.pad_id,
-            drop=self._context.layout.remainder == "drop",
-            dtype=id_dtype(self._context.facts.vocab_size),
-        )
+        return _ConcatBuilder(self._context, self._frame)
 
 
 class _ConcatBuilder:
-    def __init__(self, *, length: int, frame: DocumentFrame, pad_id: int, drop: bool, dtype: np.dtype) -> None:
+    def __init__(self, context: LayoutContext, frame: DocumentFrame) -> None:
         self.rows_used = 0
         self.tokens_cut = 0
-        self._length = length
+        self._length, self._pad_id = context.length, context.facts.pad_id
         self._frame = frame
-        self._pad_id = pad_id
-        self._drop = drop
-        self._documents = GrowingRagged(dtype)
+        self._drop = context.layout.remainder == "drop"
+        self._documents = GrowingRagged(id_dtype(context.facts.vocab_size))
 
     def add(self, encoded: Encoded) -> None:
         self._documents.append(encoded.ragged["input_ids"])
@@ -102,19 +90,26 @@ class _ConcatBuilder:
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
         documents = self._documents.take_all()
         order = permuted(len(documents), rng)
+        total = np.cumsum(documents.lengths[order])
+        edges = np.arange(_TOKENS_PER_CHUNK, (total[-1] if len(total) else 0), _TOKENS_PER_CHUNK)
         left = np.empty(0, np.int32)
-        for chosen in by_tokens(order, documents.lengths):
-            joined = arrays.join(documents, order=chosen, frame=self._frame)
+        for chosen in np.split(order, np.searchsorted(total, edges) + 1):
             self.rows_used += len(chosen)
-            tokens = np.concatenate([left, joined])
+            tokens = np.concatenate([left, _joined(documents, chosen, self._frame)])
             whole = len(tokens) // self._length * self._length
             left = tokens[whole:]
             if whole:
-                yield arrays.cut(tokens[:whole], length=self._length, pad_id=self._pad_id)
+                yield self._cut(tokens[:whole])
         if self._drop:
             self.tokens_cut += len(left)
         elif len(left):
-            yield arrays.cut(left, length=self._length, pad_id=self._pad_id)
+            padding = np.full(self._length - len(left), self._pad_id, np.int32)
+            yield {**self._cut(np.concatenate([left, padding])), "num_tokens": np.array([len(left)], np.int32)}
+
+    def _cut(self, tokens: np.ndarray) -> dict[str, np.ndarray]:
+        """Return full records: input_ids int32 [N, L] and num_tokens int32 [N]."""
+        ids = tokens.reshape(-1, self._length)
+        return {"input_ids": ids, "num_tokens": np.full(len(ids), self._length, np.int32)}
 
     def lineage(self, rng: np.random.Generator | None) -> Lineage:
         lengths = self._documents.take_all().lengths + self._frame.num_tokens
@@ -135,4 +130,34 @@ class _ConcatBuilder:
         return pieces
 
 
-CONCAT = Layout(open_encoder=_open_encoder, features=_features, joins_rows=True, one_record=False)
+def _joined(documents: RaggedTokens, order: np.ndarray, frame: DocumentFrame) -> np.ndarray:
+    """Join the documents with the indices `order`, each in its `frame`, to one int32 vector."""
+    num_tokens = int((documents.offsets[order + 1] - documents.offsets[order]).sum())
+    out = np.empty(num_tokens + frame.num_tokens * len(order), np.int32)
+    before, after = np.array(frame.before, np.int32), np.array(frame.after, np.int32)
+    _join(documents.ids, documents.offsets, order, before, after, out)
+    return out
+
+
+@jit
+def _join(ids, offsets, order, before, after, out):  # type: ignore[no-untyped-def]
+    at = np.uint64(0)  # unsigned, see `rows_builder`
+    for index in range(len(order)):
+        for token in before:
+            out[at] = token
+            at += np.uint64(1)
+        start, size = np.uint64(offsets[order[index]]), np.uint64(offsets[order[index] + 1] - offsets[order[index]])
+        for position in range(size):
+            out[at + np.uint64(position)] = ids[start + np.uint64(position)]
+        at += size
+        for token in after:
+            out[at] = token
+            at += np.uint64(1)
+
+
+def _features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
+    del encoder
+    return (input_ids(context.length), feature("num_tokens", "tokens of this row that are not padding"))
+
+
+CONCAT = Layout(open_encoder=_ConcatEncoder.open, features=_features, joins_rows=True, one_record=False)

@@ -25,14 +25,16 @@ from pipelines.prepare.layouts.base import (
     LayoutContext,
     Lineage,
     Piece,
+    feature,
     input_ids,
     permuted,
 )
-from pipelines.prepare.layouts.concat import CONCAT
+from pipelines.prepare.layouts.concat import DocumentEncoder
 from pipelines.prepare.sources.columns.extraction import Rows
-from pipelines.prepare.tokenize.document_frames import DocumentFrame, open_frame
-from pipelines.prepare.tokenize.ragged import GrowingRagged, GrowingVector, RaggedTokens, id_dtype
-from tfrecord_io.schema import Feature, Role
+from pipelines.prepare.tokenize.document_frames import DocumentFrame
+from pipelines.prepare.tokenize.engines import Engine
+from pipelines.prepare.tokenize.ragged import GrowingRagged, RaggedTokens, id_dtype
+from tfrecord_io.schema import Feature
 
 __all__ = ["PACK", "PackBuilder", "packed_features"]
 
@@ -40,21 +42,13 @@ NO_FRAME = DocumentFrame()
 _TOKENS_PER_CHUNK = 1 << 19
 
 
-def packed_features(length: int, *, loss_mask: bool = False) -> tuple[Feature, ...]:
-    """Return the features that `PackBuilder` makes."""
-
-    meanings: dict[Role, str] = {
-        "segment_ids": "1, 2, ... on the documents of this row, 0 on padding",
-        "positions": "a token's place in its document, from 0; 0 on padding",
-        "loss_mask": "1 on the tokens to be learned",
-    }
-    if not loss_mask:
-        del meanings["loss_mask"]
-    features = (
-        Feature(name=role, dtype="int64", shape=(length,), role=role, meaning=meaning)
-        for role, meaning in meanings.items()
+def packed_features(length: int) -> tuple[Feature, ...]:
+    """Return the features that `PackBuilder` makes of documents."""
+    return (
+        input_ids(length),
+        feature("segment_ids", "1, 2, ... on the documents of this row, 0 on padding", length),
+        feature("positions", "a token's place in its document, from 0; 0 on padding", length),
     )
-    return (input_ids(length), *features)
 
 
 class PackBuilder:
@@ -65,35 +59,29 @@ class PackBuilder:
     """
 
     def __init__(
-        self,
-        *,
-        length: int,
-        pad_id: int,
-        dtype: np.dtype,
-        frame: DocumentFrame = NO_FRAME,
-        loss_mask: bool = False,
+        self, *, length: int, pad_id: int, dtype: np.dtype, frame: DocumentFrame = NO_FRAME, loss_mask: bool = False
     ) -> None:
         self.rows_used = 0
         self.tokens_cut = 0
         self._length = length
         self._pad_id = pad_id
         self._frame = frame
-        self._documents = GrowingRagged(dtype)
-        self._loss_mask = GrowingVector(np.dtype(np.uint8)) if loss_mask else None
+        self._ragged = {"input_ids": GrowingRagged(dtype)}
+        if loss_mask:
+            self._ragged["loss_mask"] = GrowingRagged(np.dtype(np.uint8))
 
     def add(self, encoded: Encoded) -> None:
         """Add the documents of the usable rows."""
         self.tokens_cut += encoded.tokens_cut
         usable = encoded.usable
-        chosen = None if usable.all() else np.flatnonzero(usable)
-        self._documents.append(_taken(encoded.ragged["input_ids"], chosen))
-        if self._loss_mask is not None:
-            self._loss_mask.append(_taken(encoded.ragged["loss_mask"], chosen).ids)
+        for name, growing in self._ragged.items():
+            ragged = encoded.ragged[name]
+            growing.append(ragged if usable.all() else ragged.take(np.flatnonzero(usable)))
 
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
         """Yield columns by feature name, about half a million tokens at a time."""
-        documents = self._documents.take_all()
-        loss_mask = None if self._loss_mask is None else self._loss_mask.take_all()
+        ragged = {name: growing.take_all() for name, growing in self._ragged.items()}
+        documents = ragged["input_ids"]
         packed = self._packed(documents, rng)
         if not self._frame.num_tokens:
             self.rows_used += int(np.count_nonzero(documents.lengths == 0))
@@ -107,12 +95,12 @@ class PackBuilder:
                 length=self._length,
                 pad_id=self._pad_id,
                 frame=self._frame,
-                loss_mask=loss_mask,
+                loss_mask=ragged["loss_mask"].ids if "loss_mask" in ragged else None,
             )
 
     def lineage(self, rng: np.random.Generator | None) -> Lineage:
         """Return the lineage of records: the documents in each, or parts of them, in order."""
-        packed = self._packed(self._documents.take_all(), rng)
+        packed = self._packed(self._ragged["input_ids"].take_all(), rng)
         return lambda record: [Piece(*part) for part in packed.parts(record)]
 
     def _packed(self, documents: RaggedTokens, rng: np.random.Generator | None) -> packing.Packing:
@@ -120,43 +108,22 @@ class PackBuilder:
         return packing.pack(documents.lengths + self._frame.num_tokens, length=self._length, order=order)
 
 
-class _PackBatchEncoder:
-    """Batch encoder for documents, which tokenizes them as `concat` does."""
-
-    constant_type: int | None = None
-
-    def __init__(self, documents: BatchEncoder, context: LayoutContext) -> None:
+class _PackEncoder(DocumentEncoder):
+    def __init__(self, engine: Engine, context: LayoutContext) -> None:
+        super().__init__(engine, context)
         self.may_reject = context.layout.long_documents == "drop"
-        self.concurrent = documents.concurrent
-        self.engine, self.engine_version = documents.engine, documents.engine_version
-        self.reference = documents.reference and _PackBatchEncoder(documents.reference, context)
-        self._documents = documents
-        self._context = context
-        self._frame = open_frame(context.tokenizer, context.layout.special_tokens)
 
     def encode(self, rows: Rows) -> Encoded:
-        encoded = self._documents.encode(rows)
+        encoded = super().encode(rows)
         if not self.may_reject:
             return encoded
         reasons = np.where(encoded.full_lengths > self._context.length, "too_long", "").astype(object)
         return dataclasses.replace(encoded, reasons=reasons)
 
     def builder(self) -> Builder:
-        facts = self._context.facts
-        return PackBuilder(
-            length=self._context.length,
-            pad_id=facts.pad_id,
-            dtype=id_dtype(facts.vocab_size),
-            frame=self._frame,
-        )
-
-
-def _taken(ragged: RaggedTokens, chosen: np.ndarray | None) -> RaggedTokens:
-    return ragged if chosen is None else ragged.take(chosen)
-
-
-def _open_encoder(context: LayoutContext) -> BatchEncoder:
-    return _PackBatchEncoder(CONCAT.open_encoder(context), context)
+        length, facts = self._context.length, self._context.facts
+        dtype = id_dtype(facts.vocab_size)
+        return PackBuilder(length=length, pad_id=facts.pad_id, dtype=dtype, frame=self._frame)
 
 
 def _features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
@@ -164,4 +131,4 @@ def _features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, .
     return packed_features(context.length)
 
 
-PACK = Layout(open_encoder=_open_encoder, features=_features, joins_rows=True, one_record=False)
+PACK = Layout(open_encoder=_PackEncoder.open, features=_features, joins_rows=True, one_record=False)

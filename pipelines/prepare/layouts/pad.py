@@ -4,67 +4,37 @@
       1   1 1   1   0 0 0      attention_mask
       0   0 0   0   0 0 0      token_type_ids, where the tokenizer has them
 
-`.` is padding, on the tokenizer's side. With --bucket-lengths records have one of several lengths (see `buckets`).
+`.` is padding, on the tokenizer's side. With --bucket-lengths records have one of several lengths (see `rows_builder`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
-from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, LayoutContext, input_ids
-from pipelines.prepare.layouts.buckets import BucketsBuilder
-from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
-from pipelines.prepare.options.config import EngineName
+from pipelines.prepare.layouts.base import (
+    BatchEncoder,
+    Builder,
+    Encoded,
+    Layout,
+    LayoutContext,
+    beside_reference,
+    feature,
+    input_ids,
+)
+from pipelines.prepare.layouts.rows_builder import BucketsBuilder, Field, RowsBuilder
 from pipelines.prepare.sources.columns.extraction import Rows
-from pipelines.prepare.tokenize.engines import SlowEngine, choose
 from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype
-from pipelines.prepare.tokenize.text_rows import RowEncoder, TemplateRows, open_rows
+from pipelines.prepare.tokenize.text_rows import EncodedRows, RowEncoder, open_rows, with_engine
 from tfrecord_io.schema import Feature
 
-__all__ = ["PAD", "attention_mask", "fields_of", "open_row_encoders", "type_feature"]
+__all__ = ["PAD", "PadEncoder", "attention_mask", "fields_of"]
 
 
 def attention_mask(length: int) -> Feature:
     """Return the feature that masks padding."""
-    return Feature(
-        name="attention_mask",
-        dtype="int64",
-        shape=(length,),
-        role="attention_mask",
-        meaning="1 on tokens, 0 on padding",
-    )
-
-
-def type_feature(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
-    """Return the feature of token type ids, if the tokenizer has them."""
-    if "token_type_ids" not in context.tokenizer.model_input_names:
-        return ()
-    return (
-        Feature(
-            name="token_type_ids",
-            dtype="int64",
-            shape=(context.length,),
-            role="token_type_ids",
-            meaning="which text of a pair a token belongs to",
-            constant=encoder.constant_type,
-        ),
-    )
-
-
-def open_row_encoders(context: LayoutContext) -> tuple[RowEncoder, RowEncoder]:
-    """Open what makes whole rows of texts: with the engine to use, and with the reference engine."""
-    dtype = id_dtype(context.facts.vocab_size)
-    slow = open_rows(
-        context.tokenizer,
-        length=context.length,
-        truncation=context.layout.truncation,
-        pair=len(context.columns.texts) == 2,
-        dtype=dtype,
-    )
-    return _faster(slow, context.tokenizer, dtype=dtype, wanted=context.engine), slow
+    return feature("attention_mask", "1 on tokens, 0 on padding", length)
 
 
 def fields_of(context: LayoutContext, *, constant_type: int | None) -> tuple[list[Field], dict[str, np.ndarray]]:
@@ -83,47 +53,31 @@ def fields_of(context: LayoutContext, *, constant_type: int | None) -> tuple[lis
     return fields, {}
 
 
-def _faster(rows: RowEncoder, tokenizer: Any, *, dtype: np.dtype, wanted: EngineName) -> RowEncoder:
-    """Return the row encoder with the engine to use, or unchanged if no engine can make its rows."""
-    if not isinstance(rows, TemplateRows):
-        # Raises an error if an engine was requested by name.
-        choose(tokenizer, SlowEngine(tokenizer, dtype=dtype), dtype=dtype, wanted=wanted)
-        return rows
-    chosen = choose(tokenizer, rows.engine, dtype=dtype, wanted=wanted)
-    return rows if chosen is rows.engine else rows.with_engine(chosen)
+class PadEncoder(BatchEncoder):
+    """Batch encoder that pads what `encoder` makes of each row."""
 
-
-def _open_encoder(context: LayoutContext) -> BatchEncoder:
-    fast, slow = open_row_encoders(context)
-    reference = None if fast is slow else _PadBatchEncoder(slow, context, reference=None)
-    return _PadBatchEncoder(fast, context, reference=reference)
-
-
-def _features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
-    return (input_ids(context.length), attention_mask(context.length), *type_feature(context, encoder))
-
-
-class _PadBatchEncoder:
-    def __init__(self, encoder: RowEncoder, context: LayoutContext, *, reference: BatchEncoder | None) -> None:
+    def __init__(self, encoder: RowEncoder, context: LayoutContext) -> None:
+        super().__init__(encoder)
         truncation = context.layout.truncation
         self.may_reject = truncation != "longest_first"
-        self.concurrent = encoder.concurrent
         only, pad_type = encoder.only_type, context.tokenizer.pad_token_type_id
         self.constant_type = only if only == pad_type else None
-        self.engine, self.engine_version = encoder.name, encoder.version
-        self.reference = reference
         self._encoder = encoder
+        self._context = context
         self._impossible = "too_long" if truncation == "do_not_truncate" else "cannot_truncate"
-        self._length, self._lengths = context.length, context.layout.buckets
         self._fields, self._constants = fields_of(context, constant_type=self.constant_type)
 
     def encode(self, rows: Rows) -> Encoded:
-        encoded = self._encoder.encode(rows.texts)
-        ragged = {"input_ids": encoded.ids}
+        """Tokenize one batch."""
+        return self._encoded(self._encoder.encode(rows.texts), rows)
+
+    def _encoded(self, encoded: EncodedRows, rows: Rows, **more: np.ndarray) -> Encoded:
+        """Return the batch. `more`: other values of each token, by feature name."""
         if encoded.types is not None:
-            ragged["token_type_ids"] = RaggedTokens(encoded.types, encoded.ids.offsets)
+            more["token_type_ids"] = encoded.types
+        ids = encoded.ids
         return Encoded(
-            ragged=ragged,
+            ragged={"input_ids": ids, **{name: RaggedTokens(each, ids.offsets) for name, each in more.items()}},
             arrays=rows.arrays,
             reasons=np.where(encoded.impossible, self._impossible, "").astype(object),
             full_lengths=encoded.full_lengths,
@@ -131,11 +85,29 @@ class _PadBatchEncoder:
         )
 
     def builder(self) -> Builder:
-        return BucketsBuilder(self._lengths, self._rows_of) if self._lengths else self._rows_of(self._length)
+        """Return a builder for one shard."""
+        lengths = self._context.layout.buckets
+        return BucketsBuilder(lengths, self._rows_of) if lengths else self._rows_of(self._context.length)
 
     def _rows_of(self, length: int) -> Builder:
         fields = [dataclasses.replace(field, length=length) for field in self._fields]
         return RowsBuilder(fields, constants={name: value[:length] for name, value in self._constants.items()})
+
+
+def _open_encoder(context: LayoutContext) -> BatchEncoder:
+    tokenizer, dtype = context.tokenizer, id_dtype(context.facts.vocab_size)
+    pair, truncation = len(context.columns.texts) == 2, context.layout.truncation
+    slow = open_rows(tokenizer, length=context.length, truncation=truncation, pair=pair, dtype=dtype)
+    fast = with_engine(slow, tokenizer, dtype=dtype, wanted=context.engine)
+    return beside_reference(lambda rows: PadEncoder(rows, context), fast, slow)
+
+
+def _features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
+    always = (input_ids(context.length), attention_mask(context.length))
+    if "token_type_ids" not in context.tokenizer.model_input_names:
+        return always
+    meaning = "which text of a pair a token belongs to"
+    return (*always, feature("token_type_ids", meaning, context.length, constant=encoder.constant_type))
 
 
 PAD = Layout(open_encoder=_open_encoder, features=_features)

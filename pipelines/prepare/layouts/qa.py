@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, LayoutContext
-from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
-from pipelines.prepare.layouts.windows import open_window_encoder, window_features, window_fields, window_values
+from pipelines.prepare.layouts.base import BatchEncoder, Encoded, Layout, LayoutContext, feature
+from pipelines.prepare.layouts.rows_builder import Field
+from pipelines.prepare.layouts.windows import WINDOWS, WindowBatchEncoder
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Rows
 from pipelines.prepare.sources.columns.labels import list_lengths
@@ -29,11 +29,12 @@ from pipelines.prepare.tokenize.overflow_windows import EncodedWindows
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io.codec.kernels import jit
 from tfrecord_io.errors import ConfigError
-from tfrecord_io.schema import Feature, Role
+from tfrecord_io.schema import Feature
 
 __all__ = ["QA"]
 
 _NO_ANSWER = -1
+_POSITIONS = ("start_positions", "end_positions")
 
 
 def _inputs(source: SourceConfig) -> Inputs:
@@ -46,54 +47,34 @@ def _inputs(source: SourceConfig) -> Inputs:
 
 
 def _features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
-    meanings: dict[str, tuple[Role, str]] = {
-        "start_positions": ("start_position", "place in the row of the answer's first token, 0 without one"),
-        "end_positions": ("end_position", "place of its last token"),
-    }
-    positions = (
-        Feature(name=name, dtype="int64", shape=(), role=role, meaning=meaning)
-        for name, (role, meaning) in meanings.items()
+    start = "place in the row of the answer's first token, 0 without one"
+    return (
+        *WINDOWS.features(context, encoder),
+        feature("start_position", start, name="start_positions"),
+        feature("end_position", "place of its last token", name="end_positions"),
     )
-    return (*window_features(context, encoder), *positions)
 
 
-class _QaBatchEncoder:
+class _QaEncoder(WindowBatchEncoder):
     may_reject = True
-    concurrent = True
-    constant_type: int | None = None
-    reference: BatchEncoder | None = None
 
     def __init__(self, context: LayoutContext) -> None:
         stride = context.length // 4 if context.layout.stride is None else context.layout.stride
-        self._encoder = open_window_encoder(context, stride=stride, pair=True)
-        self.engine, self.engine_version = self._encoder.name, self._encoder.version
+        super().__init__(context, stride=stride, pair=True)
         self._padded_left = context.length if context.facts.padding_side == "left" else 0
-        narrow = np.dtype(np.int32)
-        positions = (
-            Field(name=name, length=None, fill=0, side="right", held=narrow)
-            for name in ("start_positions", "end_positions")
-        )
-        self._fields = [*window_fields(context), *positions]
+        for name in _POSITIONS:
+            self._fields.append(Field(name=name, length=None, fill=0, side="right", held=np.dtype(np.int32)))
 
     def encode(self, rows: Rows) -> Encoded:
         questions, contexts = (column.to_pylist() for column in rows.texts)
-        encoded = self._encoder.encode([questions, contexts])
+        windows = self._encoder.encode([questions, contexts])
         answers, mismatched = _answers(rows.nested["answers"], contexts)
-        reasons = np.full(len(rows), "", dtype=object)
-        reasons[encoded.impossible] = "question_too_long"
-        reasons[mismatched] = "answer_mismatch"
-        ragged = window_values(encoded)
-        for name, positions in zip(
-            ("start_positions", "end_positions"), self._positions(encoded, answers), strict=True
-        ):
-            ragged[name] = RaggedTokens(positions, np.arange(len(positions) + 1))
-        return Encoded(
-            ragged=ragged,
-            arrays={**rows.arrays, "source_row": rows.numbers},
-            reasons=reasons,
-            full_lengths=encoded.full_lengths,
-            owners=encoded.owners,
-        )
+        one_each = np.arange(len(windows.owners) + 1)
+        both = zip(_POSITIONS, self._positions(windows, answers), strict=True)
+        encoded = self._encoded(windows, rows, **{name: RaggedTokens(places, one_each) for name, places in both})
+        encoded.reasons[windows.impossible] = "question_too_long"
+        encoded.reasons[mismatched] = "answer_mismatch"
+        return encoded
 
     def _positions(self, encoded: EncodedWindows, answers: np.ndarray) -> np.ndarray:
         """Return the first and the last position of the answer in each window, int32 [2, W]."""
@@ -105,14 +86,13 @@ class _QaBatchEncoder:
         found[:, missing] = 0
         return found.astype(np.int32)
 
-    def builder(self) -> Builder:
-        return RowsBuilder(self._fields)
-
 
 @jit
 def _find(begins, counts, starts, ends, answers, found):  # type: ignore[no-untyped-def]
-    """Of the tokens [begin, begin + count) of each window the first and the last that have a character of the answer,
-    if the window has all of it."""
+    """Find the first and the last token of the answer among the tokens [begin, begin + count) of each window.
+
+    A window that does not have all of the answer keeps what `found` says.
+    """
     for window in range(len(begins)):
         first, stop = begins[window], begins[window] + counts[window]
         start, end = answers[window, 0], answers[window, 1]
@@ -128,8 +108,9 @@ def _find(begins, counts, starts, ends, answers, found):  # type: ignore[no-unty
 
 
 def _answers(column: pa.Array, contexts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The characters [start, end) of each row's first answer, int64 [N, 2], [0, 0) without one; and bool [N]: rows
-    whose answer is not there.
+    """Return the characters [start, end) of each row's first answer, and the rows whose answer is not there.
+
+    Returns: int64 [N, 2], [0, 0) without an answer; bool [N].
     """
     texts, places = column.field("text"), column.field("answer_start")
     counts = list_lengths(texts)
@@ -152,4 +133,4 @@ def _firsts(lists: pa.Array, which: np.ndarray) -> list[Any]:
     return firsts
 
 
-QA = Layout(open_encoder=_QaBatchEncoder, features=_features, inputs=_inputs, one_record=False)
+QA = Layout(open_encoder=_QaEncoder, features=_features, inputs=_inputs, one_record=False)

@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, LayoutContext
+from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, LayoutContext, feature
 from pipelines.prepare.layouts.pad import PAD, fields_of
 from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
 from pipelines.prepare.options.config import SourceConfig, Truncation
@@ -47,30 +47,27 @@ def _inputs(source: SourceConfig) -> Inputs:
 
 
 def _open_encoder(context: LayoutContext) -> BatchEncoder:
-    _require_utf8(context.layout.input_prefix)
+    prefix = context.layout.input_prefix
+    try:
+        prefix.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"--input-prefix {prefix!r} is not UTF-8", remedy="write it in UTF-8") from error
     targets = _of_targets(context)
-    _require_room(targets)
-    return _Seq2SeqBatchEncoder(PAD.open_encoder(context), PAD.open_encoder(targets), context)
+    special = int(targets.tokenizer.num_special_tokens_to_add(pair=False))
+    if targets.length <= special:
+        raise ConfigError(
+            f"--target-length {targets.length}, but {special} positions of each target are special tokens",
+            remedy=f"give at least {special + 1}",
+        )
+    return _Seq2SeqEncoder(PAD.open_encoder(context), PAD.open_encoder(targets), context)
 
 
 def _features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
-    length = (_target_length(context),)
+    length = _target_length(context)
     return (
         *PAD.features(context, encoder),
-        Feature(
-            name="target_ids",
-            dtype="int64",
-            shape=length,
-            role="target_ids",
-            meaning="token ids of what is to be generated",
-        ),
-        Feature(
-            name="target_mask",
-            dtype="int64",
-            shape=length,
-            role="target_mask",
-            meaning="1 on tokens of the target, 0 on padding",
-        ),
+        feature("target_ids", "token ids of what is to be generated", length),
+        feature("target_mask", "1 on tokens of the target, 0 on padding", length),
     )
 
 
@@ -89,32 +86,12 @@ def _of_targets(context: LayoutContext) -> LayoutContext:
         length=_target_length(context),
         columns=ColumnPlan(texts=context.columns.texts[:1]),
     )
-    if not _has_target_mode(context.tokenizer):
+    texts = list(engines.BATTERY)
+    as_text, as_target = context.tokenizer(texts, verbose=False), context.tokenizer(text_target=texts, verbose=False)
+    if as_text["input_ids"] == as_target["input_ids"]:
         return one
     # No engine has such a mode, even if one that was requested by name serves the inputs.
     return dataclasses.replace(one, tokenizer=_AsTarget(context.tokenizer), engine="auto")
-
-
-def _require_utf8(prefix: str) -> None:
-    try:
-        prefix.encode()
-    except UnicodeEncodeError as error:
-        raise ConfigError(f"--input-prefix {prefix!r} is not UTF-8", remedy="write it in UTF-8") from error
-
-
-def _require_room(targets: LayoutContext) -> None:
-    special = int(targets.tokenizer.num_special_tokens_to_add(pair=False))
-    if targets.length <= special:
-        raise ConfigError(
-            f"--target-length {targets.length}, but {special} positions of each target are special tokens",
-            remedy=f"give at least {special + 1}",
-        )
-
-
-def _has_target_mode(tokenizer: Any) -> bool:
-    texts = list(engines.BATTERY)
-    as_text, as_target = tokenizer(texts, verbose=False), tokenizer(text_target=texts, verbose=False)
-    return bool(as_text["input_ids"] != as_target["input_ids"])
 
 
 class _AsTarget:
@@ -130,25 +107,37 @@ class _AsTarget:
         return getattr(self._tokenizer, name)
 
 
-class _Seq2SeqBatchEncoder:
+class _Seq2SeqEncoder(BatchEncoder):
     """Batch encoder for inputs and targets, each tokenized as `pad` does."""
 
     def __init__(self, inputs: BatchEncoder, targets: BatchEncoder, context: LayoutContext) -> None:
-        self.may_reject = inputs.may_reject or targets.may_reject
-        self.concurrent = inputs.concurrent and targets.concurrent
-        self.constant_type = inputs.constant_type
         # The rows are the reference's only if both inputs and targets are.
         named = targets if engines.is_reference(inputs.engine) else inputs
         self.engine, self.engine_version = named.engine, named.engine_version
-        self.reference = _reference(inputs, targets, context)
+        self.concurrent = inputs.concurrent and targets.concurrent
+        self.may_reject = inputs.may_reject or targets.may_reject
+        self.constant_type = inputs.constant_type
+        if inputs.reference or targets.reference:
+            self.reference = _Seq2SeqEncoder(inputs.reference or inputs, targets.reference or targets, context)
         self._inputs, self._targets = inputs, targets
         self._prefix = context.layout.input_prefix
         self._fields, self._constants = fields_of(context, constant_type=self.constant_type)
-        self._fields.append(_target_field(context))
+        self._fields.append(
+            Field(
+                name="target_ids",
+                length=_target_length(context),
+                fill=context.facts.pad_id,
+                side="right",
+                held=id_dtype(context.facts.vocab_size),
+                mask="target_mask",
+            )
+        )
 
     def encode(self, rows: Rows) -> Encoded:
-        texts = (_prefixed(rows.texts[0], self._prefix), *rows.texts[1:])
-        inputs = self._inputs.encode(dataclasses.replace(rows, texts=texts))
+        first, *second = rows.texts
+        if self._prefix:
+            first = pc.binary_join_element_wise(pa.scalar(self._prefix, first.type), first, pa.scalar("", first.type))
+        inputs = self._inputs.encode(dataclasses.replace(rows, texts=(first, *second)))
         targets = self._targets.encode(Rows(texts=(rows.nested["target"],), arrays={}))
         reasons = inputs.reasons.copy()
         reasons[(reasons == "") & (targets.reasons == "too_long")] = "target_too_long"
@@ -164,31 +153,6 @@ class _Seq2SeqBatchEncoder:
 
     def builder(self) -> Builder:
         return RowsBuilder(self._fields, constants=self._constants)
-
-
-def _reference(inputs: BatchEncoder, targets: BatchEncoder, context: LayoutContext) -> BatchEncoder | None:
-    """Return the encoder made of both references; None if both are references already."""
-    if inputs.reference is None and targets.reference is None:
-        return None
-    return _Seq2SeqBatchEncoder(inputs.reference or inputs, targets.reference or targets, context)
-
-
-def _target_field(context: LayoutContext) -> Field:
-    return Field(
-        name="target_ids",
-        length=_target_length(context),
-        fill=context.facts.pad_id,
-        side="right",
-        held=id_dtype(context.facts.vocab_size),
-        mask="target_mask",
-    )
-
-
-def _prefixed(texts: pa.Array, prefix: str) -> pa.Array:
-    """Put `prefix` before each text."""
-    if not prefix:
-        return texts
-    return pc.binary_join_element_wise(pa.scalar(prefix, texts.type), texts, pa.scalar("", texts.type))
 
 
 SEQ2SEQ = Layout(open_encoder=_open_encoder, features=_features, inputs=_inputs)

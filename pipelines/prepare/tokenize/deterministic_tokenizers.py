@@ -6,7 +6,6 @@ and those that would exhaust memory or never return.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from tfrecord_io.errors import TokenizerError
@@ -37,19 +36,15 @@ def require_deterministic(tokenizer: Any, name: str) -> None:
             remedy='set "dropout" of the model to null in its tokenizer.json',
         )
     vocabulary = backend.get_vocab(with_added_tokens=False)
-    _require_small_ids([*vocabulary.values(), *backend.get_added_tokens_decoder()], name)
-    _require_different_ids(vocabulary, name)
-    _require_different_texts(backend, name)
-
-
-def _require_small_ids(ids: list[int], name: str) -> None:
-    """Refuse huge ids: writing a tokenizer.json makes a list of all unused ids below the largest."""
-    largest = max(ids, default=0)
+    # Writing a tokenizer.json makes a list of all unused ids below the largest.
+    largest = max([*vocabulary.values(), *backend.get_added_tokens_decoder()], default=0)
     if largest > _MAX_ID:
         raise TokenizerError(
             f"tokenizer {name!r} has the id {largest}, expected none above {_MAX_ID}",
             remedy="number the entries of the vocabulary in its tokenizer.json from 0 on",
         )
+    _require_different_ids(vocabulary, name)
+    _require_different_texts(backend, name)
 
 
 def _require_different_ids(vocabulary: dict[str, int], name: str) -> None:
@@ -69,8 +64,10 @@ def _require_different_ids(vocabulary: dict[str, int], name: str) -> None:
 
 def _require_different_texts(backend: Any, name: str) -> None:
     """Refuse two added tokens that are searched for as the same text: either is found by chance."""
+    normalize = backend.normalizer.normalize_str if backend.normalizer is not None else str
     token_of: dict[str, str] = {}
-    for text, content in _normalized(backend):
+    for content in (token.content for token in backend.get_added_tokens_decoder().values() if token.normalized):
+        text = normalize(content)
         if not text:
             raise TokenizerError(
                 f"tokenizer {name!r}: nothing is left of its added token {content!r} once it is normalized, and "
@@ -85,11 +82,3 @@ def _require_different_texts(backend: Any, name: str) -> None:
                 "are normalized; which of them is found is chance",
                 remedy='take one of them out of "added_tokens" in its tokenizer.json, or make it "normalized": false',
             )
-
-
-def _normalized(backend: Any) -> Iterator[tuple[str, str]]:
-    """Yield (normalized text, content) of the added tokens that are searched for in normalized text."""
-    normalize = backend.normalizer.normalize_str if backend.normalizer is not None else str
-    for token in backend.get_added_tokens_decoder().values():
-        if token.normalized:
-            yield normalize(token.content), token.content

@@ -37,8 +37,19 @@ def open_frame(tokenizer: Any, special_tokens: SpecialTokens) -> DocumentFrame:
         return DocumentFrame()
     if special_tokens == "tokenizer":
         return _tokenizers_own(tokenizer)
-    before = (_bos_id(tokenizer),) if special_tokens == "bos-eos" else ()
-    return DocumentFrame(before=before, after=(_end_id(tokenizer),))
+    eos, sep, bos = tokenizer.eos_token_id, tokenizer.sep_token_id, tokenizer.bos_token_id
+    if special_tokens == "bos-eos" and bos is None:
+        raise TokenizerError(
+            "--special-tokens bos-eos begins documents with a BOS token, but this tokenizer has none",
+            remedy="give --special-tokens eos or tokenizer, or set bos_token in its tokenizer_config.json",
+        )
+    if eos is None and sep is None:
+        raise TokenizerError(
+            "documents end with an EOS token, but this tokenizer has neither an EOS nor a separator token",
+            remedy="give --special-tokens none, set eos_token in its tokenizer_config.json, or choose --layout pad",
+        )
+    end = int(sep if eos is None else eos)
+    return DocumentFrame(before=(int(bos),) if special_tokens == "bos-eos" else (), after=(end,))
 
 
 def left_out_bos(tokenizer: Any, special_tokens: SpecialTokens) -> str | None:
@@ -52,44 +63,18 @@ def left_out_bos(tokenizer: Any, special_tokens: SpecialTokens) -> str | None:
     return str(tokenizer.bos_token) if tokenizer("a")["input_ids"][:1] == [bos_id] else None
 
 
-def _end_id(tokenizer: Any) -> int:
-    for token_id in (tokenizer.eos_token_id, tokenizer.sep_token_id):
-        if token_id is not None:
-            return int(token_id)
-    raise TokenizerError(
-        "documents end with an EOS token, but this tokenizer has neither an EOS nor a separator token",
-        remedy="give --special-tokens none, set eos_token in its tokenizer_config.json, or choose --layout pad",
-    )
-
-
-def _bos_id(tokenizer: Any) -> int:
-    if tokenizer.bos_token_id is None:
-        raise TokenizerError(
-            "--special-tokens bos-eos begins documents with a BOS token, but this tokenizer has none",
-            remedy="give --special-tokens eos or tokenizer, or set bos_token in its tokenizer_config.json",
-        )
-    return int(tokenizer.bos_token_id)
-
-
 def _tokenizers_own(tokenizer: Any) -> DocumentFrame:
     """Take the frame from one text, and require it of a battery of texts, since a tokenizer may add anything."""
-    frame = _frame_of(tokenizer, "a b")
-    for text in ("", *BATTERY):
+    own = tokenizer("a b", add_special_tokens=False)["input_ids"]
+    encoded = tokenizer("a b", return_special_tokens_mask=True)
+    ids, special = encoded["input_ids"], encoded["special_tokens_mask"]
+    start = special.index(0) if 0 in special else len(ids)
+    frame = DocumentFrame(before=tuple(ids[:start]), after=tuple(ids[start + len(own) :]))
+    for text in ("a b", "", *BATTERY):
         own = tokenizer(text, add_special_tokens=False)["input_ids"]
-        if frame is None or tokenizer(text)["input_ids"] != [*frame.before, *own, *frame.after]:
+        if tokenizer(text)["input_ids"] != [*frame.before, *own, *frame.after]:
             raise TokenizerError(
                 "--special-tokens tokenizer: this tokenizer does not put the same tokens around every text",
                 remedy="give --special-tokens eos, bos-eos or none, or choose --layout pad",
             )
-    assert frame is not None, "the loop has refused it"
     return frame
-
-
-def _frame_of(tokenizer: Any, text: str) -> DocumentFrame | None:
-    own = tokenizer(text, add_special_tokens=False)["input_ids"]
-    encoded = tokenizer(text, return_special_tokens_mask=True)
-    ids, special = encoded["input_ids"], encoded["special_tokens_mask"]
-    start = special.index(0) if 0 in special else len(ids)
-    if ids[start : start + len(own)] != own:
-        return None
-    return DocumentFrame(before=tuple(ids[:start]), after=tuple(ids[start + len(own) :]))

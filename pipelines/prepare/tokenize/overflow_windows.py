@@ -24,7 +24,7 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 from pipelines.prepare.tokenize.text_rows import require_room
 from tfrecord_io.errors import ConfigError, TokenizerError
 
-__all__ = ["EncodedWindows", "WindowEncoder", "require_windows"]
+__all__ = ["EncodedWindows", "WindowEncoder", "open_windows"]
 
 _SOME_ROOM = 9
 
@@ -76,15 +76,10 @@ class WindowEncoder:
         self._has_types = "token_type_ids" in tokenizer.model_input_names
         self._pair = pair
         self._dtype = dtype
-        self._whole = copy_backend(tokenizer)
-        self._side = tokenizer.truncation_side
-        self._set(length=length, stride=stride, tokenizer=tokenizer)
-
-    def _set(self, *, length: int, stride: int, tokenizer: Any) -> None:
         self._length, self._stride = length, stride
-        self._backend = copy_backend(tokenizer)
-        strategy = "only_second" if self._pair else "longest_first"
-        self._backend.enable_truncation(max_length=length, stride=stride, strategy=strategy, direction=self._side)
+        self._whole, self._backend = copy_backend(tokenizer), copy_backend(tokenizer)
+        strategy, side = "only_second" if pair else "longest_first", tokenizer.truncation_side
+        self._backend.enable_truncation(max_length=length, stride=stride, strategy=strategy, direction=side)
 
     def encode(self, texts: Sequence[list[str]]) -> EncodedWindows:
         """Return the windows of rows of one text, or of two: one list of texts for each column."""
@@ -99,8 +94,16 @@ class WindowEncoder:
         windows = list(itertools.chain.from_iterable(parts))
         ids = from_lists([window.ids for window in windows], dtype=self._dtype)
         first, count = _text_spans([window.sequence_ids for window in windows], sequence=int(self._pair))
-        starts, ends = _characters(windows, num_tokens=len(ids.ids)) * _inside(ids, first, count)
+        # The first and the end character of each token in its text, int32 [2, T]; 0 on all tokens but the text's.
+        pairs = itertools.chain.from_iterable(window.offsets for window in windows)
+        characters = np.fromiter(itertools.chain.from_iterable(pairs), np.int32, 2 * len(ids.ids))
+        position = np.arange(len(ids.ids)) - np.repeat(ids.offsets[:-1], ids.lengths)
+        inside = (position >= np.repeat(first, ids.lengths)) & (position < np.repeat(first + count, ids.lengths))
+        starts, ends = np.ascontiguousarray(characters.reshape(-1, 2).T) * inside
         types = from_lists([window.type_ids for window in windows], dtype=np.dtype(np.uint8)).ids
+        # Each further window repeats special tokens, the first text and S tokens.
+        total = np.bincount(owners, weights=ids.lengths, minlength=len(led)).astype(np.int64)
+        repeated = np.maximum(np.bincount(owners, minlength=len(led)) - 1, 0)
         return EncodedWindows(
             ids=ids,
             owners=owners,
@@ -109,7 +112,7 @@ class WindowEncoder:
             ends=ends,
             first=first,
             count=count,
-            full_lengths=self._full_lengths(ids.lengths, owners, led),
+            full_lengths=np.asarray(total - repeated * (self._special + led + self._stride)),
             impossible=impossible,
         )
 
@@ -126,23 +129,20 @@ class WindowEncoder:
             impossible[narrow] = self._lengths([texts[index] for index in narrow.tolist()]) > room[narrow]
         return impossible
 
-    def _full_lengths(self, lengths: np.ndarray, owners: np.ndarray, led: np.ndarray) -> np.ndarray:
-        """Return rows' tokens without what each further window repeats: special tokens, first text and S tokens."""
-        total = np.bincount(owners, weights=lengths, minlength=len(led)).astype(np.int64)
-        repeated = np.maximum(np.bincount(owners, minlength=len(led)) - 1, 0)
-        return np.asarray(total - repeated * (self._special + led + self._stride))
 
+def open_windows(tokenizer: Any, *, length: int, stride: int, pair: bool, dtype: np.dtype) -> WindowEncoder:
+    """Open an encoder whose windows were compared with those of the tokenizer itself.
 
-def require_windows(tokenizer: Any, *, pair: bool, dtype: np.dtype) -> None:
-    """Raise TokenizerError if the windows that are cut here differ from those of the tokenizer itself."""
-    length = int(tokenizer.num_special_tokens_to_add(pair=pair)) + _SOME_ROOM + pair
-    encoder = WindowEncoder(tokenizer, length=length, stride=_SOME_ROOM // 3, pair=pair, dtype=dtype)
+    Raises: TokenizerError if they differ; otherwise as `WindowEncoder`.
+    """
+    encoder = WindowEncoder(tokenizer, length=length, stride=stride, pair=pair, dtype=dtype)
+    tried = int(tokenizer.num_special_tokens_to_add(pair=pair)) + _SOME_ROOM + pair
     texts = [["x"] * len(BATTERY), list(BATTERY)] if pair else [list(BATTERY)]
-    got = encoder.encode(texts)
+    got = WindowEncoder(tokenizer, length=tried, stride=_SOME_ROOM // 3, pair=pair, dtype=dtype).encode(texts)
     expected = tokenizer(
         *texts,
         truncation="only_second" if pair else True,
-        max_length=length,
+        max_length=tried,
         stride=_SOME_ROOM // 3,
         return_overflowing_tokens=True,
         return_offsets_mapping=True,
@@ -159,6 +159,7 @@ def require_windows(tokenizer: Any, *, pair: bool, dtype: np.dtype) -> None:
         or list(zip(got.starts.tolist(), got.ends.tolist(), strict=True)) != offsets
     ):
         raise _no_characters(tokenizer)
+    return encoder
 
 
 def _no_characters(tokenizer: Any) -> TokenizerError:
@@ -167,20 +168,6 @@ def _no_characters(tokenizer: Any) -> TokenizerError:
         "tokenizers library does",
         remedy="use a fast tokenizer, one with a tokenizer.json, or leave --stride out",
     )
-
-
-def _characters(windows: Sequence[Any], *, num_tokens: int) -> np.ndarray:
-    """Return the first and the end character of each token in its text, int32 [2, T]."""
-    pairs = itertools.chain.from_iterable(window.offsets for window in windows)
-    both = np.fromiter(itertools.chain.from_iterable(pairs), np.int32, 2 * num_tokens)
-    return np.ascontiguousarray(both.reshape(num_tokens, 2).T)
-
-
-def _inside(ids: RaggedTokens, first: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """Return which tokens are from `first` up to `first + count` of their window, bool [T]."""
-    lengths = ids.lengths
-    position = np.arange(len(ids.ids)) - np.repeat(ids.offsets[:-1], lengths)
-    return np.asarray((position >= np.repeat(first, lengths)) & (position < np.repeat(first + count, lengths)))
 
 
 def _text_spans(sequence_ids: Sequence[list[int | None]], *, sequence: int) -> tuple[np.ndarray, np.ndarray]:

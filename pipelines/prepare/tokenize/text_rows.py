@@ -4,23 +4,30 @@
     ReferenceRows    `tokenizer(...)` itself, for every other tokenizer
 
 Both give the rows of `tokenizer(text, text_pair, truncation=..., max_length=L)`. `open_rows` chooses the first only if
-it gives bit for bit the same on a battery of texts, so an unusual tokenizer is never guessed at.
+it gives the same on a battery of texts, so an unusual tokenizer is never guessed at. `word_rows` does so for words.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare.options.config import Truncation
-from pipelines.prepare.tokenize import arrays
-from pipelines.prepare.tokenize.engines import BATTERY, Engine, HuggingFaceEngine, open_reference
+from pipelines.prepare.options.config import EngineName, Truncation
+from pipelines.prepare.tokenize.engines import (
+    BATTERY,
+    Engine,
+    HuggingFaceEngine,
+    SlowEngine,
+    Tokenizing,
+    choose,
+    open_reference,
+)
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 from pipelines.prepare.tokenize.special_tokens import Template, assemble, kept_lengths, probe
 from tfrecord_io.errors import ConfigError
@@ -30,15 +37,11 @@ __all__ = [
     "ReferenceRows",
     "RowEncoder",
     "TemplateRows",
-    "Templated",
-    "Transformers",
-    "lengths_to_compare",
     "open_rows",
-    "pad_like",
+    "opened",
     "require_room",
+    "with_engine",
 ]
-
-Encoder = TypeVar("Encoder", bound="Templated")
 
 # Room for text of the rows that are compared, besides the requested length: the first cuts most of the battery, the
 # second fits all of it, and longer rows differ only by padding.
@@ -51,37 +54,47 @@ class EncodedRows:
     """N whole rows without padding, with T tokens.
 
     `types`: uint8 [T], None if the tokenizer has no type ids. `full_lengths`: int64 [N], tokens before truncation.
-    `impossible`: bool [N], rows that cannot be truncated as requested and must be left out.
+    `impossible`: bool [N], rows that cannot be truncated as requested and must be left out. `words`: int32 [T], the
+    index of each token's word in its row, or -1; None for texts.
     """
 
     ids: RaggedTokens
     types: np.ndarray | None
     full_lengths: np.ndarray
     impossible: np.ndarray
+    words: np.ndarray | None = None
 
     @property
     def tokens_cut(self) -> int:
         """Number of tokens of usable rows that truncation removed."""
         return int((self.full_lengths - self.ids.lengths)[~self.impossible].sum())
 
+    def equals(self, other: EncodedRows) -> bool:
+        """Return whether the same rows are possible, and come out the same."""
+        one, another = self._possible(), other._possible()
+        return len(one) == len(another) and all(map(np.array_equal, one, another))
 
-class RowEncoder(Protocol):
-    """Protocol of encoders that turn texts into rows of at most `length` tokens.
+    def _possible(self) -> list[np.ndarray]:
+        kept = np.flatnonzero(~self.impossible)
+        ragged = [RaggedTokens(each, self.ids.offsets) for each in (self.types, self.words) if each is not None]
+        ids = self.ids.take(kept)
+        return [self.impossible, self.full_lengths, ids.ids, ids.offsets, *(each.take(kept).ids for each in ragged)]
 
-    `concurrent`: as for engines. `only_type`: the type id of every token, if it is always the same.
+
+class RowEncoder(Tokenizing, Protocol):
+    """Protocol of encoders that turn columns into rows of a limited length.
+
+    `only_type`: the type id of every token, if it is always the same.
     """
 
-    concurrent: bool
-    name: str
-    version: str
     only_type: int | None
 
-    def encode(self, texts: Sequence[pa.Array]) -> EncodedRows:
-        """Encode the rows of one text column, or of two: strings without nulls."""
+    def encode(self, columns: Sequence[pa.Array]) -> EncodedRows:
+        """Encode the rows of one text column, or of two, or of one with lists of words: without nulls."""
 
 
-class Templated:
-    """Base class of encoders that put an engine's tokens into a template."""
+class TemplateRows:
+    """Encoder that puts an engine's tokens into a template of special tokens."""
 
     def __init__(
         self, engine: Engine, template: Template, *, tokenizer: Any, length: int, truncation: Truncation
@@ -94,7 +107,7 @@ class Templated:
         self._has_types = "token_type_ids" in tokenizer.model_input_names
         self.only_type = min(template.type_ids) if len(template.type_ids) == 1 else None
 
-    def with_engine(self: Encoder, engine: Engine) -> Encoder:
+    def with_engine(self, engine: Engine) -> TemplateRows:
         """Return an encoder that makes the same rows with another engine."""
         other = copy.copy(self)
         other._take(engine)
@@ -105,22 +118,23 @@ class Templated:
         self.name, self.version = engine.name, engine.version
         self.engine = engine
 
-
-class TemplateRows(Templated):
-    """Encoder that puts an engine's tokens into a template of special tokens."""
-
-    def encode(self, texts: Sequence[pa.Array]) -> EncodedRows:
+    def encode(self, columns: Sequence[pa.Array]) -> EncodedRows:
         """Encode the rows of one text column, or of two: strings without nulls."""
-        tokens = [self.engine.encode(column) for column in texts]
+        encoded, _ = self._assembled([self.engine.encode(column) for column in columns])
+        return encoded
+
+    def _assembled(self, tokens: Sequence[RaggedTokens]) -> tuple[EncodedRows, list[np.ndarray]]:
+        """Return the rows of the texts with these tokens, and how many tokens of each text are in them."""
         lengths = [column.lengths for column in tokens]
         kept, impossible = kept_lengths(lengths, room=self._room, truncation=self._truncation)
         ids, types = assemble(tokens, kept, self._template, side=self._side)
         full = np.sum(lengths, axis=0) + self._template.num_special
-        return EncodedRows(ids=ids, types=types if self._has_types else None, full_lengths=full, impossible=impossible)
+        types_or_none = types if self._has_types else None
+        return EncodedRows(ids=ids, types=types_or_none, full_lengths=full, impossible=impossible), kept
 
 
-class Transformers:
-    """Base class of encoders that call `tokenizer(...)` itself, which is slow but right by definition."""
+class ReferenceRows:
+    """Encoder that calls `tokenizer(...)` itself, which is slow but right by definition."""
 
     concurrent = False
     name = "reference"
@@ -129,64 +143,56 @@ class Transformers:
     def __init__(self, tokenizer: Any, *, length: int, truncation: Truncation, dtype: np.dtype) -> None:
         self._tokenizer = tokenizer
         self._length = length
-        self._truncation = truncation
+        self._truncation: Truncation = truncation
         self._dtype = dtype
         self._has_types = "token_type_ids" in tokenizer.model_input_names
         self.version = metadata.version("transformers")
 
-
-class ReferenceRows(Transformers):
-    """Encoder that calls `tokenizer(...)` itself."""
-
-    def encode(self, texts: Sequence[pa.Array]) -> EncodedRows:
+    def encode(self, columns: Sequence[pa.Array]) -> EncodedRows:
         """Encode the rows of one text column, or of two: strings without nulls."""
-        if not len(texts[0]):
-            return EncodedRows(
-                ids=from_lists([], dtype=self._dtype),
-                types=np.empty(0, np.uint8) if self._has_types else None,
-                full_lengths=np.zeros(0, np.int64),
-                impossible=np.zeros(0, bool),
-            )
-        columns = [column.to_pylist() for column in texts]
-        encoded = self._call(columns, truncation=self._truncation)
-        lengths = np.fromiter(map(len, encoded["input_ids"]), np.int64, len(columns[0]))
+        rows = [column.to_pylist() for column in columns]
+        encoded = self._call(rows, truncation=self._truncation)
+        lengths = np.fromiter(map(len, encoded["input_ids"]), np.int64, len(rows[0]))
         impossible = lengths > self._length
         for name in encoded:
             encoded[name] = [[] if bad else row for row, bad in zip(encoded[name], impossible, strict=True)]
+        words = [word for row in encoded["words"] for word in row] if "words" in encoded else None
         return EncodedRows(
             ids=from_lists(encoded["input_ids"], dtype=self._dtype),
-            types=self._types(encoded) if self._has_types else None,
-            full_lengths=self._full_lengths(columns, lengths),
+            types=from_lists(encoded["token_type_ids"], dtype=np.dtype(np.uint8)).ids if self._has_types else None,
+            full_lengths=self._full_lengths(rows, lengths),
             impossible=impossible,
+            words=None if words is None else np.array(words, np.int32),
         )
 
-    def _types(self, encoded: dict[str, Any]) -> np.ndarray:
-        return from_lists(encoded["token_type_ids"], dtype=np.dtype(np.uint8)).ids
-
-    def _call(self, texts: Sequence[list[str]], *, truncation: Truncation) -> dict[str, Any]:
+    def _call(self, columns: Sequence[list[Any]], *, truncation: Truncation) -> dict[str, Any]:
         options = {"truncation": truncation, "max_length": self._length, "padding": False, "verbose": False}
-        if truncation in ("longest_first", "do_not_truncate"):
-            return dict(self._tokenizer(*texts, **options))
+        if truncation in ("longest_first", "do_not_truncate") or not columns[0]:
+            return self._tokenized(columns, options)
         # One row that cannot be truncated as requested fails the whole batch, so each row is encoded by itself.
-        rows = [self._call_one(row, options) for row in zip(*texts, strict=True)]
+        rows = []
+        for row in zip(*columns, strict=True):
+            alone = [[text] for text in row]
+            try:
+                encoded = self._tokenized(alone, options)
+            except Exception:  # the Rust library raises a plain Exception; the untruncated row shows it by its length
+                encoded = self._tokenized(alone, {**options, "truncation": "do_not_truncate"})
+            rows.append({name: values[0] for name, values in encoded.items()})
         return {name: [row[name] for row in rows] for name in rows[0]}
 
-    def _call_one(self, row: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
-        columns = [[text] for text in row]
-        try:
-            encoded = self._tokenizer(*columns, **options)
-        except Exception:  # the Rust library raises a plain Exception; the untruncated row shows it by its length
-            encoded = self._tokenizer(*columns, **{**options, "truncation": "do_not_truncate"})
-        return {name: values[0] for name, values in encoded.items()}
+    def _tokenized(self, columns: Sequence[list[Any]], options: dict[str, Any]) -> dict[str, Any]:
+        if not columns[0]:
+            return {"input_ids": [], "token_type_ids": []}
+        return dict(self._tokenizer(*columns, **options))
 
-    def _full_lengths(self, texts: Sequence[list[str]], lengths: np.ndarray) -> np.ndarray:
+    def _full_lengths(self, columns: Sequence[list[Any]], lengths: np.ndarray) -> np.ndarray:
         full_lengths = lengths.copy()
         # Some tokenizers leave out a special token if the truncated text happens to end in it.
-        special = self._tokenizer.num_special_tokens_to_add(pair=len(texts) == 2)
+        special = self._tokenizer.num_special_tokens_to_add(pair=len(columns) == 2)
         full = np.flatnonzero((lengths >= self._length - special) & (lengths <= self._length))
         if len(full) and self._truncation != "do_not_truncate":
-            columns = [[column[index] for index in full] for column in texts]
-            whole = self._call(columns, truncation="do_not_truncate")["input_ids"]
+            chosen = [[column[index] for index in full] for column in columns]
+            whole = self._call(chosen, truncation="do_not_truncate")["input_ids"]
             full_lengths[full] = np.fromiter(map(len, whole), np.int64, len(full))
         return full_lengths
 
@@ -198,21 +204,69 @@ def open_rows(
 
     Raises: ConfigError if a row of `length` has no room for text besides the special tokens.
     """
-    special = require_room(tokenizer, length=length, pair=pair)
+    require_room(tokenizer, length=length, pair=pair)
     if truncation == "only_second" and not pair:
         raise ConfigError(
             "--truncation only_second with one text column, expected a pair", remedy="give --text-column twice"
         )
-    reference = ReferenceRows(tokenizer, length=length, truncation=truncation, dtype=dtype)
+
+    def battery(room: int) -> list[pa.Array]:
+        # `transformers` also makes windows of the text that it cuts away, for a pair as many as the product of both
+        # texts': with little room, long texts would take seconds.
+        texts = [text for text in BATTERY if len(text) <= _LETTERS_PER_ROOM * room]
+        return [pa.array(each, pa.string()) for each in ([texts, [*texts[1:], texts[0]]] if pair else [texts])]
+
+    return opened(
+        TemplateRows,
+        ReferenceRows,
+        tokenizer,
+        length=length,
+        truncation=truncation,
+        pair=pair,
+        dtype=dtype,
+        battery=battery,
+    )
+
+
+def opened(
+    with_template: type[TemplateRows],
+    by_transformers: type[ReferenceRows],
+    tokenizer: Any,
+    *,
+    length: int,
+    truncation: Truncation,
+    pair: bool,
+    dtype: np.dtype,
+    battery: Callable[[int], list[pa.Array]],
+) -> TemplateRows | ReferenceRows:
+    """Open the encoder with a template if it makes the same rows as `transformers`, else the one that calls it.
+
+    `battery` returns the columns to compare for rows with so much room for text.
+    """
     engine = open_reference(tokenizer, dtype=dtype)
-    if isinstance(engine, HuggingFaceEngine) and (template := probe(engine.backend, pair=pair)):
-        for tried in lengths_to_compare(length, special=special):
-            rows = TemplateRows(engine, template, tokenizer=tokenizer, length=tried, truncation=truncation)
-            battery = _battery(room=tried - special, pair=pair)
-            if not _agrees(rows, battery, tokenizer=tokenizer, length=tried, truncation=truncation):
-                return reference
-        return TemplateRows(engine, template, tokenizer=tokenizer, length=length, truncation=truncation)
-    return reference
+    template = probe(engine.backend, pair=pair) if isinstance(engine, HuggingFaceEngine) else None
+    if template is None:
+        return by_transformers(tokenizer, length=length, truncation=truncation, dtype=dtype)
+    special = template.num_special
+    for tried in {special + _SOME_ROOM, special + _ALL_ROOM, min(length, special + _ALL_ROOM)}:
+        rows = with_template(engine, template, tokenizer=tokenizer, length=tried, truncation=truncation)
+        expected = by_transformers(tokenizer, length=tried, truncation=truncation, dtype=dtype)
+        columns = battery(tried - special)
+        if not rows.encode(columns).equals(expected.encode(columns)):
+            return by_transformers(tokenizer, length=length, truncation=truncation, dtype=dtype)
+    return with_template(engine, template, tokenizer=tokenizer, length=length, truncation=truncation)
+
+
+def with_engine(
+    rows: TemplateRows | ReferenceRows, tokenizer: Any, *, dtype: np.dtype, wanted: EngineName
+) -> RowEncoder:
+    """Return the encoder with the engine to use, or unchanged if no other engine can make its rows.
+
+    Raises: ConfigError if an engine that was requested by name cannot.
+    """
+    reference = rows.engine if isinstance(rows, TemplateRows) else SlowEngine(tokenizer, dtype=dtype)
+    chosen = choose(tokenizer, reference, dtype=dtype, wanted=wanted)
+    return rows if isinstance(rows, ReferenceRows) or chosen is rows.engine else rows.with_engine(chosen)
 
 
 def require_room(tokenizer: Any, *, length: int, pair: bool) -> int:
@@ -224,47 +278,3 @@ def require_room(tokenizer: Any, *, length: int, pair: bool) -> int:
             remedy=f"give at least {special + 1}",
         )
     return special
-
-
-def lengths_to_compare(length: int, *, special: int) -> set[int]:
-    """Return lengths of rows, besides the requested one, on which two encoders are compared."""
-    return {special + _SOME_ROOM, special + _ALL_ROOM, min(length, special + _ALL_ROOM)}
-
-
-def pad_like(tokenizer: Any, rows: EncodedRows, *, length: int) -> dict[str, np.ndarray]:
-    """Pad rows with `arrays.pad` and the tokenizer's own padding."""
-    return arrays.pad(
-        rows.ids,
-        rows.types,
-        length=length,
-        pad_id=tokenizer.pad_token_id,
-        pad_type=tokenizer.pad_token_type_id,
-        side=tokenizer.padding_side,
-    )
-
-
-def _battery(*, room: int, pair: bool) -> list[list[str]]:
-    # `transformers` also makes windows of the text that it cuts away, for a pair as many as the product of both texts':
-    # with little room, long texts would take seconds.
-    texts = [text for text in BATTERY if len(text) <= _LETTERS_PER_ROOM * room]
-    return [texts, [*texts[1:], texts[0]]] if pair else [texts]
-
-
-def _agrees(rows: RowEncoder, columns: list[list[str]], *, tokenizer: Any, length: int, truncation: Truncation) -> bool:
-    got = rows.encode([pa.array(column, pa.string()) for column in columns])
-    padded = pad_like(tokenizer, got, length=length)
-    possible = np.flatnonzero(~got.impossible)
-    if not len(possible):
-        return True
-    # As a batch: called with plain strings, `transformers` ignores an empty second text.
-    expected = tokenizer(
-        *([column[index] for index in possible] for column in columns),
-        truncation=truncation,
-        max_length=length,
-        padding="max_length",
-        return_attention_mask=True,
-        verbose=False,
-    )
-    return expected.keys() == padded.keys() and all(
-        np.array_equal(padded[name][possible], values) for name, values in expected.items()
-    )

@@ -7,6 +7,7 @@ the shards: a trainer that loads OUT/tokenizer gets exactly the tokenizer that m
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -64,7 +65,11 @@ def resolve(config: TokenizerConfig) -> tuple[Any, Files]:
     if config.chat_template is not None:
         tokenizer.chat_template = config.chat_template  # saved with it, so that its digest covers it
     require_deterministic(tokenizer, config.name)
-    _set_sides(tokenizer, config)
+    for key, side in {"truncation_side": config.truncation_side, "padding_side": config.padding_side}.items():
+        if side:
+            setattr(tokenizer, key, side)
+            # `save_pretrained` writes only attributes that are among the tokenizer's init arguments.
+            tokenizer.init_kwargs[key] = side
     for key in _WHERE_FROM:
         tokenizer.init_kwargs.pop(key, None)
     if tokenizer.pad_token_id is None:
@@ -80,7 +85,15 @@ def load(files: Files) -> Any:
     """
     with tempfile.TemporaryDirectory() as folder:
         for name, content in files.items():
-            _write(Path(folder), name, content)
+            # A name from a remote service may contain "..", which a local file system would follow.
+            if ".." in name.split("/"):
+                raise TokenizerError(
+                    f"the saved tokenizer has a file {name!r}, which would be outside of its folder",
+                    remedy="copy the tokenizer's folder again from where the dataset was made",
+                )
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
         try:
             return class_for(folder).from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         except BaseException as error:
@@ -95,10 +108,13 @@ def load(files: Files) -> Any:
 def facts(tokenizer: Any, *, name: str, files: Files) -> TokenizerFacts:
     """Return the facts about a tokenizer that a trainer needs."""
     vocabulary = tokenizer.get_vocab()  # made anew by each call: of Canine, 1.1 million entries
+    found = ((_SENTINEL.fullmatch(token), token_id) for token, token_id in vocabulary.items())
+    sentinels = sorted((int(match[1]), token_id) for match, token_id in found if match)
     return TokenizerFacts(
         name=Path(name).name if os.path.isdir(name) else name,
         kind=type(tokenizer).__name__,
-        vocab_size=_vocab_size(tokenizer, vocabulary),
+        # Ids may have gaps (added tokens), so the largest id counts, not the number of ids.
+        vocab_size=max(len(tokenizer) - 1, *tokenizer.all_special_ids, *vocabulary.values()) + 1,
         content_sha256=bytes_digest(files),
         special_ids=tuple(sorted(set(tokenizer.all_special_ids))),
         padding_side=tokenizer.padding_side,
@@ -109,7 +125,7 @@ def facts(tokenizer: Any, *, name: str, files: Files) -> TokenizerFacts:
         sep_id=tokenizer.sep_token_id,
         mask_id=tokenizer.mask_token_id,
         unk_id=tokenizer.unk_token_id,
-        sentinel_ids=_sentinel_ids(vocabulary),
+        sentinel_ids=tuple(token_id for _, token_id in sentinels),
     )
 
 
@@ -141,28 +157,6 @@ def _saved(tokenizer: Any, name: str) -> Files:
         ) from error
 
 
-def _write(folder: Path, name: str, content: bytes) -> None:
-    # A name from a remote service may contain "..", which a local file system would follow.
-    if ".." in name.split("/"):
-        raise TokenizerError(
-            f"the saved tokenizer has a file {name!r}, which would be outside of its folder",
-            remedy="copy the tokenizer's folder again from where the dataset was made",
-        )
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-
-
-def _vocab_size(tokenizer: Any, vocabulary: Mapping[str, int]) -> int:
-    # Ids may have gaps (added tokens), so the largest id counts, not the number of ids.
-    return max(len(tokenizer) - 1, *tokenizer.all_special_ids, *vocabulary.values()) + 1
-
-
-def _sentinel_ids(vocabulary: Mapping[str, int]) -> tuple[int, ...]:
-    found = ((_SENTINEL.fullmatch(token), token_id) for token, token_id in vocabulary.items())
-    return tuple(token_id for _, token_id in sorted((int(match[1]), token_id) for match, token_id in found if match))
-
-
 def _fetch(config: TokenizerConfig) -> Any:
     name = os.path.expanduser(config.name)
     local = os.path.isdir(name)
@@ -188,15 +182,6 @@ def _remedy(error: BaseException, *, local: bool) -> str:
     return "check the spelling, the network and HF_HUB_OFFLINE; for a private or gated one set HF_TOKEN"
 
 
-def _set_sides(tokenizer: Any, config: TokenizerConfig) -> None:
-    sides = {"truncation_side": config.truncation_side, "padding_side": config.padding_side}
-    for key, side in sides.items():
-        if side:
-            setattr(tokenizer, key, side)
-            # `save_pretrained` writes only attributes that are among the tokenizer's init arguments.
-            tokenizer.init_kwargs[key] = side
-
-
 def _borrow_pad_token(tokenizer: Any, name: str) -> None:
     if tokenizer.eos_token is None:
         raise TokenizerError(
@@ -220,29 +205,19 @@ def class_for(name: str) -> Any:
     """Return a class whose `from_pretrained` gives what that of `AutoTokenizer` gives for this hub id or folder.
 
     `AutoTokenizer` loads any, but importing it makes `transformers` read its 1,600 model files a second time: 0.3 CPU
-    seconds, a twelfth of a build of 400 rows. A folder without a model's own class names the class in its config.
+    seconds, a twelfth of a build of 400 rows. A folder without a model's own class names the class in its config, which
+    decides alone where there is a tokenizer.json and no config of a model. `AutoTokenizer` reports errors.
     """
-    if (config := _config_of(name)) is not None:
+    folder = Path(os.path.expanduser(name))
+    config: Any = None
+    if os.path.isfile(folder / "tokenizer.json") and not os.path.lexists(folder / "config.json"):
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    if isinstance(config, dict) and "auto_map" not in config:
         from transformers import PreTrainedTokenizerFast
 
-        if config.get("tokenizer_class") in (_GENERIC, PreTrainedTokenizerFast.__name__) and "auto_map" not in config:
+        if config.get("tokenizer_class") in (_GENERIC, PreTrainedTokenizerFast.__name__):
             return PreTrainedTokenizerFast
     from transformers import AutoTokenizer
 
     return AutoTokenizer
-
-
-def _config_of(name: str) -> dict[str, Any] | None:
-    """Return the content of tokenizer_config.json if it alone decides the class: in a local folder with a
-    tokenizer.json, and without the config of a model. Errors are left to `AutoTokenizer` to report.
-    """
-    folder = os.path.expanduser(name)
-    if not os.path.isfile(os.path.join(folder, "tokenizer.json")) or os.path.lexists(
-        os.path.join(folder, "config.json")
-    ):
-        return None
-    try:
-        config = json.loads(Path(folder, "tokenizer_config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return config if isinstance(config, dict) else None

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.layouts import LAYOUTS, BatchEncoder, LayoutContext, base, rows_builder
+from pipelines.prepare.layouts import LAYOUTS, BatchEncoder, LayoutContext, concat, rows_builder
 from pipelines.prepare.options.config import LayoutConfig, SpecialTokens
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
 from pipelines.prepare.tokenize import tokenization
@@ -81,7 +81,7 @@ def _build(
         builder.add(opened.encoder.encode(rows))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows_builder, "_ROWS_PER_CHUNK", chunk)
-        patch.setattr(base, "_TOKENS_PER_CHUNK", chunk)
+        patch.setattr(concat, "_TOKENS_PER_CHUNK", chunk)
         chunks = list(builder.chunks(None if seed is None else np.random.default_rng(seed)))
     return {name: np.concatenate([each[name] for each in chunks]) for name in (chunks[0] if chunks else {})}
 
@@ -253,7 +253,7 @@ def test_a_dropped_remainder_is_counted_to_the_token(zoo: Zoo, texts: list[str],
     builder = opened.encoder.builder()
     builder.add(opened.encoder.encode(_rows([texts])))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(base, "_TOKENS_PER_CHUNK", chunk)
+        patch.setattr(concat, "_TOKENS_PER_CHUNK", chunk)
         blocks = list(builder.chunks(None))
     size = sum(map(len, _documents(opened, texts)))
     assert sum(len(block["input_ids"]) for block in blocks) == size // LENGTH

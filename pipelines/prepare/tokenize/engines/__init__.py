@@ -14,9 +14,17 @@ that it is qualified for (docs/explanation/engines.md), and only if both agree o
 for each engine that it rejects. `crosscheck` keeps comparing while a job runs.
 """
 
-from pipelines.prepare.tokenize.engines.base import BATTERY, Engine, is_reference, utf8_of
+from pipelines.prepare.tokenize.engines.base import (
+    BATTERY,
+    Engine,
+    HuggingFaceEngine,
+    SlowEngine,
+    Tokenizing,
+    copy_backend,
+    is_reference,
+    utf8_of,
+)
 from pipelines.prepare.tokenize.engines.choice import Choice, Reference, choose, decide, open_reference, why_slow
-from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine, SlowEngine, copy_backend
 
 __all__ = [
     "BATTERY",
@@ -25,6 +33,7 @@ __all__ = [
     "HuggingFaceEngine",
     "Reference",
     "SlowEngine",
+    "Tokenizing",
     "choose",
     "copy_backend",
     "decide",

@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from pipelines.prepare.options.config import EngineName
 from pipelines.prepare.tokenize import library_failures
-from pipelines.prepare.tokenize.engines.base import BATTERY, Engine
-from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine, SlowEngine
+from pipelines.prepare.tokenize.engines.base import BATTERY, Engine, HuggingFaceEngine, SlowEngine
 from pipelines.prepare.tokenize.engines.qualified import NotQualified
 from tfrecord_io.errors import ConfigError, TokenizerError
 from tfrecord_io.shown import first_line

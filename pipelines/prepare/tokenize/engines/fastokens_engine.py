@@ -13,7 +13,7 @@ It encodes a batch on threads of its own, on all cores, and does not hold the GI
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tokenizers import pre_tokenizers
 
-from pipelines.prepare.tokenize.engines import split_patterns
-from pipelines.prepare.tokenize.engines.base import utf8_of
-from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine
+from pipelines.prepare.tokenize.engines import split_patterns as patterns
+from pipelines.prepare.tokenize.engines.base import HuggingFaceEngine, utf8_of
 from pipelines.prepare.tokenize.engines.package_engine import PackageEngine, encoding_parts
 from pipelines.prepare.tokenize.engines.qualified import (
     NotQualified,
@@ -38,8 +37,8 @@ __all__ = ["FastokensEngine", "make_fastokens"]
 
 _TRIED = ((0, 3, 5), (0, 3, 5))
 
-_ALONE = (split_patterns.LLAMA3, split_patterns.QWEN2, split_patterns.QWEN35, split_patterns.O200K)
-_SPLITS = [[pattern] for pattern in (*_ALONE, split_patterns.TEKKEN)] + [list(split_patterns.DEEPSEEK)]
+_SPLITS = [[pattern] for pattern in (patterns.LLAMA3, patterns.QWEN2, patterns.QWEN35, patterns.O200K, patterns.TEKKEN)]
+_SPLITS.append(list(patterns.DEEPSEEK))
 _NO_CHANGE = {"type": "Sequence", "normalizers": []}
 _NORMALIZERS: tuple[dict[str, Any] | None, ...] = (None, _NO_CHANGE, {"type": "NFC"})
 
@@ -51,48 +50,23 @@ def make_fastokens(reference: HuggingFaceEngine, *, dtype: np.dtype) -> Fastoken
     """
     require_ids_kept(reference.parts["post_processor"])
     parts = encoding_parts(reference)
-    _require_model(parts, dtype=dtype)
-    _require_space_alone(parts["added_tokens"])
-    if parts["normalizer"] not in _NORMALIZERS:
-        raise NotQualified("its normalizer is not NFC or nothing")
-    if not _splits_as_tried(parts["pre_tokenizer"] or {}):
-        raise NotQualified("its pre-tokenizer is not GPT-2's, and none of the expressions that are qualified")
-    version = require_release("fastokens", tried=_TRIED)
-    return FastokensEngine(
-        reference,
-        parts,
-        version=version,
-        dtype=dtype,
-        split_special_tokens=reference.split_special_tokens,
-    )
-
-
-def _require_model(parts: Mapping[str, Any], *, dtype: np.dtype) -> None:
     require_merges_only(parts, byte_fallback=False, dtype=dtype)
     vocabulary = parts["model"]["vocab"]
     if not vocabulary.keys() >= set(pre_tokenizers.ByteLevel.alphabet()):
         raise NotQualified("its vocabulary has no entry for some bytes")
     if max(vocabulary.values()) >= len(vocabulary):
         raise NotQualified("the ids of its vocabulary have holes")
-
-
-def _in_two_passes(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `parts` with a no-op normalizer if there is none but added tokens of both kinds.
-
-    The reference searches the raw text for added tokens first, then the normalized rest. The
-    package does so only where there is a normalizer.
-    """
-    kinds = {token["normalized"] for token in parts["added_tokens"]}
-    return {**parts, "normalizer": _NO_CHANGE} if parts["normalizer"] is None and len(kinds) == 2 else dict(parts)
-
-
-def _require_space_alone(added: Sequence[Mapping[str, Any]]) -> None:
-    """Raise NotQualified if an added token takes the white space behind it, in which another one may begin.
-
-    The reference drops the other one then, or panics if nothing of it is left; the package gives it in any case.
-    """
+    # Where one token takes the white space in which another begins, the reference drops the other one, or panics if
+    # nothing of it is left; the package gives it in any case.
+    added = parts["added_tokens"]
     if any(token["rstrip"] for token in added) and any(token["content"][0].isspace() for token in added):
         raise NotQualified("one of its added tokens takes the white space in which another one may begin")
+    if parts["normalizer"] not in _NORMALIZERS:
+        raise NotQualified("its normalizer is not NFC or nothing")
+    if not _splits_as_tried(parts["pre_tokenizer"] or {}):
+        raise NotQualified("its pre-tokenizer is not GPT-2's, and none of the expressions that are qualified")
+    version = require_release("fastokens", tried=_TRIED)
+    return FastokensEngine(reference, parts, version=version, dtype=dtype)
 
 
 def _splits_as_tried(pre_tokenizer: dict[str, Any]) -> bool:
@@ -108,12 +82,10 @@ def _splits_as_tried(pre_tokenizer: dict[str, Any]) -> bool:
         return False
     if steps[-1]["use_regex"]:
         return steps[:-1] == [{"type": "Digits", "individual_digits": True}]
-    return [_expression(step) for step in steps[:-1]] in _SPLITS
-
-
-def _expression(step: dict[str, Any]) -> str | None:
-    plain = step["type"] == "Split" and step["behavior"] == "Isolated" and not step["invert"]
-    return step["pattern"].get("Regex") if plain else None
+    plain = all(
+        step["type"] == "Split" and step["behavior"] == "Isolated" and not step["invert"] for step in steps[:-1]
+    )
+    return plain and [step["pattern"].get("Regex") for step in steps[:-1]] in _SPLITS
 
 
 class FastokensEngine(PackageEngine):
@@ -124,41 +96,31 @@ class FastokensEngine(PackageEngine):
     def __reduce__(self) -> tuple[Any, ...]:
         return reopened, (make_fastokens, self._reference, self._dtype)
 
-    def __init__(
-        self,
-        reference: HuggingFaceEngine,
-        parts: Mapping[str, Any],
-        *,
-        version: str,
-        dtype: np.dtype,
-        split_special_tokens: bool,
-    ) -> None:
-        """Open the package. Raises: as `PackageEngine`."""
-        self._split_special_tokens = split_special_tokens
-        super().__init__(reference, parts, version=version, dtype=dtype)
-
     def _open(self, package: Any, parts: Mapping[str, Any]) -> Any:
-        return package.Tokenizer.from_json_str(json.dumps(_in_two_passes(parts), ensure_ascii=False))
+        # The reference searches the raw text for added tokens first, then the normalized rest. The package does so
+        # only where there is a normalizer.
+        kinds = {token["normalized"] for token in parts["added_tokens"]}
+        if parts["normalizer"] is None and len(kinds) == 2:
+            parts = {**parts, "normalizer": _NO_CHANGE}
+        return package.Tokenizer.from_json_str(json.dumps(parts, ensure_ascii=False))
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
         """Return the tokens of each text."""
         runs = super().encode(texts)
         data, edges = utf8_of(texts)
-        if not _holds_long_s(data[edges[0] : edges[-1]]):
+        data = data[edges[0] : edges[-1]]
+        first = data[:-1] == 0xC5
+        if not (
+            first.any() and (first & (data[1:] == 0xBF)).any()
+        ):  # the bytes of a long s; most languages have neither
             return runs
         asked = np.flatnonzero(pc.match_substring(texts, "\u017f"))
         return self._reference.put_into(runs, texts, asked)
 
     def _encode(self, texts: pa.Array) -> RaggedTokens:
         ids, offsets = self._backend.encode_batch_flat(
-            texts.to_pylist(), add_special_tokens=False, split_special_tokens=self._split_special_tokens
+            texts.to_pylist(), add_special_tokens=False, split_special_tokens=self._reference.split_special_tokens
         )
         return RaggedTokens(
             np.frombuffer(ids, "<u4").astype(self._dtype), np.frombuffer(offsets, "<u8").astype(np.int64)
         )
-
-
-def _holds_long_s(data: np.ndarray) -> bool:
-    """Return whether the two bytes of a long s are adjacent anywhere; most languages have neither."""
-    first = data[:-1] == 0xC5
-    return bool(first.any() and (first & (data[1:] == 0xBF)).any())

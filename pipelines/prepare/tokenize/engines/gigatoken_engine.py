@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare.tokenize.engines.base import utf8_of
-from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine
+from pipelines.prepare.tokenize.engines.base import HuggingFaceEngine, utf8_of
 from pipelines.prepare.tokenize.engines.package_engine import PackageEngine, encoding_parts
 from pipelines.prepare.tokenize.engines.qualified import (
     NotQualified,
@@ -68,16 +67,13 @@ def _require_model(parts: Mapping[str, Any], *, dtype: np.dtype) -> None:
     # Nothing is unknown where each byte has an entry, and `transformers` opens Llama 2 without an unknown token.
     if model["unk_token"] is not None and model["unk_token"] not in model["vocab"]:
         raise NotQualified("its vocabulary has no entry for what is unknown")
-    if like_bytes := [entry for entry in model["vocab"] if _is_like_byte(entry) and entry not in _BYTES]:
-        raise NotQualified(f"its entry {like_bytes[0]!r} would be taken for a byte")
+    for entry in model["vocab"]:  # of <0x0A> the package looks at the shape only
+        like_byte = entry.startswith("<0x") and entry.endswith(">") and len(entry.encode()) == len("<0x00>")
+        if like_byte and entry not in _BYTES:
+            raise NotQualified(f"its entry {entry!r} would be taken for a byte")
     for left, right in model["merges"]:
         if right in _BYTES or (left[:1] == "<" and (left in _BYTES or left + right in _BYTES)):
             raise NotQualified(f"its merge of {left!r} and {right!r} makes or uses an entry for a byte")
-
-
-def _is_like_byte(entry: str) -> bool:
-    """Return whether the package may mistake a token for a byte token such as <0x0A>: it checks the shape only."""
-    return entry.startswith("<0x") and entry.endswith(">") and len(entry.encode()) == len("<0x00>")
 
 
 def _marks_as_tried(normalizer: dict[str, Any] | None, pre_tokenizer: dict[str, Any] | None) -> bool:
@@ -101,16 +97,12 @@ class GigatokenEngine(PackageEngine):
         return package.Tokenizer.from_json(json.dumps(parts, ensure_ascii=False))
 
     def _encode(self, texts: pa.Array) -> RaggedTokens:
-        rows = self._backend.encode_batch(_strings(texts)).layout.to_ListOffsetArray64(True)
+        awkward = importlib.import_module("awkward")
+        data, edges = utf8_of(texts)
+        letters = awkward.contents.NumpyArray(data, parameters={"__array__": "char"})
+        index = awkward.index.Index64(edges)
+        strings = awkward.contents.ListOffsetArray(index, letters, parameters={"__array__": "string"})
+        rows = self._backend.encode_batch(awkward.Array(strings)).layout.to_ListOffsetArray64(True)
         offsets = np.asarray(rows.offsets.data)
         ids = np.asarray(rows.content.data)[: offsets[-1]]
         return RaggedTokens(ids.astype(self._dtype), offsets.astype(np.int64))
-
-
-def _strings(texts: pa.Array) -> Any:
-    """Return the texts as an array of the other library, over the same bytes."""
-    awkward = importlib.import_module("awkward")
-    data, edges = utf8_of(texts)
-    letters = awkward.contents.NumpyArray(data, parameters={"__array__": "char"})
-    index = awkward.index.Index64(edges)
-    return awkward.Array(awkward.contents.ListOffsetArray(index, letters, parameters={"__array__": "string"}))

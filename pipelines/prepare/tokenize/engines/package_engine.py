@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare.tokenize import library_failures
-from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine
+from pipelines.prepare.tokenize.engines.base import HuggingFaceEngine
 from pipelines.prepare.tokenize.engines.qualified import NotQualified
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 from tfrecord_io.shown import first_line

@@ -12,8 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from pipelines.prepare.tokenize.engines.base import Engine
-from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine
+from pipelines.prepare.tokenize.engines.base import Engine, HuggingFaceEngine
 
 __all__ = [
     "NotQualified",

@@ -8,7 +8,7 @@
 
 There is nothing to warm up, and no approximation: Metaspace begins a piece at each mark, so a word's ids depend on the
 word alone; and what the normalizer does to a text it does to each of its code points, or to the ends and the spaces
-(`steps`). Documents of which that is not known are left to the tokenizer as a whole: those that hold the
+(`points`). Documents of which that is not known are left to the tokenizer as a whole: those that hold the
 content of an added token, the mark itself, or code points that a normalizer may join (a letter and its accent, apart).
 
 Memory: trie and scores (1 to 4 MB for 32,000 entries, about 10 MB for 250,000); up to 14 MB for entries of code points,
@@ -25,15 +25,13 @@ from typing import Any
 import numpy as np
 
 from pipelines.prepare.tokenize.engines import vocabulary_trie
-from pipelines.prepare.tokenize.engines.code_points import Pages
-from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine
-from pipelines.prepare.tokenize.engines.kernel_engine import Contents, KernelEngine
+from pipelines.prepare.tokenize.engines.base import HuggingFaceEngine
+from pipelines.prepare.tokenize.engines.kernel_engine import Contents, KernelEngine, Pages
 from pipelines.prepare.tokenize.engines.qualified import NotQualified, reopened, require_ids_kept, require_reference
 from pipelines.prepare.tokenize.engines.text_kernels import MISSING_PAGE, ORDINARY, SPACE
 from pipelines.prepare.tokenize.engines.unigram import kernels as kernels
 from pipelines.prepare.tokenize.engines.unigram.paths import MARK_BYTES, Scratch
-from pipelines.prepare.tokenize.engines.unigram.points import Reader
-from pipelines.prepare.tokenize.engines.unigram.steps import MARK, Steps, charsmap_units, steps_of
+from pipelines.prepare.tokenize.engines.unigram.points import MARK, Reader, Steps, charsmap_units, steps_of
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io.codec.kernels import frozen
 
@@ -58,9 +56,9 @@ def make_unigram(reference: HuggingFaceEngine, *, dtype: np.dtype) -> UnigramEng
     if steps is None or (steps.merges_into_mark and words.splits_white):
         raise NotQualified("its normalizer has a step, or an order of steps, that cannot be followed")
     reader = Reader(steps, splits_white=words.splits_white)
-    forbidden = _Forbidden.of(parts["added_tokens"], reference=reference, reader=reader, literals=steps.literals)
-    tables = _tables(parts, steps, words, forbidden, reader=reader)
-    engine = UnigramEngine(reference, reader, tables=tables, memory_words=kernels.MEMORY_WORDS, dtype=dtype)
+    raw, normal = _forbidden(reference, reader, literals=steps.literals)
+    tables = _tables(parts, steps, words, raw=raw, normal=normal, joint_line_end=reader.joint_line_end)
+    engine = UnigramEngine(reference, reader, tables=tables, dtype=dtype)
     if not engine.knows_spaces():
         raise NotQualified("its normalizer makes something else of a space")
     return engine
@@ -114,6 +112,13 @@ class UnigramEngine(KernelEngine):
     def __reduce__(self) -> tuple[Any, ...]:
         return reopened, (make_unigram, self._reference, self._dtype)
 
+    def __init__(
+        self, reference: HuggingFaceEngine, reader: Reader, *, tables: kernels.Tables, dtype: np.dtype
+    ) -> None:
+        """Open the engine. `tables` hold no code points yet; `reader` computes their pages when a text needs them."""
+        self._tables = tables
+        super().__init__(reference, reader.page, memory_words=kernels.MEMORY_WORDS, dtype=dtype)
+
     def knows_spaces(self) -> bool:
         """Return whether the normalizer keeps a space as the end of a word."""
         return self._pages.kind(ord(" ")) == SPACE
@@ -131,25 +136,25 @@ class UnigramEngine(KernelEngine):
                 out = np.concatenate([out[: progress[1]], np.empty(2 * len(out) - progress[1], np.int32)])
         return RaggedTokens(out[: offsets[-1]].astype(self._dtype), offsets)
 
-    def _with_bytes(self, tables: kernels.Tables, pages: Pages) -> kernels.Tables:
+    def _tables_of(self, pages: Pages) -> kernels.Tables:
+        tables = self._tables
+
+        def is_plain(byte: int) -> bool:
+            if byte >= 128 or tables.raw_first[byte] or tables.normal_first[byte]:
+                return False
+            entry = int(pages.entries[byte])
+            itself = entry & 7 == ORDINARY and not entry & int(kernels.JOINS | kernels.ENDS_IN_MARK)
+            return itself and pages.spelling(byte) == bytes([byte])
+
         space = int(pages.entries[0x20])
+        kept = space & 7 == SPACE and not space & int(kernels.JOINS) and not tables.raw_first[0x20]
         return tables._replace(
-            plain=frozen(np.array([_is_plain(byte, pages, tables) for byte in range(256)])),
-            plain_space=bool(
-                space & 7 == SPACE
-                and not space & int(kernels.JOINS)
-                and (not tables.merges or space & int(kernels.MERGES))
-                and not tables.raw_first[0x20]
-            ),
+            page_of=pages.page_of,
+            entries=pages.entries,
+            pool=pages.pool,
+            plain=frozen(np.array([is_plain(byte) for byte in range(256)])),
+            plain_space=bool(kept and (not tables.merges or space & int(kernels.MERGES))),
         )
-
-
-def _is_plain(byte: int, pages: Pages, tables: kernels.Tables) -> bool:
-    if byte >= 128 or tables.raw_first[byte] or tables.normal_first[byte]:
-        return False
-    entry = int(pages.entries[byte])
-    itself = entry & 7 == ORDINARY and not entry & int(kernels.JOINS | kernels.ENDS_IN_MARK)
-    return itself and pages.spelling(byte) == bytes([byte])
 
 
 def _scratch(num_bytes: int) -> Scratch:
@@ -163,34 +168,29 @@ def _scratch(num_bytes: int) -> Scratch:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Forbidden:
-    """Texts that send a document to the reference: if found in the raw text, or in the normalized text."""
+def _forbidden(reference: HuggingFaceEngine, reader: Reader, *, literals: Iterable[str]) -> tuple[Contents, Contents]:
+    """Return the texts that send a document to the reference: if found in the raw text, or in the normalized text.
 
-    raw: Contents
-    normal: Contents
-
-    @classmethod
-    def of(
-        cls, added: list[dict[str, Any]], *, reference: HuggingFaceEngine, reader: Reader, literals: Iterable[str]
-    ) -> _Forbidden:
-        """Return the texts in the kernel's form. Raises: NotQualified if one is empty or may span a space."""
-        raw = [token["content"] for token in added if not token["normalized"]] + list(literals)
-        plain = [token["content"] for token in added if token["normalized"]]
-        # The reference looks for their normalized form, or for the content if there was no normalizer yet.
-        normalizer = reference.backend.normalizer
-        normal = [*plain, *map(normalizer.normalize_str, plain)] if normalizer is not None else plain
-        for text in normal:
-            if MARK in text or any(map(reader.is_space, text)):
-                raise NotQualified(f"its added token {text!r} is looked for over spaces, in normalized text")
-        if not all((*raw, *normal)):
-            raise NotQualified("one of its added tokens is empty, or is so when it is normalized")
-        return cls(raw=Contents.of(raw), normal=Contents.of(normal))
+    Raises: NotQualified if one is empty or may span a space.
+    """
+    added = reference.parts["added_tokens"]
+    raw = [token["content"] for token in added if not token["normalized"]] + list(literals)
+    plain = [token["content"] for token in added if token["normalized"]]
+    # The reference looks for their normalized form, or for the content if there was no normalizer yet.
+    normalizer = reference.backend.normalizer
+    normal = [*plain, *map(normalizer.normalize_str, plain)] if normalizer is not None else plain
+    for text in normal:
+        if MARK in text or any(map(reader.is_space, text)):
+            raise NotQualified(f"its added token {text!r} is looked for over spaces, in normalized text")
+    if not all((*raw, *normal)):
+        raise NotQualified("one of its added tokens is empty, or is so when it is normalized")
+    return Contents.of(raw), Contents.of(normal)
 
 
 def _tables(
-    parts: Mapping[str, Any], steps: Steps, words: _Words, forbidden: _Forbidden, *, reader: Reader
+    parts: Mapping[str, Any], steps: Steps, words: _Words, *, raw: Contents, normal: Contents, joint_line_end: bool
 ) -> kernels.Tables:
+    """Return the kernel's tables, without code points yet."""
     model, none = parts["model"], Pages.none()
     vocabulary = {piece: index for index, (piece, _) in enumerate(model["vocab"])}  # of equal ones, the last counts
     scores = np.array([score for _, score in model["vocab"]], np.float64)
@@ -209,14 +209,14 @@ def _tables(
         pool=none.pool,
         plain=frozen(np.zeros(256, bool)),
         plain_space=False,
-        raw_first=forbidden.raw.first,
-        raw_units=forbidden.raw.trie.units,
-        raw_start=forbidden.raw.trie.start,
-        normal_first=forbidden.normal.first,
-        normal_units=forbidden.normal.trie.units,
-        normal_start=forbidden.normal.trie.start,
+        raw_first=raw.first,
+        raw_units=raw.trie.units,
+        raw_start=raw.trie.start,
+        normal_first=normal.first,
+        normal_units=normal.trie.units,
+        normal_start=normal.trie.start,
         charsmap=frozen(charsmap.astype(np.uint32)),
-        joint_line_end=reader.joint_line_end,
+        joint_line_end=joint_line_end,
         splits_white=words.splits_white,
         marks_first=words.marks_first,
         marks_kept_first=words.marks_kept_first,

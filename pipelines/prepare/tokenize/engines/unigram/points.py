@@ -1,6 +1,20 @@
 """What a SentencePiece normalizer makes of each code point, and which code points it treats alone.
 
-Two steps look at more than one code point. What they do to neighbours, and when that is nothing:
+SentencePiece's normalizers are chains, of which most steps look at one code point at a time:
+
+    T5, XLM-R    Precompiled
+    Pegasus      Precompiled, " {2,}" -> " "
+    ALBERT       "``" -> '"', "''" -> '"', NFKD, StripAccents, Lowercase, Precompiled
+
+The others are taken out of the chain, and the loop does what they do (`kernels`):
+
+    Replace of several characters, at the start of the chain    a document that holds them is left to the reference
+    Strip                                                       the ends of a document
+    Replace of " {2,}"                                          runs of spaces
+
+One step may look at neighbours and stay in the chain, Precompiled or one of Unicode's four forms. NFKD or NFD with
+StripAccents behind it is not such a step, since the order of marks is all that neighbours change, and they are gone
+then. What the two do to neighbours, and when that is nothing:
 
 Precompiled (`tokenizers` 0.23) cuts the text into grapheme clusters. A cluster of less than 6 bytes that begins with an
 entry of its table is replaced as a whole, marks and all, by what that entry says; otherwise each code point is looked
@@ -17,7 +31,7 @@ before it. Nothing is composed with a code point that stands second in no canoni
 documents with others), and nothing is sorted where no two marks with a ccc but 0 are neighbours: a code point whose
 decomposition begins with one is REORDERED, one whose decomposition ends with one has the flag ENDS_IN_MARK.
 
-An entry: 64 bits, as `pages` has them, and these flags:
+An entry: 64 bits, as `Pages` has them, and these flags:
 
     JOINS           see above
     STRIPPED        where Strip stands in the chain, it is white space, or nothing
@@ -29,13 +43,17 @@ Asked for are pages of 256 code points, when a text first holds one of theirs: 1
 
 from __future__ import annotations
 
+import base64
+import dataclasses
 import functools
-from typing import Any
+import json
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
-from tokenizers import normalizers
+from tokenizers import Tokenizer, normalizers
 
-from pipelines.prepare.tokenize.engines.code_points import (
+from pipelines.prepare.tokenize.engines.kernel_engine import (
     NUM_PAGES,
     PAGE,
     changed_between_marks,
@@ -44,13 +62,87 @@ from pipelines.prepare.tokenize.engines.code_points import (
 )
 from pipelines.prepare.tokenize.engines.text_kernels import ASK, DROP, ORDINARY, REORDERED, SPACE
 from pipelines.prepare.tokenize.engines.unigram.kernels import ENDS_IN_MARK, JOINS, MERGES, STRIPPED
-from pipelines.prepare.tokenize.engines.unigram.steps import MARK, Steps, chain
 
-__all__ = ["Reader"]
+__all__ = ["MARK", "Reader", "Steps", "charsmap_units", "steps_of"]
 
+MARK = "▁"
+Step: TypeAlias = Mapping[str, Any]
+
+_FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+_LOCAL = ("Lowercase", "Nmt", "StripAccents")
+_SPACES = {"Regex": " {2,}"}
+_BARE = {"version": "1.0", "added_tokens": [], "model": {"type": "WordLevel", "vocab": {}, "unk_token": ""}}
 _JOINS, _STRIPPED, _MERGES, _ENDS_IN_MARK = map(int, (JOINS, STRIPPED, MERGES, ENDS_IN_MARK))
 _ASKS = 1 << 12  # no flag of an entry: the reference does the document
 _MAX_BYTES = 31
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Steps:
+    """A normalizer as the kernels apply it. Numbers are indices into `local`, its length if there is no such step."""
+
+    local: tuple[Step, ...] = ()  # what is left of the chain
+    literals: tuple[str, ...] = ()  # a document that holds one of these is left to the reference
+    context: int = 0  # the step that looks at neighbours
+    strip: int = 0  # before this step of `local`, ends are stripped
+    strips_left: bool = False
+    strips_right: bool = False
+    merge: int = 0  # before this step of `local`, runs of spaces become one
+    merges: bool = False
+    merges_into_mark: bool = False
+
+    @property
+    def contextual(self) -> str:
+        """Type of the step that looks at neighbours; empty if there is none."""
+        return str(self.local[self.context]["type"]) if self.context < len(self.local) else ""
+
+
+def steps_of(normalizer: Step | None) -> Steps | None:
+    """Return the steps of a normalizer; None if the kernels cannot apply one of them, or their order."""
+    found: Steps | None = Steps(context=-1)
+    given = _flat(normalizer)
+    for index, step in enumerate(given):
+        if found is None or found.merges_into_mark:  # the mark is no space for the steps behind it
+            return None
+        found = _with(found, step, next_type=given[index + 1]["type"] if index + 1 < len(given) else "")
+    if found is None:
+        return None
+    return found if found.context >= 0 else dataclasses.replace(found, context=len(found.local))
+
+
+def _flat(step: Step | None) -> list[Step]:
+    if step is None:
+        return []
+    return [one for part in step["normalizers"] for one in _flat(part)] if step["type"] == "Sequence" else [step]
+
+
+def _with(found: Steps, step: Step, *, next_type: str) -> Steps | None:
+    """Return `found` with one more step; None if the kernels cannot apply it there."""
+    kind, here, longer = step["type"], len(found.local), (*found.local, step)
+    strips = found.strips_left or found.strips_right
+    if kind == "Replace":
+        pattern, content = step["pattern"], step["content"]
+        if pattern == _SPACES and content in (" ", MARK) and not found.merges:
+            return dataclasses.replace(found, merge=here, merges=True, merges_into_mark=content == MARK)
+        text = pattern.get("String", "")
+        if len(text) == 1:
+            return dataclasses.replace(found, local=longer)
+        at_start = not (found.local or found.merges or strips)
+        return dataclasses.replace(found, literals=(*found.literals, text)) if text and at_start else None
+    if kind == "Strip":
+        sides = {"strips_left": step["strip_left"], "strips_right": step["strip_right"]}
+        return None if strips else dataclasses.replace(found, strip=here, **sides)
+    if kind in _LOCAL or (kind in ("NFD", "NFKD") and next_type == "StripAccents"):
+        return dataclasses.replace(found, local=longer)
+    if (kind in _FORMS or kind == "Precompiled") and found.context < 0:
+        return dataclasses.replace(found, local=longer, context=here)
+    return None
+
+
+def charsmap_units(step: Step) -> np.ndarray:
+    """Return the trie of a Precompiled step, uint32. SentencePiece writes its size in bytes before it."""
+    data = base64.b64decode(step["precompiled_charsmap"])
+    return np.frombuffer(data, "<u4", int.from_bytes(data[:4], "little") // 4, offset=4)
 
 
 class Reader:
@@ -70,8 +162,9 @@ class Reader:
     def after(self, text: str, *, step: int | None = None) -> str:
         """Apply the steps to a text: all of them, or those before `step`."""
         count = len(self._steps.local) if step is None else step
-        if count not in self._chains:
-            self._chains[count] = chain(self._steps.local[:count])
+        if count and count not in self._chains:
+            normalizer = {"type": "Sequence", "normalizers": list(self._steps.local[:count])}
+            self._chains[count] = Tokenizer.from_str(json.dumps({**_BARE, "normalizer": normalizer})).normalizer
         return str(self._chains[count].normalize_str(text)) if count else text
 
     def _joint_line_end(self) -> bool | None:
@@ -94,12 +187,18 @@ class Reader:
         points = letters_of_page(number)
         if not points:
             return [ASK] * PAGE
+        # Each code point in one text, separated by NUL, which no step touches.
         before, stripped, merged, become = (
-            self._after_each(points, step)
+            one_by_one(functools.partial(self.after, step=step), points, between="\0") if step else points
             for step in (self._steps.context, self._steps.strip, self._steps.merge, len(self._steps.local))
         )
-        joins, prepends = self._joining(before)
-        ends, marks = self._ends_of_decompositions(before)
+        joins, prepends = self._joining(before, "x{}"), self._joining(before, "{}x")
+        # The first and last code point of each decomposed text, and which have a combining class other than 0.
+        ends, marks = [("", "")] * len(before), set[str]()
+        if self._decompose is not None:
+            ends = [(text[:1], text[-1:]) for text in one_by_one(self._decompose, before, between="\0")]
+            letters = sorted({letter for pair in ends for letter in pair if letter})
+            marks = set(changed_between_marks(letters))  # none is decomposed any further
         entries = []
         for index, point in enumerate(points):
             text, (first, last) = before[index], ends[index]
@@ -110,10 +209,6 @@ class Reader:
                 flags |= _ASKS
             entries.append(self._entry(become[index], begins_with_mark=first in marks, flags=flags, pool=pool))
         return entries
-
-    def _after_each(self, points: list[str], step: int) -> list[str]:
-        """Apply the steps before `step` to each code point, in one text separated by NUL, which no step touches."""
-        return one_by_one(lambda text: self.after(text, step=step), points, between="\0") if step else points
 
     def _entry(self, text: str, *, begins_with_mark: bool, flags: int, pool: bytearray) -> int:
         kind = self._kind(text, begins_with_mark=begins_with_mark)
@@ -146,27 +241,14 @@ class Reader:
             flags |= _MERGES if merged in ("", " ") else _ASKS if " " in merged else 0
         return flags
 
-    def _ends_of_decompositions(self, before: list[str]) -> tuple[list[tuple[str, str]], set[str]]:
-        """Return the first and last code point of each decomposed text, and which have a combining class other than 0.
-
-        Empty without a step that sorts marks.
-        """
-        if self._decompose is None:
-            return [("", "")] * len(before), set()
-        ends = [(text[:1], text[-1:]) for text in one_by_one(self._decompose, before, between="\0")]
-        letters = sorted({letter for pair in ends for letter in pair if letter})
-        return ends, set(changed_between_marks(letters))  # none is decomposed any further
-
-    def _joining(self, before: list[str]) -> tuple[set[str], set[str]]:
-        """Return the first code points that combine with text before them, and the last ones with text after."""
+    def _joining(self, texts: list[str], surroundings: str) -> set[str]:
+        """Return the first or last code points of texts that form a cluster with an "x" before or behind them."""
         if self._probe is None:
-            return set(), set()
-        first = sorted({text[0] for text in before if text} - {"\0"})
-        last = sorted({text[-1] for text in before if text} - {"\0"})
-        clusters = one_by_one(self._probe.normalize_str, [f"x{letter}" for letter in first], between="\0")
-        joins = {letter for letter, cluster in zip(first, clusters, strict=True) if cluster == "y"}
-        clusters = one_by_one(self._probe.normalize_str, [f"{letter}x" for letter in last], between="\0")
-        return joins, {letter for letter, cluster in zip(last, clusters, strict=True) if cluster == "y"}
+            return set()
+        end = -1 if surroundings.endswith("x") else 0
+        letters = sorted({text[end] for text in texts if text} - {"\0"})
+        clusters = one_by_one(self._probe.normalize_str, [surroundings.format(each) for each in letters], between="\0")
+        return {letter for letter, cluster in zip(letters, clusters, strict=True) if cluster == "y"}
 
 
 @functools.lru_cache(maxsize=1 << 14)

@@ -4,29 +4,62 @@
                  │              │
        entries, asked of        a trie of the vocabulary (`vocabulary_trie`), with a small table of words seen before
        the tokenizer itself
-       (`points`)
 
 There is no cache of answers, so none to warm up, and no approximation: what the normalizer and the pre-tokenizer do to
-a text they do to each of its code points, and `points` says why. Documents of which that is not true are left
-to the tokenizer as a whole: those that hold the content of an added token, as text ([MASK]), and those with two marks
-side by side that Unicode may sort.
+a text they do to each of its code points. Documents of which that is not true are left to the tokenizer as a whole:
+those that hold the content of an added token, as text ([MASK]), and those with two marks side by side that Unicode may
+sort.
 
 Memory: the trie (1 to 4 MB); up to 14 MB for entries, if every page of Unicode occurs; 1 MB for each thread that
 encodes at once; and while a batch is encoded, 4 bytes for each of its tokens.
+
+Why a code point can be asked alone. BertNormalizer and BertPreTokenizer (of the `tokenizers` library, 0.23) are a chain
+of steps, each of which looks at one code point at a time, whatever stands beside it:
+
+    clean_text             drops U+0000, U+FFFD and controls, makes white space a space
+    handle_chinese_chars   puts a space on both sides of an ideograph
+    strip_accents          canonical decomposition (NFD), then drops nonspacing marks
+    lowercase              lower-cases by Unicode's table for single code points: no rule for a final sigma
+    split at white space, which is dropped; then at punctuation, of which each becomes a word of its own
+
+with one exception: NFD also sorts neighbouring marks by their combining class (ccc). Nonspacing marks are dropped right
+after it, so the order shows only where two marks *remain* next to each other: U+1B44 and U+302E are such marks, some
+hundred exist. The sort moves no mark over a code point of ccc 0, and whatever remains and is no mark has ccc 0. So a
+mark that remains is REORDERED, which is ORDINARY unless it is the next to remain after another one. Whether a code
+point is such a mark is asked, too, of NFD: a mark of any ccc but 0 changes places with a U+0334 (ccc 1) behind it or a
+U+0345 (ccc 240, the highest) before it. Without strip_accents there is no NFD at all.
+
+An entry, 64 bits, by kind (the lowest 3):
+
+    DROP, SPACE     nothing more
+    ISOLATED        bits 3-: id of the single character that remains, which stands alone
+    ORDINARY,       bits 3-7: bytes, 8-12: characters, 13-: place in `pool` of what becomes of it, as UTF-8
+    REORDERED
+    ASK             none of these; the reference does the document
+
+Asked for are pages of 256 code points, when a text first holds one of theirs: 1 ms a page.
 """
 
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from tokenizers import normalizers
 
 from pipelines.prepare.tokenize.engines import vocabulary_trie
-from pipelines.prepare.tokenize.engines.code_points import Pages
-from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine
-from pipelines.prepare.tokenize.engines.kernel_engine import Contents, KernelEngine
+from pipelines.prepare.tokenize.engines.base import HuggingFaceEngine
+from pipelines.prepare.tokenize.engines.kernel_engine import (
+    PAGE,
+    Contents,
+    KernelEngine,
+    Pages,
+    changed_between_marks,
+    letters_of_page,
+    one_by_one,
+)
 from pipelines.prepare.tokenize.engines.qualified import (
     NotQualified,
     largest_id,
@@ -34,9 +67,16 @@ from pipelines.prepare.tokenize.engines.qualified import (
     require_ids_kept,
     require_reference,
 )
-from pipelines.prepare.tokenize.engines.text_kernels import ISOLATED, MISSING_PAGE, SPACE
+from pipelines.prepare.tokenize.engines.text_kernels import (
+    ASK,
+    DROP,
+    ISOLATED,
+    MISSING_PAGE,
+    ORDINARY,
+    REORDERED,
+    SPACE,
+)
 from pipelines.prepare.tokenize.engines.wordpiece import kernels as kernels
-from pipelines.prepare.tokenize.engines.wordpiece.points import Reader
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io.codec.kernels import frozen
 
@@ -46,6 +86,11 @@ _KINDS = {"model": "WordPiece", "normalizer": "BertNormalizer", "pre_tokenizer":
 _FOLD = 0x2020202020202020
 _MAX_CHARS = 2**62  # more than there are in any text
 _LETTERS = (string.digits + string.ascii_letters).encode()
+# What becomes of a code point, by kinds. That there are as many characters as it has bytes, at most, is asked besides:
+# that no document has more ids than bytes rests on it.
+_ORDINARY = {(ORDINARY,) * count for count in range(1, 4)}
+_ALONE = {(ISOLATED,), (SPACE, ISOLATED, SPACE), (SPACE, ORDINARY, SPACE)}
+_WITHOUT_TEXT = {(): DROP, (SPACE,): SPACE}
 
 
 def make_wordpiece(reference: HuggingFaceEngine, *, dtype: np.dtype) -> WordPieceEngine:
@@ -91,18 +136,15 @@ class WordPieceEngine(KernelEngine):
 
     def __init__(self, reference: HuggingFaceEngine, parts: Mapping[str, Any], *, dtype: np.dtype) -> None:
         """Open the engine. `reference` encodes what is left to it; `parts` is the content of tokenizer.json."""
-        normalizer, strips = parts["normalizer"], parts["normalizer"]["strip_accents"]
-        reader = Reader(
-            reference.backend,
-            strips_accents=normalizer["lowercase"] if strips is None else strips,
-            id_of=_ids_of_characters(parts["model"]),
-        )
         contents = [token["content"] for token in parts["added_tokens"] if token["content"]]
         # The kernel looks at each punctuation mark by itself; what begins otherwise may stand within a word.
         visited = [content for content in contents if content[0] in string.punctuation]
-        self._hidden = Contents.of(set(contents) - set(visited))
-        tables = _tables(parts, visited=Contents.of(visited))
-        super().__init__(reference, reader, tables=tables, memory_words=kernels.MEMORY_WORDS, dtype=dtype)
+        self._hidden, self._visited = Contents.of(set(contents) - set(visited)), Contents.of(visited)
+        self._model, self._lowercase = parts["model"], parts["normalizer"]["lowercase"]
+        prefix = self._model["continuing_subword_prefix"]
+        self._trie = vocabulary_trie.build(self._model["vocab"], inner_prefix=prefix)
+        read = _CodePoints(reference.backend, parts["normalizer"], self._model).page
+        super().__init__(reference, read, memory_words=kernels.MEMORY_WORDS, dtype=dtype)
 
     def takes_short_cuts_rightly(self) -> bool:
         """Return whether the tokenizer treats ASCII as the kernel's short cuts assume."""
@@ -122,36 +164,74 @@ class WordPieceEngine(KernelEngine):
             self._ask_for_pages(data, edges)
         return RaggedTokens(out[: offsets[-1]].astype(self._dtype), offsets)
 
-    def _with_bytes(self, tables: kernels.Tables, pages: Pages) -> kernels.Tables:
-        ends = (SPACE, ISOLATED)
-        return tables._replace(
-            breaks=frozen(np.array([byte < 128 and pages.kind(byte) in ends for byte in range(256)]))
+    def _tables_of(self, pages: Pages) -> kernels.Tables:
+        breaks = [byte < 128 and pages.kind(byte) in (SPACE, ISOLATED) for byte in range(256)]
+        return kernels.Tables(
+            units=self._trie.units,
+            start=self._trie.start,
+            inner=self._trie.inner,
+            unknown=self._model["vocab"][self._model["unk_token"]],
+            max_chars=min(self._model["max_input_chars_per_word"], _MAX_CHARS),
+            fold=np.uint64(_FOLD if self._lowercase else 0),
+            page_of=pages.page_of,
+            entries=pages.entries,
+            pool=pages.pool,
+            breaks=frozen(np.array(breaks)),
+            suspect=self._visited.first,
+            added_units=self._visited.trie.units,
+            added_start=self._visited.trie.start,
         )
 
 
-def _tables(parts: Mapping[str, Any], *, visited: Contents) -> kernels.Tables:
-    """Return the kernel's tables, without code points yet."""
-    model = parts["model"]
-    trie = vocabulary_trie.build(model["vocab"], inner_prefix=model["continuing_subword_prefix"])
-    none = Pages.none()
-    return kernels.Tables(
-        units=trie.units,
-        start=trie.start,
-        inner=trie.inner,
-        unknown=model["vocab"][model["unk_token"]],
-        max_chars=min(model["max_input_chars_per_word"], _MAX_CHARS),
-        fold=np.uint64(_FOLD if parts["normalizer"]["lowercase"] else 0),
-        page_of=none.page_of,
-        entries=none.entries,
-        pool=none.pool,
-        breaks=frozen(np.zeros(256, bool)),
-        suspect=visited.first,
-        added_units=visited.trie.units,
-        added_start=visited.trie.start,
-    )
+class _CodePoints:
+    """Entries of code points, asked of a tokenizer's normalizer and pre-tokenizer."""
 
+    def __init__(self, backend: Any, normalizer: Mapping[str, Any], model: Mapping[str, Any]) -> None:
+        self._normalizer, self._pre_tokenizer = backend.normalizer, backend.pre_tokenizer
+        strips = normalizer["strip_accents"]
+        self._strips_accents = normalizer["lowercase"] if strips is None else strips
+        self._known = model["vocab"] if model["max_input_chars_per_word"] else {}
+        self._unknown = model["vocab"][model["unk_token"]]
+        self._strip = normalizers.BertNormalizer(
+            clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False
+        )
 
-def _ids_of_characters(model: dict[str, Any]) -> Callable[[str], int]:
-    vocabulary, unknown = model["vocab"], model["vocab"][model["unk_token"]]
-    known = vocabulary if model["max_input_chars_per_word"] else {}
-    return lambda character: known.get(character, unknown)
+    def page(self, number: int, pool: bytearray) -> list[int]:
+        """Return the entries of one page, and append the bytes that they refer to to `pool`."""
+        points = letters_of_page(number)
+        if not points:
+            return [ASK] * PAGE
+        become = one_by_one(self._normalizer.normalize_str, points)
+        kinds = self._kinds(sorted(set("".join(become))))
+        marks = self._marks(points) if self._strips_accents else set()
+        return [
+            self._entry(point, text, kinds=kinds, is_mark=point in marks, pool=pool)
+            for point, text in zip(points, become, strict=True)
+        ]
+
+    def _entry(self, point: str, text: str, *, kinds: dict[str, int], is_mark: bool, pool: bytearray) -> int:
+        found = tuple(map(kinds.__getitem__, text))
+        if found in _ORDINARY and len(text) <= len(point.encode()):
+            data = text.encode()
+            entry = (REORDERED if is_mark else ORDINARY) | len(data) << 3 | len(text) << 8 | len(pool) << 13
+            pool += data
+            return entry
+        if found in _ALONE and not is_mark:
+            return ISOLATED | self._known.get(text[len(text) // 2], self._unknown) << 3
+        return _WITHOUT_TEXT.get(found, ASK)
+
+    def _kinds(self, letters: list[str]) -> dict[str, int]:
+        """Return each code point's kind: ORDINARY, SPACE or ISOLATED, by how it splits the letters around it."""
+        spans = {span for _, span in self._pre_tokenizer.pre_tokenize_str(f"x{'x'.join(letters)}x")}
+        ends = {end for _, end in spans}
+        return {
+            letter: ORDINARY if at not in ends else ISOLATED if (at, at + 1) in spans else SPACE
+            for letter, at in zip(letters, range(1, 2 * len(letters), 2), strict=True)
+        }
+
+    def _marks(self, points: list[str]) -> set[str]:
+        """Return the code points that normalize to text with a combining class other than 0."""
+        decomposed_or_moved = changed_between_marks(points)
+        remain = one_by_one(self._strip.normalize_str, decomposed_or_moved)
+        moved = set(changed_between_marks(sorted(set("".join(remain)))))
+        return {point for point, text in zip(decomposed_or_moved, remain, strict=True) if moved.intersection(text)}

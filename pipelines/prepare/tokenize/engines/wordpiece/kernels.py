@@ -1,6 +1,6 @@
 """The compiled loop of the WordPiece engine: UTF-8 bytes in, ids out.
 
-One pass over a document, item by item. What an item is, its first code point says by its entry (`points`):
+One pass over a document, item by item. What an item is, its first code point says by its entry (`encoder`):
 
     SPACE      nothing
     ISOLATED   one id, which stands in the entry: punctuation, an ideograph
