@@ -73,11 +73,11 @@ def verify(dataset: str, repair: bool, source: str | None, functions: Any, run_s
     from pipelines.prepare.audit import repair as repairing
     from pipelines.prepare.audit import verify as verifying
     from pipelines.prepare.audit.consent import Consent
-    from pipelines.prepare.storage import locking
+    from pipelines.prepare.storage import local_storage
 
     manifest = open_manifest(dataset)
     consent = Consent(source=source, steps=functions_of(functions), run_stored=run_stored)
-    with locking.held(dataset, work_folder=".prep") if repair else contextlib.nullcontext():
+    with local_storage.held(dataset, work_folder=".prep") if repair else contextlib.nullcontext():
         damaged = []
         for checked in verifying.verify_files(dataset, manifest):
             if checked.problem:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipelines.prepare.options.config import SourceConfig
-from pipelines.prepare.sources.resolve.data_files import SourceListing
+from pipelines.prepare.sources.resolve.library import SourceListing
 from pipelines.prepare.sources.resolve.resolve import resolve
 from tests.cloud.answering import Answer, Machine, refusal
 from tests.cloud.emulator import Gcs

@@ -1,6 +1,6 @@
 """Reserving the output folder: whether a job may write there, the files that it claims it with, and what is swept.
 
-OUT/.prep/lock                                       while a job is at work (see `locking`)
+OUT/.prep/lock                                       while a job is at work (see `local_storage`)
 OUT/.prep/rows-DIGEST/                               the ingested copy of the source, until the commit
 OUT/.prep/FINGERPRINT/job.json                       what the fingerprint covers, item by item
 OUT/.prep/FINGERPRINT/source.json                    where the source is (see `source_record`)
@@ -28,7 +28,7 @@ from pipelines.prepare.dataset.own_files import (
     read_manifest,
     refuse_links,
 )
-from pipelines.prepare.storage import locking
+from pipelines.prepare.storage import local_storage
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, ManifestError, OutputError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import NAME, WRONG, mapping
@@ -52,7 +52,7 @@ def check(root: str, *, items: Mapping[str, Any] | None, overwrite: bool, former
     """
     refuse_links(root)
     names = [name for name in storage.list_names(root) if name != WORK_FOLDER]
-    begun = set(storage.list_names(storage.join(root, WORK_FOLDER))) - {locking.FILE_NAME}
+    begun = set(storage.list_names(storage.join(root, WORK_FOLDER))) - {local_storage.LOCK_FILE}
     ours = bool(begun) or _committed(root) is not None
     if names and not ours:
         raise OutputError(
@@ -208,7 +208,7 @@ def _refuse_another(root: str, items: Mapping[str, Any], *, former: Manifest | N
 def _work_names(root: str) -> list[str]:
     """Return the fingerprints of the jobs that have left files in `root`."""
     names = storage.list_names(storage.join(root, WORK_FOLDER))
-    return [name for name in names if name != locking.FILE_NAME and not name.startswith(INGESTED)]
+    return [name for name in names if name != local_storage.LOCK_FILE and not name.startswith(INGESTED)]
 
 
 def _read_job(root: str, fingerprint: str) -> Mapping[str, Any]:

@@ -226,4 +226,4 @@ def _request() -> dict[str, Any]:
     """Limits of a request: who asks for a diagnosis does not want to wait for an outage to end."""
     from google.cloud.storage.retry import DEFAULT_RETRY
 
-    return {"timeout": gcs.timeout(), "retry": DEFAULT_RETRY.with_timeout(_PATIENCE_SECONDS)}
+    return {"timeout": gcs.TIMEOUT, "retry": DEFAULT_RETRY.with_timeout(_PATIENCE_SECONDS)}

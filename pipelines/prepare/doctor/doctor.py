@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pipelines.prepare import storage
 from pipelines.prepare.doctor import bucket_diagnosis
 from pipelines.prepare.doctor.bucket_diagnosis import PROBE, Check, StopChecksError, attempt, until_stopped
-from pipelines.prepare.sources.resolve import listing
+from pipelines.prepare.sources.resolve import data_files
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.storage import storage_errors
 from tfrecord_io.errors import PrepError
@@ -101,8 +101,8 @@ def _lock_check(probe: str) -> Check:
 
 def _files(dataset: str) -> list[DataFile]:
     """List the files that a path, an address or a glob names, or all files of a folder."""
-    is_folder = listing.is_folder(dataset)
-    return list(listing.list_folder(dataset).values()) if is_folder else listing.list_files(dataset)
+    is_folder = data_files.is_folder(dataset)
+    return list(data_files.list_folder(dataset).values()) if is_folder else data_files.list_files(dataset)
 
 
 def _dataset_check(dataset: str) -> Check:

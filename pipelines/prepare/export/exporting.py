@@ -33,7 +33,7 @@ from pipelines.prepare.export.export_tasks import ExportTask
 from pipelines.prepare.launch import task_runs
 from pipelines.prepare.process import workers as processes
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.storage import locking
+from pipelines.prepare.storage import local_storage
 from tfrecord_io import manifest as manifests
 from tfrecord_io.errors import ConfigError, OutputError
 from tfrecord_io.manifest import Manifest, Shard, Split
@@ -79,7 +79,7 @@ def export(
     if beam_args:
         task_runs.check(beam_args, root=output)
     job = _Job.of(_absolute(root), manifest, settings, splits, output=_absolute(output))
-    with locking.held(job.output, work_folder=WORK_FOLDER):
+    with local_storage.held(job.output, work_folder=WORK_FOLDER):
         job.claim()
         kept = job.made()
         missing = [task for task in job.tasks if task.shard.name not in kept]
@@ -180,7 +180,7 @@ class _Job:
         own_files.refuse_links(self.output)
         record = export_record.read(self.output)
         work = storage.join(self.output, WORK_FOLDER)
-        keys = {name for name in storage.list_names(work) if name != locking.FILE_NAME}
+        keys = {name for name in storage.list_names(work) if name != local_storage.LOCK_FILE}
         others = [name for name in storage.list_names(self.output) if name != WORK_FOLDER]
         if record is not None:
             keys.add(record.key)

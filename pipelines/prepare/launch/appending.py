@@ -27,7 +27,7 @@ from pipelines.prepare.options.config import PrepareConfig, SourceConfig
 from pipelines.prepare.plan.planning import RowRanges
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.resolve import resolve
-from pipelines.prepare.sources.resolve.data_files import SourceListing
+from pipelines.prepare.sources.resolve.library import SourceListing
 from pipelines.prepare.sources.rows.reading import Source, SplitSource
 from tfrecord_io.errors import FingerprintMismatchError, ManifestError, OutputError, SourceError
 from tfrecord_io.format.manifest_checks import REMAKE

@@ -26,7 +26,7 @@ from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest import IngestSource, IngestTask
-from pipelines.prepare.sources.parquet import relay
+from pipelines.prepare.sources.parquet import access
 from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.rows import opening
@@ -97,7 +97,7 @@ def copies_for_workers(
         return found
     num_bytes = sum(file.size for file in files)
     stages.begin(f"copying {len(files):,} files to where workers can read them, {num_bytes / 1e6:,.1f} MB")
-    copies = relay.relay(files, folder=folder, addresses=found.addresses, inside=inside)
+    copies = access.relay(files, folder=folder, addresses=found.addresses, inside=inside)
     return dataclasses.replace(found, copies=copies)
 
 
@@ -105,7 +105,7 @@ def _is_readable(file: DataFile, found: OpenedSource, *, root: str) -> bool:
     """Return whether workers elsewhere can read a file; those that see the output's disk see the source's too."""
     if "://" not in file.path and storage.local_path(root) is not None:
         return True
-    return relay.readable_by_workers(file, needs_token=found.listing.needs_token)
+    return access.is_readable_by_workers(file, needs_token=found.listing.needs_token)
 
 
 def ingest_files(

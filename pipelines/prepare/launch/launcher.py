@@ -33,7 +33,7 @@ from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process import imports
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.storage import locking
+from pipelines.prepare.storage import local_storage
 from tfrecord_io import manifest
 from tfrecord_io.errors import FingerprintMismatchError
 from tfrecord_io.manifest import Manifest
@@ -67,7 +67,7 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> BuildResult:
     began, root = time.perf_counter(), config.output.root
     _import_beam(config)
     request = open_request(config)
-    with locking.held(root, work_folder=WORK_FOLDER):
+    with local_storage.held(root, work_folder=WORK_FOLDER):
         items = request.early_items()
         reservation.check(root, items=items, overwrite=config.overwrite, former=request.former)
         try:

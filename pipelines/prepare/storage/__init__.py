@@ -1,6 +1,6 @@
 """Read, write, list and delete files by path: local folders, gs:// and every other fsspec scheme.
 
-    storage ──┬── local_storage       a temporary name, fsync, rename, fsync of the folder
+    storage ──┬── local_storage       a temporary name, fsync, rename, fsync of the folder; the lock of a folder
               ├── gcs_objects         gs://, through google-cloud-storage
               └── object_storage      other services, through fsspec; ranges of any remote file
 
@@ -14,15 +14,14 @@ when they read; all others become errors that say what to do (`storage_errors`).
 from __future__ import annotations
 
 import contextlib
-import errno
 import io
 import os
 import posixpath
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any, BinaryIO
 
+from pipelines.prepare.process.threads import ordered_map
 from pipelines.prepare.storage import local_storage, storage_errors
 from pipelines.prepare.storage.local_storage import PARTIAL
 from pipelines.prepare.storage.storage_errors import as_output_error, retry_transient
@@ -30,7 +29,6 @@ from tfrecord_io.errors import FormatError, OutputError, PrepError, SourceError
 from tfrecord_io.local_paths import local_path
 
 __all__ = [
-    "MOST_BYTES",
     "PARTIAL",
     "as_source_error",
     "delete",
@@ -56,7 +54,7 @@ __all__ = [
 ]
 
 # Limit of a file that is read into memory. The plan of a million segments has 20 MB, the largest tokenizers have 40 MB.
-MOST_BYTES = 256 << 20
+_MOST_BYTES = 256 << 20
 # Small objects cost round trips; services answer many requests at once.
 _READERS = 32
 
@@ -93,15 +91,7 @@ def describe(path: str, *, passes: Callable[[BaseException], bool] = storage_err
 
 def exists(path: str) -> bool:
     """Return whether there is a file or folder at `path`. Raises: OutputError."""
-    local = local_path(path)
-    if local is not None:
-        return os.path.exists(local)
-    try:
-        with _reading(path):
-            describe(path)
-    except FileNotFoundError:
-        return False
-    return True
+    return size(path) is not None
 
 
 def size(path: str) -> int | None:
@@ -109,7 +99,7 @@ def size(path: str) -> int | None:
     local = local_path(path)
     try:
         with _reading(path):
-            return int(describe(path)["size"]) if local is None else os.stat(local).st_size
+            return int(describe(path)["size"] or 0) if local is None else os.stat(local).st_size
     except FileNotFoundError:
         return None
 
@@ -141,32 +131,33 @@ def list_files(folder: str) -> list[str]:
     return sorted(names)
 
 
-def read_bytes(path: str, *, most_bytes: int = MOST_BYTES) -> bytes:
+def read_bytes(path: str, *, most_bytes: int = _MOST_BYTES) -> bytes:
     """Read a whole file. Raises: FileNotFoundError; FormatError if it has more than `most_bytes`; OutputError."""
     if local_path(path) is not None:
         with read_stream(path) as stream, storage_errors.reading(path):
-            if os.fstat(stream.fileno()).st_size > most_bytes:
-                raise _too_large(path, most_bytes=most_bytes)
-            content = stream.read(most_bytes + 1)
+            is_too_large = os.fstat(stream.fileno()).st_size > most_bytes
+            content = b"" if is_too_large else stream.read(most_bytes + 1)
     else:
         fs, inner = file_system(path)
         with _reading(path):
-            content = retry_transient(lambda: fs.cat_file(inner), path=path)
-    if len(content) > most_bytes:
-        raise _too_large(path, most_bytes=most_bytes)
+            content, is_too_large = retry_transient(lambda: fs.cat_file(inner), path=path), False
+    if is_too_large or len(content) > most_bytes:
+        raise FormatError(
+            f"{path}: more than {most_bytes:,} bytes, expected fewer of such a file",
+            remedy="copy it again from where the dataset was made",
+        )
     return content
 
 
 def read_folder(folder: str) -> dict[str, bytes]:
     """Read the files in a folder and below it, by name (`inner/file`).
 
-    Raises: FormatError if they exceed `MOST_BYTES` together; OutputError.
+    Raises: FormatError if they exceed 256 MiB together; OutputError.
     """
     found: dict[str, bytes] = {}
-    left = MOST_BYTES
     for name in list_files(folder):
+        left = _MOST_BYTES - sum(map(len, found.values()))
         found[name] = read_bytes(join(folder, name), most_bytes=left)
-        left -= len(found[name])
     return found
 
 
@@ -175,10 +166,15 @@ def read_many(paths: Sequence[str]) -> list[bytes | None]:
 
     Raises: OutputError.
     """
-    if not paths or local_path(paths[0]) is not None:
-        return [_content(path) for path in paths]
-    with ThreadPoolExecutor(min(_READERS, len(paths))) as readers:
-        return list(readers.map(_content, paths))
+
+    def read(path: str) -> bytes | None:
+        try:
+            return read_bytes(path)
+        except FileNotFoundError:
+            return None
+
+    is_remote = paths and local_path(paths[0]) is None
+    return list(ordered_map(read, paths, threads=min(_READERS, len(paths)) if is_remote else 1))
 
 
 @contextlib.contextmanager
@@ -186,21 +182,46 @@ def read_stream(path: str) -> Iterator[BinaryIO]:
     """Open a file for reading from its start. Raises: FileNotFoundError; OutputError."""
     local = local_path(path)
     if local is None:
-        from pipelines.prepare.storage import object_storage
-
-        fs, inner = file_system(path)
-        with _reading(path):
-            found = describe(path)
-            if found["type"] == "directory":
-                raise FileNotFoundError(errno.ENOENT, "a folder, expected a file", path)
-        remote = object_storage.RemoteFile(fs, inner, found=found, path=path)
-        with io.BufferedReader(remote, buffer_size=1 << 16) as stream:
+        with _open_remote(path) as stream:
             yield stream
         return
     with storage_errors.reading(path):
         descriptor = local_storage.open_file(local)
     with os.fdopen(descriptor, "rb") as stream:
         yield stream
+
+
+def _open_remote(path: str) -> BinaryIO:
+    """Open a remote file, of the version that is there now where the service has versions."""
+    from pipelines.prepare.storage import object_storage
+
+    fs, inner = file_system(path)
+    with _reading(path):
+        found = describe(path)
+        if found["type"] == "directory":
+            raise FileNotFoundError(f"{path}: a folder, expected a file")
+    version = {"generation": found["generation"]} if storage_errors.bucket_of(path) else {}
+
+    @contextlib.contextmanager
+    def reading() -> Iterator[None]:
+        try:
+            with storage_errors.reading(path):
+                yield
+        except FileNotFoundError as error:
+            raise OutputError(
+                f"{path}: deleted or replaced while it was read", remedy="run the same command again"
+            ) from error
+
+    remote = object_storage.RemoteFile(
+        fs,
+        inner,
+        get=lambda start, stop: fs.cat_file(inner, start=start, end=stop, **version),
+        reading=reading,
+        size=int(found["size"]),
+        shown=path,
+        cache_type="readahead",
+    )
+    return io.BufferedReader(remote, buffer_size=1 << 16)
 
 
 def generations(paths: Sequence[str]) -> dict[str, int]:
@@ -269,12 +290,11 @@ def write_atomic(
 def delete(path: str, *, inside: str | None = None) -> None:
     """Delete a file, a link, or a folder with its content, if it exists. Raises: OutputError."""
     local = local_path(path)
-    with as_output_error(path):
-        if local is not None:
-            local_storage.delete(local, inside=_local(inside))
-            return
-        with contextlib.suppress(FileNotFoundError):
+    with as_output_error(path), contextlib.suppress(FileNotFoundError):
+        if local is None:
             _store(path).delete(path)
+        else:
+            local_storage.delete(local, inside=_local(inside))
 
 
 def sweep(folder: str, *, inside: str | None = None, below: bool = False) -> None:
@@ -290,9 +310,7 @@ def refuse_links(root: str, *, is_own: Callable[[str], bool], folders: Collectio
     local = local_path(root)
     if local is not None:
         with storage_errors.reading(root):
-            link = local_storage.find_link(local, is_own=is_own, folders=folders)
-        if link is not None:
-            raise local_storage.link_refused(link)
+            local_storage.refuse_links(local, is_own=is_own, folders=folders)
 
 
 @contextlib.contextmanager
@@ -340,19 +358,5 @@ def _reading(path: str, kind: type[PrepError] = OutputError) -> Iterator[None]:
         raise
 
 
-def _too_large(path: str, *, most_bytes: int) -> FormatError:
-    return FormatError(
-        f"{path}: more than {most_bytes:,} bytes, expected fewer of such a file",
-        remedy="copy it again from where the dataset was made",
-    )
-
-
 def _local(inside: str | None) -> str | None:
     return None if inside is None else local_path(inside)
-
-
-def _content(path: str) -> bytes | None:
-    try:
-        return read_bytes(path)
-    except FileNotFoundError:
-        return None

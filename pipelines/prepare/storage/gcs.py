@@ -11,7 +11,6 @@ bucket, which makes no difference to reading.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import errno
 import functools
@@ -27,13 +26,13 @@ from tfrecord_io.shown import cause_without_secrets
 __all__ = [
     "EMULATOR",
     "KEY_FILE",
+    "TIMEOUT",
     "bucket",
     "configured",
     "file_system",
     "find_credentials",
     "forget",
     "inner_path",
-    "timeout",
 ]
 
 EMULATOR = "STORAGE_EMULATOR_HOST"
@@ -45,19 +44,18 @@ _SCOPE = "https://www.googleapis.com/auth/devstorage.full_control"
 _REQUEST_SECONDS = 300
 _SILENCE_SECONDS = 60
 _CONNECT_SECONDS = 20
+TIMEOUT = (_CONNECT_SECONDS, _SILENCE_SECONDS)
 
 _lock = threading.Lock()
 # Two threads that change the process's warnings at a time leave them changed.
 _filtering = threading.Lock()
-_idle_clients: dict[tuple[int, str, str], collections.deque[Any]] = {}
 
 
 @contextlib.contextmanager
 def bucket(path: str) -> Iterator[tuple[Any, str]]:
     """Give the bucket of an address, and the object's name in it.
 
-    No other thread uses the bucket's client meanwhile: a session of `requests` is not documented as thread-safe, and
-    pools ten connections.
+    The threads of a process share one client, as they do in the client's own `transfer_manager`.
 
     Raises: ConfigError for an invalid address or GOOGLE_APPLICATION_CREDENTIALS; FileNotFoundError in place of 404;
         other errors of the client.
@@ -65,15 +63,9 @@ def bucket(path: str) -> Iterator[tuple[Any, str]]:
     from google.api_core.exceptions import NotFound, RetryError
 
     name, _, key = inner_path(path).partition("/")
-    place = _place()
-    if place not in _idle_clients:
-        forget()
-    idle = _idle_clients.setdefault(place, collections.deque())
     fs = file_system()
-    try:
-        client = idle.pop()
-    except IndexError:
-        client = _new_client(fs)
+    with _lock:
+        client = _client(*_place())
     pays = fs.requester_pays
     try:
         yield client.bucket(name, user_project=pays if isinstance(pays, str) else fs.project if pays else None), key
@@ -81,16 +73,6 @@ def bucket(path: str) -> Iterator[tuple[Any, str]]:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from cause_without_secrets(error)
     except RetryError as error:
         raise error.cause from None
-    finally:
-        if _idle_clients.get(place) is idle:
-            idle.append(client)
-        else:
-            client.close()
-
-
-def timeout() -> tuple[float, float]:
-    """Return the seconds that a request of such a client may take to connect, and to be without an answer."""
-    return _CONNECT_SECONDS, _SILENCE_SECONDS
 
 
 def file_system() -> Any:
@@ -104,10 +86,7 @@ def file_system() -> Any:
 
 def forget() -> None:
     """Drop connections and credentials; the next use looks for credentials again."""
-    while _idle_clients:
-        _, idle = _idle_clients.popitem()
-        while idle:
-            idle.pop().close()
+    _client.cache_clear()
     _file_system.cache_clear()
 
 
@@ -156,10 +135,12 @@ def _place() -> tuple[int, str, str]:
     return os.getpid(), os.environ.get(EMULATOR, ""), os.environ.get(KEY_FILE, "")
 
 
-def _new_client(fs: Any) -> Any:
+@functools.lru_cache(maxsize=8)
+def _client(process: int, emulator: str, key_file: str) -> Any:
     from google.auth.credentials import AnonymousCredentials
     from google.cloud import storage
 
+    fs = _file_system(process, emulator, key_file)
     # Even without tracing, the client would request the bucket's metadata for traces, beside the first request and
     # after a 404.
     os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")

@@ -35,8 +35,8 @@ from tfrecord_io.shown import cause_without_secrets
 
 __all__ = ["delete", "entries", "generations", "info", "require_bucket", "write"]
 
-# Small objects cost round trips; the service answers many requests at once.
-_REQUESTS_AT_ONCE = 32
+# The client keeps this many connections.
+_REQUESTS_AT_ONCE = 10
 # Answers to a part of an upload after which its session cannot be continued: unknown, or less was kept than was sent.
 _SESSION_LOST = (308, 404, 410)
 
@@ -51,7 +51,7 @@ def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.
         if key and (blob := bucket.get_blob(key, **options)) is not None:
             checksums = {"md5Hash": blob.md5_hash, "crc32c": blob.crc32c, "etag": blob.etag}
             return {"type": "file", "size": blob.size, "generation": str(blob.generation), **checksums}
-        if list(bucket.list_blobs(prefix=_prefix(key), max_results=1, **options)) or not key:
+        if list(bucket.list_blobs(prefix=f"{key}/" if key else "", max_results=1, **options)) or not key:
             return {"type": "directory", "size": 0}
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
@@ -71,7 +71,7 @@ def generations(paths: Sequence[str]) -> dict[str, int]:
 def entries(path: str) -> dict[str, int | None]:
     """Return the bytes of each file in a folder by name; None for a folder, named `folder/`."""
     with gcs.bucket(path) as (bucket, key):
-        prefix = _prefix(key)
+        prefix = f"{key}/" if key else ""
         listing = bucket.list_blobs(prefix=prefix, delimiter="/", **_options(path))
         found = {blob.name: blob.size for blob in listing} | dict.fromkeys(listing.prefixes)
     # A marker object of the folder has the prefix as its name.
@@ -101,27 +101,34 @@ def write(path: str, chunks: Iterable[Any], *, replacing: int | None = None) -> 
         except PreconditionFailed:
             """Handled below: this error names the session, which the context of another error would show."""
         except (DataCorruption, GoogleAPICallError, ValueError) as error:
-            if not _is_broken_off(error):
+            response = getattr(error, "response", None)
+            is_lost = (
+                response is not None and response.request.method == "PUT" and response.status_code in _SESSION_LOST
+            )
+            # The client raises a plain ValueError if the service has kept less than a part.
+            is_plain = type(error) in (DataCorruption, ValueError)
+            if not is_lost and not is_plain and "doesn't match calculated" not in str(error):
                 raise
             raise OutputError(
                 f"{path}: the upload broke off: {storage_errors.words(error)}",
                 remedy="run the same command again; only what is missing is made",
             ) from cause_without_secrets(error)
-    _require_same_content(path, content, replacing=replacing)
-
-
-def _is_broken_off(error: Exception) -> bool:
-    """Return whether an upload cannot be continued: the content was changed on the way, or its session was lost."""
-    response = getattr(error, "response", None)
-    is_lost = response is not None and response.request.method == "PUT" and response.status_code in _SESSION_LOST
-    # The client raises a plain ValueError if the service has kept less than a part.
-    return is_lost or type(error) in (DataCorruption, ValueError) or "doesn't match calculated" in str(error)
+    there: dict[str, Any] = {}
+    with contextlib.suppress(FileNotFoundError):
+        there = info(path)
+    if not content.is_same(there):
+        since = "another job has written it" if there else "it was deleted"
+        raise OutputError(
+            f"{path}: not written, since {since} while this job was at work: expected generation "
+            f"{replacing or 'none'}, got {there.get('generation', 'none')}",
+            remedy="let one job at a time write to this folder, and run the same command again to go on",
+        )
 
 
 def delete(path: str) -> None:
     """Delete an object, and all objects below it as a folder; never a bucket."""
     with gcs.bucket(path) as (bucket, key):
-        names = [blob.name for blob in bucket.list_blobs(prefix=_prefix(key), **_options(path))]
+        names = [blob.name for blob in bucket.list_blobs(prefix=f"{key}/" if key else "", **_options(path))]
 
     def delete_one(name: str) -> None:
         with contextlib.suppress(FileNotFoundError), gcs.bucket(path) as (bucket, _):
@@ -146,11 +153,7 @@ def require_bucket(name: str) -> None:
 
 
 def _options(path: str, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
-    return {"timeout": gcs.timeout(), "retry": library_retry(path, passes=passes)}
-
-
-def _prefix(key: str) -> str:
-    return f"{key}/" if key else ""
+    return {"timeout": gcs.TIMEOUT, "retry": library_retry(path, passes=passes)}
 
 
 class _Content:
@@ -196,18 +199,3 @@ def _blocks(chunks: Iterable[Any]) -> Iterator[bytes]:
             pending += view[:taken]
             view = view[taken:]
     yield bytes(pending)
-
-
-def _require_same_content(path: str, content: _Content, *, replacing: int | None) -> None:
-    """Compare content with the object that is there in its place. Raises: OutputError if they differ."""
-    there: dict[str, Any] = {}
-    with contextlib.suppress(FileNotFoundError):
-        there = info(path)
-    if content.is_same(there):
-        return
-    since = "another job has written it" if there else "it was deleted"
-    raise OutputError(
-        f"{path}: not written, since {since} while this job was at work: expected generation {replacing or 'none'}, "
-        f"got {there.get('generation', 'none')}",
-        remedy="let one job at a time write to this folder, and run the same command again to go on",
-    )

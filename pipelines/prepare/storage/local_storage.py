@@ -7,38 +7,54 @@ A killed process leaves its temporary file behind; listings leave it out, and th
 Links are not followed at the end of a path, nor between it and `inside`, the dataset's folder: the sender of a dataset,
 or another user who may write to its folder, could redirect reads and writes with one. The path to `inside` may have
 links.
+
+A job holds `.prep/lock` with flock; the kernel releases it when the process ends, in whatever way. So an interrupted
+job can be continued at once, and never while it still runs. The file names its holder, is not followed as a link, and
+is deleted at the end; the library `filelock` leaves it, names nobody, and accepts a hard link to another file. Object
+stores have no locks. There, two jobs for the same dataset write the same bytes, and a job for another dataset finds
+the first one's work folder and is refused (`reservation`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import logging
 import os
+import socket
 import stat
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from pipelines.prepare.storage import storage_errors
-from tfrecord_io.errors import OutputError
+from tfrecord_io.errors import OutputError, PrepError
+from tfrecord_io.local_paths import local_path
 
 __all__ = [
+    "LOCK_FILE",
     "PARTIAL",
     "delete",
     "entries",
-    "find_link",
-    "link_refused",
+    "held",
     "make_folders",
     "open_file",
-    "open_folder",
+    "refuse_links",
     "sweep",
     "write",
 ]
 
 PARTIAL = ".partial-"
+LOCK_FILE = "lock"
 
+# Of file systems without locks, such as some network mounts.
+_UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+_TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
 _OF_LINKS = (errno.ELOOP, errno.EMLINK)
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+_log = logging.getLogger(__name__)
 
 
 def make_folders(folder: str) -> None:
@@ -55,11 +71,15 @@ def make_folders(folder: str) -> None:
     except FileExistsError:
         if os.path.islink(folder) and not os.path.exists(folder):  # to nowhere
             raise
-    _sync_folder(above)
+    descriptor = os.open(above, _FOLDER)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
-def open_folder(folder: str, *, inside: str | None = None, make: bool = False) -> Iterator[int]:
+def _open_folder(folder: str, *, inside: str | None = None, make: bool = False) -> Iterator[int]:
     """Give a descriptor of a folder. With `make`, missing folders are made, but never `inside`: a folder that was
     deleted in the middle of a job does not come back with half of its content.
 
@@ -91,7 +111,7 @@ def open_file(path: str, flags: int = os.O_RDONLY, *, folder: int | None = None)
         descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644, dir_fd=folder)
     except OSError as error:
         if error.errno in _OF_LINKS:
-            raise link_refused(path) from error
+            raise _link_refused(path) from error
         raise
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
@@ -102,7 +122,7 @@ def open_file(path: str, flags: int = os.O_RDONLY, *, folder: int | None = None)
     raise OutputError(f"{path}: a pipe or a device, expected a file", remedy="delete it")
 
 
-def link_refused(path: str) -> OutputError:
+def _link_refused(path: str) -> OutputError:
     """Return the error for a link in place of a file or folder of the dataset."""
     return OutputError(
         f"{path}: a link, expected a file or folder of the dataset's own; links are not followed there",
@@ -110,19 +130,17 @@ def link_refused(path: str) -> OutputError:
     )
 
 
-def find_link(folder: str, *, is_own: Callable[[str], bool], folders: Collection[str]) -> str | None:
-    """Return the first link among the entries of a folder that `is_own`, and among all below its `folders`."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
-        for entry in entries:
-            path = os.path.join(folder, entry.name)
-            if entry.is_symlink() and is_own(entry.name):
-                return path
-            if entry.name in folders and entry.is_dir(follow_symlinks=False):
-                for place, below, names in os.walk(path):
-                    for inner in (os.path.join(place, name) for name in (*below, *names)):
-                        if os.path.islink(inner):
-                            return inner
-    return None
+def refuse_links(folder: str, *, is_own: Callable[[str], bool], folders: Collection[str]) -> None:
+    """Raise OutputError for a link among the entries of a folder that `is_own`, or among all below its `folders`."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        for entry in sorted(os.listdir(folder)):
+            path = os.path.join(folder, entry)
+            if is_own(entry) and os.path.islink(path):
+                raise _link_refused(path)
+            for place, below, names in os.walk(path) if entry in folders and not os.path.islink(path) else ():
+                for inner in (os.path.join(place, name) for name in (*below, *names)):
+                    if os.path.islink(inner):
+                        raise _link_refused(inner)
 
 
 def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, make: bool = True) -> None:
@@ -132,8 +150,18 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, make: 
     """
     name = os.path.basename(path)
     partial = f"{PARTIAL}{uuid.uuid4().hex}-{name}"
-    with _folder_of(path, inside=inside, make=make) as folder:
+    with contextlib.ExitStack() as stack:
         with storage_errors.as_output_error(path):
+            try:
+                folder = stack.enter_context(_open_folder(os.path.dirname(path), inside=inside, make=make))
+            except FileNotFoundError as error:
+                if inside is None:
+                    raise
+                raise OutputError(
+                    f"{os.path.dirname(path)}: the folder is not there any more: it was deleted or moved while the job "
+                    "was at work",
+                    remedy="run the same command again; what is not there is made again",
+                ) from error
             descriptor = open_file(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder=folder)
         try:
             with os.fdopen(descriptor, "wb", buffering=0) as stream:
@@ -153,7 +181,7 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, make: 
 def delete(path: str, *, inside: str | None = None) -> None:
     """Delete a file, a link, or a folder with its content, if it exists. Raises: OutputError; OSError."""
     name, parent = os.path.basename(path), os.path.dirname(path)
-    with contextlib.suppress(FileNotFoundError), open_folder(parent, inside=inside) as folder:
+    with contextlib.suppress(FileNotFoundError), _open_folder(parent, inside=inside) as folder:
         if stat.S_ISDIR(_mode(name, folder)):
             for _, folders, names, place in os.fwalk(name, topdown=False, dir_fd=folder):
                 for inner in (*names, *folders):
@@ -177,31 +205,13 @@ def entries(folder: str) -> dict[str, int | None]:
 
 def sweep(folder: str, *, inside: str | None = None, below: bool = False) -> None:
     """Delete the temporary files in `folder`, and `below` it. Raises: OutputError; OSError."""
-    with contextlib.suppress(FileNotFoundError), open_folder(folder, inside=inside) as descriptor:
+    with contextlib.suppress(FileNotFoundError), _open_folder(folder, inside=inside) as descriptor:
         for _, folders, names, place in os.fwalk(".", dir_fd=descriptor):
             if not below:
                 folders.clear()
             for name in names:
                 if name.startswith(PARTIAL):
                     _remove(name, place)
-
-
-@contextlib.contextmanager
-def _folder_of(path: str, *, inside: str | None, make: bool) -> Iterator[int]:
-    """Give a descriptor of a file's folder. Raises: OutputError."""
-    folder = os.path.dirname(path)
-    with contextlib.ExitStack() as stack:
-        with storage_errors.as_output_error(path):
-            try:
-                descriptor = stack.enter_context(open_folder(folder, inside=inside, make=make))
-            except FileNotFoundError as error:
-                if inside is None:
-                    raise
-                raise OutputError(
-                    f"{folder}: the folder is not there any more: it was deleted or moved while the job was at work",
-                    remedy="run the same command again; what is not there is made again",
-                ) from error
-        yield descriptor
 
 
 def _open_below(above: int, path: str, *, make: bool) -> int:
@@ -215,7 +225,7 @@ def _open_below(above: int, path: str, *, make: bool) -> int:
         return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
     except OSError as error:
         if error.errno in (errno.ENOTDIR, *_OF_LINKS) and stat.S_ISLNK(_mode(name, above)):
-            raise link_refused(path) from error
+            raise _link_refused(path) from error
         raise
 
 
@@ -237,9 +247,61 @@ def _write_all(stream: Any, chunk: Any) -> None:
         view = view[stream.write(view) :]
 
 
-def _sync_folder(folder: str) -> None:
-    descriptor = os.open(folder, _FOLDER)
+@contextlib.contextmanager
+def held(root: str, *, work_folder: str) -> Iterator[None]:
+    """Hold the lock of the dataset in `root`; folders made for the lock alone are removed at the end.
+
+    Raises: OutputError if another job holds it, or nothing can be written there.
+    """
+    if (local := local_path(root)) is None:
+        yield
+        return
+    folder = os.path.join(local, work_folder)
+    new = [path for path in (folder, os.path.dirname(folder)) if not os.path.isdir(path)]
+    path = os.path.join(folder, LOCK_FILE)
+    with storage_errors.as_output_error(path):
+        descriptor = _acquire(path, root=root)
     try:
-        os.fsync(descriptor)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        yield
     finally:
+        with contextlib.suppress(FileNotFoundError, PrepError):
+            delete(path, inside=os.path.dirname(folder))
+        os.close(descriptor)
+        for made in new:
+            with contextlib.suppress(OSError):
+                os.rmdir(made)
+
+
+def _acquire(path: str, *, root: str) -> int:
+    folder = os.path.dirname(path)
+    while True:
+        make_folders(os.path.dirname(folder))
+        try:
+            with _open_folder(folder, inside=os.path.dirname(folder), make=True) as inside:
+                descriptor = open_file(path, os.O_RDWR | os.O_CREAT, folder=inside)
+        except FileNotFoundError:
+            continue  # the last holder has just removed the folder that it had made
+        if os.fstat(descriptor).st_nlink > 1:  # a hard link, perhaps to somebody's data
+            os.close(descriptor)
+            raise _link_refused(path)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False)):
+                    return descriptor
+        except OSError as error:
+            if error.errno in _UNSUPPORTED:
+                _log.warning("%s: the file system knows no locks; run one job at a time in this folder", root)
+                return descriptor
+            who = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip()
+            os.close(descriptor)
+            if error.errno not in _TAKEN:
+                raise
+            raise OutputError(
+                f"{root}: another job is at work in this folder ({who or 'it has just begun'})",
+                remedy="wait until it has ended, or stop it; then run the same command again to go on where it stopped",
+            ) from error
+        # Its holder deleted and released it between our opening and locking it.
         os.close(descriptor)

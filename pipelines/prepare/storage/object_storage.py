@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import fsspec
@@ -126,26 +127,25 @@ def fetch(get: Callable[[int, int], bytes], start: int, stop: int, *, path: str)
 
 
 class RemoteFile(fsspec.spec.AbstractBufferedFile):
-    """A file for reading, of the version that was opened where the service has versions; fsspec reads blocks ahead.
+    """A file of `size` bytes for reading: `get` requests bytes [start, stop), and `reading` translates its errors."""
 
-    `found` is its metadata.
-    """
-
-    def __init__(self, fs: Any, inner: str, *, found: Mapping[str, Any], path: str) -> None:
-        self._shown = path
-        version = {"generation": found["generation"]} if storage_errors.bucket_of(path) else {}
-        self._get = lambda start, stop: fs.cat_file(inner, start=start, end=stop, **version)
-        super().__init__(fs, inner, block_size=BLOCK_BYTES, cache_type="readahead", size=int(found["size"]))
+    def __init__(
+        self,
+        fs: Any,
+        inner: str,
+        *,
+        get: Callable[[int, int], bytes],
+        reading: Callable[[], AbstractContextManager[None]],
+        size: int,
+        shown: str,
+        cache_type: str,
+    ) -> None:
+        self._get, self._reading, self._shown = get, reading, shown
+        super().__init__(fs, inner, block_size=BLOCK_BYTES, cache_type=cache_type, size=size)
 
     def _fetch_range(self, start: int, end: int) -> bytes:
-        """Request bytes [start, end). Raises: OutputError."""
-        try:
-            with storage_errors.reading(self._shown):
-                return fetch(self._get, start, end, path=self._shown)
-        except FileNotFoundError as error:
-            raise OutputError(
-                f"{self._shown}: deleted or replaced while it was read", remedy="run the same command again"
-            ) from error
+        with self._reading():
+            return fetch(self._get, start, end, path=self._shown)
 
 
 def _abandon(stream: Any) -> None:

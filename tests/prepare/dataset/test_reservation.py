@@ -22,8 +22,7 @@ from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.config import OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.shards import shard_files, shard_writer
-from pipelines.prepare.sources.resolve.data_files import SourceListing
-from pipelines.prepare.sources.resolve.library import Stream
+from pipelines.prepare.sources.resolve.library import SourceListing, Stream
 from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.tokenize.tokenization import bytes_digest
 from tests import building

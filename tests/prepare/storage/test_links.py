@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.prepare import storage
-from pipelines.prepare.storage.locking import held
+from pipelines.prepare.storage.local_storage import held
 from tests import building
 from tests.building import REVIEWS, reviews
 from tfrecord_io.errors import FormatError, OutputError

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from pipelines.prepare.storage.locking import held
+from pipelines.prepare.storage.local_storage import held
 from tests import building
 from tfrecord_io.errors import OutputError
 
 HOLDER = """
 import sys, time
-from pipelines.prepare.storage.locking import held
+from pipelines.prepare.storage.local_storage import held
 with held(sys.argv[1], work_folder=".prep"):
     print("held", flush=True)
     time.sleep(60)

@@ -31,7 +31,8 @@ from pipelines.prepare.sources.ingest import parts
 from pipelines.prepare.sources.parquet import access, row_groups
 from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve import library
-from pipelines.prepare.sources.resolve.data_files import DataFile, SourceListing
+from pipelines.prepare.sources.resolve.data_files import DataFile
+from pipelines.prepare.sources.resolve.library import SourceListing
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 

@@ -6,33 +6,47 @@
     other        size and etag are compared with the plan's once in a process
 
 Nothing is mapped into memory, so that a file that shrinks is an error, and not a signal that ends the process.
+
+Parquet files that workers elsewhere cannot read are copied to where they can, through the launcher's memory:
+
+    /data/a.parquet             on this machine's disk        ──► FOLDER/source/5d41402abc4b2a76-a.parquet
+    https://me:secret@host/...  credentials in the address
+    hf://datasets/ME/private    needs a token
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+import posixpath
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
-import fsspec
 import pyarrow as pa
 
 from pipelines.prepare import storage
 from pipelines.prepare.sources.parquet.groups import StoredFile
 from pipelines.prepare.sources.resolve import hub
-from pipelines.prepare.sources.resolve.data_files import DataFile, stamp_of, version_of
-from pipelines.prepare.storage import object_storage, storage_errors
+from pipelines.prepare.sources.resolve.data_files import DataFile, is_pinned, stamp_of, version_of
+from pipelines.prepare.storage import storage_errors
+from pipelines.prepare.storage.object_storage import RemoteFile
 from tfrecord_io.errors import SourceError
-from tfrecord_io.shown import without_access
+from tfrecord_io.shown import is_web, without_access
 
-__all__ = ["FileVersion", "is_remote", "opened", "require_unchanged"]
+__all__ = ["FileVersion", "is_readable_by_workers", "is_remote", "opened", "relay", "require_unchanged"]
 
 # A file at one version: `path`, `size`, `version` and `stamp`.
 FileVersion = DataFile | StoredFile
 
 AGAIN = "run the same command again"
 _MOST_COMPARED = 65_536
+# Files that are copied at a time, and bytes of each in memory.
+_THREADS = 4
+_CHUNK_BYTES = 8 << 20
 
 
 def is_remote(path: str) -> bool:
@@ -49,13 +63,13 @@ def opened(file: FileVersion, addresses: Mapping[str, str]) -> Iterator[pa.Nativ
     """
     address = addresses.get(file.path, file.path)
     if is_remote(address):
-        with contextlib.closing(pa.PythonFile(_RemoteFile(file, address), mode="r")) as handle:
+        with contextlib.closing(pa.PythonFile(_open_remote(file, address), mode="r")) as handle:
             yield handle
         return
-    local = (storage.local_path(address) or address) if "://" in address else address
+    local = storage.local_path(address) or address
     _require_unchanged(local, file)
     try:
-        with _as_source_error(local):
+        with _reading(local):
             opened_file = pa.OSFile(local)
         with opened_file as handle:
             yield handle
@@ -70,12 +84,12 @@ def require_unchanged(file: FileVersion) -> None:
     """
     if not is_remote(file.path):
         _require_unchanged(storage.local_path(file.path) or file.path, file)
-    elif not _is_pinned(file.path):
+    elif not is_pinned(file.path):
         _require_same_version.__wrapped__(file.path, file.size, file.version)
 
 
 def _require_unchanged(path: str, file: FileVersion) -> None:
-    with _as_source_error(path):
+    with _reading(path):
         status = os.stat(path)
     if status.st_size != file.size or (file.stamp is not None and stamp_of(status) != file.stamp):
         raise _changed_error(path)
@@ -86,67 +100,93 @@ def _changed_error(path: str) -> SourceError:
 
 
 @contextlib.contextmanager
-def _as_source_error(path: str) -> Iterator[None]:
+def _reading(address: str) -> Iterator[None]:
+    shown = without_access(address)
     try:
-        with storage_errors.reading(path, SourceError):
+        with storage.as_source_error(shown):
             yield
     except FileNotFoundError as error:
-        raise _gone_error(path) from error
+        # A request to gs:// names a generation, which no longer exists once the object is replaced.
+        if storage_errors.bucket_of(address) and storage.exists(address):
+            raise _changed_error(shown) from error
+        raise SourceError(
+            f"{shown}: is gone, but existed when the job was planned", remedy=f"put it back as it was, and {AGAIN}"
+        ) from error
 
 
-def _gone_error(path: str) -> SourceError:
-    return SourceError(
-        f"{path}: is gone, but existed when the job was planned", remedy=f"put it back as it was, and {AGAIN}"
-    )
-
-
-class _RemoteFile(fsspec.spec.AbstractBufferedFile):
-    """A remote file; every read is one request."""
-
-    def __init__(self, file: FileVersion, address: str) -> None:
-        self._shown = without_access(address)
-        self._address = address
-        with storage.as_source_error(self._shown):
-            fs, inner = storage.file_system(address)
-            self._get = _range_reader(file, address)
-        super().__init__(fs, inner, cache_type="none", size=file.size)
-
-    def _fetch_range(self, start: int, end: int) -> bytes:
-        """Request bytes [start, end). Raises: SourceError."""
-        try:
-            with storage.as_source_error(self._shown):
-                return object_storage.fetch(self._get, start, end, path=self._shown)
-        except FileNotFoundError as error:
-            # A request to gs:// names a generation, which no longer exists once the object is replaced.
-            if storage_errors.bucket_of(self._address) and storage.exists(self._address):
-                raise _changed_error(self._shown) from error
-            raise _gone_error(self._shown) from error
-
-
-def _range_reader(file: FileVersion, address: str) -> Callable[[int, int], bytes]:
-    """Return a function that requests bytes [start, stop), of the plan's version if the service can select one."""
-    if _is_pinned(address):
-        return functools.partial(hub.read_range, address)
-    fs, inner = storage.file_system(address)
+def _open_remote(file: FileVersion, address: str) -> RemoteFile:
+    """Open a remote file, of the plan's version if the service can select one; every read is one request."""
+    reading = functools.partial(_reading, address)
+    with reading():
+        fs, inner = storage.file_system(address)
+    options: dict[str, str] = {}
     if storage_errors.bucket_of(address) is not None and file.version.isdecimal():
-        return lambda start, stop: bytes(fs.cat_file(inner, start=start, end=stop, generation=file.version))
-    _require_same_version(address, file.size, file.version)
-    return lambda start, stop: bytes(fs.cat_file(inner, start=start, end=stop))
+        options = {"generation": file.version}
+    elif not is_pinned(address):
+        _require_same_version(address, file.size, file.version)
 
+    def get(start: int, stop: int) -> bytes:
+        if is_pinned(address):
+            return hub.read_range(address, start, stop)
+        return bytes(fs.cat_file(inner, start=start, end=stop, **options))
 
-def _is_pinned(address: str) -> bool:
-    return address.startswith("hf://") and "@" in address
+    shown = without_access(address)
+    return RemoteFile(fs, inner, get=get, reading=reading, size=file.size, shown=shown, cache_type="none")
 
 
 @functools.lru_cache(maxsize=_MOST_COMPARED)
 def _require_same_version(address: str, size: int, version: str) -> None:
     """Compare a file with the service's metadata, once in a process. Raises: SourceError if it has changed."""
-    shown = without_access(address)
-    try:
-        with storage.as_source_error(shown):
-            info = storage.describe(address)
-    except FileNotFoundError as error:
-        raise _gone_error(shown) from error
+    with _reading(address):
+        info = storage.describe(address)
     current = version_of(info)
     if info.get("size") not in (None, size) or (version and current and current != version):
-        raise _changed_error(shown)
+        raise _changed_error(without_access(address))
+
+
+def is_readable_by_workers(file: DataFile, *, needs_token: bool) -> bool:
+    """Return whether workers elsewhere can read the file: it is on gs://, or on the hub or the web for everybody."""
+    if file.path.startswith("hf://"):
+        return not needs_token
+    is_public = is_web(file.path) and without_access(file.path) == file.path
+    return is_public or storage_errors.bucket_of(file.path) is not None
+
+
+def relay(
+    files: Sequence[DataFile], *, folder: str, addresses: Mapping[str, str], inside: str | None = None
+) -> dict[str, DataFile]:
+    """Copy files to `FOLDER/source`, except those already there; return the copies by the files' paths.
+
+    Raises: SourceError if a file cannot be read or has changed; OutputError.
+    """
+    target = storage.join(folder, "source")
+    copies = {file.path: _copy_of(file, number, target) for number, file in enumerate(files)}
+    sizes = storage.sizes(target)
+    missing = [file for file in files if sizes.get(posixpath.basename(copies[file.path].path)) != file.size]
+    stop = threading.Event()
+
+    def chunks(file: DataFile) -> Iterator[bytes]:
+        with opened(file, addresses) as handle:
+            while chunk := handle.read(_CHUNK_BYTES):
+                if stop.is_set():
+                    raise RuntimeError("another file could not be sent, or the launcher was interrupted")
+                yield chunk
+
+    def send(file: DataFile) -> None:
+        storage.write_atomic(copies[file.path].path, chunks(file), inside=inside)
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        try:
+            list(pool.map(send, missing))
+        finally:
+            stop.set()  # after an error or an interrupt, the other files end at their next chunk
+    return copies
+
+
+def _copy_of(file: DataFile, number: int, folder: str) -> DataFile:
+    """Return the copy of a file, whose name has a digest of the version; signing the address anew doesn't change it."""
+    shown = without_access(file.path)
+    identity = (number, shown, file.name, file.size, file.version, file.stamp)
+    digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
+    name = re.sub(r"[^\w.\-]", "_", posixpath.basename(shown))[-100:]
+    return DataFile(path=storage.join(folder, f"{digest}-{name}"), name=file.name, size=file.size)

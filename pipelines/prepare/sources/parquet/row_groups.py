@@ -1,9 +1,6 @@
 """Row groups of Parquet files: what footers say of them, and their rows.
 
-    file     PAR1 | row group 0 | row group 1 | ... | footer | its length | PAR1
-    read                                         tail ───────────────────────┤   once more if the footer is longer
-
-A footer is parsed by pyarrow; the launcher keeps the schema and arrays of numbers: rows, bytes and nulls of each group.
+Of a footer the launcher keeps the schema and arrays of numbers: rows, bytes and nulls of each group.
 
     pieces      a/0 from 800    a/1 to 500    b/3    b/4 ...
     fetches     row group 0     row group 1   consecutive pieces of one group are decoded once
@@ -33,27 +30,19 @@ from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import visible_line, without_access
 
-__all__ = ["INGEST_AGAIN", "SHARD_ROWS", "Footer", "groups_of", "is_in_place", "read_footers", "read_rows"]
+__all__ = ["SHARD_ROWS", "Footer", "groups_of", "is_in_place", "read_footers", "read_rows"]
 
 # Row groups up to these sizes are read in place, as blocks: the shuffle moves them, and workers decode them whole.
 MOST_ROWS_IN_PLACE = 4_000
 MOST_BYTES_IN_PLACE = 16 << 20
 # The key in the footer of an ingested part, for the rows of each shard.
 SHARD_ROWS = b"prep_tfrecords.shard_rows"
-INGEST_AGAIN = "delete that file, and run the same command again, which makes it again"
 
 _THREADS = 32
-# For 200 remote files of 2 MB, tails of this size are a fifth of the bytes that the launcher is allowed to receive.
-_LEAST_TAIL = 8 << 10
-_TAIL_SHARE = 1024
-_MOST_FOOTER_BYTES = 1 << 30
-_MAGIC = b"PAR1"
-_END_BYTES = 8
 # Threads that fetch rows of remote files, and bytes of cached footers as they are in files; parsed ones take about
 # eight times as much memory.
 _READERS = 8
 _CACHED_BYTES = 8 << 20
-_COPY_AGAIN = "copy the file again from where it was made, or leave it out"
 # Errors of damaged files, such as a name that is not UTF-8, or a missing column or batch.
 _UNREADABLE = (OSError, EOFError, pa.ArrowException, UnicodeDecodeError, KeyError, ValueError, StopIteration)
 
@@ -92,7 +81,7 @@ def read_footers(files: Sequence[DataFile], columns: Collection[str] | None, *, 
 
     def read(file: DataFile) -> Footer:
         with access.opened(file, {}) as handle, _as_source_error(file, ingested=ingested):
-            opened = _parsed(handle, file.size)
+            opened = pq.ParquetFile(handle)
             key = opened.schema_arrow.serialize().to_pybytes()
             if key not in known:
                 known[key] = (opened.schema_arrow, *_leaves(opened.schema, columns))
@@ -130,33 +119,18 @@ def _as_source_error(file: FileVersion, *, ingested: bool) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException, ValueError, TypeError) as error:
-        remedy = INGEST_AGAIN if ingested else "copy it again from where it was made, or leave it out"
-        if file.path.endswith(".zip"):
-            remedy = "unpack it: Parquet is read in place"
         raise SourceError(
-            f"{without_access(file.path)}: cannot be read as a Parquet file ({visible_line(str(error))})", remedy=remedy
+            f"{without_access(file.path)}: cannot be read as a Parquet file ({visible_line(str(error))})",
+            remedy=_remedy(file, ingested=ingested),
         ) from error
 
 
-def _parsed(handle: pa.NativeFile, size: int) -> pq.ParquetFile:
-    """Parse the footer, which is read by one or two reads of the file's end; the result serves for metadata only."""
-    tail = _read(handle, size - min(size, max(_LEAST_TAIL, size // _TAIL_SHARE)), size)
-    if size < len(_MAGIC) + _END_BYTES or tail[-len(_MAGIC) :] != _MAGIC:
-        raise ValueError("it does not end like a Parquet file; it is truncated, or of another kind")
-    length = int.from_bytes(tail[-_END_BYTES : -len(_MAGIC)], "little") + _END_BYTES
-    if length + len(_MAGIC) > size or length > _MOST_FOOTER_BYTES:
-        raise ValueError(f"its footer would have {length:,} bytes")
-    if length > len(tail):
-        tail = _read(handle, size - length, size - len(tail)) + tail
-    # pyarrow parses the footer of a file that consists of nothing else.
-    return pq.ParquetFile(pa.BufferReader(_MAGIC + tail[-length:]))
-
-
-def _read(handle: pa.NativeFile, start: int, stop: int) -> bytes:
-    content: bytes = handle.read_at(stop - start, start)
-    if len(content) != stop - start:
-        raise EOFError(f"it ends before byte {stop:,}")
-    return content
+def _remedy(file: FileVersion, *, ingested: bool) -> str:
+    if ingested:
+        return "delete that file, and run the same command again, which makes it again"
+    if file.path.endswith(".zip"):
+        return "unpack it: Parquet is read in place"
+    return "copy it again from where it was made, or leave it out"
 
 
 def _leaves(schema: pq.ParquetSchema, columns: Collection[str] | None) -> tuple[list[int], dict[str, int]]:
@@ -228,12 +202,16 @@ def read_rows(
                 batch = stored_columns.cast(
                     _read_group(file, group, handle, columns, remote=remote), wanted, where=shown
                 )
-            return [_cut(batch, pieces, piece) for piece in indices]
+            skips, counts = pieces.skips[indices].tolist(), pieces.counts[indices].tolist()
+            if (rows := max(map(sum, zip(skips, counts, strict=True)))) > batch.num_rows:
+                raise ValueError(f"it has {batch.num_rows} rows, expected at least {rows}")
+            cut = (batch.slice(skip, count) for skip, count in zip(skips, counts, strict=True))
+            return list(zip(pieces.starts[indices].tolist(), cut, strict=True))
         except _UNREADABLE as error:
             row = int(pieces.starts[indices[0]])
             raise SourceError(
                 f"{shown}: row group {group}, row {row} of the split, cannot be decoded ({visible_line(str(error))})",
-                remedy=INGEST_AGAIN if file.ingested else _COPY_AGAIN,
+                remedy=_remedy(file, ingested=file.ingested),
             ) from error
 
     groups = list(zip(pieces.file.tolist(), pieces.at.tolist(), strict=True))
@@ -251,9 +229,7 @@ def _read_group(
         raise ValueError(f"the file has {metadata.num_row_groups} row groups")
     reader = pq.ParquetFile(handle, metadata=metadata, pre_buffer=remote, page_checksum_verification=True)
     table = stored_columns.select(reader.read_row_group(group, columns=list(names), use_threads=False), names)
-    if table.num_rows == 0:
-        return pa.RecordBatch.from_pylist([], schema=table.schema)
-    batches = table.combine_chunks().to_batches()
+    batches = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
     if len(batches) > 1:
         raise ValueError(f"the row group has {table.nbytes:,} bytes, expected a few million")
     return batches[0]
@@ -264,16 +240,8 @@ def _metadata(file: StoredFile, handle: pa.NativeFile) -> pq.FileMetaData:
     with _locks.setdefault(file, threading.Lock()):
         if (found := _footers.get(file)) is None:
             with _as_source_error(file, ingested=file.ingested):
-                found = _parsed(handle, file.size).metadata
+                found = pq.ParquetFile(handle).metadata
             while sum(each.serialized_size for each in list(_footers.values())) > _CACHED_BYTES:
                 _footers.pop(next(iter(list(_footers))), None)
             _footers[file] = found
         return found
-
-
-def _cut(batch: pa.RecordBatch, pieces: Pieces, piece: int) -> tuple[int, pa.RecordBatch]:
-    """Cut a piece out of its group's rows. Raises: ValueError if the group is too short."""
-    skip, count = int(pieces.skips[piece]), int(pieces.counts[piece])
-    if skip + count > batch.num_rows:
-        raise ValueError(f"it has {batch.num_rows} rows, expected at least {skip + count}")
-    return int(pieces.starts[piece]), batch.slice(skip, count)

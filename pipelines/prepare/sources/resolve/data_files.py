@@ -1,27 +1,54 @@
-"""The data files of a dataset as plain values: size and version of each, and the splits that they belong to."""
+"""The data files of a dataset: listing them before they are read, and what each is known by.
+
+Hidden files, files in hidden or special folders (`.git`, `__pycache__`) and the outputs of builds below a folder are
+left out. The query of a signed address is used, and never shown. Files are known by
+
+    local       XXH3-128 of the whole file, computed as fast as the disk reads
+    remote      the service's digest or etag, from the listing or a request for the file; without either, XXH3-128
+    hub         the commit in the address
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import hashlib
-import json
+import glob
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import posixpath
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import xxhash
 
-if TYPE_CHECKING:
-    from pipelines.prepare.sources.resolve.library import Stream
+from pipelines.prepare import storage
+from pipelines.prepare.process.threads import ordered_map
+from pipelines.prepare.storage import storage_errors
+from pipelines.prepare.storage.storage_errors import retry_transient
+from tfrecord_io.errors import SourceError
+from tfrecord_io.shown import is_web, without_access
 
-__all__ = ["DIGEST", "DataFile", "SourceListing", "stamp_of", "version_of"]
+__all__ = [
+    "DataFile",
+    "describe",
+    "has_outputs",
+    "identify",
+    "is_folder",
+    "is_pinned",
+    "list_files",
+    "list_folder",
+    "stamp_of",
+    "version_of",
+]
 
-# Prefix of our own digests.
-DIGEST = "xxh3:"
-# Keys for an object's version in metadata of file systems; the number that each upload gets comes first.
+_DIGEST = "xxh3:"
+_CHUNK_BYTES = 4 << 20
+_THREADS = 16
+# A build has this folder in its output from the beginning.
+_WORK_FOLDER = ".prep"
+# Keys by which storage services identify content. Digests come first: they depend on the content alone.
+_CONTENT_TAGS = ("sha256", "blob_id", "md5Hash", "crc32c", "etag", "ETag", "generation")
+# Keys for an object's version; the number that each upload gets comes first.
 _VERSION_KEYS = ("generation", "etag", "ETag", "md5Hash", "crc32c")
-# Sources of more files are listed in the manifest by one digest.
-_MOST_NAMED = 1_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,7 +59,7 @@ class DataFile:
     credentials, so messages show it by `shown.without_access` only. `name` is the file's name in the manifest.
     `version` tells whether the file was changed: generation or etag of a remote one, empty if the address pins it (a
     commit of the hub) or the service reports none. `tag` identifies the content: `xxh3:...`, or the service's own
-    digest; empty before `identity.identify`. `stamp` is that of a local file, see `stamp_of`.
+    digest; empty before `identify`. `stamp` is that of a local file, see `stamp_of`.
     """
 
     path: str
@@ -43,47 +70,16 @@ class DataFile:
     stamp: int | None = None
 
     @property
-    def is_pinned(self) -> bool:
-        """Return whether the address identifies the content."""
-        return self.path.startswith("hf://") and "@" in self.path
-
-    @property
     def entry(self) -> dict[str, Any]:
         """The file in the dataset's identity: `name`, `bytes`, and `xxh3` or the service's `mark`."""
-        ours = self.tag.startswith(DIGEST)
-        tag = {"xxh3": self.tag.removeprefix(DIGEST)} if ours else {"mark": self.tag}
+        ours = self.tag.startswith(_DIGEST)
+        tag = {"xxh3": self.tag.removeprefix(_DIGEST)} if ours else {"mark": self.tag}
         return {"name": self.name, "bytes": self.size, **tag}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SourceListing:
-    """The splits of a dataset and the files of each, both in the order in which `datasets` reads them.
-
-    `kind` is the reader of `datasets`, such as `json`. `described` is what the identity says besides. `stream` reads
-    the rows. `needs_token`: the files can be read only with the launcher's credentials for the hub.
-    """
-
-    kind: str
-    splits: Mapping[str, Sequence[DataFile]]
-    described: Mapping[str, Any]
-    stream: Stream
-    needs_token: bool = False
-
-    @property
-    def entries(self) -> list[dict[str, Any]]:
-        """Each file's entry, with its split."""
-        return [{**file.entry, "split": split} for split, some in self.splits.items() for file in some]
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """The source in the fingerprint and the manifest, without paths and secrets."""
-        if self.described.get("kind") == "hub":  # the revision stands for the files
-            return dict(self.described)
-        entries: Any = self.entries
-        if len(entries) > _MOST_NAMED:  # the manifest is to stay small
-            digest = hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
-            entries = {"count": len(entries), "bytes": sum(each["bytes"] for each in entries), "sha256": digest}
-        return {"kind": self.kind, "files": entries, **self.described}
+def is_pinned(path: str) -> bool:
+    """Return whether an address identifies the content."""
+    return path.startswith("hf://") and "@" in path
 
 
 def version_of(info: Mapping[str, Any]) -> str:
@@ -97,3 +93,179 @@ def stamp_of(status: os.stat_result) -> int:
     The change time differs even if a file is replaced by one of the same size and modification time.
     """
     return xxhash.xxh3_64_intdigest(f"{status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns}".encode()) >> 1
+
+
+def is_folder(dataset: str) -> bool:
+    """Return whether a path or an address is that of a folder. Raises: SourceError."""
+    if (path := storage.local_path(dataset)) is not None:
+        return os.path.isdir(path)
+    if is_web(dataset) or _is_glob(dataset):
+        return False
+    info = _info(dataset.rstrip("/"))
+    return info is not None and info["type"] == "directory"
+
+
+def list_folder(folder: str) -> dict[str, DataFile]:
+    """List the visible files below a folder by their paths in it, sorted.
+
+    Raises: SourceError if it cannot be listed, or is the output of a build.
+    """
+    infos, root = _below(folder)
+    outputs = _outputs(infos)
+    if "" in outputs:
+        raise SourceError(
+            f"{without_access(folder)}: the output of a build, expected source files",
+            remedy="name the files that the dataset is to be made from",
+        )
+    found = (
+        _listed(f"{root}/{name}", info, name=name)
+        for name, info in infos.items()
+        if _is_visible(name, "") and not any(name.startswith(f"{output}/") for output in outputs)
+    )
+    return {each.name: each for each in found if each is not None}
+
+
+def has_outputs(folder: str) -> bool:
+    """Return whether a build has its output below a folder."""
+    return bool(_outputs(_below(folder)[0]))
+
+
+def list_files(dataset: str) -> list[DataFile]:
+    """List the files that a path, an address or a glob names. Raises: SourceError if there is none."""
+    path = storage.local_path(dataset)
+    address = dataset if path is None else os.path.abspath(path)
+    fs, inner = storage.file_system(address)
+    if _is_glob(dataset) if path is None else not os.path.exists(address) and glob.has_magic(address):
+        infos = _matching(address)
+    else:
+        info = _info(address)
+        infos = {} if info is None else {str(inner): info}
+    found = {str(fs.unstrip_protocol(each)) if path is None else each: infos[each] for each in infos}
+    files = [_listed(each, info, name=posixpath.basename(without_access(each))) for each, info in found.items()]
+    if not any(files):
+        what = "matches folders only, expected files" if files else "no such file or folder"
+        raise SourceError(
+            f"{without_access(dataset)}: {what}", remedy="check the path, and that you may list and read what is there"
+        )
+    return sorted(filter(None, files), key=lambda each: each.path)
+
+
+def describe(path: str, *, name: str) -> DataFile:
+    """Describe one file, local or remote. Raises: FileNotFoundError; SourceError if it cannot be reached."""
+    with storage.as_source_error(path):
+        if (local := storage.local_path(path)) is None:
+            return _remote_file(path, storage.describe(path), name=name)
+        status = os.stat(local)
+    return DataFile(path=local, name=name, size=status.st_size, stamp=stamp_of(status))
+
+
+def identify(files: Sequence[DataFile]) -> list[DataFile]:
+    """Return each file with its tag. Raises: SourceError if a file is gone, cannot be read, or changes meanwhile."""
+    return list(ordered_map(_identified, files, threads=min(_THREADS, len(files))))
+
+
+def _below(folder: str) -> tuple[dict[str, Mapping[str, Any]], str]:
+    """Return the metadata of all files below a folder by their paths in it, and the folder's own path or address."""
+    path = storage.local_path(folder)
+    root = (folder if path is None else os.path.abspath(path)).rstrip("/")
+    fs, inner = storage.file_system(root)
+    options = {} if path is None else {"on_error": "raise"}
+    with storage.as_source_error(folder):
+        listed: Mapping[str, Any] = retry_transient(lambda: fs.find(inner, detail=True, **options), path=folder)
+    below = {each[len(inner.rstrip("/")) :].lstrip("/"): info for each, info in sorted(listed.items())}
+    return below, root if path is not None else str(fs.unstrip_protocol(inner)).rstrip("/")
+
+
+def _listed(path: str, info: Mapping[str, Any], *, name: str) -> DataFile | None:
+    """Describe a listed file; None for a folder, also for an object of a bucket that stands for one, by a slash."""
+    if "://" not in path:
+        return describe(path, name=name) if os.path.isfile(path) else None
+    if info.get("type") == "directory" or path.endswith("/"):
+        return None
+    return _remote_file(path, info, name=name)
+
+
+def _matching(address: str) -> Mapping[str, Any]:
+    fs, inner = storage.file_system(address)
+    with contextlib.suppress(FileNotFoundError), storage.as_source_error(address):
+        infos: Mapping[str, Any] = retry_transient(
+            lambda: fs.glob(inner, detail=True), path=address, passes=_is_transient
+        )
+        if found := {path: info for path, info in infos.items() if _is_visible(path, inner)}:
+            return found
+        raise FileNotFoundError(address)  # `as_source_error` may find that the bucket is missing
+    return {}
+
+
+def _remote_file(address: str, info: Mapping[str, Any], *, name: str) -> DataFile:
+    lfs = info.get("lfs") or {}
+    tags = {**info, "sha256": lfs.get("sha256") if isinstance(lfs, Mapping) else getattr(lfs, "sha256", None)}
+    found = DataFile(
+        path=address,
+        name=name,
+        size=int(info.get("size") or 0),
+        version=version_of(info),
+        tag=next((str(tags[key]) for key in _CONTENT_TAGS if tags.get(key)), ""),
+    )
+    return dataclasses.replace(found, version="") if is_pinned(address) else found
+
+
+def _info(address: str) -> Mapping[str, Any] | None:
+    with contextlib.suppress(FileNotFoundError), storage.as_source_error(address):
+        return storage.describe(address, passes=_is_transient)
+    return None
+
+
+def _outputs(names: Collection[str]) -> set[str]:
+    """Return the folders that builds write to.
+
+    With an --output below the source, the same command would otherwise find other files each time.
+    """
+    return {f"/{name}".partition(f"/{_WORK_FOLDER}/")[0][1:] for name in names if f"/{_WORK_FOLDER}/" in f"/{name}"}
+
+
+def _is_visible(path: str, pattern: str) -> bool:
+    """Return whether `datasets` sees a path: it is below no hidden or special folder but those the glob names."""
+    hidden, asked_hidden = (sum(part.startswith(".") for part in each.split("/")) for each in (path, pattern))
+    special, asked_special = (sum(part.startswith("__") for part in each.split("/")[:-1]) for each in (path, pattern))
+    return hidden <= asked_hidden and special <= asked_special
+
+
+def _is_transient(error: BaseException) -> bool:
+    """Return whether a server that answered with an error may soon answer otherwise.
+
+    One that does not answer at all is most often misspelt, so that retrying would only delay the message.
+    """
+    return storage_errors.status_of(error) is not None and storage_errors.is_transient(error)
+
+
+def _is_glob(address: str) -> bool:
+    path = without_access(address)
+    return "*" in path or "?" in path
+
+
+def _identified(file: DataFile) -> DataFile:
+    if file.tag or is_pinned(file.path):
+        return file
+    try:
+        with storage.as_source_error(file.path):
+            found = file if file.stamp is not None else describe(file.path, name=file.name)
+            return found if found.tag else _digested(found)
+    except FileNotFoundError as error:
+        raise SourceError(
+            f"{without_access(file.path)}: was listed, but is gone",
+            remedy="run the same command again; something deletes files",
+        ) from error
+
+
+def _digested(file: DataFile) -> DataFile:
+    total = xxhash.xxh3_128()
+    fs, inner = storage.file_system(file.path)
+    with fs.open(inner, "rb") if file.stamp is None else open(file.path, "rb", buffering=0) as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            total.update(chunk)
+        status = None if file.stamp is None else os.fstat(stream.fileno())
+    if status is not None and (status.st_size, stamp_of(status)) != (file.size, file.stamp):
+        raise SourceError(f"{file.path}: was changed while it was read", remedy="run the same command again")
+    digest = f"{_DIGEST}{total.hexdigest()}"
+    return dataclasses.replace(file, tag=digest, version=digest)

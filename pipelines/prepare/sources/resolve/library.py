@@ -1,6 +1,6 @@
 """`datasets` itself, called without side effects: no download counter, no log, no progress bars, no import of torch.
 
-A `Stream` is an opened dataset: what reads its splits, lazily, and their features.
+A `Stream` is an opened dataset: what reads its splits, lazily, and their features; a `SourceListing` its files too.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import hashlib
+import json
 import os
 import pkgutil
 import posixpath
@@ -22,11 +24,13 @@ import fsspec
 
 from pipelines.prepare.options.suggestions import to_utf8
 from pipelines.prepare.process import workers
+from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.resolve.features import without_views
 from tfrecord_io.errors import PrepError, SourceError
 from tfrecord_io.shown import first_line, without_access
 
 __all__ = [
+    "SourceListing",
     "Stream",
     "are_small_texts",
     "features_of_rows",
@@ -44,6 +48,8 @@ __all__ = [
 _ROWS = 1000
 _CUT = 16
 _SMALL_BYTES = 16_000_000
+# Sources of more files are listed in the manifest by one digest.
+_MOST_NAMED = 1_000
 # Modules beside the readers, which `load_dataset` does not take: it would ask the hub for a dataset of that name.
 _INTERNAL = ("cache", "folder_based_builder", "generator", "spark", "sql")
 _TARS = (".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".tgz")
@@ -230,6 +236,37 @@ class Stream:
             builders[0].name == "parquet" or are_small_texts(builders[0].name, files)
         )
         return workers.call(_open, self.builders) if in_child else _open(self.builders)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SourceListing:
+    """The splits of a dataset and the files of each, both in the order in which `datasets` reads them.
+
+    `kind` is the reader of `datasets`, such as `json`. `described` is what the identity says besides. `stream` reads
+    the rows. `needs_token`: the files can be read only with the launcher's credentials for the hub.
+    """
+
+    kind: str
+    splits: Mapping[str, Sequence[DataFile]]
+    described: Mapping[str, Any]
+    stream: Stream
+    needs_token: bool = False
+
+    @property
+    def entries(self) -> list[dict[str, Any]]:
+        """Each file's entry, with its split."""
+        return [{**file.entry, "split": split} for split, some in self.splits.items() for file in some]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The source in the fingerprint and the manifest, without paths and secrets."""
+        if self.described.get("kind") == "hub":  # the revision stands for the files
+            return dict(self.described)
+        entries: Any = self.entries
+        if len(entries) > _MOST_NAMED:  # the manifest is to stay small
+            digest = hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
+            entries = {"count": len(entries), "bytes": sum(each["bytes"] for each in entries), "sha256": digest}
+        return {"kind": self.kind, "files": entries, **self.described}
 
 
 def _open(builders: Mapping[str | None, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import posixpath
 from typing import Any
 
 from pipelines.prepare import storage
-from pipelines.prepare.sources.resolve import listing
+from pipelines.prepare.sources.resolve import data_files
 from tfrecord_io.errors import SourceError
 from tfrecord_io.format import json_fields
 from tfrecord_io.shown import is_web, without_access
@@ -28,7 +28,7 @@ _INFO = "dataset_info.json"
 
 def is_saved(folder: str) -> bool:
     """Return whether the folder was written by `save_to_disk`."""
-    if is_web(folder) or not listing.is_folder(folder):
+    if is_web(folder) or not data_files.is_folder(folder):
         return False
     return any(_content(folder, name) is not None for name in (_DICT, _STATE))
 

@@ -25,8 +25,9 @@ from pipelines.prepare.sources.parquet import row_groups, stored_columns
 from pipelines.prepare.sources.parquet.groups import Groups, Pieces, cover
 from pipelines.prepare.sources.parquet.row_groups import Footer
 from pipelines.prepare.sources.resolve import features, library, line_ranges, resolve
-from pipelines.prepare.sources.resolve.data_files import DataFile, SourceListing
+from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.resolve.features import Columns
+from pipelines.prepare.sources.resolve.library import SourceListing
 from tfrecord_io.errors import FingerprintMismatchError, OutputError
 from tfrecord_io.shown import without_access
 

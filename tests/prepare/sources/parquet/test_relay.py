@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.prepare.sources.parquet.relay import readable_by_workers, relay
+from pipelines.prepare.sources.parquet.access import is_readable_by_workers, relay
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from tests.prepare.sources.stored import data_file
 from tfrecord_io.errors import SourceError
@@ -31,7 +31,7 @@ def remote(path: str) -> DataFile:
     ],
 )
 def test_workers_read_what_needs_no_credentials(path: str, needs_token: bool, expected: bool) -> None:
-    assert readable_by_workers(remote(path), needs_token=needs_token) is expected
+    assert is_readable_by_workers(remote(path), needs_token=needs_token) is expected
 
 
 def written(path: Path, content: bytes = b"content") -> DataFile:

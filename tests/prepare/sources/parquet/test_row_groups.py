@@ -310,20 +310,6 @@ def test_row_groups_of_many_bytes_are_not_read_in_place(tmp_path: Path) -> None:
     assert not row_groups.is_in_place(footer(packed, ["n"]))
 
 
-def test_far_away_one_small_read_is_enough(requests: list[tuple[int, int]]) -> None:
-    table = pa.table({"text": [f"{row} " * 50 for row in range(2_000)]})
-    file = parquet("memory://footers/a.parquet", table, rows=500, compression="none")
-    assert footer(file, ["text"]).num_rows.tolist() == [500] * 4
-    assert requests == [(file.size - 8_192, file.size)]
-
-
-def test_a_long_footer_takes_a_second_read_of_what_is_missing(requests: list[tuple[int, int]]) -> None:
-    file = parquet("memory://footers/long.parquet", pa.table({"n": range(500)}), rows=1)
-    assert len(footer(file, ["n"]).num_rows) == 500
-    assert len(requests) == 2
-    assert requests[1][1] == requests[0][0], "no byte is asked for twice"
-
-
 def _without_end(content: bytes) -> bytes:
     return content[:-3]
 

@@ -11,7 +11,7 @@ import pytest
 import xxhash
 from fsspec.implementations.memory import MemoryFileSystem
 
-from pipelines.prepare.sources.resolve import listing
+from pipelines.prepare.sources.resolve import data_files
 from pipelines.prepare.sources.resolve.data_files import DataFile, stamp_of
 from tfrecord_io.errors import SourceError
 
@@ -29,13 +29,13 @@ def remote() -> Iterator[MemoryFileSystem]:
 
 
 def known(files: Sequence[DataFile]) -> list[dict[str, Any]]:
-    return [file.entry for file in listing.identify(files)]
+    return [file.entry for file in data_files.identify(files)]
 
 
 def test_a_local_file_is_known_by_all_of_its_bytes(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"x" * 5_000_000)
-    (data,) = listing.identify([listing.describe(str(path), name="a.txt")])
+    (data,) = data_files.identify([data_files.describe(str(path), name="a.txt")])
     digest = xxhash.xxh3_128(path.read_bytes()).hexdigest()
     assert data.entry == {"name": "a.txt", "bytes": 5_000_000, "xxh3": digest}
     assert (data.version, data.size) == (f"xxh3:{digest}", 5_000_000)
@@ -45,7 +45,7 @@ def test_a_local_file_is_known_by_all_of_its_bytes(tmp_path: Path) -> None:
 def test_a_local_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"before")
-    found = listing.describe(str(path), name="a.txt")
+    found = data_files.describe(str(path), name="a.txt")
     path.write_bytes(b"longer than before")
     with pytest.raises(SourceError, match=r"a\.txt: was changed while it was read"):
         known([found])
@@ -55,7 +55,7 @@ def test_a_remote_file_is_known_by_its_bytes_where_its_service_has_no_mark(
     remote: MemoryFileSystem, tmp_path: Path
 ) -> None:
     (tmp_path / "7").write_bytes(b"x" * 7)
-    assert known([FILES[7]]) == known([listing.describe(str(tmp_path / "7"), name="7")])
+    assert known([FILES[7]]) == known([data_files.describe(str(tmp_path / "7"), name="7")])
 
 
 @pytest.mark.parametrize(

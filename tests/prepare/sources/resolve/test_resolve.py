@@ -15,7 +15,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from pipelines.prepare.options.config import SourceConfig
-from pipelines.prepare.sources.resolve.data_files import SourceListing
+from pipelines.prepare.sources.resolve.library import SourceListing
 from pipelines.prepare.sources.resolve.resolve import resolve
 from tfrecord_io.errors import ConfigError, SourceError
 

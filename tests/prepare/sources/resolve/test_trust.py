@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.prepare.options.config import SourceConfig
-from pipelines.prepare.sources.resolve.data_files import SourceListing
+from pipelines.prepare.sources.resolve.library import SourceListing
 from pipelines.prepare.sources.resolve.resolve import resolve
 from tfrecord_io.errors import SourceError
 
