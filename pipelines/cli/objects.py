@@ -68,7 +68,7 @@ def config_of(
 
 def _functions(options: Mapping[str, Any]) -> tuple[FunctionOption, ...]:
     """Return the functions in the order in which they are given."""
-    from pipelines.prepare.sources.rows import given_functions
+    from pipelines.prepare.sources.rows import user_functions
 
     given = (
         (kind, each)
@@ -77,7 +77,7 @@ def _functions(options: Mapping[str, Any]) -> tuple[FunctionOption, ...]:
         for each in (value if isinstance(value, list | tuple) else [value])
     )
     return tuple(
-        FunctionOption(kind=kind, spec=each) if isinstance(each, str) else given_functions.option_of(kind, each)
+        FunctionOption(kind=kind, spec=each) if isinstance(each, str) else user_functions.option_of(kind, each)
         for kind, each in given
     )
 

@@ -298,7 +298,7 @@ CASES: dict[str, Kept | Rejected | Refused] = {
     ),
     "truncated-parquet": Refused(
         files=truncated_parquet,
-        cause="train.parquet: cannot be read as a Parquet file .*truncated",
+        cause="train.parquet: cannot be read as a Parquet file .*corrupted",
         remedy="copy it again",
     ),
     "only-a-header": Refused(files={"train.csv": "text,n\n"}, cause=NO_ROWS[0], remedy=NO_ROWS[1]),

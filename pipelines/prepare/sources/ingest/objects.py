@@ -19,7 +19,7 @@ import pyarrow as pa
 import xxhash
 
 from pipelines.prepare.options.source_config import SPLIT_NAME
-from pipelines.prepare.sources.ingest import parts
+from pipelines.prepare.sources.ingest.ingest import even_tables, part_chunks
 from pipelines.prepare.sources.resolve import library, saved_datasets
 from tfrecord_io.errors import ConfigError, OutputError, PrepError, SourceError
 from tfrecord_io.shown import first_line
@@ -153,7 +153,7 @@ def _part(dataset: Any, split: str) -> Iterator[bytes]:
         if dataset.features is None:
             dataset = dataset.cast(library.features_of_rows({f"split {split!r} of the object": dataset}))
         types = dataset.features.arrow_schema
-        yield from parts.part_chunks(types, parts.even_tables(tables(types)))
+        yield from part_chunks(types, even_tables(tables(types)))
     except PrepError:
         raise
     except Exception as error:  # whatever the user's own functions and generators raise

@@ -47,7 +47,17 @@ class RowChanges:
 
         Raises: SourceError if a function fails, or returns a column of another type than `schema` has.
         """
-        table, reasons = user_functions.run(self.functions, pa.Table.from_batches([batch]), where=where)
+        table, numbers = pa.Table.from_batches([batch]), np.arange(batch.num_rows)
+        reasons = np.full(batch.num_rows, "", object)
+        for function in self.functions if batch.num_rows else ():
+            result = user_functions.call(function, table, where=where)
+            if isinstance(result, pa.Table):
+                table = result
+            elif not result.all():
+                reasons[numbers[~result]] = function.reason
+                table, numbers = table.filter(pa.array(result)), numbers[result]
+                if not len(numbers):
+                    break
         wanted = stored_columns.schema_of(self.schema, columns)
         kept = reasons == ""
         left = _conform(table, wanted, where=where) if kept.any() else pa.RecordBatch.from_pylist([], schema=wanted)

@@ -13,16 +13,25 @@ alone, since the machine and the plan decide which rows come together in a call.
 
 A function is pinned by the text of its module, which is part of the fingerprint, travels in the job, is stored beside
 the dataset, and is what is executed, under a name of its own. Stored functions run only with consent (`consent`).
+Functions given as objects in Python are
+
+    of an imported module                  named as package.module:function
+    of a notebook or of a script           their own text, and the imports that they use, are the module __main__
+
+A function with its own text must not use other objects of the notebook.
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import hashlib
 import importlib.machinery
 import importlib.util
+import inspect
 import os
 import sys
+import textwrap
 import threading
 import traceback
 import types
@@ -38,9 +47,12 @@ from tfrecord_io.errors import ConfigError, FormatError, PrepError, SourceError
 from tfrecord_io.format.json_fields import mapping, text
 from tfrecord_io.format.ledger import FILTERED
 
-__all__ = ["UserFunction", "call", "find", "load", "locate", "restore", "run"]
+__all__ = ["UserFunction", "call", "find", "load", "locate", "option_of", "restore"]
 
-_MOST_CHARACTERS = 400
+_OTHERWISE = (
+    "write it into a Python file and give the function of that module; or change the Dataset itself, before it is "
+    "given, with dataset.map(...) or dataset.filter(...)"
+)
 _lock = threading.RLock()
 _modules: dict[str, types.ModuleType] = {}
 
@@ -95,8 +107,14 @@ def locate(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
 
 def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], where: str) -> tuple[UserFunction, ...]:
     """Parse functions stored by `to_json`. Raises: FormatError if their identities are not the `expected` ones."""
+
+    def restored(entry: Any) -> UserFunction:
+        function = UserFunction(**{key: text(value) for key, value in mapping(entry).items()})  # type: ignore[arg-type]
+        FunctionOption(kind=function.kind, spec=function.spec)
+        return function
+
     try:
-        functions = tuple(map(_restored, stored))
+        functions = tuple(map(restored, stored))
         identities = [function.identity() for function in functions]
     except (TypeError, ValueError, PrepError):
         functions, identities = (), [{"damaged": ""}]
@@ -120,25 +138,43 @@ def find(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
     return functions
 
 
-def run(functions: Sequence[UserFunction], table: pa.Table, *, where: str) -> tuple[pa.Table, np.ndarray]:
-    """Apply the functions to `table`; return the rows left, and why each row of `table` is left out, object [n], or ''.
+def option_of(kind: FunctionKind, function: Any) -> FunctionOption:
+    """Return the option that names a function. Raises: ConfigError if it has no name, or no text of its own."""
+    if not isinstance(function, types.FunctionType) or not function.__name__.isidentifier():
+        raise ConfigError(
+            f"{kind}={function!r:.100}, expected a function with a name, or its name",
+            remedy=f"define it with def; or write {kind}='package.module:function'",
+        )
+    name, module = function.__name__, function.__module__
+    if module != "__main__" and getattr(sys.modules.get(module), name, None) is function:
+        return FunctionOption(kind=kind, spec=f"{module}:{name}")
+    used = inspect.getclosurevars(function).globals
+    others = [key for key, value in used.items() if not isinstance(value, types.ModuleType) and key != name]
+    if uses := sorted({*function.__code__.co_freevars, *others}):
+        raise ConfigError(
+            f"{kind}={name}: it uses {', '.join(uses)}, which is defined outside of it, and only its own text goes to "
+            "workers",
+            remedy=f"define or import that inside of the function; or {_OTHERWISE}",
+        )
+    return FunctionOption(kind=kind, spec=f"__main__:{name}", source=_text_of(function, used))
 
-    `where` names the rows in messages. Once no row is left, further functions are not called, and the result lacks
-    their columns.
 
-    Raises: as `call`; ConfigError if a function cannot be loaded.
-    """
-    kept, reasons = np.arange(table.num_rows), np.full(table.num_rows, "", object)
-    for function in functions:
-        if not len(kept):
-            break
-        result = call(function, table, where=where)
-        if isinstance(result, pa.Table):
-            table = result
-        elif not result.all():
-            reasons[kept[~result]] = function.reason
-            table, kept = table.filter(pa.array(result)), kept[result]
-    return table, reasons
+def _text_of(function: types.FunctionType, used: Mapping[str, Any]) -> str:
+    """Return the text of a module with the function, and the modules that it uses. Raises: ConfigError."""
+    try:
+        text = textwrap.dedent(inspect.getsource(function))
+        (node,) = ast.parse(text).body
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ConfigError(f"{function.__name__}: its text cannot be found", remedy=_OTHERWISE) from error
+    if not isinstance(node, ast.FunctionDef) or node.decorator_list:
+        raise ConfigError(f"{function.__name__}: not a plain function without decorators", remedy=_OTHERWISE)
+    imports = [
+        f"import {each.__name__} as {name}\n"
+        for name, each in sorted(used.items())
+        if isinstance(each, types.ModuleType)
+    ]
+    # Types of arguments may name modules that the function does not use otherwise.
+    return "".join(["from __future__ import annotations\n", *imports, "\n", text])
 
 
 def call(function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | np.ndarray:
@@ -156,7 +192,32 @@ def call(function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | n
             f"{function.option} raised {_described(error)} for {where}{_line(error, function)}",
             remedy="make the function take every row, or leave such rows out by a --filter before it",
         ) from error
-    return _checked(result, function, table, where=where)
+    if function.kind == "map":
+        is_right, expected = isinstance(result, pa.Table), "a pyarrow.Table; --filter is for masks"
+    else:
+        if isinstance(result, pa.Array | pa.ChunkedArray) and pa.types.is_boolean(result.type):
+            result = np.asarray(result.fill_null(False), dtype=bool)
+        is_right = isinstance(result, np.ndarray) and result.dtype == np.bool_ and result.ndim == 1
+        expected = "a bool for each row, as an Arrow or NumPy array; --map is for tables"
+    if not is_right:
+        held = getattr(result, "dtype", getattr(result, "type", None))
+        raise SourceError(
+            f"{function.option} returned a {type(result).__name__}{f' of {held}' if held else ''} for {where}, "
+            f"expected {expected}",
+            remedy="return for example table.set_column(i, name, values), or a mask such as "
+            "pyarrow.compute.greater(table['n'], 3)",
+        )
+    if len(result) != table.num_rows:
+        raise SourceError(
+            f"{function.option} returned {len(result)} rows for {where}, expected {table.num_rows}, as many as it got",
+            remedy="let a filter return False for rows to leave out; a function cannot add rows",
+        )
+    if isinstance(result, pa.Table) and len(set(result.column_names)) < result.num_columns:
+        raise SourceError(
+            f"{function.option} returned several columns of one name for {where}: {', '.join(result.column_names)}",
+            remedy="replace a column with table.set_column",
+        )
+    return result
 
 
 def load(function: UserFunction) -> Callable[[pa.Table], Any]:
@@ -178,7 +239,11 @@ def _read_module(option: FunctionOption) -> tuple[str, str]:
     """Return the text of a module and its path. Raises: ConfigError."""
     name = CalledFunction.of(option.spec).module
     try:
-        if (spec := _below_current_directory(name) or importlib.util.find_spec(name)) is None:
+        # A file below the current directory is found without executing its parent packages.
+        stem = os.path.join(os.getcwd(), *name.split("."))
+        path = next(filter(os.path.isfile, (f"{stem}.py", os.path.join(stem, "__init__.py"))), None)
+        spec = importlib.util.spec_from_file_location(name, path) if path else importlib.util.find_spec(name)
+        if spec is None:
             raise ModuleNotFoundError(f"No module named {name!r}")
         source = spec.loader.get_source(name) if spec.loader else None  # type: ignore[attr-defined]
     except (Exception, SystemExit) as error:  # finding a.b executes a, which may raise anything
@@ -195,26 +260,10 @@ def _read_module(option: FunctionOption) -> tuple[str, str]:
     return source, str(spec.origin)
 
 
-def _below_current_directory(name: str) -> importlib.machinery.ModuleSpec | None:
-    """Find the file of a module below the current directory, without executing its parent packages."""
-    stem = os.path.join(os.getcwd(), *name.split("."))
-    for path in (f"{stem}.py", os.path.join(stem, "__init__.py")):
-        if os.path.isfile(path):
-            return importlib.util.spec_from_file_location(name, path)
-    return None
-
-
 def _described(error: BaseException) -> str:
     """Return the type and text of an exception in one line."""
     text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:_MOST_CHARACTERS]}" if text else type(error).__name__
-
-
-def _restored(entry: Any) -> UserFunction:
-    """Parse one stored function. Raises: TypeError, ValueError or ConfigError if it is malformed."""
-    function = UserFunction(**{name: text(value) for name, value in mapping(entry).items()})  # type: ignore[arg-type]
-    FunctionOption(kind=function.kind, spec=function.spec)
-    return function
+    return f"{type(error).__name__}: {text[:400]}" if text else type(error).__name__
 
 
 def _unique_name(function: UserFunction) -> str:
@@ -244,36 +293,6 @@ def _module(function: UserFunction) -> types.ModuleType:
         ) from error
     _modules[unique] = module
     return module
-
-
-def _checked(result: Any, function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | np.ndarray:
-    """Return a map's table or a filter's mask. Raises: SourceError if it is none, or not of the rows of `table`."""
-    if function.kind == "map":
-        is_right, expected = isinstance(result, pa.Table), "a pyarrow.Table; --filter is for masks"
-    else:
-        if isinstance(result, pa.Array | pa.ChunkedArray) and pa.types.is_boolean(result.type):
-            result = np.asarray(result.fill_null(False), dtype=bool)
-        is_right = isinstance(result, np.ndarray) and result.dtype == np.bool_ and result.ndim == 1
-        expected = "a bool for each row, as an Arrow or NumPy array; --map is for tables"
-    if not is_right:
-        held = getattr(result, "dtype", getattr(result, "type", None))
-        raise SourceError(
-            f"{function.option} returned a {type(result).__name__}{f' of {held}' if held else ''} for {where}, "
-            f"expected {expected}",
-            remedy="return for example table.set_column(i, name, values), or a mask such as "
-            "pyarrow.compute.greater(table['n'], 3)",
-        )
-    if len(result) != table.num_rows:
-        raise SourceError(
-            f"{function.option} returned {len(result)} rows for {where}, expected {table.num_rows}, as many as it got",
-            remedy="let a filter return False for rows to leave out; a function cannot add rows",
-        )
-    if isinstance(result, pa.Table) and len(set(result.column_names)) < result.num_columns:
-        raise SourceError(
-            f"{function.option} returned several columns of one name for {where}: {', '.join(result.column_names)}",
-            remedy="replace a column with table.set_column",
-        )
-    return result
 
 
 def _line(error: BaseException, function: UserFunction) -> str:

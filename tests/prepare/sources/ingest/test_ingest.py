@@ -20,8 +20,7 @@ from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.process import workers
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.sources.ingest import ingest
-from pipelines.prepare.sources.ingest.ingest import IngestSource
-from pipelines.prepare.sources.ingest.parts import MOST_BYTES, MOST_ROWS, even_tables
+from pipelines.prepare.sources.ingest.ingest import MOST_BYTES, MOST_ROWS, IngestSource, even_tables
 from pipelines.prepare.sources.parquet import row_groups
 from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.rows import opening
