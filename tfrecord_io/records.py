@@ -90,9 +90,9 @@ def read_payloads(
         raise ConfigError(
             f"compression {compression!r} in batches of {batch_bytes} bytes, expected none or gzip, and 1"
         )
-    chunks = _inflate if compression == "gzip" else _chunks
-    scanner = _Scanner(place, most_record_bytes=most_record_bytes)
-    return _batches(chunks(stream, place=place, chunk_bytes=batch_bytes), scanner)
+    plain = iter(lambda: stream.read(batch_bytes), b"")
+    chunks = plain if compression == "none" else _inflate(stream, place=place, chunk_bytes=batch_bytes)
+    return _batches(chunks, _Scanner(place, most_record_bytes=most_record_bytes))
 
 
 def check_frames(data: np.ndarray, *, place: str, first_record: int) -> None:
@@ -107,14 +107,9 @@ def _batches(chunks: Iterator[bytes], scanner: _Scanner) -> Iterator[Payloads]:
         rest += chunk
         payloads = scanner.take(_as_bytes(rest), last=False)
         if len(payloads):
-            rest = rest[len(payloads.data) + len(payloads) * frame_kernels.FRAME_BYTES :]
+            rest = rest[len(payloads.data) + len(payloads) * FRAME_BYTES :]
             yield payloads
     scanner.take(_as_bytes(rest), last=True)
-
-
-def _chunks(stream: BinaryIO, *, place: str, chunk_bytes: int) -> Iterator[bytes]:
-    while chunk := stream.read(chunk_bytes):
-        yield chunk
 
 
 def _inflate(stream: BinaryIO, *, place: str, chunk_bytes: int) -> Iterator[bytes]:
@@ -144,48 +139,35 @@ class _Scanner:
         self._num_bytes = 0
 
     def take(self, data: np.ndarray, *, last: bool) -> Payloads:
-        """The messages of all whole frames at the start of `data`; the `last` piece must end with one."""
-        num_records, end = frame_kernels.survey_frames(data)
-        out = np.empty(end - num_records * frame_kernels.FRAME_BYTES, np.uint8)
-        offsets = np.empty(num_records + 1, np.int64)
-        sound = frame_kernels.read_frames(data, out, offsets)
-        if sound < num_records:
-            start = int(offsets[sound]) + sound * frame_kernels.FRAME_BYTES
-            message = out[offsets[sound] : offsets[sound + 1]]
-            crc_start = start + _HEADER_BYTES + len(message)
-            raise self._wrong_crc("data", message, data[crc_start : crc_start + 4], record=sound, byte=start)
-        self._check_rest(data[end:], record=num_records, byte=end, last=last)
-        self._num_records += num_records
-        self._num_bytes += end
-        return Payloads(out, offsets)
+        """The messages of all whole frames at the start of `data`; the `last` piece must end with one.
 
-    def _check_rest(self, rest: np.ndarray, *, record: int, byte: int, last: bool) -> None:
-        """Refuse anything after the whole frames but the beginning of one."""
+        Anything after them but the beginning of a frame is refused.
+        """
+        out, offsets = np.empty(len(data), np.uint8), np.empty(len(data) // FRAME_BYTES + 1, np.int64)
+        count, end, is_damaged = frame_kernels.read_frames(data, out, offsets)
+        rest, where = data[end:], f"{self._place}, record {self._num_records + count} at byte {self._num_bytes + end}"
+        size = _uint(rest[:8])
+        if is_damaged:
+            message = out[offsets[count] : offsets[count + 1]]
+            raise _wrong_crc(where, "data", message, rest[_HEADER_BYTES + size :][:4])
         if len(rest) >= _HEADER_BYTES and masked_crc32c(rest[:8]) != _uint(rest[8:12]):
-            raise self._wrong_crc("size", rest[:8], rest[8:12], record=record, byte=byte)
-        if len(rest) >= _HEADER_BYTES and (size := _uint(rest[:8])) > self._most_record_bytes:
+            raise _wrong_crc(where, "size", rest[:8], rest[8:12])
+        if len(rest) >= _HEADER_BYTES and size > self._most_record_bytes:
             raise CorruptRecordError(
-                f"{self._where(record, byte)}: {size} bytes, expected at most {self._most_record_bytes}",
-                remedy=_REMEDY,
+                f"{where}: {size} bytes, expected at most {self._most_record_bytes}", remedy=_REMEDY
             )
-        if last and 0 < len(rest) < _HEADER_BYTES:
-            missing = f"at least {_HEADER_BYTES - len(rest)}"
-        elif last and len(rest):
-            missing = str(_uint(rest[:8]) + frame_kernels.FRAME_BYTES - len(rest))
-        else:
-            return
-        raise CorruptRecordError(f"{self._where(record, byte)}: cut off, {missing} bytes are missing", remedy=_REMEDY)
+        if last and len(rest):
+            missing = size + FRAME_BYTES - len(rest)
+            words = missing if len(rest) >= _HEADER_BYTES else f"at least {_HEADER_BYTES - len(rest)}"
+            raise CorruptRecordError(f"{where}: cut off, {words} bytes are missing", remedy=_REMEDY)
+        self._num_records += count
+        self._num_bytes += end
+        return Payloads(out[: offsets[count]], offsets[: count + 1])
 
-    def _wrong_crc(
-        self, what: str, data: np.ndarray, stored: np.ndarray, *, record: int, byte: int
-    ) -> CorruptRecordError:
-        got, expected = masked_crc32c(data), _uint(stored)
-        return CorruptRecordError(
-            f"{self._where(record, byte)}: {what} crc {got:#010x}, expected {expected:#010x}", remedy=_REMEDY
-        )
 
-    def _where(self, record: int, byte: int) -> str:
-        return f"{self._place}, record {self._num_records + record} at byte {self._num_bytes + byte}"
+def _wrong_crc(where: str, what: str, data: np.ndarray, stored: np.ndarray) -> CorruptRecordError:
+    got, expected = masked_crc32c(data), _uint(stored)
+    return CorruptRecordError(f"{where}: {what} crc {got:#010x}, expected {expected:#010x}", remedy=_REMEDY)
 
 
 def _as_bytes(data: Data) -> np.ndarray:

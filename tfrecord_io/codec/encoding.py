@@ -1,6 +1,16 @@
-"""Columns to records, in exactly the memory that they take.
+"""Columns to records, in exactly the memory that they take, by compiled loops.
 
-columns ──► checked against the schema ──► payloads counted ──► places ──► heads, values, frames ──► data, offsets
+    columns ──► checked against the schema ──► payloads counted ──► places ──► heads, values, frames ──► data, offsets
+
+One entry of an Example, per feature (sizes are varints, each counts the bytes to its right):
+
+    0a E  0a K name  12 V  1a|12|0a W  0a P  payload
+    │     └─ `key` ────┘   │           └ the packed values: varints (int64_list, 1a) or 4 bytes each (float_list, 12);
+    │                      │             or the one value of a bytes_list (0a)
+    └ entry of the map     └ Feature: the kind of its list
+
+All sizes follow from the sizes of the payloads. So the payloads are counted first, which gives each entry and record
+its place; then one feature after the other is written into all records.
 """
 
 from __future__ import annotations
@@ -11,13 +21,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfrecord_io.codec import encoding_kernels, example_layout
-from tfrecord_io.codec.frame_kernels import put_frames
-from tfrecord_io.codec.kernels import frozen
+from tfrecord_io.codec.frame_kernels import FRAME_BYTES, HEAD_BYTES, put_frames
+from tfrecord_io.codec.kernels import copy, frozen, jit, store_4
 from tfrecord_io.errors import SchemaError
 from tfrecord_io.schema import MOST_VALUE_BYTES, Feature, Schema
 
-__all__ = ["write"]
+__all__ = ["LIST_TAGS", "count_bytes", "in_order", "key", "put_ints", "write"]
+
+# Tag of the list of values, by the dtype of a feature.
+LIST_TAGS = {"int64": 0x1A, "float32": 0x12, "string": 0x0A, "bytes": 0x0A}
 
 # What each dtype is converted to for the kernels: few dtypes, so that little is compiled.
 _Taken = dict[str, np.dtype]
@@ -27,11 +39,29 @@ _TAKEN: dict[str, _Taken] = {"int64": _INTS, "float32": {"float32": np.dtype(np.
 _TAKEN |= {name: {"object": np.dtype(object)} for name in ("string", "bytes")}
 _NAMES = {np.dtype(name): name for taken in _TAKEN.values() for name in taken}  # NumPy takes microseconds to tell
 
+_PAST_THREE_BYTES = np.uint64(1 << 21)
+
+
+def in_order(schema: Schema) -> list[Feature]:
+    """Features as they follow each other in a record: by the bytes of their names, but `text_pair` before `text`.
+
+    Protobuf's runtime for Python (upb) puts a name after the longer names that begin with it. The runtime for C++ has
+    it the other way round; Example leaves the order open, and every reader takes both.
+    """
+    return sorted(schema.features, key=lambda feature: feature.name.encode() + b"\xff")
+
+
+def key(feature: Feature) -> bytes:
+    """The constant bytes of an entry: the key with its tag and size, and the tag of the value."""
+    name = feature.name.encode()
+    size = [len(name)] if len(name) < 0x80 else [len(name) & 0x7F | 0x80, len(name) >> 7]  # names have up to 128 bytes
+    return bytes([0x0A, *size]) + name + b"\x12"
+
 
 class _Pieces(NamedTuple):
-    """N values as bytes: their sizes int64 [N], and uint8 one behind the other."""
+    """N values that are payloads already: uint8 one behind the other, and the sizes, int64 [N], or one for all."""
 
-    sizes_N: np.ndarray
+    sizes_N: np.ndarray | int
     data: np.ndarray
 
 
@@ -40,29 +70,29 @@ def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) ->
 
     Raises: SchemaError if a column is missing, unknown, or of another dtype, shape or number of rows.
     """
+    if columns.keys() != set(schema.names):
+        missing, unknown = sorted(set(schema.names) - set(columns)), sorted(set(columns) - set(schema.names))
+        raise SchemaError(f"columns {missing} are missing and {unknown} unknown, expected {list(schema.names)}")
     features, keys, key_sizes_F = _plan(schema)
-    num_rows = _num_rows(columns, schema)
+    first = columns[schema.names[0]]
+    num_rows = len(first) if first.ndim else 0
     fitted = [_fit(columns[feature.name], feature, num_rows) for feature in features]
     payloads_FN, places_FN = np.empty((2, len(features), num_rows), np.int64)
     for values, payloads_N in zip(fitted, payloads_FN, strict=True):
         if isinstance(values, _Pieces):
             payloads_N[:] = values.sizes_N
-        elif values.dtype == np.uint8:
-            payloads_N[:] = values.shape[1]
         else:
-            encoding_kernels.count_bytes(values, payloads_N)
+            count_bytes(values, payloads_N)
     offsets = np.zeros(num_rows + 1, np.int64)
-    encoding_kernels.place_records(payloads_FN, key_sizes_F, framed, places_FN, offsets)
+    _place_records(payloads_FN, key_sizes_F, framed, places_FN, offsets)
     out = np.empty(int(offsets[-1]), np.uint8)
-    encoding_kernels.put_prefixes(out, offsets, places_FN[0], framed)
-    for feature, key, values, payloads_N, places_N in zip(features, keys, fitted, payloads_FN, places_FN, strict=True):
-        encoding_kernels.put_heads(out, places_N, payloads_N, key, example_layout.LIST_TAGS[feature.dtype])
+    _put_prefixes(out, offsets, places_FN[0], framed)
+    for feature, key_, values, payloads_N, places_N in zip(features, keys, fitted, payloads_FN, places_FN, strict=True):
+        _put_heads(out, places_N, payloads_N, key_, LIST_TAGS[feature.dtype])
         if isinstance(values, _Pieces):
-            encoding_kernels.put_pieces(out, places_N, payloads_N, values.data)
-        elif values.dtype == np.uint8:
-            encoding_kernels.put_bytes(out, places_N, values)
+            _put_pieces(out, places_N, payloads_N, values.data)
         else:
-            encoding_kernels.put_ints(out, places_N, payloads_N, values)
+            put_ints(out, places_N, payloads_N, values)
     if framed:
         put_frames(out, offsets)
     return out, offsets
@@ -71,22 +101,14 @@ def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) ->
 @functools.lru_cache(maxsize=256)
 def _plan(schema: Schema) -> tuple[list[Feature], list[np.ndarray], np.ndarray]:
     """The features in the order of a record, their constant bytes, and how many these are."""
-    features = example_layout.in_order(schema)
-    keys = [frozen(np.frombuffer(example_layout.key(feature), np.uint8)) for feature in features]
-    return features, keys, np.array([len(key) for key in keys])
-
-
-def _num_rows(columns: Mapping[str, np.ndarray], schema: Schema) -> int:
-    if columns.keys() != set(schema.names):
-        missing, unknown = sorted(set(schema.names) - set(columns)), sorted(set(columns) - set(schema.names))
-        raise SchemaError(f"columns {missing} are missing and {unknown} unknown, expected {list(schema.names)}")
-    first = columns[schema.names[0]]
-    return len(first) if first.ndim else 0
+    features = in_order(schema)
+    keys = [frozen(np.frombuffer(key(feature), np.uint8)) for feature in features]
+    return features, keys, np.array([len(each) for each in keys])
 
 
 def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | _Pieces:
-    """A column as the kernels take it: int32 or int64 [N, L]; or uint8 if its bytes are the payloads already, as with
-    floats, and with values of one byte below 128, which are their own varints; or pieces of several sizes.
+    """Return a column as the kernels take it: int32 or int64 [N, L]; or pieces where its bytes are the payloads, as
+    those of text, of floats (so that every NaN keeps its bits), and of values below 128 of one byte.
     """
     taken = _TAKEN[feature.dtype]
     name = _NAMES.get(column.dtype) or column.dtype.name
@@ -103,9 +125,9 @@ def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | _P
     if column.itemsize == 1:  # masks, mostly
         values = frozen(column).reshape(shape).view(np.uint8)
         if values.max(initial=0) < 0x80:
-            return values
+            return _Pieces(feature.num_values, values.reshape(-1))
     values = frozen(column.astype(taken[name], copy=False)).reshape(shape)
-    return values.view(np.uint8) if feature.dtype == "float32" else values
+    return _Pieces(4 * feature.num_values, values.reshape(-1).view(np.uint8)) if feature.dtype == "float32" else values
 
 
 def _pieces(column: np.ndarray, feature: Feature) -> _Pieces:
@@ -123,3 +145,145 @@ def _pieces(column: np.ndarray, feature: Feature) -> _Pieces:
             f"column {feature.name!r}: a value of {sizes_N.max():,} bytes, expected at most {MOST_VALUE_BYTES:,}"
         )
     return _Pieces(sizes_N, np.frombuffer(b"".join(values), np.uint8))
+
+
+@jit
+def _varint_size(value: int) -> int:
+    """Bytes of a uint64 as a varint."""
+    size = 1
+    while value >= np.uint64(0x80):
+        value >>= np.uint64(7)
+        size += 1
+    return size
+
+
+@jit
+def _put_varint(out: np.ndarray, position: int, value: int) -> int:
+    """Write a uint64 as a varint at a uint64 position. Returns: the position after it."""
+    while value >= np.uint64(0x80):
+        out[position] = np.uint8(value & np.uint64(0x7F)) | np.uint8(0x80)
+        value >>= np.uint64(7)
+        position += np.uint64(1)
+    out[position] = np.uint8(value)
+    return position + np.uint64(1)
+
+
+@jit
+def count_bytes(values_NL: np.ndarray, payloads_N: np.ndarray) -> None:
+    """Set `payloads_N` to the bytes of each row as varints; values int32 or int64."""
+    length = np.uint64(values_NL.shape[1])
+    for row in range(len(payloads_N)):
+        r, bits, size = np.uint64(row), np.uint64(0), np.int64(length)
+        for column in range(length):
+            value = np.uint64(np.int64(values_NL[r, column]))
+            bits |= value
+            size += np.int64(value >= np.uint64(1 << 7)) + np.int64(value >= np.uint64(1 << 14))
+        if bits >= _PAST_THREE_BYTES:
+            size = np.int64(0)
+            for column in range(length):
+                size += _varint_size(np.uint64(np.int64(values_NL[r, column])))
+        payloads_N[row] = size
+
+
+@jit
+def _sizes(key_size: int, payload: int) -> tuple[int, int, int]:
+    """The sizes E, V and W of an entry, from K and P."""
+    of_list = 1 + _varint_size(np.uint64(payload)) + payload
+    of_feature = 1 + _varint_size(np.uint64(of_list)) + of_list
+    return key_size + _varint_size(np.uint64(of_feature)) + of_feature, of_feature, of_list
+
+
+@jit
+def _place_records(
+    payloads_FN: np.ndarray, key_sizes_F: np.ndarray, framed: bool, places_FN: np.ndarray, offsets: np.ndarray
+) -> None:
+    """Set `offsets` to where records begin, with their frames if `framed`, and the last one ends; and `places_FN` to
+    where entries begin.
+    """
+    around = FRAME_BYTES if framed else 0
+    for row in range(len(offsets) - 1):
+        size = 0
+        for feature in range(len(payloads_FN)):
+            places_FN[feature, row] = size
+            of_entry, _, _ = _sizes(key_sizes_F[feature], payloads_FN[feature, row])
+            size += 1 + _varint_size(np.uint64(of_entry)) + of_entry
+        prefix = 1 + _varint_size(np.uint64(size))
+        for feature in range(len(payloads_FN)):
+            places_FN[feature, row] += offsets[row] + prefix + (HEAD_BYTES if framed else 0)
+        offsets[row + 1] = offsets[row] + prefix + size + around
+
+
+@jit
+def _put_prefixes(out: np.ndarray, offsets: np.ndarray, first_N: np.ndarray, framed: bool) -> None:
+    """Write what each record has in front of its first entry, which is at `first_N`."""
+    for row in range(len(first_N)):
+        start, end = offsets[row], offsets[row + 1]
+        if framed:
+            start, end = start + HEAD_BYTES, end - (FRAME_BYTES - HEAD_BYTES)
+        out[start] = 0x0A
+        _put_varint(out, np.uint64(start + 1), np.uint64(end - first_N[row]))
+
+
+@jit
+def _put_heads(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, key: np.ndarray, kind: int) -> None:
+    """Write what entries have in front of their payloads, and move `places_N` from the entries on to the payloads."""
+    for row in range(len(places_N)):
+        of_entry, of_feature, of_list = _sizes(len(key), payloads_N[row])
+        at = np.uint64(places_N[row])
+        out[at] = 0x0A
+        at = _put_varint(out, at + np.uint64(1), np.uint64(of_entry))
+        for k in range(len(key)):
+            out[at + np.uint64(k)] = key[k]
+        at = _put_varint(out, at + np.uint64(len(key)), np.uint64(of_feature))
+        out[at] = kind
+        at = _put_varint(out, at + np.uint64(1), np.uint64(of_list))
+        out[at] = 0x0A
+        places_N[row] = _put_varint(out, at + np.uint64(1), np.uint64(payloads_N[row]))
+
+
+@jit
+def _short_varint(value: int) -> int:
+    """A uint32 below 2^21 as a varint, in the low bytes of a word; the highest byte is its size."""
+    two, three = np.uint32(value >= np.uint32(1 << 7)), np.uint32(value >= np.uint32(1 << 14))
+    first, second = value & np.uint32(0x7F), (value << np.uint32(1)) & np.uint32(0x7F00)
+    third = (value << np.uint32(2)) & np.uint32(0x7F0000)
+    marks = (two << np.uint32(7)) | (three << np.uint32(15))
+    return first | second | third | marks | ((np.uint32(1) + two + three) << np.uint32(24))
+
+
+@jit
+def put_ints(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, values_NL: np.ndarray) -> None:
+    """Write rows of int32 or int64 as varints.
+
+    The varints of a row are computed first, by SIMD, then stored one behind the other as whole words: the next word
+    overwrites the surplus bytes of the one before. A branch on the size would be mispredicted for every other token.
+    """
+    length = np.uint64(values_NL.shape[1])
+    whole = length - min(length, np.uint64(3))  # a word of the last three could reach past the row
+    words_L = np.empty(length, np.uint32)
+    for row in range(len(places_N)):
+        at, r = np.uint64(places_N[row]), np.uint64(row)
+        if payloads_N[row] == np.int64(length):  # one byte each: masks, labels
+            for column in range(length):
+                out[at + column] = np.uint8(values_NL[r, column])
+            continue
+        bits = np.uint64(0)
+        for column in range(length):
+            value = np.uint64(np.int64(values_NL[r, column]))
+            bits |= value
+            words_L[column] = _short_varint(np.uint32(value))
+        first = whole if bits < _PAST_THREE_BYTES else np.uint64(0)
+        for column in range(first):
+            store_4(out, at, words_L[column])
+            at += np.uint64(words_L[column] >> np.uint32(24))
+        for column in range(first, length):
+            at = _put_varint(out, at, np.uint64(np.int64(values_NL[r, column])))
+
+
+@jit
+def _put_pieces(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, data: np.ndarray) -> None:
+    """Write payloads of several sizes, which `data` has one behind the other."""
+    start = 0
+    for row in range(len(places_N)):
+        copy(out, places_N[row], data, start, payloads_N[row])
+        start += payloads_N[row]

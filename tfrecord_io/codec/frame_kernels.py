@@ -12,11 +12,8 @@ import numpy as np
 from tfrecord_io.codec.kernels import copy, jit, load, load_4, store, store_4
 
 __all__ = ["FRAME_BYTES", "HEAD_BYTES", "crc32c", "find_frames", "masked", "put_frames", "read_frames"]
-__all__ += ["survey_frames"]
 
 HEAD_BYTES, FRAME_BYTES = 12, 16  # in front of the data, and all that a frame adds to them
-
-
 _WORDS = 4  # words of 8 bytes in a step of the crc
 
 
@@ -88,34 +85,28 @@ def put_frames(out: np.ndarray, offsets: np.ndarray) -> None:
 
 
 @jit
-def survey_frames(data: np.ndarray) -> tuple[int, int]:
-    """Count whole frames with a sound size. Returns: how many, and the place of the first byte after them."""
+def read_frames(data: np.ndarray, out: np.ndarray, offsets: np.ndarray) -> tuple[int, int, bool]:
+    """Take whole frames off the start of `data`: message i goes to out[offsets[i]:offsets[i + 1]].
+
+    Returns: how many frames are sound, the place of the first byte after them, and whether a frame with a wrong data
+        crc begins there, whose message `out` has too.
+    """
     count, position = 0, np.int64(0)
+    offsets[0] = 0
     while len(data) - position >= FRAME_BYTES:
         if masked(crc32c(data, position, position + 8)) != load_4(data, position + 8):
             break
-        size = load(data, position)
-        if size > np.uint64(len(data) - position - FRAME_BYTES):
+        word, start = load(data, position), position + HEAD_BYTES
+        if word > np.uint64(len(data) - position - FRAME_BYTES):
             break
-        position += FRAME_BYTES + np.int64(size)
-        count += 1
-    return count, position
-
-
-@jit
-def read_frames(data: np.ndarray, out: np.ndarray, offsets: np.ndarray) -> int:
-    """Take surveyed frames off. Returns: the first record whose data crc is wrong, or the number of records."""
-    position = np.int64(0)
-    offsets[0] = 0
-    for row in range(len(offsets) - 1):
-        size = np.int64(load(data, position))
-        start = position + HEAD_BYTES
-        offsets[row + 1] = offsets[row] + size
-        copy(out, offsets[row], data, start, size)
+        size = np.int64(word)
+        offsets[count + 1] = offsets[count] + size
+        copy(out, offsets[count], data, start, size)
         if masked(crc32c(data, start, start + size)) != load_4(data, start + size):
-            return row
+            return count, position, True
         position += FRAME_BYTES + size
-    return len(offsets) - 1
+        count += 1
+    return count, position, False
 
 
 @jit

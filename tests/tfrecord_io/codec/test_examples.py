@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfrecord_io import examples
-from tfrecord_io.codec import encoding_kernels
+from tfrecord_io.codec import encoding
 from tfrecord_io.errors import CorruptRecordError, SchemaError
 from tfrecord_io.examples import Payloads
 from tfrecord_io.schema import DType, Feature, Schema
@@ -157,9 +157,9 @@ def test_headers_are_right_where_each_row_has_another_size_than_the_one_before(l
 def test_nothing_is_written_past_the_last_row(length: int) -> None:
     values_NL = np.tile([300, 7] * length, (3, 1))[:, :length].astype(np.int32)
     payloads_N, out = np.empty(3, np.int64), np.full(3 * 2 * length + 8, 0xEE, np.uint8)
-    encoding_kernels.count_bytes(values_NL, payloads_N)
+    encoding.count_bytes(values_NL, payloads_N)
     places_N = np.cumsum(payloads_N) - payloads_N
-    encoding_kernels.put_ints(out, places_N, payloads_N, values_NL)
+    encoding.put_ints(out, places_N, payloads_N, values_NL)
     assert set(out[payloads_N.sum() :].tolist()) == {0xEE}
 
 
