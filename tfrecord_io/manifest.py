@@ -62,6 +62,8 @@ FILE_NAME = "manifest.json"
 MOST_BYTES = 64 << 20
 
 _UPGRADE = "install a release of prep-tfrecords that reads it"
+# The digest of everything else in the document, of fields that this version does not know too.
+_SEAL = "sha256"
 _VERSION = re.compile(r"([0-9]{1,9})\.[0-9]{1,9}\Z")
 
 
@@ -87,7 +89,8 @@ def parse(content: bytes | str, *, place: str = FILE_NAME) -> Manifest:
         manifest = _from_json(document)
     except SchemaError as error:
         version = document["format_version"]
-        if _minor(version) > _minor(FORMAT_VERSION):  # with a dtype or a role that came later
+        ours, theirs = (int(each.partition(".")[2]) for each in (FORMAT_VERSION, version))
+        if theirs > ours:  # with a dtype or a role that came later
             raise ManifestError(
                 f"{place}: {error.cause}; it is of format {version}, this library knows {FORMAT_VERSION}",
                 remedy=_UPGRADE,
@@ -97,13 +100,14 @@ def parse(content: bytes | str, *, place: str = FILE_NAME) -> Manifest:
         raise ManifestError(
             f"{place}: {type(error).__name__} {error}, expected the fields of format {FORMAT_VERSION}", remedy=REMAKE
         ) from error
-    manifest_checks.check(manifest, place=place)
-    _check_seal(document, place=place)
+    for what in manifest_checks.contradictions(manifest):
+        raise ManifestError(f"{place}: {what}", remedy=REMAKE)
+    if _SEAL in document and document[_SEAL] != (found := _seal(document)):  # the first manifests had none
+        raise ManifestError(
+            f"{place}: its sha256 is {found}, expected {document[_SEAL]!r:.80}: it was damaged or changed by hand",
+            remedy=REMAKE,
+        )
     return manifest
-
-
-# The digest of everything else in the document, of fields that this version does not know too.
-_SEAL = "sha256"
 
 
 def _canonical(document: Mapping[str, Any]) -> bytes:
@@ -112,15 +116,6 @@ def _canonical(document: Mapping[str, Any]) -> bytes:
 
 def _seal(document: Mapping[str, Any]) -> str:
     return hashlib.sha256(_canonical({name: value for name, value in document.items() if name != _SEAL})).hexdigest()
-
-
-def _check_seal(document: Mapping[str, Any], *, place: str) -> None:
-    """Raises: ManifestError if the text was changed since it was written. Without a digest nothing can be checked."""
-    if _SEAL in document and document[_SEAL] != (found := _seal(document)):
-        raise ManifestError(
-            f"{place}: its sha256 is {found}, expected {document[_SEAL]!r:.80}: it was damaged or changed by hand",
-            remedy=REMAKE,
-        )
 
 
 def _to_json(manifest: Manifest) -> dict[str, Any]:
@@ -183,18 +178,14 @@ def _check_version(document: dict[str, Any], *, place: str) -> None:
         )
 
 
-def _minor(version: str) -> int:
-    return int(version.partition(".")[2])
-
-
 def _from_json(document: Mapping[str, Any]) -> Manifest:
     # Each must be there, whatever its default in Python.
     plain = ("name", "fingerprint", "tokenizer", "label_names", "compression", "index_stride", "versions")
     return Manifest(
         **json_fields.object_of(Manifest, {name: document[name] for name in plain}, plain),
-        schema=Schema(tuple(map(_feature, items(document["features"])))),
+        schema=Schema(tuple(_feature(mapping(each)) for each in items(document["features"]))),
         layout=_layout(document["layout"]),
-        splits={text(name, NAME): _split(fields) for name, fields in mapping(document["splits"]).items()},
+        splits={text(name, NAME): _split(mapping(each)) for name, each in mapping(document["splits"]).items()},
         source=_source(document["source"]),
         options=_options(document["options"]),
         engines=_engines(document["engines"]),
@@ -202,16 +193,14 @@ def _from_json(document: Mapping[str, Any]) -> Manifest:
     )
 
 
-def _feature(value: Any) -> Feature:
-    fields = mapping(value)
+def _feature(fields: Mapping[str, Any]) -> Feature:
     # Feature itself says what is wrong with these.
     unchecked = {name: fields[name] for name in ("dtype", "role", "constant")}
     shape = tuple(items(fields["shape"]))
     return Feature(name=text(fields["name"]), meaning=text(fields["meaning"]), shape=shape, **unchecked)
 
 
-def _split(value: Any) -> Split:
-    fields = mapping(value)
+def _split(fields: Mapping[str, Any]) -> Split:
     split = Split(
         shards=tuple(map(Shard.from_json, items(fields["shards"]))),
         labels=optional(LabelRange.from_json, fields.get("labels")),
@@ -235,14 +224,11 @@ def _layout(value: Any) -> dict[str, Any]:
 
 def _source(value: Any) -> dict[str, Any]:
     source = mapping(value)
-    ranges = mapping(source.get("splits", {}))
-    for spans in ranges.values():
+    for spans in mapping(source.get("splits", {})).values():
         for each in items(spans):
             span(each)
-    for name, origin in mapping(source.get("origins", {})).items():
+    for origin in mapping(source.get("origins", {})).values():
         text(origin, NAME)
-        if name not in ranges:
-            raise ValueError(f"an origin of split {name!r}, which has no rows")
     return source
 
 

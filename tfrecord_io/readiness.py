@@ -124,19 +124,13 @@ def check_data(
     try:
         dataset = data.input_fn(split, global_batch_size=global_batch_size, **options)(context)
     except PrepError as error:
-        return [Finding(kind="input", place=place, problem=error.cause, remedy=error.remedy, fatal=True)]
+        return [_finding("input", place, error.cause, error.remedy)]
     findings = check(dataset, tpu=tpu, num_replicas=num_replicas, num_hosts=num_hosts, batch="per_replica")
     num_shards = data.fewest_shards(split)
     if num_shards < num_hosts:
+        problem = f"fewer shards ({num_shards}) than hosts ({num_hosts}): each host reads all and drops most records"
         findings.append(
-            Finding(
-                kind="shards",
-                place=place,
-                problem=f"fewer shards ({num_shards}) than hosts ({num_hosts}): each host reads all and drops most "
-                "records",
-                remedy="build the dataset with a smaller --shard-size",
-                fatal=False,
-            )
+            _finding("shards", place, problem, "build the dataset with a smaller --shard-size", fatal=False)
         )
     return findings
 
@@ -172,6 +166,10 @@ def _check_arguments(*, tpu: str, num_replicas: int, num_hosts: int, batch: str)
         raise ReaderError(f"{num_replicas} replicas on {num_hosts} hosts, expected equally many on each host")
 
 
+def _finding(kind: str, place: str, problem: str, remedy: str, *, fatal: bool = True) -> Finding:
+    return Finding(kind=kind, place=place, problem=problem, remedy=remedy, fatal=fatal)
+
+
 def _graph_findings(dataset: tf.data.Dataset, *, remote: bool, gs_only: bool) -> Iterator[Finding]:
     """Return what is bound to this process or its files: fatal if the pipeline is to run in another (`remote`)."""
     if not tf.executing_eagerly():
@@ -185,26 +183,31 @@ def _graph_findings(dataset: tf.data.Dataset, *, remote: bool, gs_only: bool) ->
         with tf.device(variant.device):  # a dataset cannot be copied to another machine
             written = tf.raw_ops.DatasetToGraphV2(input_dataset=variant, external_state_policy=ignoring)
     except tf.errors.OpError as error:
-        yield Finding(
-            kind="graph",
-            place="dataset",
-            problem=f"cannot be written as a graph, to be looked at or dealt out by a strategy: {error.message}",
-            remedy="read files instead of data in memory; move an operation that is named there into a flat_map",
-            fatal=True,
+        yield _finding(
+            "graph",
+            "dataset",
+            f"cannot be written as a graph, to be looked at or dealt out by a strategy: {error.message}",
+            "read files instead of data in memory; move an operation that is named there into a flat_map",
         )
         return
     graph = tf.compat.v1.GraphDef.FromString(written.numpy())
-    if not graph.node:  # TensorFlow only logs an error where a graph is larger than a protocol buffer can be
-        yield _too_large("2 GB or more of data", fatal=True)
-        return
     scopes = [("", graph.node), *((each.signature.name, each.node_def) for each in graph.library.function)]
     nodes = [(scope, node) for scope, inside in scopes for node in inside]
     yield from _bound_findings(nodes, remote=remote)
     constants = [node.attr["value"].tensor for _, node in nodes if node.op == "Const"]
-    if (num_bytes := sum(constant.ByteSize() for constant in constants)) > _MANY_BYTES:
-        yield _too_large(f"{num_bytes / 1e6:.0f} MB of data", fatal=False)
+    num_bytes = sum(constant.ByteSize() for constant in constants)
+    # TensorFlow only logs an error where a graph is larger than a protocol buffer can be, and writes none.
+    if not graph.node or num_bytes > _MANY_BYTES:
+        what = f"{num_bytes / 1e6:.0f} MB" if graph.node else "2 GB or more"
+        yield _finding(
+            "data in the graph",
+            "dataset",
+            f"{what} of data are part of the graph, which every host gets as a whole",
+            "write the data to TFRecord files (`prep-tfrecords build`); a graph of 2 GB cannot be sent at all",
+            fatal=not graph.node,
+        )
     if remote and any(_FILES.search(node.op) for _, node in nodes):
-        yield from _path_findings([text for each in constants for text in _strings(each)], gs_only=gs_only)
+        yield from _path_findings(constants, gs_only=gs_only)
 
 
 def _bound_findings(nodes: Iterable[tuple[str, Any]], *, remote: bool) -> Iterator[Finding]:
@@ -214,33 +217,21 @@ def _bound_findings(nodes: Iterable[tuple[str, Any]], *, remote: bool) -> Iterat
         for name, (kind, problem, remedy) in _BOUND.items():
             if node.op.startswith(name) and kind not in found:
                 place = f"{node.op} in {_FUNCTION.sub('', scope)}" if scope else node.op
-                found[kind] = Finding(kind=kind, place=place, problem=problem, remedy=remedy, fatal=remote)
+                found[kind] = _finding(kind, place, problem, remedy, fatal=remote)
     if "generator" in found:  # the Python in there is that of the generator
         found.pop("python", None)
     yield from found.values()
 
 
-def _too_large(what: str, *, fatal: bool) -> Finding:
-    return Finding(
-        kind="data in the graph",
-        place="dataset",
-        problem=f"{what} are part of the graph, which every host gets as a whole",
-        remedy="write the data to TFRecord files (`prep-tfrecords build`); a graph of 2 GB cannot be sent at all",
-        fatal=fatal,
-    )
-
-
-def _strings(constant: Any) -> list[str]:
-    if constant.dtype != tf.string.as_datatype_enum:
-        return []
-    # TensorFlow's Python functions cannot read the compact form in which strings may be stored.
-    values = tf.io.parse_tensor(constant.SerializeToString(), tf.string)
-    return [value.decode(errors="replace") for value in tf.reshape(values, [-1]).numpy().tolist()]
-
-
-def _path_findings(texts: Iterable[str], *, gs_only: bool) -> Iterator[Finding]:
+def _path_findings(constants: Iterable[Any], *, gs_only: bool) -> Iterator[Finding]:
     """Files out of reach. A TPU Node reads from gs:// alone (`gs_only`); other hosts have disks of their own."""
-    paths = [text for text in dict.fromkeys(texts) if _is_out_of_reach(text, gs_only=gs_only)]
+    texts: dict[str, None] = {}
+    for each in constants:
+        if each.dtype == tf.string.as_datatype_enum:
+            # TensorFlow's Python functions cannot read the compact form in which strings may be stored.
+            values = tf.reshape(tf.io.parse_tensor(each.SerializeToString(), tf.string), [-1]).numpy().tolist()
+            texts |= dict.fromkeys(value.decode(errors="replace") for value in values)
+    paths = [text for text in texts if _is_out_of_reach(text, gs_only=gs_only)]
     if not paths:
         return
     problem, remedy = "a local path, which each host looks for on its own disk", "see that it is on all of them"
@@ -248,7 +239,7 @@ def _path_findings(texts: Iterable[str], *, gs_only: bool) -> Iterator[Finding]:
         problem = "not on gs://, which is all that a TPU Node reads"
         remedy = "copy the dataset to a bucket (gcloud storage cp -r DATASET gs://BUCKET/), and open it there"
     place = paths[0] + (f" ({len(paths)} in all)" if len(paths) > 1 else "")
-    yield Finding(kind="path", place=place, problem=f"the graph reads files {problem}", remedy=remedy, fatal=gs_only)
+    yield _finding("path", place, f"the graph reads files {problem}", remedy, fatal=gs_only)
 
 
 def _is_out_of_reach(text: str, *, gs_only: bool) -> bool:
@@ -277,33 +268,22 @@ def _component_findings(place: str, spec: Any) -> Iterator[Finding]:
         return
     if not isinstance(spec, tf.TensorSpec) or not spec.shape.is_fully_defined():
         what = f"has shape {spec.shape}" if isinstance(spec, tf.TensorSpec) else f"is a {type(spec).__name__}"
-        yield Finding(
-            kind="shape",
-            place=place,
-            problem=f"{what}, expected a tensor with a number in every dimension",
-            remedy="leave out what does not fill a batch: batch(…, drop_remainder=True); pad to one length: "
+        yield _finding(
+            "shape",
+            place,
+            f"{what}, expected a tensor with a number in every dimension",
+            "leave out what does not fill a batch: batch(…, drop_remainder=True); pad to one length: "
             "padded_batch(…, padded_shapes=[…]); state what a function loses: tf.ensure_shape(x, […])",
-            fatal=True,
         )
     dtype = getattr(spec, "dtype", tf.int32)
     if dtype.name in _WIDE:
-        yield Finding(
-            kind="dtype",
-            place=place,
-            problem=f"is {dtype.name}, which a TPU has to emulate, and twice the bytes on the way there",
-            remedy=f"tf.cast(x, tf.{_WIDE[dtype.name]})",
-            fatal=False,
-        )
+        problem = f"is {dtype.name}, which a TPU has to emulate, and twice the bytes on the way there"
+        yield _finding("dtype", place, problem, f"tf.cast(x, tf.{_WIDE[dtype.name]})", fatal=False)
     elif dtype.name not in _DTYPES:
-        yield Finding(
-            kind="dtype",
-            place=place,
-            problem=f"is {dtype.name}, which a TPU does not take",
-            remedy="tokenize text when the dataset is prepared (`prep-tfrecords build`)"
-            if dtype == tf.string
-            else "leave it out, or tf.cast it to int32, float32, bfloat16 or bool",
-            fatal=True,
-        )
+        remedy = "leave it out, or tf.cast it to int32, float32, bfloat16 or bool"
+        if dtype == tf.string:
+            remedy = "tokenize text when the dataset is prepared (`prep-tfrecords build`)"
+        yield _finding("dtype", place, f"is {dtype.name}, which a TPU does not take", remedy)
 
 
 def _batch_findings(components: list[tuple[str, Any]], *, num_replicas: int) -> Iterator[Finding]:
@@ -313,10 +293,5 @@ def _batch_findings(components: list[tuple[str, Any]], *, num_replicas: int) -> 
             continue
         rows = spec.shape[0] if spec.shape.rank else 0
         if rows is not None and (rows == 0 or rows % num_replicas):
-            yield Finding(
-                kind="batch",
-                place=place,
-                problem=f"has {rows} rows, expected a multiple of the {num_replicas} replicas",
-                remedy=f"use batches of {-(-max(rows, 1) // num_replicas) * num_replicas}",
-                fatal=True,
-            )
+            problem = f"has {rows} rows, expected a multiple of the {num_replicas} replicas"
+            yield _finding("batch", place, problem, f"use batches of {-(-max(rows, 1) // num_replicas) * num_replicas}")
