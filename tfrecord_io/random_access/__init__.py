@@ -10,15 +10,13 @@
 
 Needs NumPy and Numba; fsspec for addresses such as gs://.
 
-    rows       open, a split as a sequence      shards    a split's files, their indexes, gzip
-                                                storage   ranges of files, local or not
-    mixed      several datasets as one          global_batches    a training's batches, as the reader's
+    rows       open, a split as a sequence                           shards    a split's files, their indexes, gzip
+    combined   several datasets as one, batches as the reader's      storage   ranges of files, local or not
 """
 
 from __future__ import annotations
 
-from tfrecord_io.random_access.global_batches import GlobalBatches, global_batches
-from tfrecord_io.random_access.mixed import MixedRows, mix
+from tfrecord_io.random_access.combined import GlobalBatches, MixedRows, global_batches, mix
 from tfrecord_io.random_access.rows import Data, Row, Rows, open
 
 __all__ = ["Data", "GlobalBatches", "MixedRows", "Row", "Rows", "global_batches", "mix", "open"]

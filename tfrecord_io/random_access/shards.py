@@ -109,7 +109,11 @@ class ShardFiles:
         # Sorted by shard and group, each group once.
         key_G, group_N = np.unique((shards_N << 40) | entries_N, return_inverse=True)
         shard_G, entry_G = key_G >> 40, key_G & ((1 << 40) - 1)
-        start_G, stop_G = self._bounds(shard_G, entry_G)
+        start_G, stop_G = np.empty((2, len(key_G)), np.int64)
+        firsts = np.flatnonzero(np.diff(shard_G, prepend=-1)).tolist()
+        for first, last in zip(firsts, [*firsts[1:], len(key_G)], strict=True):
+            edges_E, entries = self._edges(int(shard_G[first])), entry_G[first:last]
+            start_G[first:last], stop_G[first:last] = edges_E[entries], edges_E[entries + 1]
         new_G = np.ones(len(key_G), np.bool_)
         new_G[1:] = (shard_G[1:] != shard_G[:-1]) | (start_G[1:] - stop_G[:-1] > self.storage.gap)
         first_R = np.flatnonzero(new_G)
@@ -118,30 +122,22 @@ class ShardFiles:
         sizes_R = stop_R - start_R
         # How far the bytes of a span are shifted when all spans lie one behind the other.
         shift_G = (np.cumsum(sizes_R) - sizes_R - start_R)[np.cumsum(new_G) - 1]
-        data = self._read_spans(shard_G[first_R].tolist(), start_R, stop_R)
-        return self._found(
-            data,
-            (start_G + shift_G)[group_N],
-            (stop_G + shift_G)[group_N],
-            skips_N,
-            shards=shards_N.tolist(),
-            records=records_N.tolist(),
-        )
+        shard_R = shard_G[first_R].tolist()
+        names = [self.shards[shard].name for shard in shard_R]
+        try:
+            data, sound = self.storage.read_ranges(names, start_R, stop_R)
+        except OSError as error:
+            failed = os.path.basename(str(error.filename))
+            raise self._unreadable(failed if failed in names else names[0], error) from error
+        if sound < len(names):
+            raise self._cut_off(shard_R[sound], int(stop_R[sound]))
+        bounds_N = (start_G + shift_G)[group_N], (stop_G + shift_G)[group_N]
+        return self._found(data, *bounds_N, skips_N, shards=shards_N.tolist(), records=records_N.tolist())
 
     def _found(
-        self,
-        data: np.ndarray,
-        starts_N: np.ndarray,
-        stops_N: np.ndarray,
-        skips_N: np.ndarray,
-        *,
-        shards: list[int],
-        records: list[int],
+        self, data: np.ndarray, starts_N: Any, stops_N: Any, skips_N: Any, *, shards: list[int], records: list[int]
     ) -> Messages:
-        """Find each record as number `skips_N` of the group data[starts_N:stops_N], int64 [N].
-
-        Raises: CorruptRecordError for a damaged frame.
-        """
+        """Find each record as number `skips_N` of the group data[starts_N:stops_N], int64 [N]. Raises: as `read`."""
         data = data.view()
         data.flags.writeable = False
         places_2N = np.empty((2, len(shards)), np.int64)
@@ -160,40 +156,19 @@ class ShardFiles:
         places_2N.flags.writeable = False
         return Messages(data, places_2N[0], places_2N[1])
 
-    def _bounds(self, shard_G: np.ndarray, entry_G: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return bytes [start, stop) of groups that are sorted by shard, int64 [G] twice."""
-        start_G, stop_G = np.empty((2, len(shard_G)), np.int64)
-        firsts = np.flatnonzero(np.diff(shard_G, prepend=-1)).tolist()
-        for first, last in zip(firsts, [*firsts[1:], len(shard_G)], strict=True):
-            edges_E, entries = self._edges(int(shard_G[first])), entry_G[first:last]
-            start_G[first:last], stop_G[first:last] = edges_E[entries], edges_E[entries + 1]
-        return start_G, stop_G
-
-    def _read_spans(self, shards: list[int], starts_R: np.ndarray, stops_R: np.ndarray) -> np.ndarray:
-        """Read bytes of shards, one span behind the other: uint8 [total]."""
-        names = [self.shards[shard].name for shard in shards]
-        try:
-            data, sound = self.storage.read_ranges(names, starts_R, stops_R)
-        except OSError as error:
-            failed = os.path.basename(str(error.filename))
-            raise self._unreadable(failed if failed in names else names[0], error) from error
-        if sound < len(shards):
-            raise self._cut_off(shards[sound], int(stops_R[sound]))
-        return data
-
     @functools.cached_property
     def shards(self) -> tuple[Shard, ...]:
         """The shards in order."""
         return self.manifest.splits[self.split].shards
 
     @functools.cached_property
-    def _ends(self) -> list[int]:
-        """The first row behind each shard."""
-        return self._ends_S.tolist()
+    def _ends_S(self) -> np.ndarray:
+        """The first row behind each shard, int64."""
+        return np.cumsum([shard.num_examples for shard in self.shards], dtype=np.int64)
 
     @functools.cached_property
-    def _ends_S(self) -> np.ndarray:
-        return np.cumsum([shard.num_examples for shard in self.shards], dtype=np.int64)
+    def _ends(self) -> list[int]:
+        return self._ends_S.tolist()
 
     @functools.cached_property
     def _find_frames(self) -> Any:

@@ -60,9 +60,9 @@ class Storage(abc.ABC):
     def read(self, name: str, *, most: int) -> bytes:
         """Read a whole file, or of a larger one `most` bytes. Raises: OSError."""
 
-    @abc.abstractmethod
     def read_range(self, name: str, start: int, stop: int) -> np.ndarray:
         """Read bytes [start, stop) of a file, uint8, or fewer where it ends before. Raises: OSError."""
+        return self.read_ranges([name], np.array([start]), np.array([stop]))[0]
 
     @abc.abstractmethod
     def read_ranges(self, names: Sequence[str], starts_R: np.ndarray, stops_R: np.ndarray) -> tuple[np.ndarray, int]:
@@ -156,11 +156,6 @@ class _RemoteStorage(Storage):
         with _as_os_error(name):
             content: bytes = fs.cat_file(f"{folder}/{name}", end=most)
         return content
-
-    def read_range(self, name: str, start: int, stop: int) -> np.ndarray:
-        fs, folder = self._opened()
-        with _as_os_error(name):
-            return np.frombuffer(fs.cat_file(f"{folder}/{name}", start=start, end=stop), np.uint8)
 
     def read_ranges(self, names: Sequence[str], starts_R: np.ndarray, stops_R: np.ndarray) -> tuple[np.ndarray, int]:
         fs, folder = self._opened()

@@ -1,4 +1,13 @@
-"""The batches of a training as the reader gives them with order="global", without TensorFlow.
+"""What is made of the rows of datasets: several of them as one sequence, and whole batches of a training.
+
+    mixed = random_access.mix({"wiki": wiki["train"], "code": code["train"]}, weights={"wiki": 0.7, "code": 0.3})
+
+Rates are kept by counting (see `mixing_plan`): among the first n rows, each dataset has its share to within one. Each
+is read in its own order, and again from its beginning when it ends. With 0.7 and 0.3:
+
+    row        0 1 2 3 4 5 6 7 8 9 │ 10 ...
+    dataset    w w c w w c w w w c │ w  ...
+    its row    0 1 0 2 3 1 4 5 6 2 │ 7  ...        wiki's and code's own rows, without a gap
 
     batches = random_access.global_batches(rows, global_batch_size=256, seed=0)
     batches[step]                                       {"input_ids": int64 [256, L], ...}: the batch of a step, from 0
@@ -8,13 +17,14 @@
     grain.MapDataset.range(start, steps).map(batches)                                     in Grain
     torch.utils.data.DataLoader(batches, batch_size=None, sampler=range(start, steps))    in PyTorch
 
-A batch is a function of seed and step, so any process can make any part of any batch, and a run goes on at any step
-with any number of processes. Objectives: give them `rng=np.random.default_rng([seed, step])` on the whole batch.
+Those are the batches that the reader gives with order="global", without TensorFlow. A batch is a function of seed and
+step, so any process can make any part of any batch, and a run goes on at any step with any number of processes.
+Objectives: give them `rng=np.random.default_rng([seed, step])` on the whole batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import SupportsIndex
 
 import numpy as np
@@ -22,13 +32,92 @@ import numpy as np
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.input_pipeline.input_plan import Host, Shuffle
+from tfrecord_io.mixing import common_manifest, mixing_plan
 from tfrecord_io.mixing.mixing_plan import source_seed
 from tfrecord_io.ordering import global_order
 from tfrecord_io.ordering.global_order import GlobalOrder
-from tfrecord_io.random_access.mixed import MixedRows
-from tfrecord_io.random_access.rows import Row, Rows
+from tfrecord_io.random_access.rows import Row, Rows, RowSequence, row_numbers
 
-__all__ = ["GlobalBatches", "global_batches"]
+__all__ = ["GlobalBatches", "MixedRows", "global_batches", "mix"]
+
+
+def mix(
+    datasets: Mapping[str, Rows],
+    *,
+    weights: Mapping[str, float] | None = None,
+    temperature: float | None = None,
+    maximum: int | None = None,
+) -> MixedRows:
+    """The datasets' rows as one sequence, as long as all of them together.
+
+    Args:
+        weights: for each dataset, in proportion to each other.
+        temperature: rates by size, instead of weights, see `mixing_plan.rates`; with neither, in proportion to
+            the numbers of rows.
+        maximum: the size that larger datasets count as, instead of weights.
+
+    Raises: ReaderError if there is no dataset, one has no rows, they do not go together, or for wrong weights.
+    """
+    if not datasets or not all(map(len, datasets.values())):
+        empty = [name for name, rows in datasets.items() if not len(rows)]
+        raise ReaderError(f"a mixture of the datasets {list(datasets)}, {empty} without rows, expected rows in each")
+    sizes = {name: len(rows) for name, rows in datasets.items()}
+    rates = mixing_plan.rates(sizes, weights=weights, temperature=temperature, maximum=maximum)
+    return MixedRows(datasets, rates=rates)
+
+
+class MixedRows(RowSequence):
+    """Made by `mix`: a sequence as `Rows` is. `rates` are the shares of the datasets, `manifest` is common to them."""
+
+    _of = "the mixture"
+
+    def __init__(self, datasets: Mapping[str, Rows], *, rates: Mapping[str, float]) -> None:
+        self.datasets, self.rates = dict(datasets), dict(rates)
+        manifests = {name: rows.manifest for name, rows in datasets.items()}
+        self.manifest = common_manifest.merge(manifests, rates=self.rates)
+        turns_PK = mixing_plan.cycle(tuple(rates.items()), rows=1).rows_PK
+        self._dataset_P = np.argmax(turns_PK, axis=1)
+        self._per_cycle_K = turns_PK.sum(axis=0)
+        # Rows of the same dataset before, in the same cycle.
+        self._before_P = (np.cumsum(turns_PK, axis=0) - turns_PK)[np.arange(len(turns_PK)), self._dataset_P]
+
+    def __repr__(self) -> str:
+        shares = ", ".join(f"{name} {self.rates[name]:.4g}" for name in self.datasets)
+        return f"MixedRows({shares}; {len(self):,} rows, {self.manifest.fingerprint[:12]})"
+
+    def __len__(self) -> int:
+        return sum(map(len, self.datasets.values()))
+
+    def _one(self, number: int) -> Row:
+        name, at = self.origin(number)
+        row = self.datasets[name][at]
+        return {feature: row[feature] for feature in self.manifest.schema.names}
+
+    def batch(self, indices: Sequence[SupportsIndex] | np.ndarray) -> Row:
+        numbers_N = row_numbers(indices, count=len(self), of=self._of)
+        dataset_N, row_N = self._origins(numbers_N)
+        columns: Row = {
+            feature.name: np.empty((len(numbers_N), *feature.shape), feature.array_dtype)
+            for feature in self.manifest.schema.features
+        }
+        for at, rows in enumerate(self.datasets.values()):
+            mine = np.flatnonzero(dataset_N == at)
+            for name, values in rows.batch(row_N[mine]).items():
+                columns[name][mine] = values
+        return columns
+
+    def origin(self, index: int) -> tuple[str, int]:
+        """The dataset of a row, and the row's number there."""
+        dataset_N, row_N = self._origins(np.array([index]))
+        return list(self.datasets)[int(dataset_N[0])], int(row_N[0])
+
+    def _origins(self, numbers_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The number of each row's dataset, and its row there."""
+        cycle_N, turn_N = np.divmod(numbers_N, len(self._dataset_P))
+        dataset_N = self._dataset_P[turn_N]
+        sizes_K = np.array([len(rows) for rows in self.datasets.values()], np.int64)
+        row_N = cycle_N * self._per_cycle_K[dataset_N] + self._before_P[turn_N]
+        return dataset_N, row_N % sizes_K[dataset_N]
 
 
 def global_batches(
@@ -66,12 +155,7 @@ class GlobalBatches:
     """Made by `global_batches`. Can be pickled; threads and processes may read at the same time."""
 
     def __init__(
-        self,
-        datasets: Mapping[str, Rows],
-        *,
-        orders: Mapping[str, GlobalOrder],
-        names: tuple[str, ...],
-        batch_rows: int,
+        self, datasets: Mapping[str, Rows], *, orders: Mapping[str, GlobalOrder], names: Sequence[str], batch_rows: int
     ) -> None:
         self._datasets, self._orders = dict(datasets), dict(orders)
         self._names, self._batch_rows = names, batch_rows
@@ -122,7 +206,9 @@ class GlobalBatches:
 
     def _placed(self, step: SupportsIndex, *, replica: int, replicas: int) -> list[tuple[str, np.ndarray, np.ndarray]]:
         """Of each dataset: places in this part of the batch, and the rows that are there, int64 [n] twice."""
-        at = _whole(step)
+        at = step.__index__()
+        if at < 0:
+            raise IndexError(f"step {at}, expected at least 0: a training has no end")
         size = input_plan.element_rows(self._batch_rows, Host(replicas=replicas))
         if not 0 <= replica < replicas:
             raise IndexError(f"replica {replica}, expected one of {replicas}")
@@ -132,10 +218,3 @@ class GlobalBatches:
             chosen = (columns >= replica * size) & (columns < (replica + 1) * size)
             found.append((name, columns[chosen] - replica * size, rows[chosen]))
         return found
-
-
-def _whole(step: SupportsIndex) -> int:
-    number = step.__index__()
-    if number < 0:
-        raise IndexError(f"step {number}, expected at least 0: a training has no end")
-    return number
