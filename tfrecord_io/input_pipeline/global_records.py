@@ -39,7 +39,7 @@ from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import input_records
 from tfrecord_io.input_pipeline.input_plan import Host
 from tfrecord_io.input_pipeline.input_source import Request, Source, in_parallel
-from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE, BatchColumns, GlobalOrder, batch_columns, fits_in_memory
+from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE, GlobalOrder, batch_columns, fits_in_memory
 
 __all__ = ["TENSORS", "evaluation", "steps_left", "training"]
 
@@ -56,19 +56,27 @@ def training(request: Request, columns: range) -> tf.data.Dataset:
         CorruptRecordError if one is damaged.
     """
     rates = {source.name: source.rate for source in request.sources}
-    streams = tuple(
-        _stream(request, at, batches=batches, columns=columns)
-        for at, batches in enumerate(batch_columns(rates, global_batch_size=request.global_batch_size))
-    )
-    if len(streams) == 1:
-        return streams[0].rows(request.start_step).map(lambda serialized, _: serialized)
-    steps = tuple(_by_step(stream, request.start_step) for stream in streams)
+    every = batch_columns(rates, global_batch_size=request.global_batch_size)
+    streams = []
+    for source, batches in zip(request.sources, every, strict=True):
+        order = GlobalOrder.of(
+            source.shards,
+            compression=source.compression,
+            seed=source.seed,
+            shuffle=request.shuffle,
+            batches=batches,
+        )
+        rows = _rows(source, order, columns, step=request.start_step)
+        if len(every) == 1:
+            return rows.map(lambda serialized, _: serialized)
+        counts_P = batches.counts(columns.start, columns.stop)
+        streams.append(rows.rebatch(np.roll(counts_P, -(request.start_step % len(counts_P))), drop_remainder=True))
 
     def mixed(*parts: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         serialized, column = (tf.concat(each, axis=0) for each in zip(*parts, strict=True))
         return tf.gather(serialized, tf.argsort(column))
 
-    return tf.data.Dataset.zip(steps).map(mixed, num_parallel_calls=tf.data.AUTOTUNE)
+    return tf.data.Dataset.zip(tuple(streams)).map(mixed, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def evaluation(request: Request, columns: range) -> tf.data.Dataset:
@@ -90,26 +98,53 @@ def steps_left(request: Request) -> int:
     return max(0, num_steps - request.start_step)
 
 
-def _stream(request: Request, at: int, *, batches: BatchColumns, columns: range) -> _Stream:
-    source = request.sources[at]
-    order = GlobalOrder.of(
-        source.shards,
-        compression=source.compression,
-        seed=source.seed,
-        shuffle=request.shuffle,
-        batches=batches,
-    )
-    in_memory = fits_in_memory(source.shards, compression=source.compression)
-    if not in_memory:
-        _require_index(source)
-        _warn_of_large_ranges(source)
-    return _Stream(source=source, order=order, in_memory=in_memory, first=columns.start, last=columns.stop)
+# Nothing here is for autograph to rewrite, which would take 3 s.
+@tf.autograph.experimental.do_not_convert
+def _rows(source: Source, order: GlobalOrder, columns: range, *, step: int) -> tf.data.Dataset:
+    """What some columns of all batches get of one dataset: serialized records with their columns, (string [n],
+    int64 [n]) without end, in order of steps, then columns. Raises: as `training`.
+    """
 
+    def plan(window: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        placed = order.of_window(window, columns.start, columns.stop, TENSORS)
+        return placed.columns, placed.rows
 
-def _by_step(stream: _Stream, step: int) -> tf.data.Dataset:
-    """Records and columns, step by step."""
-    counts_P = stream.order.batches.counts(stream.first, stream.last)
-    return stream.rows(step).rebatch(np.roll(counts_P, -(step % len(counts_P))), drop_remainder=True)
+    def windows() -> tf.data.Dataset:
+        """Columns and rows of the split, window by window, int64 [n] twice."""
+        begun = order.begin(order.batches.rows_before(step), first=columns.start, last=columns.stop)
+        found = tf.data.Dataset.counter(begun.window).map(plan, num_parallel_calls=_WINDOWS)
+        if begun.rows:
+            found = found.enumerate().map(
+                lambda at, window: tuple(each[tf.where(tf.equal(at, 0), begun.rows, 0) :] for each in window)
+            )
+        # Of a window in which an epoch ends, a host may get nothing.
+        return found.filter(lambda _, rows: tf.size(rows) > 0)
+
+    if fits_in_memory(source.shards, compression=source.compression):
+        all_records = source.records(source.paths, order.num_rows).batch(order.num_rows)
+        return all_records.flat_map(
+            lambda serialized_N: windows().map(
+                lambda columns, rows: (tf.gather(serialized_N, rows), columns), num_parallel_calls=_WINDOWS
+            )
+        )
+    if source.index_stride is None:
+        why = "are compressed" if source.compression == "gzip" else "have no index"
+        raise ReaderError(
+            f"{source.root}: order is 'global', and its shards {why}: expected an index, since rows are read from the "
+            "middle of shards",
+            remedy="build the dataset without --compression gzip, or read it with order='hosts'",
+        )
+    if source.root.startswith("gs://") and GCS_BLOCK_SIZE not in os.environ:
+        warnings.warn(
+            f"{source.root}: order is 'global', and TensorFlow asks gs:// for 64 MiB wherever a block of rows begins; "
+            f"set {GCS_BLOCK_SIZE}=0 in the environment before it is imported, copy the dataset to a local disk, or "
+            "read it with order='hosts'",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    bytes_G = in_parallel(lambda shard: source.block_bytes(shard, length=order.block), range(len(source.shards)))
+    blocks = _Blocks(source=source, length=order.block, bytes_G=np.concatenate(bytes_G))
+    return windows().map(lambda columns, rows: (blocks.read(rows), columns), num_parallel_calls=_WINDOWS)
 
 
 class _TensorOps:
@@ -117,9 +152,6 @@ class _TensorOps:
 
     def constant(self, values: np.ndarray) -> tf.Tensor:
         return tf.constant(values, tf.int64)
-
-    def vector(self, values: Any) -> tf.Tensor:
-        return tf.reshape(tf.cast(values, tf.int64), [-1])
 
     def arange(self, start: Any, stop: Any) -> tf.Tensor:
         return tf.range(tf.cast(start, tf.int64), tf.cast(stop, tf.int64))
@@ -171,52 +203,6 @@ class _TensorOps:
 TENSORS = _TensorOps()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Stream:
-    """What the columns [first, last) of all batches get of one dataset, from a step on."""
-
-    source: Source
-    order: GlobalOrder
-    in_memory: bool
-    first: int
-    last: int
-
-    # Nothing here is for autograph to rewrite, which would take 3 s.
-    @tf.autograph.experimental.do_not_convert
-    def rows(self, step: int) -> tf.data.Dataset:
-        """Serialized records with their columns, (string [n], int64 [n]) without end, in order of steps, then columns.
-
-        Raises: ReaderError if an index is missing, CorruptRecordError if it is damaged.
-        """
-        if self.in_memory:
-            return self._all_records().flat_map(
-                lambda serialized_N: self._windows(step).map(
-                    lambda columns, rows: (tf.gather(serialized_N, rows), columns), num_parallel_calls=_WINDOWS
-                )
-            )
-        blocks = _Blocks.of(self.source, length=self.order.block)
-        return self._windows(step).map(lambda columns, rows: (blocks.read(rows), columns), num_parallel_calls=_WINDOWS)
-
-    def _windows(self, step: int) -> tf.data.Dataset:
-        """Columns and rows of the split, window by window, int64 [n] twice."""
-        begun = self.order.begin(self.order.batches.rows_before(step), first=self.first, last=self.last)
-        windows = tf.data.Dataset.counter(begun.window).map(self._plan, num_parallel_calls=_WINDOWS)
-        if begun.rows:
-            windows = windows.enumerate().map(
-                lambda at, window: tuple(each[tf.where(tf.equal(at, 0), begun.rows, 0) :] for each in window)
-            )
-        # Of a window in which an epoch ends, a host may get nothing.
-        return windows.filter(lambda columns, rows: tf.size(rows) > 0)
-
-    def _plan(self, window: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        placed = self.order.of_window(window, self.first, self.last, TENSORS)
-        return placed.columns, placed.rows
-
-    def _all_records(self) -> tf.data.Dataset:
-        """One element: all records of the split, string [N]."""
-        return self.source.records(self.source.paths, self.order.num_rows).batch(self.order.num_rows)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class _Blocks:
     """The blocks of a split's shards, `length` records each, the last one of a shard fewer.
@@ -228,14 +214,16 @@ class _Blocks:
     length: int
     bytes_G: np.ndarray
 
-    @classmethod
-    def of(cls, source: Source, *, length: int) -> _Blocks:
-        """Read the indexes. Raises: ReaderError if one is missing, CorruptRecordError if it is damaged."""
-        found = in_parallel(lambda shard: source.block_bytes(shard, length=length), range(len(source.shards)))
-        return cls(source=source, length=length, bytes_G=np.concatenate(found))
-
     def read(self, rows: tf.Tensor) -> tf.Tensor:
         """Serialized records, string [n], of rows of the split, int64 [n], of which there is at least one."""
+        # About as much as a block has: what is read beyond it is read in vain.
+        of_record = sum(shard.num_bytes for shard in self.source.shards) / sum(self.source.rows)
+        buffer_size = max(_LEAST_BUFFER_BYTES, int(of_record * self.length * 1.1))
+
+        def read_one(path: tf.Tensor, byte: tf.Tensor, count: tf.Tensor, skip: tf.Tensor) -> tf.Tensor:
+            records = self.source.block(path, byte, count, skip, buffer_size=buffer_size)
+            return records.batch(self.length).get_single_element()
+
         ends_S = np.cumsum(self.source.rows, dtype=np.int64)
         blocks_S = -(-np.array(self.source.rows, np.int64) // self.length)
         shards = TENSORS.search(tf.constant(ends_S), rows)
@@ -257,41 +245,8 @@ class _Blocks:
         places = tf.gather(tf.cumsum(counts, exclusive=True), block) + records % self.length
         serialized = (
             tf.data.Dataset.from_tensor_slices(reads)
-            .map(self._read_one, num_parallel_calls=_READS, deterministic=True)
+            .map(read_one, num_parallel_calls=_READS, deterministic=True)
             .rebatch(tf.reduce_sum(counts))
             .get_single_element()
         )
         return tf.gather(serialized, places)
-
-    def _read_one(self, path: tf.Tensor, byte: tf.Tensor, count: tf.Tensor, skip: tf.Tensor) -> tf.Tensor:
-        records = self.source.block(path, byte, count, skip, buffer_size=self._buffer_bytes)
-        return records.batch(self.length).get_single_element()
-
-    @property
-    def _buffer_bytes(self) -> int:
-        """About as much as a block has: what is read beyond it is read in vain."""
-        of_record = sum(shard.num_bytes for shard in self.source.shards) / sum(self.source.rows)
-        return max(_LEAST_BUFFER_BYTES, int(of_record * self.length * 1.1))
-
-
-def _require_index(source: Source) -> None:
-    """Raises: ReaderError if records in the middle of shards cannot be read."""
-    if source.index_stride is None:
-        why = "are compressed" if source.compression == "gzip" else "have no index"
-        raise ReaderError(
-            f"{source.root}: order is 'global', and its shards {why}: expected an index, since rows are read from the "
-            "middle of shards",
-            remedy="build the dataset without --compression gzip, or read it with order='hosts'",
-        )
-
-
-def _warn_of_large_ranges(source: Source) -> None:
-    """Warn if TensorFlow would ask gs:// for far more than it reads."""
-    if source.root.startswith("gs://") and GCS_BLOCK_SIZE not in os.environ:
-        warnings.warn(
-            f"{source.root}: order is 'global', and TensorFlow asks gs:// for 64 MiB wherever a block of rows begins; "
-            f"set {GCS_BLOCK_SIZE}=0 in the environment before it is imported, copy the dataset to a local disk, or "
-            "read it with order='hosts'",
-            RuntimeWarning,
-            stacklevel=2,
-        )

@@ -236,7 +236,7 @@ class GlobalOrder:
         first_block, slots = first // self.block, first + offsets
         # A slot behind all whole blocks asks for one that is not there, and gets none below.
         blocks = ops.arange(first_block, first_block + ops.count(offsets >= 0) // self.block + 2)
-        epoch_key: Key = folded(key(self.seed, _BLOCKS), ops.vector(epoch), ops)
+        epoch_key: Key = folded(key(self.seed, _BLOCKS), epoch, ops)
         permuted = Permutation(limit=num_blocks).of(blocks % max(num_blocks, 1), epoch_key, ops)
         numbers = ops.gather(permuted, slots // self.block - first_block) * self.block + slots % self.block
         # The last rows, fewer than a block, stay at the end of the line.

@@ -61,7 +61,7 @@ def key(*numbers: int) -> Key:
     found: Key = (0, 0)
     for number in numbers:
         for word in (number & _WORD, (number >> 32) & _WORD):
-            found = (_mixed_int(found[0] ^ word), _mixed_int(found[1] + word + _GOLDEN & _WORD))
+            found = (_mixed(found[0] ^ word, NUMPY), _mixed(found[1] + word + _GOLDEN & _WORD, NUMPY))
     return found
 
 
@@ -94,23 +94,11 @@ def _mixed(values: Any, ops: Any) -> Any:
     return values ^ ops.shifted(values, 16)
 
 
-def _mixed_int(value: int) -> int:
-    value ^= value >> 16
-    value = value * 0x7FEB352D & _WORD
-    value ^= value >> 15
-    value = value * 0x846CA68B & _WORD
-    return value ^ value >> 16
-
-
 class NumpyOps:
     """Operations on arrays; `input_pipeline.global_records` has the same on tensors."""
 
     def constant(self, values: np.ndarray) -> np.ndarray:
         return values
-
-    def vector(self, values: Any) -> np.ndarray:
-        """Return numbers, or one number, as an array [N]."""
-        return np.asarray(values, np.int64).reshape(-1)
 
     def arange(self, start: int, stop: int) -> np.ndarray:
         return np.arange(start, stop, dtype=np.int64)
