@@ -30,20 +30,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = frozenset(
-    (
-        "buckets",
-        "errors",
-        "examples",
-        "manifest",
-        "mixture",
-        "numpy_objectives",
-        "objectives",
-        "random_access",
-        "reader",
-        "readiness",
-        "records",
-        "schema",
-    )
+    {
+        *("buckets", "errors", "examples", "manifest", "mixture", "numpy_objectives"),
+        *("objectives", "random_access", "reader", "readiness", "records", "schema"),
+    }
 )
 
 

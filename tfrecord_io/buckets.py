@@ -61,13 +61,11 @@ def read(
     Args:
         global_batch_size: rows of a step on all replicas together, of every length; or instead of it
         tokens_per_batch: positions of a step on all replicas together, padding included, that are not exceeded.
-        replicas: as many as the strategy has (`num_replicas_in_sync`).
-        hosts: as many as the strategy has (`num_input_pipelines`).
+        replicas, hosts: as many as the strategy has (`num_replicas_in_sync`, `num_input_pipelines`).
         seed: as in `reader.Data.input_fn`, like all that follow.
 
-    Raises:
-        ReaderError: the dataset has rows of one length only, no such split, or no room for a row of each replica in a
-            batch.
+    Raises: ReaderError if the dataset has rows of one length only, no such split, or no room for a row of each replica
+        in a batch.
     """
     input_plan.check_seed(seed)
     input_plan.check_positive("replicas", replicas)
@@ -153,10 +151,7 @@ class Buckets:
         """The length of each step's batch, from `start_step` on; without end in a training."""
         first = self._step(start_step)
         if not self.training:
-            steps = zip(self.lengths, self._evaluation_steps, strict=True)
-            yield from itertools.islice(
-                itertools.chain.from_iterable(itertools.starmap(itertools.repeat, steps)), first, None
-            )
+            yield from np.repeat(self.lengths, self._evaluation_steps)[first:].tolist()
             return
         number, within = self._rounds.locate(first)
         for each in itertools.count(number):
@@ -190,17 +185,15 @@ class Buckets:
         here = tf.distribute.InputContext(num_input_pipelines=1, num_replicas_in_sync=1)
         streams = [self.input_fn(length, start_step=step)(here) for length in self.lengths]
         if self.training:
-            return tf.data.Dataset.choose_from_datasets(streams, self._choices(step), stop_on_empty_dataset=True)
+            # The schedule as indices, in the graph.
+            number, within = self._rounds.locate(step)
+            rounds = tf.data.Dataset.counter(number)
+            choices = rounds.flat_map(lambda each: tf.data.Dataset.from_tensor_slices(self._shuffled(each)))
+            return tf.data.Dataset.choose_from_datasets(streams, choices.skip(within), stop_on_empty_dataset=True)
         order = [self.lengths.index(length) for length in self.schedule(step)]
         choices = tf.data.Dataset.from_tensor_slices(tf.constant(order, tf.int64))
         batches = tf.data.Dataset.choose_from_datasets(streams, choices, stop_on_empty_dataset=True)
         return batches.apply(tf.data.experimental.assert_cardinality(len(order)))
-
-    def _choices(self, step: int) -> tf.data.Dataset:
-        """The schedule of a training as indices int64 [], in the graph."""
-        number, within = self._rounds.locate(step)
-        rounds = tf.data.Dataset.counter(number)
-        return rounds.flat_map(lambda each: tf.data.Dataset.from_tensor_slices(self._shuffled(each))).skip(within)
 
     @functools.cached_property
     def _rounds(self) -> Rounds:

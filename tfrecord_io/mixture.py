@@ -32,6 +32,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import input_plan
@@ -75,8 +76,10 @@ class Mixture(InputFunctions):
         if not self.datasets:
             raise ReaderError("a mixture of no datasets, expected at least one")
         self._rates(dict.fromkeys(self.datasets, 1))  # refuses weights and temperatures that are none
-        given = {"weights": self.weights, "temperature": self.temperature, "maximum": self.maximum}
-        rates = {name: None if value is None else _plain(value) for name, value in given.items()}
+        # As JSON has them: a NumPy number becomes a Python number.
+        rates: dict[str, Any] = {"weights": self.weights and {name: float(w) for name, w in self.weights.items()}}
+        for name in ("temperature", "maximum"):
+            rates[name] = None if getattr(self, name) is None else float(getattr(self, name))
         object.__setattr__(self, "manifest", common_manifest.merge(self._manifests, rates=rates))
         object.__setattr__(self, "root", " + ".join(data.root for data in self.datasets.values()))
 
@@ -87,7 +90,14 @@ class Mixture(InputFunctions):
 
     def rates(self, split: str) -> dict[str, float]:
         """Each dataset's share of the rows of a training; their sum is 1. Raises: ReaderError for what is not there."""
-        return self._rates({name: data.num_examples(split) for name, data in self._with_examples(split).items()})
+        for name, data in self.datasets.items():
+            if split not in data.splits:
+                raise ReaderError(
+                    f"dataset {name!r} ({data.root}) has no split {split!r}, but {list(data.splits)}",
+                    remedy=f"choose a split that all datasets have: {list(self.splits)}",
+                )
+            data.source(split)
+        return self._rates({name: data.num_examples(split) for name, data in self.datasets.items()})
 
     def epochs(self, split: str, *, global_batch_size: int, step: int) -> dict[str, float]:
         """Return how often each dataset has been read after `step` global batches: above 1, it repeats its examples."""
@@ -112,17 +122,6 @@ class Mixture(InputFunctions):
     def _rates(self, num_examples: Mapping[str, int]) -> dict[str, float]:
         return mixing_plan.rates(num_examples, weights=self.weights, temperature=self.temperature, maximum=self.maximum)
 
-    def _with_examples(self, split: str) -> Mapping[str, Data]:
-        """The datasets. Raises: ReaderError if one of them has no such split, or no example in it."""
-        for name, data in self.datasets.items():
-            if split not in data.splits:
-                raise ReaderError(
-                    f"dataset {name!r} ({data.root}) has no split {split!r}, but {list(data.splits)}",
-                    remedy=f"choose a split that all datasets have: {list(self.splits)}",
-                )
-            data.source(split)
-        return self.datasets
-
     def _sources(self, split: str, *, seed: int, training: bool) -> tuple[Source, ...]:
         if not training:
             raise ReaderError(
@@ -141,10 +140,3 @@ class Mixture(InputFunctions):
 
     def _usual_shuffle(self) -> Shuffle:
         return Shuffle().shared(len(self.datasets))
-
-
-def _plain(value: object) -> object:
-    """Return the value as JSON has it: a NumPy number becomes a Python number."""
-    if isinstance(value, Mapping):
-        return {name: float(weight) for name, weight in value.items()}
-    return float(value)  # type: ignore[arg-type]

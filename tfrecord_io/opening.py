@@ -15,24 +15,18 @@ __all__ = ["Folder", "open_manifest"]
 
 
 class Folder(Protocol):
-    """A folder's files. Methods raise OSError."""
+    """A folder's files, `shown` and with a `path` as messages name them. Methods raise OSError."""
 
     @property
-    def shown(self) -> str:
-        """The folder as messages name it."""
-        ...
+    def shown(self) -> str: ...
 
-    def path(self, name: str) -> str:
-        """A file of it as messages name it."""
-        ...
+    def path(self, name: str) -> str: ...
 
     def read(self, name: str, *, most: int) -> bytes:
         """Read a whole file, or of a larger one `most` bytes."""
-        ...
 
     def sizes(self, names: Collection[str]) -> Mapping[str, int]:
         """Return the bytes of each file in the folder that is among `names`."""
-        ...
 
 
 def open_manifest(folder: Folder, name: str) -> Manifest:

@@ -52,7 +52,14 @@ def open(root: str | os.PathLike[str]) -> Data:
     folder, name = manifests.folder_and_name(os.fspath(root))
     files = _Files(folder)
     manifest = opening.open_manifest(files, name)
-    _check_names(manifest, place=files.path(name))
+    names = {input_plan.WEIGHT}
+    if manifest.schema.with_role("attention_mask") is None:
+        names.add("attention_mask")
+    if taken := sorted(names & set(manifest.schema.names)):
+        raise ReaderError(
+            f"{files.path(name)}: feature {taken[0]!r} has a name that every element uses for something else",
+            remedy="build the dataset with this column renamed or left out",
+        )
     return Data(root=folder, manifest=manifest)
 
 
@@ -176,14 +183,3 @@ def _as_os_error() -> Iterator[None]:
         raise NotADirectoryError(error.message) from error
     except tf.errors.OpError as error:
         raise OSError(f"{type(error).__name__}: {error.message}") from error
-
-
-def _check_names(manifest: Manifest, *, place: str) -> None:
-    names = {input_plan.WEIGHT}
-    if manifest.schema.with_role("attention_mask") is None:
-        names.add("attention_mask")
-    if taken := sorted(names & set(manifest.schema.names)):
-        raise ReaderError(
-            f"{place}: feature {taken[0]!r} has a name that every element uses for something else",
-            remedy="build the dataset with this column renamed or left out",
-        )

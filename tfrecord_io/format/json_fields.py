@@ -15,6 +15,7 @@ import collections.abc
 import dataclasses
 import functools
 import json
+import math
 import re
 import types
 from collections.abc import Iterable, Mapping
@@ -67,12 +68,19 @@ def load(content: bytes | str, *, any_depth: bool = False) -> Any:
     """The document. Lists and objects are at most 50 deep in each other, since other code may walk through them by
     recursion; `any_depth` saves looking for that where each field is checked anyway: a plan has a million lists.
     """
+
+    def finite(digits: str) -> float:
+        if math.isfinite(number := float(digits)):
+            return number
+        raise ValueError(f"{digits:.30} is no number, or too large a one")
+
     try:
-        document = json.loads(content, parse_constant=_refuse, parse_float=_finite)
+        document = json.loads(content, parse_constant=finite, parse_float=finite)
     except RecursionError as error:
         raise ValueError("lists and objects too deep in each other") from error
     level, depth = [] if any_depth else [document], 0
-    while level := [inner for value in level if isinstance(value, list | dict) for inner in _inner(value)]:
+    while nested := [value for value in level if isinstance(value, list | dict)]:
+        level = [inner for value in nested for inner in (value.values() if isinstance(value, dict) else value)]
         depth += 1
         if depth > _MOST_DEPTH:
             raise ValueError(f"lists and objects more than {_MOST_DEPTH} deep in each other")
@@ -198,18 +206,3 @@ def _require(value: Any, kind: type, expected: str) -> Any:
 def _shown(value: Any) -> str:
     """The value in a message: cut, and of what is nested no more than its kind."""
     return f"{value!r:.100}" if not isinstance(value, list | dict) else f"a {type(value).__name__}"
-
-
-def _inner(value: list[Any] | dict[str, Any]) -> Any:
-    return value.values() if isinstance(value, dict) else value
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no number")
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if number in (float("inf"), float("-inf")):
-        raise ValueError(f"{digits:.30} is too large a number")
-    return number

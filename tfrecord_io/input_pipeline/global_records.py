@@ -111,11 +111,11 @@ def _rows(source: Source, order: GlobalOrder, columns: range, *, step: int) -> t
 
     def windows() -> tf.data.Dataset:
         """Columns and rows of the split, window by window, int64 [n] twice."""
-        begun = order.begin(order.batches.rows_before(step), first=columns.start, last=columns.stop)
-        found = tf.data.Dataset.counter(begun.window).map(plan, num_parallel_calls=_WINDOWS)
-        if begun.rows:
+        first, begun = order.begin(order.batches.rows_before(step), first=columns.start, last=columns.stop)
+        found = tf.data.Dataset.counter(first).map(plan, num_parallel_calls=_WINDOWS)
+        if begun:
             found = found.enumerate().map(
-                lambda at, window: tuple(each[tf.where(tf.equal(at, 0), begun.rows, 0) :] for each in window)
+                lambda at, window: tuple(each[tf.where(tf.equal(at, 0), begun, 0) :] for each in window)
             )
         # Of a window in which an epoch ends, a host may get nothing.
         return found.filter(lambda _, rows: tf.size(rows) > 0)

@@ -122,7 +122,12 @@ class InputFunctions(abc.ABC):
         input_plan.check_positive("global_batch_size", global_batch_size)
         input_plan.check_seed(seed)
         input_plan.check_order(order, deterministic=deterministic)
-        _check_objective(objective)
+        if objective is not None and not hasattr(objective, "bind"):
+            name = getattr(objective, "__name__", repr(objective))
+            raise ReaderError(
+                f"objective={name}, expected an objective of tfrecord_io.objectives",
+                remedy=f"call it: objective=objectives.{name}()" if callable(objective) else "see its documentation",
+            )
         training = split == "train" if training is None else training
         request = Request(
             manifest=self.manifest,
@@ -170,15 +175,6 @@ class InputFunctions(abc.ABC):
         return self.splits[split]
 
 
-def _check_objective(objective: object) -> None:
-    if objective is not None and not hasattr(objective, "bind"):
-        name = getattr(objective, "__name__", repr(objective))
-        raise ReaderError(
-            f"objective={name}, expected an objective of tfrecord_io.objectives",
-            remedy=f"call it: objective=objectives.{name}()" if callable(objective) else "see its documentation",
-        )
-
-
 def _host(context: tf.distribute.InputContext) -> Host:
     replicas, hosts = context.num_replicas_in_sync, context.num_input_pipelines
     if replicas % hosts:
@@ -197,30 +193,24 @@ def renamed(dataset: tf.data.Dataset, names: Names | None) -> tf.data.Dataset:
         return dataset
     spec = dataset.element_spec
     inputs = spec[0] if isinstance(spec, tuple) else spec
-    new = _keras_hub(inputs) if isinstance(names, str) else _mapped(inputs, names)
+    if isinstance(names, str):
+        if "segment_ids" in inputs:
+            raise ReaderError(
+                "names 'keras-hub' for packed rows: KerasHub's models would take segment_ids for token types, and let "
+                "documents see one another",
+                remedy="build with another layout, such as concat or pad, or give a mapping of names",
+            )
+        known = _KERAS_HUB_SEQ2SEQ if "decoder_input_ids" in inputs else _KERAS_HUB
+        new = {name: known[name] for name in inputs if name in known}
+    else:
+        if unknown := sorted(set(names) - set(inputs)):
+            raise ReaderError(f"names: no input {unknown[0]!r}, expected some of {sorted(inputs)}")
+        new = {name: names.get(name, name) for name in inputs}
+        if len(set(new.values())) < len(new):
+            raise ReaderError(f"names: two inputs would have one name, {sorted(new.values())}")
 
     def rename(*element: Any) -> Any:
         found = {new[name]: value for name, value in element[0].items() if name in new}
         return (found, *element[1:]) if element[1:] else found
 
     return dataset.map(rename)
-
-
-def _keras_hub(inputs: Mapping[str, Any]) -> dict[str, str]:
-    if "segment_ids" in inputs:
-        raise ReaderError(
-            "names 'keras-hub' for packed rows: KerasHub's models would take segment_ids for token types, and let "
-            "documents see one another",
-            remedy="build with another layout, such as concat or pad, or give a mapping of names",
-        )
-    known = _KERAS_HUB_SEQ2SEQ if "decoder_input_ids" in inputs else _KERAS_HUB
-    return {name: known[name] for name in inputs if name in known}
-
-
-def _mapped(inputs: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str]:
-    if unknown := sorted(set(names) - set(inputs)):
-        raise ReaderError(f"names: no input {unknown[0]!r}, expected some of {sorted(inputs)}")
-    found = {name: names.get(name, name) for name in inputs}
-    if len(set(found.values())) < len(found):
-        raise ReaderError(f"names: two inputs would have one name, {sorted(found.values())}")
-    return found

@@ -20,7 +20,8 @@ import tensorflow as tf
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import global_records, input_plan, input_records
 from tfrecord_io.input_pipeline.input_plan import Host
-from tfrecord_io.input_pipeline.input_source import Request, Source
+from tfrecord_io.input_pipeline.input_records import OBJECTIVE, random_stream
+from tfrecord_io.input_pipeline.input_source import Request
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.objectives.base import token_mask
@@ -39,15 +40,28 @@ def build(request: Request, host: Host) -> tf.data.Dataset:
     batch_rows = input_plan.element_rows(request.global_batch_size, host)
     first, rows = request.start_step * host.replicas, request.sources[0].rows
     num_rows = None if request.training else sum(rows)
+    columns = host.columns(request.global_batch_size)
     if request.order == "global":
-        batches = _global_batches(request, batch_rows, host=host)
+        make = global_records.training if request.training else global_records.evaluation
+        batches = make(request, columns).rebatch(batch_rows, drop_remainder=True)
+        left = global_records.steps_left(request) * host.replicas
+        # Windows come in any sizes, of which neither shapes nor their number can be seen.
+        batches = batches.map(lambda serialized: tf.ensure_shape(serialized, [batch_rows])).apply(
+            tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY if request.training else left)
+        )
     elif request.training:
         batches = _training_batches(request, batch_rows, host=host, first=first)
     else:
         batches, num_rows = _evaluation_batches(request, batch_rows, host=host, first=first)
 
     def element(index: tf.Tensor, serialized_B: tf.Tensor) -> Any:
-        first_row, seed = _locate(index, request, batch_rows, host=host)
+        # The element's first row among the host's, or in the global order, and the seed of its objective.
+        if request.order == "hosts":
+            first_row, seed = index * batch_rows, random_stream(request.seed, OBJECTIVE, host.index, index)
+        else:
+            step, column = index // host.replicas, columns.start + index % host.replicas * batch_rows
+            first_row = step * request.global_batch_size + column
+            seed = by_row(random_stream(request.seed, OBJECTIVE, step), first_row=column)
         features = _parse(serialized_B, request.manifest, keep=request.keep)
         # 1 on real rows, which come before all fill rows, and 0 on these.
         row_B = first_row + tf.range(batch_rows, dtype=tf.int64)
@@ -63,63 +77,33 @@ def build(request: Request, host: Host) -> tf.data.Dataset:
     return elements.prefetch(tf.data.AUTOTUNE).with_options(options)
 
 
-def _locate(index: tf.Tensor, request: Request, batch_rows: int, *, host: Host) -> tuple[tf.Tensor, tf.Tensor]:
-    """The first row of element `index`, int64 [], among the host's or in the global order, and its objective's seed."""
-    if request.order == "hosts":
-        return index * batch_rows, input_records.random_stream(request.seed, input_records.OBJECTIVE, host.index, index)
-    step = index // host.replicas
-    column = host.columns(request.global_batch_size).start + index % host.replicas * batch_rows
-    stream = input_records.random_stream(request.seed, input_records.OBJECTIVE, step)
-    return step * request.global_batch_size + column, by_row(stream, first_row=column)
-
-
-def _global_batches(request: Request, batch_rows: int, *, host: Host) -> tf.data.Dataset:
-    """Serialized records, string [B], of this host's columns of the global batches."""
-    make = global_records.training if request.training else global_records.evaluation
-    batches = make(request, host.columns(request.global_batch_size)).rebatch(batch_rows, drop_remainder=True)
-    left = tf.data.INFINITE_CARDINALITY if request.training else global_records.steps_left(request) * host.replicas
-    # Windows come in any sizes, of which neither shapes nor their number can be seen.
-    batches = batches.map(lambda serialized: tf.ensure_shape(serialized, [batch_rows]))
-    return batches.apply(tf.data.experimental.assert_cardinality(left))
-
-
 def _training_batches(request: Request, batch_rows: int, *, host: Host, first: int) -> tf.data.Dataset:
     """Serialized records, string [B], without end, from batch `first` on."""
     cycle = mixing_plan.cycle(tuple((source.name, source.rate) for source in request.sources), rows=batch_rows)
     cycle = cycle.of_host(host.index, count=host.count)
     rows_PK, first_rows = cycle.from_element(first).rows_PK, cycle.rows_before(first)
-    streams = tuple(
-        _stream(source, request, host=host).batches(rows_PK[:, at], first_row=first_rows[at])
-        for at, source in enumerate(request.sources)
-    )
+    streams = []
+    for at, source in enumerate(request.sources):
+        if sum(source.rows) < host.count:
+            raise ReaderError(
+                f"{source.root}: split {request.split!r} has {sum(source.rows)} examples, expected at least one for "
+                f"each of the {host.count} hosts",
+                remedy="train on fewer hosts",
+            )
+        deal = input_plan.deal(source.rows, host)
+        training = input_records.Training(source=source, host=host, deal=deal, shuffle=request.shuffle)
+        streams.append(training.batches(rows_PK[:, at], first_row=first_rows[at]))
     if len(streams) == 1:
         return streams[0]
 
     def mix(index: tf.Tensor, parts: tuple[tf.Tensor, ...]) -> tf.Tensor:
         # How many rows are of which part varies, their sum does not.
         serialized_B = tf.ensure_shape(tf.concat(parts, axis=0), [batch_rows])
-        order = input_records.random_stream(request.seed, input_records.MIXTURE_ORDER, host.index, index)
+        order = random_stream(request.seed, input_records.MIXTURE_ORDER, host.index, index)
         return input_records.permuted(serialized_B, order)
 
     # Rows are mixed while they are strings, so that one call parses those of all datasets.
-    return tf.data.Dataset.zip(streams).enumerate(start=first).map(mix, num_parallel_calls=tf.data.AUTOTUNE)
-
-
-def _stream(source: Source, request: Request, *, host: Host) -> input_records.Training:
-    """One dataset's records for this host, without end."""
-    rows = source.rows
-    if sum(rows) < host.count:
-        raise ReaderError(
-            f"{source.root}: split {request.split!r} has {sum(rows)} examples, expected at least one for each of "
-            f"the {host.count} hosts",
-            remedy="train on fewer hosts",
-        )
-    return input_records.Training(
-        source=source,
-        host=host,
-        deal=input_plan.deal(rows, host),
-        shuffle=request.shuffle,
-    )
+    return tf.data.Dataset.zip(tuple(streams)).enumerate(start=first).map(mix, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _evaluation_batches(request: Request, batch_rows: int, *, host: Host, first: int) -> tuple[tf.data.Dataset, int]:

@@ -29,7 +29,6 @@ __all__ = [
     "check_positive",
     "check_seed",
     "deal",
-    "dealt_by_shard",
     "element_rows",
     "evaluation_steps",
     "host_rows",
@@ -167,14 +166,9 @@ def element_rows(global_batch_size: int, host: Host) -> int:
     return global_batch_size // replicas
 
 
-def dealt_by_shard(shard_rows: Sequence[int], host: Host) -> bool:
-    """Return whether hosts get whole shards; else each of them reads every shard and keeps some of the records."""
-    return len(shard_rows) >= host.count
-
-
 def host_rows(shard_rows: Sequence[int], host: Host) -> int:
     """Records of one host in one pass over a split whose shards have `shard_rows` records."""
-    if dealt_by_shard(shard_rows, host):
+    if len(shard_rows) >= host.count:  # else each of the hosts reads every shard and keeps some of the records
         return sum(shard_rows[host.index :: host.count])
     return len(range(host.index, sum(shard_rows), host.count))
 
@@ -182,7 +176,7 @@ def host_rows(shard_rows: Sequence[int], host: Host) -> int:
 def deal(shard_rows: Sequence[int], host: Host) -> Deal:
     """Return what a host reads of shards that have `shard_rows` records."""
     rows = np.array(shard_rows, np.int64)
-    by_shard = dealt_by_shard(shard_rows, host)
+    by_shard = len(shard_rows) >= host.count
     step = 1 if by_shard else host.count
     # Of the split's records one after the other, the host's are those whose number leaves its index as the remainder.
     first_rows = (host.index - (np.cumsum(rows) - rows)) % step

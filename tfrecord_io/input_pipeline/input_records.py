@@ -113,22 +113,19 @@ class Training:
 
         Raises: ReaderError if the index of a shard to start in is missing, CorruptRecordError if it is damaged.
         """
-        epoch, row = self._locate(first_row)
-        windows = tf.data.Dataset.counter(epoch + (row > 0)).flat_map(self._windows)
+        if self.deal.rows_per_epoch is not None:
+            epoch, row = divmod(first_row, self.deal.rows_per_epoch)
+        else:
+            epoch, row = on_client(lambda: self._count_epochs(first_row))
+        windows = tf.data.Dataset.counter(epoch + (row > 0)).flat_map(
+            lambda each: self._permuted_windows(self._blocks(each), epoch=each, first=0)
+        )
         if row:
-            windows = self._rest_of_windows(epoch, row).concatenate(windows)
+            first, skip = divmod(row, self.shuffle.window)
+            rest = self._permuted_windows(self._rest_of_blocks(epoch, row - skip), epoch=epoch, first=first)
+            windows = _without_first(rest, skip).concatenate(windows)
         batches = windows.rebatch(batch_rows, drop_remainder=True)
         return batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
-
-    def _windows(self, epoch: tf.Tensor) -> tf.data.Dataset:
-        """One pass over the host's records as windows, string [at most W], each permuted."""
-        return self._permuted_windows(self._blocks(epoch), epoch=epoch, first=0)
-
-    def _rest_of_windows(self, epoch: int, row: int) -> tf.data.Dataset:
-        """Return what `_windows` gives, without its first `row` records."""
-        first, skip = divmod(row, self.shuffle.window)
-        blocks = self._rest_of_blocks(epoch, row - skip)
-        return _without_first(self._permuted_windows(blocks, epoch=epoch, first=first), skip)
 
     def _permuted_windows(self, blocks: tf.data.Dataset, *, epoch: int | tf.Tensor, first: int) -> tf.data.Dataset:
         def permute(index: tf.Tensor, serialized_W: tf.Tensor) -> tf.Tensor:
@@ -185,25 +182,22 @@ class Training:
         # Dealt anew in each epoch: a host with fewer shards sees its examples sooner again, but not the same ones.
         return order[self.host.index :: self.host.count] if self.deal.by_shard else order
 
-    def _locate(self, first_row: int) -> tuple[int, int]:
-        """Epoch, and row within it, of row `first_row` of the stream."""
-        if self.deal.rows_per_epoch is not None:
-            return divmod(first_row, self.deal.rows_per_epoch)
-        return on_client(lambda: self._count_epochs(first_row))
-
     def _count_epochs(self, first_row: int) -> tuple[int, int]:
-        """Do what `_locate` does where epochs must be dealt to learn how many rows they have (0.1 ms each)."""
+        """Epoch, and row within it, of row `first_row` of the stream, where epochs must be dealt to learn how many rows
+        they have (0.1 ms each).
+        """
+
+        def rows_of(epoch: tf.Tensor) -> tf.Tensor:
+            return tf.reduce_sum(tf.gather(tf.constant(self.deal.rows), self._shard_order(epoch)))
+
         epoch = 0
-        sizes = tf.data.Dataset.counter().map(self._epoch_rows, num_parallel_calls=tf.data.AUTOTUNE).batch(64)
+        sizes = tf.data.Dataset.counter().map(rows_of, num_parallel_calls=tf.data.AUTOTUNE).batch(64)
         for rows in sizes.as_numpy_iterator():
             at, row = input_position.locate(rows, first_row)
             if at < len(rows):
                 return epoch + at, row
             epoch, first_row = epoch + len(rows), row
         raise AssertionError("epochs have no end")
-
-    def _epoch_rows(self, epoch: tf.Tensor) -> tf.Tensor:
-        return tf.reduce_sum(tf.gather(tf.constant(self.deal.rows), self._shard_order(epoch)))
 
 
 def on_client(compute: Callable[[], Any]) -> Any:

@@ -40,13 +40,26 @@ def merge(manifests: Mapping[str, Manifest], *, rates: Mapping[str, Any]) -> Man
         _check_features(manifest.schema, first.schema, name=name, first_name=first_name)
     same_names = all(manifest.label_names == first.label_names for _, manifest in others)
     same_layout = all(manifest.layout == first.layout for _, manifest in others)
+    parts = [[name, manifest.fingerprint] for name, manifest in manifests.items()]
+    # The first one's features; a constant is one only if it is in all of them.
+    features = tuple(
+        feature
+        if all(manifest.schema[feature.name].constant == feature.constant for _, manifest in others)
+        else dataclasses.replace(feature, constant=None)
+        for feature in first.schema.features
+    )
+    splits = {
+        name: Split(shards=tuple(shard for each in manifests.values() for shard in each.splits[name].shards))
+        for name in first.splits
+        if all(name in manifest.splits for _, manifest in others)
+    }
     return Manifest(
         name="+".join(manifests),
-        fingerprint=_fingerprint(manifests, rates),
-        schema=_schema([manifest.schema for manifest in manifests.values()]),
+        fingerprint=hashlib.sha256(json.dumps([parts, rates], sort_keys=True).encode()).hexdigest(),
+        schema=Schema(features),
         layout=first.layout if same_layout else {"name": "mixture", "max_length": first.layout.get("max_length", 0)},
         tokenizer=first.tokenizer,
-        splits=_common_splits(manifests),
+        splits=splits,
         label_names=first.label_names if same_names else None,
     )
 
@@ -60,9 +73,13 @@ def bind(objective: Objective, merged: Manifest, *, manifests: Mapping[str, Mani
     (first_name, first), *others = manifests.items()
     for name, manifest in others:
         if manifest.label_names != first.label_names and _needs_labels(objective, merged):
+            listings = [
+                "without names" if each.label_names is None else str(list(each.label_names[:10]))
+                for each in (manifest, first)
+            ]
             raise ReaderError(
-                f"the labels of dataset {name!r} are {_listing(manifest.label_names)}, those of {first_name!r} are "
-                f"{_listing(first.label_names)}, expected the same names in the same order: label 0 would mean both",
+                f"the labels of dataset {name!r} are {listings[0]}, those of {first_name!r} are {listings[1]}, "
+                "expected the same names in the same order: label 0 would mean both",
                 remedy="build them with the same label names, or choose an objective that learns no labels",
             )
     return bound
@@ -125,30 +142,3 @@ def _remedy(feature: Feature) -> str:
     if feature.role == "column":
         return "build all of them with the same --keep-column options, or none"
     return "build all of them with the same --layout and --max-length, and with or without a second text"
-
-
-def _schema(schemas: list[Schema]) -> Schema:
-    """The first one's features; a constant is one only if it is in all of them."""
-    return Schema(
-        tuple(
-            dataclasses.replace(feature, constant=None)
-            if any(schema[feature.name].constant != feature.constant for schema in schemas)
-            else feature
-            for feature in schemas[0].features
-        )
-    )
-
-
-def _common_splits(manifests: Mapping[str, Manifest]) -> dict[str, Split]:
-    splits = [manifest.splits for manifest in manifests.values()]
-    names = [name for name in splits[0] if all(name in each for each in splits)]
-    return {name: Split(shards=tuple(shard for each in splits for shard in each[name].shards)) for name in names}
-
-
-def _fingerprint(manifests: Mapping[str, Manifest], rates: Mapping[str, Any]) -> str:
-    parts = [[name, manifest.fingerprint] for name, manifest in manifests.items()]
-    return hashlib.sha256(json.dumps([parts, rates], sort_keys=True).encode()).hexdigest()
-
-
-def _listing(names: tuple[str, ...] | None) -> str:
-    return "without names" if names is None else str(list(names[:10]))

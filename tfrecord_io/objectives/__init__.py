@@ -27,19 +27,23 @@ weights: a loss is their weighted mean, and rows that only fill up a batch (`exa
 The inputs are the features of the roles token_ids, attention_mask, token_type_ids, segment_ids and positions, as far as
 the dataset has them, under their own names.
 
-    base      what objectives share           causal   causal_lm   masked    both masked LMs
-    labelled  labels that the dataset holds   seq2seq  targets that the dataset holds      spans     span_corruption
-    array_ops, tensor_ops   the operations that each is written in, for NumPy and for a graph with its `draws`
-    tokens, decoder         what they find in a manifest
+    base      what objectives share, and the operations that each is written in; those of a graph in `tensor_ops`
+    labelled  labels that the dataset holds, and causal_lm    seq2seq  targets that the dataset holds
+    masked    both masked LMs                                 spans    span_corruption
     keras_arguments         compile_args: loss and metrics for Keras, which count by these weights
 """
 
 from __future__ import annotations
 
 from tfrecord_io.objectives.base import BoundObjective, Objective
-from tfrecord_io.objectives.causal import causal_lm, segment_attention_mask
 from tfrecord_io.objectives.keras_arguments import compile_args
-from tfrecord_io.objectives.labelled import classification, span_answers, token_classification
+from tfrecord_io.objectives.labelled import (
+    causal_lm,
+    classification,
+    segment_attention_mask,
+    span_answers,
+    token_classification,
+)
 from tfrecord_io.objectives.masked import MASKED_POSITIONS, gathered_masked_lm, masked_lm
 from tfrecord_io.objectives.seq2seq import DECODER_INPUTS, DECODER_MASK, seq2seq
 from tfrecord_io.objectives.spans import span_corruption

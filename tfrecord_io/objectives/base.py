@@ -1,4 +1,6 @@
-"""What objectives share: the features that they find by role, and the call with a batch of tensors or arrays."""
+"""What objectives share: the features that they find by role, the call with a batch of tensors or arrays, and the
+operations that they are written in, for arrays.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,6 @@ import numpy as np
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.objectives.array_ops import NumpyOps
 from tfrecord_io.schema import Role, Schema
 
 __all__ = ["BoundObjective", "Features", "Objective", "Result", "TokenFeatures", "check_free", "required", "token_mask"]
@@ -142,7 +143,7 @@ def check_free(manifest: Manifest, *names: str, objective: str) -> None:
 
 def token_mask(features: Features, schema: Schema, ops: Any) -> Any:
     """Make the mask of rows that are stored without one, integers [B, L], 1 on tokens: from their segments or their
-    number, or all 1 where rows have no padding. `ops`: as in `array_ops`.
+    number, or all 1 where rows have no padding. `ops`: `NumpyOps`, or the same of tensors.
     """
     ids_BL = schema.values(features, "token_ids")
     assert ids_BL is not None, "only asked for with token ids"
@@ -152,3 +153,101 @@ def token_mask(features: Features, schema: Schema, ops: Any) -> Any:
     if count_B is not None:
         return ops.integers(ops.arange(0, ids_BL.shape[1]) < count_B[:, None], ids_BL)
     return ids_BL * 0 + 1
+
+
+class NumpyOps:
+    """Operations on arrays [B, n], with draws from a generator.
+
+    NumPy and TensorFlow name these differently; `tensor_ops.TensorOps` has the same methods for a graph, so that one
+    description of an objective runs on both. Operators and slices are the same for both and need nothing here. Draws of
+    a graph come from a stateless seed.
+    """
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+
+    def split(self, count: int) -> list[Any]:
+        """Return sources of independent draws."""
+        return [self] * count
+
+    def uniform(self, shape: Any) -> Any:
+        """Draw float32 in [0, 1)."""
+        return self._rng.random(shape, np.float32)
+
+    def ranks(self, shape: Any) -> Any:
+        """Draw floats in [0, 1) to sort positions by."""
+        return self._rng.random(shape)
+
+    def chosen_from(self, values: np.ndarray, shape: Any) -> Any:
+        """Draw one of `values` for each place."""
+        return values[self._rng.integers(0, len(values), shape)]
+
+    def table(self, values: np.ndarray, indices: Any) -> Any:
+        """Look up values [V] by indices."""
+        return values[indices]
+
+    def take(self, values_BW: Any, indices_BL: Any) -> Any:
+        """Gather within each row."""
+        return np.take_along_axis(values_BW, indices_BL, axis=1)
+
+    def replaced(self, values_BW: Any, places_BP: Any, by_BP: Any) -> Any:
+        """Return the rows with other values at some places, which differ from row to row."""
+        found = values_BW.copy()
+        np.put_along_axis(found, places_BP, by_BP, axis=1)
+        return found
+
+    def where(self, chosen: Any, values: Any, others: Any) -> Any:
+        """Choose between values, of the dtype of `others`, or of `values` if `others` is a number."""
+        like = others if isinstance(others, np.ndarray) else values
+        return np.where(chosen, values, others).astype(like.dtype, copy=False)
+
+    def maximum(self, values: Any, others: Any) -> Any:
+        return np.maximum(values, others)
+
+    def minimum(self, values: Any, others: Any) -> Any:
+        return np.minimum(values, others)
+
+    def total(self, values_BL: Any) -> Any:
+        """Sum each row: integers [B]."""
+        return values_BL.sum(axis=1)
+
+    def cumsum(self, values_BL: Any) -> Any:
+        """Sum each row up to each place, inclusive: integers [B, L]."""
+        return np.cumsum(values_BL, axis=1)
+
+    def shifted(self, values_BL: Any, fill: int) -> Any:
+        """Move values one place to the right."""
+        return np.pad(values_BL[:, :-1], ((0, 0), (1, 0)), constant_values=fill)
+
+    def shifted_left(self, values_BL: Any, fill: int) -> Any:
+        """Move values one place to the left."""
+        return np.pad(values_BL[:, 1:], ((0, 0), (0, 1)), constant_values=fill)
+
+    def full(self, width: int, fill: int, like: Any) -> Any:
+        """Return rows of one value, as many as `like` has and of its dtype."""
+        return np.full((len(like), width), fill, like.dtype)
+
+    def arange(self, start: int, stop: int) -> Any:
+        return np.arange(start, stop)
+
+    def concat(self, parts: Any) -> Any:
+        """Join columns."""
+        return np.concatenate(parts, axis=1)
+
+    def sort(self, values_BL: Any) -> Any:
+        return np.sort(values_BL, axis=1)
+
+    def largest(self, values_BL: Any, count: int) -> Any:
+        """Return the places of the largest values of each row."""
+        return np.argsort(-values_BL, axis=1)[:, :count]
+
+    def integers(self, values: Any, like: Any) -> Any:
+        """Convert to integers of the dtype of `like`."""
+        return np.asarray(values).astype(like.dtype)
+
+    def floats(self, values: Any) -> Any:
+        return np.asarray(values).astype(np.float32)
+
+    def ones(self, like: Any) -> Any:
+        """Return float32 [B]."""
+        return np.ones(len(like), np.float32)

@@ -90,22 +90,19 @@ def _target(features: Features, ops: Any, *, tokens: TokenFeatures, target: str,
 
 def start_id(manifest: Manifest, token: StartToken | int) -> int:
     """The id that a decoder starts from. Raises: ReaderError if the vocabulary has no such token."""
-    if isinstance(token, str):
-        return _named_id(manifest, token)
-    size = manifest.tokenizer.vocab_size
-    if isinstance(token, bool) or not 0 <= token < size:
-        raise ReaderError(f"decoder_start_id is {token}, expected an id of the vocabulary, 0 to {size - 1}")
-    return token
-
-
-def _named_id(manifest: Manifest, token: StartToken) -> int:
+    facts = manifest.tokenizer
+    if not isinstance(token, str):
+        if isinstance(token, bool) or not 0 <= token < facts.vocab_size:
+            last = facts.vocab_size - 1
+            raise ReaderError(f"decoder_start_id is {token}, expected an id of the vocabulary, 0 to {last}")
+        return token
     if token not in get_args(StartToken):
         raise ReaderError(f"decoder_start_id is {token!r}, expected an id, or one of {list(get_args(StartToken))}")
-    found: int | None = getattr(manifest.tokenizer, f"{token}_id")
+    found: int | None = getattr(facts, f"{token}_id")
     if found is None:
         raise ReaderError(
-            f"dataset {manifest.name!r}: tokenizer {manifest.tokenizer.name!r} has no {token.upper()} token to start "
-            "the decoder from",
+            f"dataset {manifest.name!r}: tokenizer {facts.name!r} has no {token.upper()} token to start the decoder "
+            "from",
             remedy="give decoder_start_id as the model's configuration states it",
         )
     return found

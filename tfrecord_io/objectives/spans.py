@@ -127,15 +127,32 @@ class _SpanCorruption:
     decoder_start_id: StartToken | int
 
     def bind(self, manifest: Manifest) -> BoundObjective:
-        tokens = TokenFeatures.of(manifest)
-        _check_rows(manifest, tokens)
+        tokens, facts = TokenFeatures.of(manifest), manifest.tokenizer
+        check_free(manifest, DECODER_INPUTS, DECODER_MASK, objective="span_corruption")
+        if tokens.segments is not None:
+            raise ReaderError(
+                f"dataset {manifest.name!r}: its rows hold several documents each ({tokens.segments}), span_corruption "
+                "expects rows of one text",
+                remedy="build the dataset with --layout concat or pad",
+            )
+        if manifest.row_length < 2:
+            raise ReaderError(
+                f"dataset {manifest.name!r}: rows of 1 token, span_corruption expects at least 2",
+                remedy="build the dataset with a larger --max-length",
+            )
+        eos_id = facts.eos_id if self.eos_id is None else self.eos_id
+        if eos_id is None:
+            raise ReaderError(
+                f"dataset {manifest.name!r}: tokenizer {facts.name!r} has no EOS token, span_corruption expects one",
+                remedy="give eos_id: the id that ends inputs and targets, such as that of the separator token",
+            )
         counts = SpanCounts.of(manifest.row_length, density=self.density, mean_span=self.mean_span)
         corruption = _Corruption(
             tokens=tokens,
             counts=counts,
             sentinel_ids=_sentinels(self.sentinel_ids, manifest, needed=counts.max_spans),
-            eos_id=_eos(self.eos_id, manifest),
-            pad_id=manifest.tokenizer.pad_id,
+            eos_id=eos_id,
+            pad_id=facts.pad_id,
             start=start_id(manifest, self.decoder_start_id),
         )
         return BoundObjective(manifest.schema, tokens, corruption)
@@ -154,7 +171,9 @@ class _Corruption:
 
     def __call__(self, features: Features, ops: Any) -> Result:
         ids_BL = features[self.tokens.ids]
-        text_BL = self._without_eos(ids_BL, features[self.tokens.mask] > 0, ops)
+        text_BL = features[self.tokens.mask] > 0
+        last_BL = _rank(text_BL, ids_BL, ops) == ops.total(text_BL)[:, None] - 1
+        text_BL &= ~(last_BL & (ids_BL == self.eos_id))  # an EOS that ends the row is none of the text
         first_BR, hidden_BR = draw_spans(ops.total(text_BL), self.counts, ops)
         rank_BL = _rank(text_BL, ids_BL, ops)
         first_BL, hidden_BL = (text_BL & ops.take(each_BR, rank_BL) for each_BR in (first_BR, hidden_BR))
@@ -178,11 +197,6 @@ class _Corruption:
         inputs = {self.tokens.ids: text_BW, self.tokens.mask: text_mask_BW, **decoder}
         learned_BT = (target_mask_BT > 0) & (hidden_B > 0)[:, None]  # nothing hidden: only EOS
         return inputs, target_BT, token_weights(features, learned_BT, ops)
-
-    def _without_eos(self, ids_BL: Any, text_BL: Any, ops: Any) -> Any:
-        """Return the tokens of the text, bool [B, L], without an EOS that is the last of them."""
-        last_BL = _rank(text_BL, ids_BL, ops) == ops.total(text_BL)[:, None] - 1
-        return text_BL & ~(last_BL & (ids_BL == self.eos_id))
 
     def _ended(self, rows_BW: Any, length_B: Any, ops: Any) -> tuple[Any, Any]:
         """Append EOS to the tokens of each row, and cut the spare column. Returns: the rows and their mask."""
@@ -245,22 +259,6 @@ def _put(rows_BW: Any, values_BL: Any, *, at: Any, chosen: Any, ops: Any) -> Any
     return ops.replaced(rows_BW, ops.where(chosen, at, rows_BW.shape[1] - 1), values_BL)
 
 
-def _check_rows(manifest: Manifest, tokens: TokenFeatures) -> None:
-    """Raises: ReaderError if rows of this dataset cannot lose spans."""
-    check_free(manifest, DECODER_INPUTS, DECODER_MASK, objective="span_corruption")
-    if tokens.segments is not None:
-        raise ReaderError(
-            f"dataset {manifest.name!r}: its rows hold several documents each ({tokens.segments}), span_corruption "
-            "expects rows of one text",
-            remedy="build the dataset with --layout concat or pad",
-        )
-    if manifest.row_length < 2:
-        raise ReaderError(
-            f"dataset {manifest.name!r}: rows of 1 token, span_corruption expects at least 2",
-            remedy="build the dataset with a larger --max-length",
-        )
-
-
 def _sentinels(given: tuple[int, ...] | None, manifest: Manifest, *, needed: int) -> np.ndarray:
     """int32 [needed]: the ids that stand for the first span, the second, ..."""
     ids = manifest.tokenizer.sentinel_ids if given is None else given
@@ -275,15 +273,3 @@ def _sentinels(given: tuple[int, ...] | None, manifest: Manifest, *, needed: int
     if len(set(ids)) < len(ids) or min(ids) < 0:
         raise ReaderError(f"sentinel_ids are {list(ids)!r:.200}, expected distinct ids")
     return np.array(ids[:needed], np.int32)
-
-
-def _eos(given: int | None, manifest: Manifest) -> int:
-    """The id that ends inputs and targets. Raises: ReaderError if there is none."""
-    eos_id = manifest.tokenizer.eos_id if given is None else given
-    if eos_id is None:
-        raise ReaderError(
-            f"dataset {manifest.name!r}: tokenizer {manifest.tokenizer.name!r} has no EOS token, span_corruption "
-            "expects one",
-            remedy="give eos_id: the id that ends inputs and targets, such as that of the separator token",
-        )
-    return eos_id

@@ -1,4 +1,4 @@
-"""The operations of `array_ops` on tensors, eagerly and in a graph, with draws from a stateless seed.
+"""The operations of `base.NumpyOps` on tensors, eagerly and in a graph, with draws from a stateless seed.
 
 A seed is int64 [2], and the draws are those of `tf.random`. Or it is int64 [3], made by `by_row`, whose third number
 says which row of a global batch the first row is: then the draws are those that the whole batch would get, cut out, so

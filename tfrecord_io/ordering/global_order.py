@@ -133,13 +133,6 @@ class Placed(NamedTuple):
     rows: Any
 
 
-class Begun(NamedTuple):
-    """A window, and how many of its rows come before."""
-
-    window: int
-    rows: int
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class GlobalOrder:
     """The order of one dataset. `shard_rows` are the records of each shard, none of them empty; `block` and `window`
@@ -171,11 +164,6 @@ class GlobalOrder:
         """Rows of the split."""
         return sum(self.shard_rows)
 
-    @property
-    def in_epochs(self) -> bool:
-        """Return whether windows end with their epoch."""
-        return self.block > 1
-
     def rows(self, step: int) -> np.ndarray:
         """This dataset's rows in a global batch, in the order of their columns: int64 [n]."""
         return self.place(step)[1]
@@ -184,7 +172,7 @@ class GlobalOrder:
         """Columns of a global batch that have rows of this dataset, ascending, and these rows: int64 [n] twice."""
         first, last = self.batches.rows_before(step), self.batches.rows_before(step + 1)
         found = []
-        window = self.begin(first).window
+        window, _ = self.begin(first)
         while True:
             placed = _whole_window(self, window)
             chosen = np.flatnonzero(placed.steps == step)
@@ -194,9 +182,9 @@ class GlobalOrder:
                 return columns, rows
             window += 1
 
-    def begin(self, row: int, *, first: int = 0, last: int | None = None) -> Begun:
+    def begin(self, row: int, *, first: int = 0, last: int | None = None) -> tuple[int, int]:
         """Locate row `row` of the stream: its window, and how many rows columns [first, last) get of it before."""
-        if self.in_epochs:
+        if self.block > 1:  # windows end with their epoch
             epoch, slot = divmod(row, self.num_rows)
             number, before = divmod(slot, self._window)
             window = epoch * self._windows_per_epoch + number
@@ -204,11 +192,11 @@ class GlobalOrder:
             window, before = divmod(row, self._window)
         columns = self.batches.place(np.arange(row - before, row, dtype=np.int64), NUMPY)[1]
         last = self.batches.batch_rows if last is None else last
-        return Begun(window=window, rows=int(np.count_nonzero((columns >= first) & (columns < last))))
+        return window, int(np.count_nonzero((columns >= first) & (columns < last)))
 
     def of_window(self, window: Any, first: int, last: int, ops: Any) -> Placed:
         """Return what the columns [first, last) get of window `window`, an int or a tensor []."""
-        if not self.in_epochs:
+        if self.block == 1:
             rows = ops.arange(window * self._window, (window + 1) * self._window)
             placed, _ = self._placed(rows, first, last, ops)
             epochs_N = folded(key(self.seed, _BLOCKS), placed.rows // self.num_rows, ops)
@@ -267,7 +255,7 @@ class GlobalOrder:
 
     @property
     def _window(self) -> int:
-        return min(self.window, self.num_rows) if self.in_epochs else self.window
+        return min(self.window, self.num_rows) if self.block > 1 else self.window
 
     @property
     def _windows_per_epoch(self) -> int:
