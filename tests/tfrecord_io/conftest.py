@@ -11,29 +11,25 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support import frames
 from tfrecord_io import examples, records
 from tfrecord_io import manifest as manifests
 from tfrecord_io.format import record_index
 from tfrecord_io.manifest import Compression, Ledger, Manifest, Shard, Split, TokenizerFacts
-from tfrecord_io.schema import Feature, Schema
+from tfrecord_io.schema import Feature, Role, Schema
 
 LENGTH = 8
-PAD_SCHEMA = Schema(
-    (
-        Feature(name="input_ids", dtype="int64", shape=(LENGTH,), role="token_ids"),
-        Feature(name="attention_mask", dtype="int64", shape=(LENGTH,), role="attention_mask"),
-        Feature(name="token_type_ids", dtype="int64", shape=(LENGTH,), role="token_type_ids"),
-        Feature(name="label", dtype="int64", shape=(), role="label"),
-        Feature(name="row", dtype="int64", shape=(), role="column"),
-    )
-)
-CONCAT_SCHEMA = Schema(
-    (
-        Feature(name="input_ids", dtype="int64", shape=(LENGTH,), role="token_ids"),
-        Feature(name="num_tokens", dtype="int64", shape=(), role="num_tokens"),
-    )
-)
+
+
+def integers(name: str, role: Role, *shape: int) -> Feature:
+    """A feature of int64."""
+    return Feature(name=name, dtype="int64", shape=shape, role=role)
+
+
+IDS = integers("input_ids", "token_ids", LENGTH)
+MASK = integers("attention_mask", "attention_mask", LENGTH)
+TYPES = integers("token_type_ids", "token_type_ids", LENGTH)
+PAD_SCHEMA = Schema((IDS, MASK, TYPES, integers("label", "label"), integers("row", "column")))
+CONCAT_SCHEMA = Schema((IDS, integers("num_tokens", "num_tokens")))
 
 
 def tokenizer_facts(**changes: Any) -> TokenizerFacts:
@@ -112,9 +108,21 @@ def write_dataset(tmp_path_factory: pytest.TempPathFactory) -> WriteDataset:
         index: bool = True,
     ) -> pathlib.Path:
         folder = tmp_path_factory.mktemp("dataset")
+        suffix: dict[str, Any] = {"compression": compression}
         written = {
-            name: _write_split(folder, name, shards, schema=schema, compression=compression)
-            for name, shards in splits.items()
+            split: Split(
+                shards=tuple(
+                    write_shard(
+                        folder,
+                        manifests.shard_name(name="tiny", split=split, index=at, count=len(shards), **suffix),
+                        columns,
+                        schema=schema,
+                        index=index,
+                    )
+                    for at, columns in enumerate(shards)
+                )
+            )
+            for split, shards in splits.items()
         }
         manifest = make_manifest(
             schema,
@@ -123,52 +131,40 @@ def write_dataset(tmp_path_factory: pytest.TempPathFactory) -> WriteDataset:
             compression=compression,
             index_stride=record_index.STRIDE if index and compression == "none" else None,
         )
-        if manifest.index_stride is not None:
-            _write_indexes(folder, manifest)
         (folder / manifests.FILE_NAME).write_bytes(manifests.dump(manifest))
         return folder
 
     return write
 
 
-def _write_split(
+def write_shard(
     folder: pathlib.Path,
     name: str,
-    shards: Sequence[Mapping[str, np.ndarray]],
+    columns: Mapping[str, np.ndarray],
     *,
     schema: Schema,
-    compression: Compression,
-) -> Split:
-    written = []
-    for index, columns in enumerate(shards):
-        file_name = manifests.shard_name(
-            name="tiny", split=name, index=index, count=len(shards), compression=compression
-        )
-        payloads = examples.encode(columns, schema)
-        options = tf.io.TFRecordOptions(compression_type="GZIP" if compression == "gzip" else "")
-        with tf.io.TFRecordWriter(str(folder / file_name), options) as writer:
-            for payload in payloads:
-                writer.write(payload)
-        stored = (folder / file_name).read_bytes()
-        written.append(
-            Shard(
-                name=file_name,
-                num_bytes=len(stored),
-                num_examples=len(payloads),
-                num_tokens=0,
-                sha256=hashlib.sha256(stored).hexdigest(),
-                ledger=Ledger(rows_in=len(payloads), rows_used=len(payloads)),
-            )
-        )
-    return Split(shards=tuple(written))
-
-
-def _write_indexes(folder: pathlib.Path, manifest: Manifest) -> None:
-    (folder / record_index.FOLDER).mkdir()
-    for shard in (shard for split in manifest.splits.values() for shard in split.shards):
-        payloads = frames.messages_of((folder / shard.name).read_bytes(), place=shard.name)
-        index = record_index.dump(np.diff(payloads.offsets) + records.FRAME_BYTES)
-        (folder / record_index.file_name(shard.name)).write_bytes(index)
+    index: bool = True,
+    **of_length: int,
+) -> Shard:
+    """Writes a shard by TensorFlow, compressed if its name says so, else with an index beside it."""
+    payloads = examples.encode(columns, schema)
+    with tf.io.TFRecordWriter(str(folder / name), "GZIP" if name.endswith(".gz") else "") as writer:
+        for payload in payloads:
+            writer.write(payload)
+    if index and not name.endswith(".gz"):
+        (folder / record_index.FOLDER).mkdir(exist_ok=True)
+        offsets = record_index.dump(np.diff(payloads.offsets) + records.FRAME_BYTES)
+        (folder / record_index.file_name(name)).write_bytes(offsets)
+    stored = (folder / name).read_bytes()
+    return Shard(
+        name=name,
+        num_bytes=len(stored),
+        num_examples=len(payloads),
+        num_tokens=0,
+        sha256=hashlib.sha256(stored).hexdigest(),
+        ledger=Ledger(rows_in=len(payloads), rows_used=len(payloads)),
+        **of_length,
+    )
 
 
 def pad_shards(*sizes: int) -> list[dict[str, np.ndarray]]:

@@ -37,11 +37,10 @@ def test_the_tree_is_as_the_docstring_draws_it() -> None:
 
 
 @pytest.mark.parametrize("kind", EVERY)
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 @pytest.mark.parametrize("remedy", ["a remedy", ""])
-def test_an_error_pickles_with_cause_and_remedy(kind: type[PrepError], protocol: int, remedy: str) -> None:
+def test_an_error_pickles_with_cause_and_remedy(kind: type[PrepError], remedy: str) -> None:
     error = kind("a cause; with a semicolon", remedy=remedy)
-    again = pickle.loads(pickle.dumps(error, protocol))
+    again = pickle.loads(pickle.dumps(error))
     assert type(again) is kind
     assert (again.cause, again.remedy) == (error.cause, error.remedy)
     assert str(again) == str(error)

@@ -36,11 +36,6 @@ def test_a_module_is_imported_when_it_is_used_and_no_sooner() -> None:
     assert ended.stdout == "module 'tfrecord_io' has no attribute 'no_such_name'\n"
 
 
-def test_every_module_of_the_list_is_there() -> None:
-    for name in tfrecord_io._MODULES:
-        assert getattr(tfrecord_io, name).__name__ == f"tfrecord_io.{name}"
-
-
 def test_the_type_checker_sees_the_same_modules() -> None:
     source = (building.REPOSITORY / "tfrecord_io" / "__init__.py").read_text(encoding="utf-8")
     assert set(re.findall(r"from tfrecord_io import (\w+) as \1\n", source)) == tfrecord_io._MODULES

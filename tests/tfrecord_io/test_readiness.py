@@ -58,6 +58,23 @@ def table() -> tf.lookup.StaticHashTable:
     return tf.lookup.StaticHashTable(pairs, default_value=0)
 
 
+def narrow(row: Any) -> Any:
+    return tf.cast(row, tf.int32)
+
+
+def padded() -> tf.data.Dataset:
+    rows_of_ids = tf.data.Dataset.range(100).map(lambda row: {"input_ids": tf.range(narrow(row))})
+    return rows_of_ids.padded_batch(BATCH, drop_remainder=True)
+
+
+def ragged() -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices(tf.ragged.constant([[1], [2, 3]])).batch(2, drop_remainder=True)
+
+
+def texts() -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensors({"text": tf.constant(["a"] * BATCH), "label": tf.zeros([BATCH])})
+
+
 @pytest.fixture
 def data(write_dataset: WriteDataset) -> Data:
     """120 examples in 3 shards for training, 20 in one for validation."""
@@ -79,6 +96,7 @@ class TestOurs:
         (tmp_path / "input_ids").mkdir()  # the name of a feature, and no path
         options: dict[str, Any] = {"global_batch_size": 64, "tpu": "node", "objective": objective}
         assert readiness.check_data(bucket_data, "train", **options) == []
+        assert check(bucket_data.dataset("train", global_batch_size=64), batch="global") == []
 
     @pytest.mark.parametrize("split", ["train", "validation"])
     def test_is_ready_for_a_vm_on_its_disk(self, data: Data, split: str) -> None:
@@ -90,9 +108,6 @@ class TestOurs:
         assert (finding.kind, finding.fatal) == ("path", True)
         assert finding.place.startswith(f"{data.root}/tiny-{split}-0000")
         assert "gs://BUCKET" in finding.remedy
-
-    def test_a_global_batch_is_ready_too(self, bucket_data: Data) -> None:
-        assert check(bucket_data.dataset("train", global_batch_size=64), batch="global") == []
 
     def test_with_local_paths_on_several_hosts_is_a_warning(self, data: Data) -> None:
         found = readiness.check_data(data, "train", global_batch_size=64, tpu="vm", num_hosts=2)
@@ -156,12 +171,9 @@ class TestPython:
 class TestMemory:
     """What is held in the memory of this process."""
 
-    def test_a_table_is_reported(self) -> None:
-        names = table()
+    def test_tables_and_iterators_are_reported(self) -> None:
+        names, other = table(), iter(numbers())
         assert kinds(check(mapped(names.lookup))) == ["table"]
-
-    def test_an_iterator_is_reported(self) -> None:
-        other = iter(numbers())
         finding = the_only(check(mapped(lambda values: values + next(other))))
         assert finding.kind == "iterator"
         assert "zip" in finding.remedy
@@ -218,29 +230,20 @@ class TestPaths:
 
 
 class TestElements:
-    def test_a_batch_without_drop_remainder(self) -> None:
-        finding = the_only(check(tf.data.Dataset.range(100).map(lambda row: tf.cast(row, tf.int32)).batch(8)))
-        assert (finding.kind, finding.place) == ("shape", "element")
-        assert finding.problem.startswith("has shape (None,)")
-        assert "drop_remainder=True" in finding.remedy
-
-    def test_a_padded_batch_without_shapes(self) -> None:
-        ragged = tf.data.Dataset.range(100).map(lambda row: {"input_ids": tf.range(tf.cast(row, tf.int32))})
-        finding = the_only(check(ragged.padded_batch(BATCH, drop_remainder=True)))
-        assert (finding.kind, finding.place) == ("shape", "component ['input_ids']")
-        assert "padded_shapes" in finding.remedy
-
-    def test_a_ragged_component(self) -> None:
-        ragged = tf.data.Dataset.from_tensor_slices(tf.ragged.constant([[1], [2, 3]])).batch(2, drop_remainder=True)
-        finding = the_only(check(ragged))
-        assert finding.problem.startswith("is a RaggedTensorSpec")
-        assert finding.fatal
-
-    def test_strings(self) -> None:
-        texts = tf.data.Dataset.from_tensors({"text": tf.constant(["a"] * BATCH), "label": tf.zeros([BATCH])})
-        finding = the_only(check(texts))
-        assert (finding.kind, finding.place, finding.fatal) == ("dtype", "component ['text']", True)
-        assert "tokenize" in finding.remedy
+    @pytest.mark.parametrize(
+        ("dataset", "place", "problem", "remedy"),
+        [
+            (lambda: tf.data.Dataset.range(9).map(narrow).batch(8), "element", "has shape (None,)", "drop_remainder"),
+            (padded, "component ['input_ids']", "has shape (8, None)", "padded_shapes"),
+            (ragged, "element", "is a RaggedTensorSpec", "padded_batch"),
+            (texts, "component ['text']", "is string, which a TPU does not take", "tokenize text"),
+        ],
+    )
+    def test_what_a_chip_does_not_take(self, dataset: Any, place: str, problem: str, remedy: str) -> None:
+        finding = the_only(check(dataset()))
+        assert (finding.place, finding.fatal) == (place, True)
+        assert finding.problem.startswith(problem)
+        assert remedy in finding.remedy
 
     @pytest.mark.parametrize(("dtype", "narrow"), [(tf.int64, "int32"), (tf.float64, "float32")])
     def test_64_bits_are_a_warning(self, dtype: tf.DType, narrow: str) -> None:
@@ -303,14 +306,12 @@ class TestReport:
     WARNING = Finding(kind="dtype", place="component ['x']", problem="is int64", remedy="", fatal=False)
 
     def test_fatal_findings_come_first_with_their_remedies(self) -> None:
+        assert readiness.describe([]).startswith("ok ")
         assert readiness.describe([self.WARNING, self.FATAL]).splitlines() == [
             "BAD  /data/a: is local",
             "       copy it",
             "warn component ['x']: is int64",
         ]
-
-    def test_nothing_found_is_said_too(self) -> None:
-        assert readiness.describe([]).startswith("ok ")
 
     def test_fatal_findings_are_an_error_and_warnings_none(self) -> None:
         with pytest.raises(ReaderError, match=r"\(and 1 more\): /data/a: is local") as caught:

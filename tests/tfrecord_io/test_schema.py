@@ -15,33 +15,23 @@ def feature(**changes: Any) -> Feature:
     return Feature(**{**fields, **changes})
 
 
-@pytest.mark.parametrize("name", ["a", "_", "input_ids", "a.b-c_9", "x" * 128])
-def test_names_of_letters_digits_and_three_signs_are_allowed(name: str) -> None:
-    assert feature(name=name).name == name
-
-
 @pytest.mark.parametrize("name", ["", "9a", "a b", "a\n", "é", "a/b", "-a", ".a", "x" * 129, None, 5, b"a"])
 def test_other_names_are_refused(name: Any) -> None:
     with pytest.raises(SchemaError, match="feature name"):
         feature(name=name)
 
 
-@pytest.mark.parametrize("dtype", ["int32", "", None, ["int64"], 64])
-def test_other_dtypes_are_refused(dtype: Any) -> None:
-    with pytest.raises(SchemaError, match=r"dtype .*, expected one of \('int64', 'float32', 'string', 'bytes'\)"):
-        feature(dtype=dtype)
+@pytest.mark.parametrize("field", ["dtype", "role"])
+@pytest.mark.parametrize("value", ["int32", "", None, ["int64"]])
+def test_other_dtypes_and_roles_are_refused(field: str, value: Any) -> None:
+    with pytest.raises(SchemaError, match=rf"{field} .*, expected one of"):
+        feature(**{field: value})
 
 
 @pytest.mark.parametrize("dtype", ["string", "bytes"])
 def test_text_is_refused_but_in_a_kept_column(dtype: Any) -> None:
     with pytest.raises(SchemaError, match="expected a column of single values"):
         feature(dtype=dtype)
-
-
-@pytest.mark.parametrize("role", ["labels", "", None, {}])
-def test_other_roles_are_refused(role: Any) -> None:
-    with pytest.raises(SchemaError, match=r"role .*, expected one of"):
-        feature(role=role)
 
 
 @pytest.mark.parametrize("shape", [(0,), (-1,), (True,), (1.0,), ("1",), (None,), [1], 3, None, "12"])
@@ -67,11 +57,6 @@ def test_a_record_has_no_more_values_than_fit_into_memory(shapes: list[tuple[int
 def test_a_shape_has_no_more_dimensions_than_an_array() -> None:
     with pytest.raises(SchemaError, match="65 dimensions, expected at most 8"):
         feature(shape=(1,) * 65)
-
-
-def test_a_schema_needs_a_feature() -> None:
-    with pytest.raises(SchemaError, match="without features"):
-        Schema(())
 
 
 def test_two_features_of_one_name_are_refused() -> None:

@@ -150,6 +150,9 @@ def _rows(source: Source, order: GlobalOrder, columns: range, *, step: int) -> t
 class _TensorOps:
     """The operations of `ordering.permutation.NumpyOps` on tensors."""
 
+    count = staticmethod(tf.math.count_nonzero)
+    gather = staticmethod(tf.gather)
+
     def constant(self, values: np.ndarray) -> tf.Tensor:
         return tf.constant(values, tf.int64)
 
@@ -167,12 +170,6 @@ class _TensorOps:
 
     def indices(self, chosen: tf.Tensor) -> tf.Tensor:
         return tf.where(chosen)[:, 0]
-
-    def count(self, chosen: tf.Tensor) -> tf.Tensor:
-        return tf.math.count_nonzero(chosen)
-
-    def gather(self, values: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
-        return tf.gather(values, indices)
 
     def order(self, keys: tf.Tensor) -> tf.Tensor:
         return tf.cast(tf.argsort(keys, stable=True), tf.int64)

@@ -163,6 +163,8 @@ class NumpyOps:
     a graph come from a stateless seed.
     """
 
+    maximum, minimum, arange = staticmethod(np.maximum), staticmethod(np.minimum), staticmethod(np.arange)
+
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
 
@@ -201,12 +203,6 @@ class NumpyOps:
         like = others if isinstance(others, np.ndarray) else values
         return np.where(chosen, values, others).astype(like.dtype, copy=False)
 
-    def maximum(self, values: Any, others: Any) -> Any:
-        return np.maximum(values, others)
-
-    def minimum(self, values: Any, others: Any) -> Any:
-        return np.minimum(values, others)
-
     def total(self, values_BL: Any) -> Any:
         """Sum each row: integers [B]."""
         return values_BL.sum(axis=1)
@@ -226,9 +222,6 @@ class NumpyOps:
     def full(self, width: int, fill: int, like: Any) -> Any:
         """Return rows of one value, as many as `like` has and of its dtype."""
         return np.full((len(like), width), fill, like.dtype)
-
-    def arange(self, start: int, stop: int) -> Any:
-        return np.arange(start, stop)
 
     def concat(self, parts: Any) -> Any:
         """Join columns."""

@@ -31,6 +31,9 @@ in_graph = tf.autograph.experimental.do_not_convert
 class TensorOps:
     """Operations on tensors [B, n] of int32, float32 and bool; draws need a seed."""
 
+    maximum, minimum, arange = staticmethod(tf.maximum), staticmethod(tf.minimum), staticmethod(tf.range)
+    where = staticmethod(tf.where)
+
     def __init__(self, seed: tf.Tensor | None = None) -> None:
         self._seed = seed
 
@@ -55,15 +58,6 @@ class TensorOps:
         row_BP = tf.broadcast_to(tf.range(places_BP.shape[0])[:, tf.newaxis], places_BP.shape)
         return tf.tensor_scatter_nd_update(values_BW, tf.stack([row_BP, places_BP], axis=-1), by_BP)
 
-    def where(self, chosen: Any, values: Any, others: Any) -> Any:
-        return tf.where(chosen, values, others)
-
-    def maximum(self, values: Any, others: Any) -> Any:
-        return tf.maximum(values, others)
-
-    def minimum(self, values: Any, others: Any) -> Any:
-        return tf.minimum(values, others)
-
     def total(self, values_BL: Any) -> Any:
         return tf.reduce_sum(tf.cast(values_BL, tf.int32), axis=1)
 
@@ -78,9 +72,6 @@ class TensorOps:
 
     def full(self, width: int, fill: int, like: Any) -> Any:
         return tf.fill([like.shape[0], width], fill)
-
-    def arange(self, start: int, stop: int) -> Any:
-        return tf.range(start, stop)
 
     def concat(self, parts: Any) -> Any:
         return tf.concat(parts, axis=1)

@@ -97,6 +97,12 @@ def _mixed(values: Any, ops: Any) -> Any:
 class NumpyOps:
     """Operations on arrays; `input_pipeline.global_records` has the same on tensors."""
 
+    minimum = staticmethod(np.minimum)
+    where = staticmethod(np.where)
+    # Where a mask is true, and how often it is.
+    indices = staticmethod(np.flatnonzero)
+    count = staticmethod(np.count_nonzero)
+
     def constant(self, values: np.ndarray) -> np.ndarray:
         return values
 
@@ -106,20 +112,6 @@ class NumpyOps:
     def shifted(self, values: np.ndarray, bits: int) -> Any:
         """Drop the lowest bits."""
         return values >> bits
-
-    def minimum(self, first: Any, second: Any) -> Any:
-        return np.minimum(first, second)
-
-    def where(self, chosen: np.ndarray, values: Any, others: Any) -> np.ndarray:
-        return np.where(chosen, values, others)
-
-    def indices(self, chosen: np.ndarray) -> np.ndarray:
-        """Return where `chosen`, bool [N], is true."""
-        return np.flatnonzero(chosen)
-
-    def count(self, chosen: np.ndarray) -> int:
-        """Count the true ones: int64 []."""
-        return int(np.count_nonzero(chosen))
 
     def gather(self, values: np.ndarray, indices: np.ndarray) -> Any:
         return values[indices]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -68,15 +68,12 @@ def as_payloads(messages: list[bytes]) -> Payloads:
     return Payloads(np.frombuffer(b"".join(messages), np.uint8), offsets)
 
 
-def assert_same_bits(got: Columns, expected: Columns) -> None:
-    assert list(got) == list(expected)
-    for name, column in expected.items():
-        assert got[name].dtype == column.dtype
-        assert got[name].shape == column.shape
-        same = (
-            [got[name].tolist(), column.tolist()] if column.dtype == object else [got[name].tobytes(), column.tobytes()]
-        )
-        assert same[0] == same[1]
+def bits(columns: Columns) -> list[Any]:
+    """Everything about columns, NaNs by their bits."""
+    return [
+        (name, column.dtype, column.shape, column.tolist() if column.dtype == object else column.tobytes())
+        for name, column in columns.items()
+    ]
 
 
 @st.composite
@@ -122,13 +119,6 @@ def test_every_int_dtype_gives_the_bytes_of_its_values_as_int64(dtype: str) -> N
     assert list(examples.encode({"ids": column}, schema)) == expected
 
 
-@pytest.mark.parametrize("length", [126, 127, 128, 129, 16_383, 16_384])
-@pytest.mark.parametrize("value", [1, 128])
-def test_sizes_may_need_one_byte_more(length: int, value: int) -> None:
-    columns, schema = {"ids": np.full((2, length), value)}, Schema((feature("ids", shape=(length,)),))
-    assert list(examples.encode(columns, schema)) == [by_tensorflow(columns, schema, 0)] * 2
-
-
 @pytest.mark.parametrize("dtype", ["int32", "int64", pytest.param("uint32", marks=pytest.mark.slow)])
 @settings(deadline=None, max_examples=50)
 @given(data=st.data())
@@ -163,45 +153,14 @@ def test_nothing_is_written_past_the_last_row(length: int) -> None:
     assert set(out[payloads_N.sum() :].tolist()) == {0xEE}
 
 
-@settings(deadline=None)  # the first example compiles
-@given(data=st.data())
-def test_bytes_are_written_as_what_they_count(data: st.DataObject) -> None:
-    value = data.draw(st.sampled_from([st.integers(0, 1), st.integers(0, 127), st.integers(0, 255)]))
-    length = data.draw(st.integers(1, 40))
-    rows = data.draw(st.lists(st.lists(value, min_size=length, max_size=length), min_size=1, max_size=3))
-    schema = Schema((feature("mask", shape=(length,)),))
-    narrow, wide = {"mask": np.array(rows, np.uint8)}, {"mask": np.array(rows, np.int64)}
-    expected = [by_tensorflow(wide, schema, row) for row in range(len(rows))]
-    assert list(examples.encode(narrow, schema)) == expected
-
-
-def odd_layouts() -> list[np.ndarray]:
-    base = np.arange(24, dtype=np.int32).reshape(4, 6) * 1000
-    shifted = np.frombuffer(b"x" + base.tobytes(), np.int32, offset=1).reshape(4, 6)
-    locked = base.copy()
-    locked.flags.writeable = False
-    return [np.asfortranarray(base), np.repeat(base, 2, axis=1)[:, ::2], base.astype(">i4"), shifted, locked]
-
-
-@pytest.mark.parametrize("column", odd_layouts(), ids=["fortran", "strided", "big-endian", "misaligned", "read-only"])
-def test_how_an_array_lies_in_memory_does_not_matter(column: np.ndarray) -> None:
+def test_how_an_array_lies_in_memory_does_not_matter() -> None:
     schema = Schema((feature("ids", shape=(6,)),))
     plain = np.arange(24, dtype=np.int32).reshape(4, 6) * 1000
-    assert list(examples.encode({"ids": column}, schema)) == list(examples.encode({"ids": plain}, schema))
-
-
-def test_the_order_of_the_schema_does_not_change_the_bytes() -> None:
-    a, b = feature("a"), feature("B")
-    columns = {"a": np.array([1, 2]), "B": np.array([3, 4])}
-    assert list(examples.encode(columns, Schema((a, b)))) == list(examples.encode(columns, Schema((b, a))))
-
-
-def test_records_hold_features_by_name_and_a_name_after_those_that_it_begins() -> None:
-    names = ["B", "a-b", "a.b", "a_b", "ab", "a", "b"]
-    schema = Schema(tuple(feature(name) for name in sorted(names)))
-    payloads = examples.encode({name: np.array([7]) for name in names}, schema)
-    content = b"".join(entry(name, b"\7") for name in names)
-    assert list(payloads) == [field(0x0A, content)]
+    misaligned = np.frombuffer(b"x" + plain.tobytes(), np.int32, offset=1).reshape(4, 6)
+    strided = np.repeat(plain, 2, axis=1)[:, ::2]
+    expected = list(examples.encode({"ids": plain}, schema))
+    for column in (np.asfortranarray(plain), strided, plain.astype(">i4"), misaligned):
+        assert list(examples.encode({"ids": column}, schema)) == expected
 
 
 @pytest.mark.parametrize(
@@ -214,8 +173,6 @@ def test_records_hold_features_by_name_and_a_name_after_those_that_it_begins() -
         ({"ids": np.zeros((), int), "score": np.zeros(0, np.float32)}, r"'ids': shape \(\), expected \(0, 3\)"),
         ({"ids": np.zeros((2, 3), np.uint64), "score": np.zeros(2, np.float32)}, "'ids': dtype uint64, expected bool"),
         ({"ids": np.zeros((2, 3), np.float32), "score": np.zeros(2, np.float32)}, "'ids': dtype float32"),
-        ({"ids": np.zeros((2, 3), int), "score": np.zeros(2, np.float64)}, "dtype float64, expected float32"),
-        ({"ids": np.zeros((2, 3), int), "score": np.zeros(2, np.float16)}, "dtype float16, expected float32"),
         ({"ids": np.zeros((2, 3), int), "score": np.zeros(2, int)}, "dtype int64, expected float32"),
     ],
 )
@@ -229,7 +186,7 @@ def test_columns_that_do_not_fit_the_schema_are_refused(columns: Columns, words:
 @given(tables())
 def test_decoding_gives_every_bit_back(table: tuple[Columns, Schema]) -> None:
     columns, schema = table
-    assert_same_bits(examples.decode(examples.encode(columns, schema), schema, place="here"), columns)
+    assert bits(examples.decode(examples.encode(columns, schema), schema, place="here")) == bits(columns)
 
 
 SMALL = Schema((feature("ids", shape=(3,)), feature("score", "float32"), feature("Z")))
@@ -280,29 +237,16 @@ WRONG_RECORDS: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "0 bytes, expected at least 3"),
     "no map": (b"\x0b\x00\x00", "no Example of 3 bytes"),
     "no second entry": (field(0x0A, entry("a", b"\1\2")), "'b', int64.*found another entry.*none.*the end"),
-    "other order": (
-        field(0x0A, entry("b", b"\1") + entry("a", b"\1\2")),
-        "'a', int64.*found another entry",
-    ),
-    "entry twice": (field(0x0A, entry("a", b"\1\2") * 2 + entry("b", b"\1")), "'b', int64.*found another entry"),
+    "other order": (field(0x0A, entry("b", b"\1") + entry("a", b"\1\2")), "'a', int64.*found another entry"),
     "floats": (field(0x0A, entry("a", b"\1\2", kind=0x12) + entry("b", b"\1")), "'a'.*another kind of list"),
     "too many": (field(0x0A, entry("a", b"\1\2\3") + entry("b", b"\1")), r"'a', int64\[2\], found 3 values"),
-    "too few": (field(0x0A, entry("a", b"\1") + entry("b", b"\1")), r"'a', int64\[2\], found 1 values"),
     "padded varint": (field(0x0A, entry("a", b"\x81\x00\2") + entry("b", b"\1")), "'a'.*not a minimal varint"),
     "65 bits": (field(0x0A, entry("a", b"\1" + TEN_BYTES_TOO_LARGE) + entry("b", b"\1")), "'a'.*varint of 64 bits"),
-    "11 bytes": (field(0x0A, entry("a", b"\1" + b"\xff" * 10 + b"\1") + entry("b", b"\1")), "'a'.*varint of 64 bits"),
     "cut varint": (field(0x0A, entry("a", b"\1\2\x80") + entry("b", b"\1")), "'a'.*not a minimal varint"),
-    "more entries": (
-        field(0x0A, entry("a", b"\1\2") + entry("b", b"\1") + entry("c", b"\1")),
-        "expected the end.*12 more bytes",
-    ),
+    "more entries": (field(0x0A, entry("a", b"\1\2") + entry("b", b"\1") * 2), "expected the end.*12 more bytes"),
     "more fields": (field(0x0A, entry("a", b"\1\2") + entry("b", b"\1")) + b"\x12\0", "no Example of"),
     "size past the record": (b"\x0a" + varint(2**63) + b"abc", "no Example of"),
     "size past 63 bits": (field(0x0A, b"\x0a" + varint(2**64 - 1) + b"\x0a\1a\x12"), "'a', int64.*found another entry"),
-    "nested size past 63 bits": (
-        field(0x0A, field(0x0A, b"\x0a\1a\x12" + varint(2**62) + b"\x1a\1")),
-        "'a'.*another entry",
-    ),
 }
 
 
@@ -330,11 +274,6 @@ def test_a_huge_shape_in_the_schema_makes_no_room_for_small_records() -> None:
 def test_offsets_that_do_not_cut_up_the_data_are_refused(offsets: list[int]) -> None:
     with pytest.raises(ValueError, match="payload offsets"):
         Payloads(np.zeros(3, np.uint8), np.array(offsets, np.int64))
-
-
-def test_payload_data_of_another_type_is_refused() -> None:
-    with pytest.raises(ValueError, match="expected contiguous uint8"):
-        Payloads(np.zeros(3, np.int8), np.array([0, 3]))
 
 
 def test_a_message_outside_the_payloads_is_an_index_error() -> None:

@@ -8,6 +8,7 @@ import pathlib
 import re
 import struct
 import tracemalloc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from tests.support import frames
 from tfrecord_io import examples, records
+from tfrecord_io.codec import kernels
 from tfrecord_io.errors import ConfigError, CorruptRecordError
 from tfrecord_io.schema import DType, Feature, Schema
 
@@ -57,23 +59,16 @@ def written_by_tensorflow(messages: list[bytes], path: pathlib.Path, *, compress
 # --------------------------------------------------------------------------------------------------------------- crc
 @pytest.mark.parametrize(
     ("data", "crc"),
-    [
-        (bytes(32), 0x8A9136AA),
-        (b"\xff" * 32, 0x62A8AB43),
-        (bytes(range(32)), 0x46DD794E),
-        (bytes(range(31, -1, -1)), 0x113FDB5C),
-        (
-            bytes.fromhex(
-                "01c0" + "00" * 14 + "14000000 00000400 00000014 00000018 28000000 00000000 02000000 00000000"
-            ),
-            0xD9963A56,
-        ),
-        (b"123456789", 0xE3069283),
-        (b"", 0),
-    ],
+    [(bytes(32), 0x8A9136AA), (b"\xff" * 32, 0x62A8AB43), (bytes(range(32)), 0x46DD794E), (b"123456789", 0xE3069283)],
 )
 def test_crc32c_gives_the_vectors_of_rfc_3720(data: bytes, crc: int) -> None:
     assert records.crc32c(data) == crc
+
+
+@pytest.mark.parametrize("bit", range(0, 64, 7))
+def test_the_lowest_bit_is_found_whatever_is_above_it(bit: int) -> None:
+    for above in (0, 1 << 63, (1 << 64) - (1 << bit)):
+        assert kernels.lowest_bit(np.uint64(1 << bit | above)) == bit
 
 
 # ----------------------------------------------------------------------------------------------------- encode_framed
@@ -87,19 +82,19 @@ def features(length: int) -> Schema:
     return Schema(tuple(Feature(name=name, dtype=dtype, shape=shape, role="column") for name, dtype, shape in shapes))
 
 
-def columns_of(num_rows: int, length: int, *, dtype: str = "int32", below: int = 32_000) -> dict[str, np.ndarray]:
+def columns_of(num_rows: int, length: int, *, below: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(num_rows)
     return {
-        "ids": rng.integers(0, below, (num_rows, length)).astype(dtype),
+        "ids": rng.integers(0, below, (num_rows, length)).astype(np.int32),
         "mask": rng.integers(0, 2, (num_rows, length)).astype(bool),
         "label": rng.integers(-5, 5, num_rows),
         "scores": rng.random((num_rows, 2, 2), np.float32),
     }
 
 
-@pytest.mark.parametrize("num_rows", [0, 1, 2, 70])
-@pytest.mark.parametrize("length", [1, 63, 64, 200, 3_000])
-@pytest.mark.parametrize("below", [100, 32_000, 2**31 - 1])
+@pytest.mark.parametrize("num_rows", [0, 1, 70])
+@pytest.mark.parametrize("length", [1, 63, 3_000])
+@pytest.mark.parametrize("below", [100, 2**31 - 1])
 def test_encoding_into_frames_gives_what_tensorflow_writes_of_the_encoded_rows(
     tmp_path: pathlib.Path, num_rows: int, length: int, below: int
 ) -> None:
@@ -161,13 +156,9 @@ def test_short_reads_are_not_the_end(compression: records.Compression) -> None:
 
 @pytest.mark.parametrize(("compression", "batch_bytes"), [("none", 0), ("none", -1), ("zlib", 10)])
 def test_options_that_would_lose_records_are_refused_at_once(compression: str, batch_bytes: int) -> None:
+    options: Any = {"compression": compression, "batch_bytes": batch_bytes}
     with pytest.raises(ConfigError, match=f"'{compression}' in batches of {batch_bytes} bytes"):
-        records.read_payloads(
-            io.BytesIO(),
-            compression=compression,  # type: ignore[arg-type]
-            place="here",
-            batch_bytes=batch_bytes,
-        )
+        records.read_payloads(io.BytesIO(), place="here", **options)
 
 
 # ------------------------------------------------------------------------------------------------------------ damage
@@ -217,13 +208,6 @@ def test_a_huge_size_with_a_right_crc_is_refused_before_anything_is_gathered(siz
         CorruptRecordError, match=f"record 1 at byte 18: {size} bytes, expected at most {records.MOST_RECORD_BYTES}"
     ):
         both_ways(data)
-
-
-def test_errors_count_records_and_bytes_over_all_batches() -> None:
-    damaged = bytearray(shard([b"x" * 84] * 50))
-    damaged[40 * 100 + 50] ^= 1
-    with pytest.raises(CorruptRecordError, match="shard-7, record 40 at byte 4000: data crc"):
-        read(bytes(damaged), batch_bytes=250)
 
 
 @settings(deadline=None)

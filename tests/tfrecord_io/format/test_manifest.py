@@ -164,12 +164,6 @@ def test_newer_minor_versions_are_read(version: str) -> None:
     assert parsed(document(format_version=version)) == make()
 
 
-def test_a_manifest_without_sentinels_has_none() -> None:
-    content = document()
-    del content["tokenizer"]["sentinel_ids"]
-    assert parsed(content).tokenizer.sentinel_ids == ()
-
-
 def test_what_a_newer_minor_version_adds_is_passed_over_everywhere() -> None:
     content = document(format_version="1.7", checksums={"new": True})
     content["features"][0]["units"] = "tokens"
@@ -229,23 +223,16 @@ def _change(*path: Any, value: Any) -> Callable[[Document], None]:
 del_ = object()
 
 
-def _ledgers(key: str, more: int) -> Callable[[Document], None]:
+def _ledgers(key: str, more: int, *keys: str) -> Callable[[Document], None]:
     """Changes a shard's ledger and the split's alike, so that they still add up."""
 
     def change(content: Document) -> None:
         split = content["splits"]["train"]
         for ledger in (split["ledger"], split["shards"][0]["ledger"]):
-            ledger[key] += more
+            for each in (key, *keys):
+                ledger[each] += more
 
     return change
-
-
-def _both(*changes: Callable[[Document], None]) -> Callable[[Document], None]:
-    def change_all(content: Document) -> None:
-        for change in changes:
-            change(content)
-
-    return change_all
 
 
 def _labels(**labels: object) -> Callable[[Document], None]:
@@ -265,32 +252,22 @@ LEDGER = ("splits", "train", "ledger")
         (_change("splits", "train", "num_tokens", value=del_), "num_tokens"),
         (_change(*SHARD, "num_examples", value=0), "num_examples is 9 but"),
         (_change(*SHARD, "name", value="../x.tfrecord"), "plain file name"),
-        (_change(*SHARD, "name", value="a/x.tfrecord"), "plain file name"),
-        (_change(*SHARD, "name", value=".x.tfrecord"), "plain file name"),
         (_change(*SHARD, "name", value="x.tfrecord\n"), "plain file name"),
         (_change(*SHARD, "name", value="x.tfrecord.gz"), r"ends in \.tfrecord;"),
         (_change("compression", value="gzip"), r"ends in \.tfrecord\.gz"),
         (_change("compression", value="zip"), "'zip' where one of"),
         (_change(*SHARD, "name", value="tiny-train-00001-of-00002.tfrecord"), "appears twice"),
-        (_change(*SHARD, "name", value="tiny-test-00000-of-00001.tfrecord"), "appears twice"),
         (_change(*SHARD, "sha256", value="AB" * 32), "expected 64 hex digits"),
-        (_change(*SHARD, "sha256", value="ab" * 31), "expected 64 hex digits"),
-        (_change(*SHARD, "num_bytes", value=-100), "whole number"),
-        (_change(*SHARD, "num_tokens", value=1.0), "whole number"),
         (_change(*SHARD, "num_tokens", value=True), "whole number"),
         (_change(*LEDGER, "rows_in", value=13), "the ledger of a split is not the sum of its shards' ledgers"),
-        (_change(*LEDGER, "rejected", value={"text_null": 4}), "is not the sum"),
         (_change(*SHARD, "ledger", "tokens_cut", value=4), "is not the sum"),
         (_ledgers("rows_in", 1), "7 rows in, but 5 used and 1 rejected"),
         (_ledgers("rows_used", -1), "6 rows in, but 4 used and 1 rejected"),
-        (_both(_ledgers("rows_in", 1), _ledgers("rows_used", 1)), "5 examples of 6 rows, expected as many"),
-        (_labels(smallest=1.0, largest=2), "whole number"),
+        (_ledgers("rows_in", 1, "rows_used"), "5 examples of 6 rows, expected as many"),
         (_labels(smallest=2, largest=1), "labels of values from 2 to 1"),
         (_labels(smallest=-1, largest=1, distinct=4), "labels of 4 values from -1 to 1"),
         (_change("index_stride", value=0), "an index of every 0th record"),
-        (_change("index_stride", value="16"), "whole number"),
         (_change(*LEDGER, "rejected", value={"text_null": -3}), "whole number"),
-        (_change(*LEDGER, "tokens_cut", value=None), "whole number"),
         (_change("features", value=[]), "without features"),
         (_change("features", 0, "dtype", value="int32"), "dtype 'int32'"),
         (_change("features", 0, "shape", value=[0]), "positive sizes"),
@@ -298,39 +275,26 @@ LEDGER = ("splits", "train", "ledger")
         (_change("features", 0, "name", value="label"), "appear more than once"),
         (_change("features", 0, "meaning", value=5), "string is expected"),
         (_change("features", 2, value=5), "expected the fields of format"),
-        (
-            _change("features", 1, "shape", value=[7]),
-            r"'types' of role 'token_type_ids' is int64 \[7\], expected int64 \[8\]",
-        ),
+        (_change("features", 1, "shape", value=[7]), r"'token_type_ids' is int64 \[7\], expected int64 \[8\]"),
         (_change("features", 1, "role", value="token_ids"), "'types' of role 'token_ids'.*one feature of that role"),
         (_change("features", 0, "dtype", value="float32"), "'input_ids' of role 'token_ids' is float32"),
         (_change("features", 2, "shape", value=[2]), "3 label names, expected 2"),
-        (
-            _change("features", 2, "shape", value=[3, 1]),
-            r"'label' of role 'label' is int64 \[3, 1\], expected int64 \[\]",
-        ),
+        (_change("features", 2, "shape", value=[3, 1]), r"of role 'label' is int64 \[3, 1\], expected int64 \[\]"),
         (_change("features", 2, "role", value="column"), "label names without a feature"),
         (_change("label_names", value=["no", 1]), "string is expected"),
         (_change("tokenizer", "vocab_size", value=99), "special id 99, but a vocabulary of 99"),
-        (_change("tokenizer", "pad_id", value=100), "special id 100, but a vocabulary of 100"),
-        (_change("tokenizer", "pad_id", value=None), "whole number"),
         (_change("tokenizer", "mask_id", value=100), "special id 100"),
-        (_change("tokenizer", "mask_id", value=-1), "whole number"),
-        (_change("tokenizer", "special_ids", value=[0, "1"]), "whole number"),
         (_change("tokenizer", "sentinel_ids", value=[0, "1"]), "whole number"),
         (_change("tokenizer", "sentinel_ids", value=[100]), "special id 100, but a vocabulary of 100"),
         (_change("tokenizer", "padding_side", value="both"), "'both' where one of"),
         (_change("tokenizer", "name", value=None), "string is expected"),
         (_change("splits", value=[]), "expected the fields of format"),
-        (_change("layout", value=None), "expected the fields of format"),
         (_change("source", "splits", "train", 0, value=[12, 12]), r"the rows \[12, 12\) of a split"),
-        (_change("source", "splits", "train", 0, value=[12, 0]), r"the rows \[12, 0\) of a split"),
         (_change("source", "origins", value={"test": "train"}), "an origin of split 'test', which has no rows"),
         (_change("source", "origins", value={"train": "../up"}), "plain file name"),
         (_change("source", "origins", value=["train"]), "an object is expected"),
         (_change("options", value={"hold_out": {}}), "a list is expected"),
         (_change("options", value={"hold_out": [{**HELD, "split": "a/b"}]}), "plain file name"),
-        (_change("options", value={"hold_out": [{**HELD, "of": None}]}), "string is expected"),
         (_change("options", value={"hold_out": [{**HELD, "hashes": [5, 5]}]}), r"the hashes \[5, 5\) of the rows"),
         (_change("options", value={"hold_out": [{**HELD, "hashes": [5]}]}), "not enough values"),
         (_change("options", value={"x": float("nan")}), "not JSON"),
@@ -358,11 +322,6 @@ def test_rows_left_out_on_purpose_are_neither_used_nor_unusable() -> None:
     assert ledger.unusable == {"text_null": 1}
     assert ledger.left_out == {"filtered": 5, "held_out": 10, "not_held_out": 20}
     assert (ledger.rows_left_out, ledger.rows_filtered, ledger.rows_in_other_splits) == (35, 5, 30)
-
-
-def test_a_number_that_is_too_large_to_be_one_is_refused() -> None:
-    with pytest.raises(ManifestError, match="not JSON"):
-        manifest.parse(json.dumps(document(options={"x": 0.125})).replace("0.125", "1e999"))
 
 
 def parses_or_is_refused(text: str | bytes) -> None:
@@ -398,13 +357,6 @@ def test_any_json_in_any_place_parses_or_is_refused(path: tuple[Any, ...], value
 def test_any_damage_to_the_bytes_parses_or_is_refused(start: int, length: int, put: bytes) -> None:
     text = manifest.dump(make())
     parses_or_is_refused(text[:start] + put + text[start + length :])
-
-
-@pytest.mark.parametrize("rows", [[3, 3], [4, 3]])
-def test_a_range_of_rows_has_at_least_one(rows: list[int]) -> None:
-    made = make(source={"kind": "json", "splits": {"train": [rows]}})
-    with pytest.raises(ManifestError, match=rf"the rows \[{rows[0]}, {rows[1]}\) of a split"):
-        manifest.parse(manifest.dump(made))
 
 
 def generations(*, first: str = "ab", last: str = "0123", train: int = 1) -> tuple[Generation, ...]:

@@ -117,12 +117,10 @@ class TestRates:
         found = mixing_plan.rates({"large": 10_000, "small": 100}, **options)
         assert list(found.values()) == pytest.approx(np.array(expected) / sum(expected), rel=1e-12)
 
-    @pytest.mark.parametrize("temperature", [0, -1.0, math.nan, math.inf, "2"])
-    def test_what_is_no_temperature_is_refused(self, temperature: Any) -> None:
-        with pytest.raises(ReaderError, match="temperature is"):
-            mixing_plan.rates({"a": 1}, temperature=temperature)
-
-    @pytest.mark.parametrize("maximum", [0, -1, 1.5, True])
-    def test_what_is_no_maximum_is_refused(self, maximum: Any) -> None:
-        with pytest.raises(ReaderError, match="maximum is"):
-            mixing_plan.rates({"a": 1}, maximum=maximum)
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [*(("temperature", value) for value in (0, math.nan, "2")), *(("maximum", value) for value in (0, 1.5, True))],
+    )
+    def test_what_is_no_temperature_or_maximum_is_refused(self, name: str, value: Any) -> None:
+        with pytest.raises(ReaderError, match=f"{name} is"):
+            mixing_plan.rates({"a": 1}, **{name: value})

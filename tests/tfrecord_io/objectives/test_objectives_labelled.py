@@ -1,4 +1,4 @@
-"""Objectives whose labels the dataset holds: a class for each token, and where an answer is."""
+"""Objectives whose labels the dataset holds: a class for each row or token, where an answer is, and a target."""
 
 from __future__ import annotations
 
@@ -9,61 +9,67 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.tfrecord_io.conftest import LENGTH, WriteDataset, graph_ops, impure, make_manifest, pad_rows
+from tests.tfrecord_io.conftest import (
+    IDS,
+    LENGTH,
+    MASK,
+    WriteDataset,
+    graph_ops,
+    impure,
+    integers,
+    make_manifest,
+    pad_rows,
+    tokenizer_facts,
+)
 from tests.tfrecord_io.objectives.test_objectives import SEED, assert_the_graph_gives_the_same, batch, in_tf_data
 from tfrecord_io import objectives, reader
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.objectives import Objective
 from tfrecord_io.schema import Feature, Schema
 
-TOKENS = (
-    Feature(name="input_ids", dtype="int64", shape=(LENGTH,), role="token_ids"),
-    Feature(name="attention_mask", dtype="int64", shape=(LENGTH,), role="attention_mask"),
-)
+T = 5
 TAGS_SCHEMA = Schema(
-    (
-        *TOKENS,
-        Feature(name="tags", dtype="int64", shape=(LENGTH,), role="token_labels"),
-        Feature(name="tag_mask", dtype="int64", shape=(LENGTH,), role="token_label_mask"),
-    )
+    (IDS, MASK, integers("tags", "token_labels", LENGTH), integers("tag_mask", "token_label_mask", LENGTH))
 )
 ANSWERS_SCHEMA = Schema(
-    (
-        *TOKENS,
-        Feature(name="start_positions", dtype="int64", shape=(), role="start_position"),
-        Feature(name="end_positions", dtype="int64", shape=(), role="end_position"),
-    )
+    (IDS, MASK, integers("start_positions", "start_position"), integers("end_positions", "end_position"))
 )
+SEQ2SEQ_SCHEMA = Schema((IDS, MASK, integers("target_ids", "target_ids", T), integers("target_mask", "target_mask", T)))
 CASES = [
     pytest.param(objectives.token_classification(), TAGS_SCHEMA, id="token_classification"),
     pytest.param(objectives.span_answers(), ANSWERS_SCHEMA, id="span_answers"),
+    pytest.param(objectives.seq2seq(), SEQ2SEQ_SCHEMA, id="seq2seq"),
 ]
+targets = st.lists(st.lists(st.integers(5, 99), max_size=T), min_size=1, max_size=4)
 
 
-def labelled_rows(num_rows: int) -> dict[str, np.ndarray]:
-    """Rows with tags on every other token, and answers."""
+def labelled_rows(num_rows: int, schema: Schema) -> dict[str, np.ndarray]:
+    """Rows with tags on every other token, answers, and targets of 1 to 5 tokens."""
     columns = pad_rows(num_rows)
     mask, row = columns["attention_mask"], columns["row"]
-    return {
+    target_mask = (np.arange(T) <= row[:, None] % T).astype(np.int64)
+    every = {
         "input_ids": columns["input_ids"],
         "attention_mask": mask,
         "tags": columns["input_ids"] % 4 * mask,
         "tag_mask": mask * (np.arange(LENGTH) % 2),
         "start_positions": row % 3,
         "end_positions": row % 3 + 1,
+        "target_ids": (row[:, None] + 10) * target_mask,
+        "target_mask": target_mask,
     }
+    return {name: every[name] for name in schema.names}
 
 
 @pytest.mark.parametrize(("objective", "schema"), CASES)
-def test_eager_and_tf_data_give_the_same(objective: Objective, schema: Schema) -> None:
-    bound, features = objective.bind(make_manifest(schema)), batch(labelled_rows(6))
-    assert_the_graph_gives_the_same(bound, features)
-
-
-@pytest.mark.parametrize(("objective", "schema"), CASES)
-def test_the_graph_is_pure(objective: Objective, schema: Schema, write_dataset: WriteDataset) -> None:
-    columns = {name: column for name, column in labelled_rows(6).items() if name in schema.names}
+def test_the_graph_is_pure_and_gives_the_same(
+    objective: Objective, schema: Schema, write_dataset: WriteDataset
+) -> None:
+    columns = labelled_rows(6, schema)
+    assert_the_graph_gives_the_same(objective.bind(make_manifest(schema)), batch(columns))
     data = reader.open(str(write_dataset({"test": [columns]}, schema=schema)))
     dataset = data.dataset("test", global_batch_size=4, objective=objective)
     assert not impure(graph_ops(dataset))
@@ -79,25 +85,21 @@ def test_a_dataset_without_the_labels_is_refused(objective: Objective, schema: S
             objective.bind(make_manifest(without))
 
 
-class TestTokenClassification:
-    """A class for each token that has one."""
-
-    def test_labels_are_the_tags_and_weights_their_mask(self) -> None:
-        features = batch(labelled_rows(5), weights=[1.0, 1.0, 1.0, 0.5, 0.0])
-        inputs, labels, weights = objectives.token_classification().bind(make_manifest(TAGS_SCHEMA))(
-            features, seed=SEED
-        )
-        assert (labels.dtype, weights.dtype) == (tf.int32, tf.float32)
-        assert list(inputs) == ["input_ids", "attention_mask"]
-        np.testing.assert_array_equal(labels, features["tags"])
-        np.testing.assert_array_equal(weights, features["tag_mask"].numpy() * np.array([[1], [1], [1], [0.5], [0]]))
+def test_labels_are_the_tags_and_weights_their_mask() -> None:
+    features = batch(labelled_rows(5, TAGS_SCHEMA), weights=[1.0, 1.0, 1.0, 0.5, 0.0])
+    bound = objectives.token_classification().bind(make_manifest(TAGS_SCHEMA))
+    inputs, labels, weights = bound(features, seed=SEED)
+    assert (labels.dtype, weights.dtype) == (tf.int32, tf.float32)
+    assert list(inputs) == ["input_ids", "attention_mask"]
+    np.testing.assert_array_equal(labels, features["tags"])
+    np.testing.assert_array_equal(weights, features["tag_mask"].numpy() * np.array([[1], [1], [1], [0.5], [0]]))
 
 
 class TestSpanAnswers:
     """Where an answer begins and ends."""
 
     def test_labels_are_the_positions_under_the_features_names(self) -> None:
-        features = batch(labelled_rows(3), weights=[1.0, 1.0, 0.0])
+        features = batch(labelled_rows(3, ANSWERS_SCHEMA), weights=[1.0, 1.0, 0.0])
         _, labels, weights = objectives.span_answers().bind(make_manifest(ANSWERS_SCHEMA))(features, seed=SEED)
         assert {name: label.numpy().tolist() for name, label in labels.items()} == {
             "start_positions": [0, 1, 2],
@@ -109,7 +111,7 @@ class TestSpanAnswers:
     @pytest.mark.slow
     @pytest.mark.parametrize("form", ["dict", "list"])
     def test_keras_evaluates_a_model_of_two_outputs(self, form: str, write_dataset: WriteDataset) -> None:
-        columns = {name: column for name, column in labelled_rows(5).items() if name in ANSWERS_SCHEMA.names}
+        columns = labelled_rows(5, ANSWERS_SCHEMA)
         data = reader.open(str(write_dataset({"test": [columns]}, schema=ANSWERS_SCHEMA)))
         model = two_outputs(form)
         found = model.evaluate(
@@ -149,9 +151,75 @@ def test_a_row_without_label_has_no_weight_and_a_label_that_every_loss_takes(
 def test_minus_one_is_a_number_like_others_in_regression(write_dataset: WriteDataset) -> None:
     label = Feature(name="label", dtype="float32", shape=(), role="label")
     rows = {**pad_rows(2), "label": np.array([-1.0, 2.0], np.float32)}
-    schema = Schema((*TOKENS, label))
+    schema = Schema((IDS, MASK, label))
     data = reader.open(write_dataset({"test": [{name: rows[name] for name in schema.names}]}, schema=schema))
     batch_of_2 = data.dataset("test", global_batch_size=2, objective=objectives.classification())
     _, labels, weights = next(iter(batch_of_2))
     np.testing.assert_array_equal(labels, [-1.0, 2.0])
     np.testing.assert_array_equal(weights, [1, 1])
+
+
+def seq2seq_batch(rows: list[list[int]], *, pad_id: int = 0, left: bool = False) -> dict[str, tf.Tensor]:
+    """Rows with these targets, padded to T."""
+    source = pad_rows(len(rows))
+    ids, mask = np.full((len(rows), T), pad_id), np.zeros((len(rows), T), np.int64)
+    for row, target in enumerate(rows):
+        place = slice(T - len(target), T) if left else slice(0, len(target))
+        ids[row, place], mask[row, place] = target, 1
+    tokens = {name: source[name] for name in ("input_ids", "attention_mask")}
+    return batch({**tokens, "target_ids": ids, "target_mask": mask})
+
+
+def applied(features: dict[str, tf.Tensor], *, pad_id: int = 0, **options: Any) -> Any:
+    manifest = make_manifest(SEQ2SEQ_SCHEMA, tokenizer=tokenizer_facts(eos_id=1, bos_id=7, pad_id=pad_id))
+    return objectives.seq2seq(**options).bind(manifest)(features, seed=SEED)
+
+
+def test_the_worked_example() -> None:
+    features = seq2seq_batch([[11, 12, 11, 1]])
+    inputs, labels, weights = applied(features)
+    assert list(inputs) == ["input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask"]
+    assert inputs["decoder_input_ids"].numpy().tolist() == [[0, 11, 12, 11, 1]]
+    assert inputs["decoder_attention_mask"].numpy().tolist() == [[1, 1, 1, 1, 1]]
+    assert labels.numpy().tolist() == [[11, 12, 11, 1, 0]]
+    assert weights.numpy().tolist() == [[1, 1, 1, 1, 0]]
+    assert {value.dtype for value in (*inputs.values(), labels)} == {tf.int32}
+
+
+@settings(deadline=None, max_examples=60)
+@given(rows=targets, pad_id=st.sampled_from([0, 3]), start=st.sampled_from(["pad", "bos", "eos", "sep", 900]))
+def test_decoder_inputs_are_what_shift_tokens_right_of_transformers_gives(
+    rows: list[list[int]], pad_id: int, start: Any
+) -> None:
+    features = seq2seq_batch(rows, pad_id=pad_id)
+    inputs, labels, _ = applied(features, pad_id=pad_id, decoder_start_id=start)
+    # By its definition: everything moves to the right by one, the last id falls out, the start token comes first.
+    expected = np.roll(labels.numpy(), 1, axis=1)
+    expected[:, 0] = {"pad": pad_id, "bos": 7, "eos": 1, "sep": 3}.get(start, start)
+    np.testing.assert_array_equal(inputs["decoder_input_ids"], expected)
+
+
+def test_rows_that_fill_up_a_batch_have_no_weight_and_padding_for_a_target(write_dataset: WriteDataset) -> None:
+    columns = {
+        name: np.asarray(seq2seq_batch([[11, 12, 9]], pad_id=9)[name], np.int64) for name in SEQ2SEQ_SCHEMA.names
+    }
+    folder = write_dataset({"test": [columns]}, schema=SEQ2SEQ_SCHEMA, tokenizer=tokenizer_facts(pad_id=9))
+    dataset = reader.open(str(folder)).dataset("test", global_batch_size=2, objective=objectives.seq2seq())
+    inputs, labels, weights = next(iter(dataset))
+    assert weights.numpy().tolist() == [[1, 1, 1, 0, 0], [0] * T]
+    assert labels.numpy()[1].tolist() == [9] * T
+    assert inputs["decoder_input_ids"].numpy()[1].tolist() == [9] * T
+    assert inputs["decoder_attention_mask"].numpy()[1].tolist() == [0] * T
+
+
+@pytest.mark.parametrize("start", ["eos", -1, 1000, True, "start"])
+def test_a_start_token_that_is_none_or_that_the_tokenizer_does_not_have(start: Any) -> None:
+    with pytest.raises(ReaderError, match=r"no EOS token|decoder_start_id is .*expected an id"):
+        objectives.seq2seq(decoder_start_id=start).bind(make_manifest(SEQ2SEQ_SCHEMA))
+
+
+@pytest.mark.parametrize("name", ["decoder_input_ids", "decoder_attention_mask"])
+def test_a_feature_of_the_name_of_a_decoders_input(name: str) -> None:
+    taken = Schema((*SEQ2SEQ_SCHEMA.features, integers(name, "column")))
+    with pytest.raises(ReaderError, match=f"'{name}' has a name that seq2seq uses"):
+        objectives.seq2seq().bind(make_manifest(taken))

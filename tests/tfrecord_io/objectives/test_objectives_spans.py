@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tfrecord_io.conftest import (
+    IDS,
     LENGTH,
-    PAD_SCHEMA,
+    MASK,
     WriteDataset,
     graph_ops,
     impure,
+    integers,
     make_manifest,
     pad_rows,
     tokenizer_facts,
@@ -27,7 +29,7 @@ from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives.spans import SpanCounts, draw_spans
 from tfrecord_io.objectives.tensor_ops import TensorOps
-from tfrecord_io.schema import Feature, Schema
+from tfrecord_io.schema import Schema
 
 PAD, EOS = 0, 1
 SENTINELS = tuple(range(999, 899, -1))
@@ -35,13 +37,7 @@ TOKENIZER = tokenizer_facts(eos_id=EOS, sentinel_ids=SENTINELS)
 
 
 def manifest_of(length: int) -> Manifest:
-    schema = Schema(
-        (
-            Feature(name="input_ids", dtype="int64", shape=(length,), role="token_ids"),
-            Feature(name="attention_mask", dtype="int64", shape=(length,), role="attention_mask"),
-        )
-    )
-    return make_manifest(schema, tokenizer=TOKENIZER)
+    return make_manifest(Schema((IDS, MASK)).with_row_length(length), tokenizer=TOKENIZER)
 
 
 def text_batch(texts: list[list[int]], length: int, *, left: bool = False) -> dict[str, tf.Tensor]:
@@ -178,6 +174,7 @@ class TestEnds:
     def test_weights_count_the_target_and_its_end(self) -> None:
         texts = numbered(20, 12, 2)
         bound = objectives.span_corruption().bind(manifest_of(20))
+        assert_the_graph_gives_the_same(bound, text_batch(texts, 20))
         _, _, weights = bound({**text_batch(texts, 20), "example_weight": tf.constant([1.0, 0.5, 0.0])}, seed=SEED)
         sizes = [len(target) for _, target in corrupted(texts, 20)]
         expected = (np.arange(weights.shape[1]) < np.array(sizes)[:, None]) * np.array([[1], [0.5], [0]])
@@ -206,10 +203,6 @@ class TestChance:
 class TestReading:
     """The objective in the reader's graph."""
 
-    def test_eager_and_tf_data_give_the_same(self) -> None:
-        bound, features = objectives.span_corruption().bind(manifest_of(20)), text_batch(numbered(20, 0, 7), 20)
-        assert_the_graph_gives_the_same(bound, features)
-
     @pytest.mark.slow
     def test_rows_are_corrupted_anew_in_each_epoch_and_fill_rows_have_no_weight(
         self, write_dataset: WriteDataset
@@ -230,41 +223,43 @@ class TestRefused:
     """What an option, a tokenizer or a dataset does not allow."""
 
     @pytest.mark.parametrize(
-        "options",
+        ("name", "value"),
         [
-            *({"density": value} for value in (0.0, 1.0, -0.1, float("nan"))),
-            *({"mean_span": value} for value in (0.9, float("nan"), float("inf"))),
+            ("density", 0.0),
+            ("density", 1.0),
+            ("density", float("nan")),
+            ("mean_span", 0.9),
+            ("mean_span", float("inf")),
         ],
     )
-    def test_numbers_out_of_range(self, options: dict[str, Any]) -> None:
+    def test_numbers_out_of_range(self, name: str, value: float) -> None:
         with pytest.raises(ReaderError, match="expected"):
-            objectives.span_corruption(**options)
+            objectives.span_corruption(**{name: value})
 
-    def test_a_tokenizer_without_sentinels(self) -> None:
-        manifest = make_manifest(tokenizer=tokenizer_facts(eos_id=EOS))
-        with pytest.raises(ReaderError, match=r"up to 1 spans, but tokenizer 'tiny' has 0 .*give sentinel_ids"):
-            objectives.span_corruption().bind(manifest)
-
-    def test_fewer_sentinels_than_spans(self) -> None:
-        with pytest.raises(ReaderError, match=r"rows of 40 tokens lose up to 4 spans, but sentinel_ids are 3 "):
-            objectives.span_corruption(0.3, sentinel_ids=[999, 998, 997]).bind(manifest_of(40))
-
-    @pytest.mark.parametrize("ids", [[999, 999], [999, -1]])
-    def test_sentinels_that_are_no_distinct_ids(self, ids: list[int]) -> None:
-        with pytest.raises(ReaderError, match="expected distinct ids"):
-            objectives.span_corruption(sentinel_ids=ids).bind(manifest_of(8))
-
-    def test_a_tokenizer_without_eos(self) -> None:
-        manifest = make_manifest(tokenizer=tokenizer_facts(sentinel_ids=SENTINELS))
-        with pytest.raises(ReaderError, match=r"no EOS token.*give eos_id"):
-            objectives.span_corruption().bind(manifest)
-
-    def test_rows_of_several_documents(self) -> None:
-        segments = Feature(name="segment_ids", dtype="int64", shape=(LENGTH,), role="segment_ids")
-        packed = make_manifest(Schema((PAD_SCHEMA["input_ids"], segments)), tokenizer=TOKENIZER)
-        with pytest.raises(ReaderError, match=r"several documents.*--layout concat"):
-            objectives.span_corruption().bind(packed)
-
-    def test_rows_of_one_token(self) -> None:
-        with pytest.raises(ReaderError, match=r"rows of 1 token.*--max-length"):
-            objectives.span_corruption().bind(manifest_of(1))
+    @pytest.mark.parametrize(
+        ("manifest", "options", "words"),
+        [
+            (
+                make_manifest(tokenizer=tokenizer_facts(eos_id=EOS)),
+                {},
+                r"up to 1 spans, but tokenizer 'tiny' has 0 .*give sentinel_ids",
+            ),
+            (
+                manifest_of(40),
+                {"density": 0.3, "sentinel_ids": [999, 998, 997]},
+                "rows of 40 tokens lose up to 4 spans, but sentinel_ids are 3 ",
+            ),
+            (manifest_of(8), {"sentinel_ids": [999, 999]}, "expected distinct ids"),
+            (manifest_of(8), {"sentinel_ids": [999, -1]}, "expected distinct ids"),
+            (make_manifest(tokenizer=tokenizer_facts(sentinel_ids=SENTINELS)), {}, "no EOS token.*give eos_id"),
+            (
+                make_manifest(Schema((IDS, integers("segment_ids", "segment_ids", LENGTH))), tokenizer=TOKENIZER),
+                {},
+                "several documents.*--layout concat",
+            ),
+            (manifest_of(1), {}, "rows of 1 token.*--max-length"),
+        ],
+    )
+    def test_what_a_dataset_does_not_allow(self, manifest: Manifest, options: dict[str, Any], words: str) -> None:
+        with pytest.raises(ReaderError, match=words):
+            objectives.span_corruption(**options).bind(manifest)

@@ -89,16 +89,10 @@ class TestGrain:
         assert not np.array_equal(first(3)[0]["input_ids"], first(4)[0]["input_ids"])
 
     @pytest.mark.slow
-    def test_the_example_trains_with_jax(self, grain: Any, root: pathlib.Path) -> None:
-        pytest.importorskip("jax")
-        pytest.importorskip("optax")
-        losses = losses_of("grain_jax.py", root, "--steps", "40")
-        assert losses[-1] < losses[0]
-
-    @pytest.mark.slow
-    def test_the_example_trains_with_flax(self, grain: Any, root: pathlib.Path) -> None:
-        pytest.importorskip("flax")
-        losses = losses_of("grain_flax.py", root, "--steps", "40")
+    @pytest.mark.parametrize(("library", "example"), [("optax", "grain_jax.py"), ("flax", "grain_flax.py")])
+    def test_the_example_trains(self, grain: Any, root: pathlib.Path, library: str, example: str) -> None:
+        pytest.importorskip(library)
+        losses = losses_of(example, root, "--steps", "40")
         assert losses[-1] < losses[0]
 
 
