@@ -232,7 +232,7 @@ class TestRefused:
             ("mean_span", float("inf")),
         ],
     )
-    def test_numbers_out_of_range(self, name: str, value: float) -> None:
+    def test_numbers_out_of_range(self, name: str, value: Any) -> None:
         with pytest.raises(ReaderError, match="expected"):
             objectives.span_corruption(**{name: value})
 
