@@ -61,11 +61,13 @@ def read(
     Args:
         global_batch_size: rows of a step on all replicas together, of every length; or instead of it
         tokens_per_batch: positions of a step on all replicas together, padding included, that are not exceeded.
-        replicas, hosts: as many as the strategy has (`num_replicas_in_sync`, `num_input_pipelines`).
+        replicas: as many as the strategy has (`num_replicas_in_sync`).
+        hosts: as many as the strategy has (`num_input_pipelines`).
         seed: as in `reader.Data.input_fn`, like all that follow.
 
-    Raises: ReaderError if the dataset has rows of one length only, no such split, or no room for a row of each replica
-        in a batch.
+    Raises:
+        ReaderError: the dataset has rows of one length only, no such split, or no room for a row of each replica in a
+            batch.
     """
     input_plan.check_seed(seed)
     input_plan.check_positive("replicas", replicas)
