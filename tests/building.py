@@ -24,8 +24,7 @@ import numpy as np
 
 from pipelines.cli import commands
 from pipelines.prepare import storage
-from pipelines.prepare.launch.open_job import OpenJob, open_job
-from pipelines.prepare.launch.request import open_request
+from pipelines.prepare.launch.open_job import OpenJob, open_job, open_request
 from pipelines.prepare.options.config import PrepareConfig, SourceConfig
 from pipelines.prepare.process import workers
 from pipelines.prepare.process.progress import Progress

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from pipelines.prepare.audit.text_pieces import TextPiece
+from pipelines.prepare.audit.decode import TextPiece
 from pipelines.prepare.plan.length_histogram import LengthHistogram
 from tfrecord_io.shown import visible
 

@@ -70,7 +70,6 @@ def verify(dataset: str, repair: bool, source: str | None, functions: Any, run_s
     """
     if _verify_export(dataset, repair=repair):
         return
-    from pipelines.prepare.audit import repair as repairing
     from pipelines.prepare.audit import verify as verifying
     from pipelines.prepare.audit.consent import Consent
     from pipelines.prepare.storage import local_storage
@@ -86,7 +85,7 @@ def verify(dataset: str, repair: bool, source: str | None, functions: Any, run_s
             elif checked.part == "shard" and not is_quiet():
                 show(f"ok   {checked.file}")
         if damaged and repair:
-            for file, origin in repairing.repair(dataset, manifest, damaged, consent=consent):
+            for file, origin in verifying.repair(dataset, manifest, damaged, consent=consent):
                 show(f"made {file} again from {origin}")
     write_json([{**dataclasses.asdict(each), "repaired": repair} for each in damaged])
     if damaged and not repair:

@@ -17,13 +17,11 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.cli import drawings
-from pipelines.prepare.audit.decode import DecodedRow
-from pipelines.prepare.audit.text_pieces import TextPiece
+from pipelines.prepare.audit.decode import DecodedRow, TextPiece
 from pipelines.prepare.audit.trace import Traced
 from pipelines.prepare.audit.trace_steps import TracedStep
 from pipelines.prepare.launch.estimate import Estimate
 from pipelines.prepare.launch.launcher import BuildResult
-from pipelines.prepare.launch.layout_comparison import least
 from pipelines.prepare.launch.tokenizer_launcher import TrainedTokenizer
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process.progress import Progress
@@ -242,7 +240,7 @@ def _layouts_table(each: Estimate) -> Table:
     """Return a table of what each layout would waste, with the best one marked."""
     names = ("length", "rows", "padding", "tokens cut", "rows cut", "waste")
     layouts = table("layout", *names, numbers=len(names), title=f"{each.split}, by layout")
-    best = least(each.layouts)
+    best = min(each.layouts, key=lambda cost: cost.waste)
     for cost in each.layouts:
         shares = (f"{share:.1%}" for share in (cost.padding, cost.tokens_cut, cost.rows_cut, cost.waste))
         name = "buckets" if cost.lengths else cost.layout

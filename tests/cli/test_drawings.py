@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pipelines.cli import drawings
-from pipelines.prepare.audit.text_pieces import TextPiece
+from pipelines.prepare.audit.decode import TextPiece
 from pipelines.prepare.plan.length_histogram import count_lengths
 from pipelines.terminal import tables
 from tests import building

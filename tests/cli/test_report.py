@@ -23,9 +23,8 @@ from hypothesis import strategies as st
 from pipelines.cli import report
 from pipelines.prepare.audit.decode import DecodedRow
 from pipelines.prepare.audit.trace import Contribution, Traced
-from pipelines.prepare.launch.estimate import Estimate
+from pipelines.prepare.launch.estimate import Cost, Estimate
 from pipelines.prepare.launch.launcher import BuildResult
-from pipelines.prepare.launch.layout_comparison import Cost
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process.progress import Progress
 from pipelines.terminal import tables

@@ -12,8 +12,7 @@ import pytest
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import commit, plan_files, receipts
 from pipelines.prepare.launch import split_plans
-from pipelines.prepare.launch.open_job import OpenJob, open_job
-from pipelines.prepare.launch.request import open_request
+from pipelines.prepare.launch.open_job import OpenJob, open_job, open_request
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan.planning import ShardTask, SplitPlan
 from pipelines.prepare.process.progress import Progress
@@ -247,4 +246,6 @@ def first_shards(plan: SplitPlan, count: int) -> SplitPlan:
 
 
 def first_task(job: OpenJob) -> ShardTask:
-    return plan_files.task_of(job.job, plan_files.key_of(plan_files.require(job.job, "train").tasks()[0]))
+    plan = plan_files.read(job.job, "train")
+    assert plan is not None
+    return plan_files.task_of(job.job, plan_files.key_of(plan.tasks()[0]))

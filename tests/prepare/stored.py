@@ -16,8 +16,7 @@ from pipelines.prepare.dataset.job import Job, JobSplit
 from pipelines.prepare.layouts import BatchEncoder, length_groups
 from pipelines.prepare.options.config import LayoutConfig, TokenizerConfig
 from pipelines.prepare.plan import blocks, sampling
-from pipelines.prepare.plan.planning import SplitPlan, block_rows, plan_split
-from pipelines.prepare.plan.spec import ShardSpec
+from pipelines.prepare.plan.planning import ShardSpec, SplitPlan, block_rows, plan_split
 from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, extract
 from pipelines.prepare.sources.rows.reading import RowReader, SplitSource

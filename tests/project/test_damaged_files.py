@@ -369,9 +369,9 @@ def test_any_damaged_plan_is_refused_or_has_the_rows_of_its_shards(tmp_path: Pat
 def require_refused_or_whole(folder: Path, content: bytes) -> None:
     job = job_in(folder)
     storage.write_bytes(job.work_path("train", "plan.parquet"), content)
-    plan_files._content.cache_clear()
+    plan_files._open.cache_clear()
 
-    if (plan := refused_or(lambda: plan_files.require(job, "train"))) is None:
+    if (plan := refused_or(lambda: plan_files.read(job, "train"))) is None:
         return
     assert sum(plan.rows) == 70
     for task in plan.tasks():

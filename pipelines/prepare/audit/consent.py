@@ -16,7 +16,7 @@ import dataclasses
 import glob
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.config import FunctionOption
@@ -64,7 +64,19 @@ def steps_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str)
                 f"{step.option}: {step.path} is in the dataset's own folder, expected a module of your own",
                 remedy="run the command from another folder, where your module is",
             )
-    _require_same(found, stored, root=root)
+    if [step.option for step in found] != [step.option for step in stored]:
+        raise ConfigError(
+            f"{root}: was made with the steps {_listed(stored)}, but {_listed(found)} are given",
+            remedy="give those of the dataset, in their order, or none if it has none",
+        )
+    for mine, theirs in zip(found, stored, strict=True):
+        if mine.identity() != theirs.identity():
+            raise ConfigError(
+                f"{mine.option}: {mine.path} differs from the text that the dataset was made with (sha256 "
+                f"{mine.identity()['module_sha256'][:16]}…, expected {theirs.identity()['module_sha256'][:16]}…)",
+                remedy="name the module as it was then; or read its text in the dataset's .prep/*/source.json, and "
+                "give --run-stored-steps if you trust it",
+            )
     for step in found:
         user_functions.load(step)
     return found
@@ -93,37 +105,19 @@ def _listed(found: Sequence[UserFunction]) -> str:
     return ", ".join(step.option for step in found) or "none"
 
 
-def _require_same(found: Sequence[UserFunction], stored: Sequence[UserFunction], *, root: str) -> None:
-    if [step.option for step in found] != [step.option for step in stored]:
-        raise ConfigError(
-            f"{root}: was made with the steps {_listed(stored)}, but {_listed(found)} are given",
-            remedy="give those of the dataset, in their order, or none if it has none",
-        )
-    for mine, theirs in zip(found, stored, strict=True):
-        if mine.identity() != theirs.identity():
-            raise ConfigError(
-                f"{mine.option}: {mine.path} differs from the text that the dataset was made with (sha256 "
-                f"{mine.identity()['module_sha256'][:16]}…, expected {theirs.identity()['module_sha256'][:16]}…)",
-                remedy="name the module as it was then; or read its text in the dataset's .prep/*/source.json, and "
-                "give --run-stored-steps if you trust it",
-            )
-
-
 def _is_plain(path: str) -> bool:
     """Return whether a path, a folder or a glob leads only to plain data files, or to none."""
     found = [path] if os.path.lexists(path) else glob.glob(path, recursive=True)
-    return all(map(_is_plain_file, itertools.chain.from_iterable(map(_data_below, found))))
-
-
-def _data_below(path: str) -> Iterator[str]:
-    """Yield what would be opened: `path`, and the data files in it if it is a folder."""
-    yield path
-    for folder, _, names in os.walk(path):
-        yield from (os.path.join(folder, name) for name in names if paths.is_data_file(name))
-
-
-def _is_plain_file(path: str) -> bool:
-    real = os.path.realpath(path)
-    if any(real == folder or real.startswith(folder + "/") for folder in _NO_DATA):
-        return False
-    return os.path.isfile(real) or os.path.isdir(real) or not os.path.exists(real)
+    below = (
+        os.path.join(folder, name)
+        for each in found
+        for folder, _, names in os.walk(each)
+        for name in names
+        if paths.is_data_file(name)
+    )
+    for real in map(os.path.realpath, itertools.chain(found, below)):
+        if any(real == folder or real.startswith(folder + "/") for folder in _NO_DATA):
+            return False
+        if os.path.exists(real) and not os.path.isfile(real) and not os.path.isdir(real):
+            return False
+    return True

@@ -1,26 +1,48 @@
-"""Decoding rows of a finished dataset back to text, with every special token visible."""
+"""Decoding rows of a finished dataset back to text, with every special token visible, whole and in pieces.
+
+A piece has tokens that are marked alike, as learned, as an answer, or as of one document:
+
+    tokens    <|user|> Hi <|assistant|> Hello ! <|end|>
+    learned       0     0       0         1   1    1
+    pieces    '<|user|>Hi<|assistant|>', 'Hello!<|end|>'
+"""
 
 from __future__ import annotations
 
 import base64
-import contextlib
 import dataclasses
 import itertools
-from collections.abc import Iterator
-from typing import Any, BinaryIO
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from pipelines.prepare import storage
-from pipelines.prepare.audit import invariants, text_pieces
-from pipelines.prepare.audit.text_pieces import TextPiece, decoded
+from pipelines.prepare.audit import invariants, verify
 from pipelines.prepare.tokenize import tokenization
-from tfrecord_io import examples, records
-from tfrecord_io.errors import CorruptRecordError, ReaderError
+from tfrecord_io import examples
+from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.schema import UNLABELLED, Role, Schema
+from tfrecord_io.schema import UNLABELLED, Role
 
-__all__ = ["DecodedRow", "decoded_rows", "json_value", "load_tokenizer"]
+__all__ = [
+    "DecodedRow",
+    "TextPiece",
+    "TokenMarks",
+    "decoded_rows",
+    "input_marks",
+    "json_value",
+    "load_tokenizer",
+    "pieces_of",
+    "target_marks",
+]
+
+# Of features with these roles a decoded row has the text or the mark.
+_DESCRIBED: tuple[Role, ...] = (
+    *("token_ids", "attention_mask", "token_type_ids", "num_tokens", "segment_ids", "positions", "loss_mask"),
+    *("target_ids", "target_mask", "token_labels", "token_label_mask", "char_starts", "char_ends"),
+    *("start_position", "end_position"),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,25 +82,18 @@ def decoded_rows(root: str, manifest: Manifest, split: str, *, rows: int) -> Ite
         raise ReaderError(f"{root}: no split {split!r}", remedy=f"choose among {', '.join(manifest.splits)}")
     tokenizer = load_tokenizer(root)
     for shard in manifest.splits[split].shards:
-        path = storage.join(root, shard.name)
+        path, record = storage.join(root, shard.name), 0
         described = manifest if shard.length is None else manifest.bucket(shard.length)
-        record = 0
-        with _opened(path) as stream:
-            for payloads in records.read_payloads(
-                stream,
-                compression=manifest.compression,
-                place=path,
-                most_record_bytes=described.schema.most_record_bytes,
-            ):
-                columns = examples.decode(payloads, described.schema, place=path)
-                invariants.check_columns(columns, described, path=path, first=record)
-                for index in range(len(payloads)):
-                    if rows <= 0:
-                        return
-                    one = {name: values[index] for name, values in columns.items()}
-                    yield _decode(one, tokenizer, described, split=split, shard=shard.name, record=record)
-                    rows -= 1
-                    record += 1
+        for payloads in verify.read_shard(root, shard, described):
+            columns = examples.decode(payloads, described.schema, place=path)
+            invariants.check_columns(columns, described, path=path, first=record)
+            for index in range(len(payloads)):
+                if rows <= 0:
+                    return
+                one = {name: values[index] for name, values in columns.items()}
+                yield _decode(one, tokenizer, described, split=split, shard=shard.name, record=record)
+                rows -= 1
+                record += 1
 
 
 def json_value(value: Any) -> Any:
@@ -88,95 +103,169 @@ def json_value(value: Any) -> Any:
     return value if isinstance(value, str) else value.tolist()
 
 
-@contextlib.contextmanager
-def _opened(path: str) -> Iterator[BinaryIO]:
-    try:
-        with storage.read_stream(path) as stream:
-            yield stream
-    except FileNotFoundError as error:
-        raise CorruptRecordError(
-            f"{path}: no such file", remedy="run `prep-tfrecords verify --repair` on the dataset, which makes it again"
-        ) from error
-
-
 def _decode(
     row: dict[str, np.ndarray], tokenizer: Any, manifest: Manifest, *, split: str, shard: str, record: int
 ) -> DecodedRow:
-    pieces = text_pieces.pieces_of(text_pieces.input_marks(row, manifest), tokenizer)
-    ids = row.pop(_name(manifest.schema, "token_ids"))
-    annotated = _annotations(row, ids, manifest, tokenizer)
-    learned = _learned(row, ids, tokenizer, manifest.schema)
-    ids, described = _without_padding(ids, row, manifest.schema)
-    row.pop(_name(manifest.schema, "token_type_ids"), None)
-    described.update(_target(row, tokenizer, manifest.schema))
-    described.update(learned, **annotated)
-    features: dict[str, Any] = {**described, **{name: json_value(values) for name, values in row.items()}}
+    schema = manifest.schema
+    marks, target = input_marks(row, manifest), target_marks(row, manifest)
+    features: dict[str, Any] = {}
+    if marks.segments is not None:
+        counts = np.unique(marks.segments[marks.segments > 0], return_counts=True)[1]
+        features["tokens of each document"] = counts.tolist()
+    if target is not None:
+        features["target text"] = decoded(target.ids[~target.padding], tokenizer)
+    if marks.learned is not None:
+        edges = np.flatnonzero(np.diff(marks.learned.astype(np.int8), prepend=0, append=0))
+        features["learned"] = [decoded(marks.ids[start:stop], tokenizer) for start, stop in edges.reshape(-1, 2)]
+    features |= _annotations(row, marks, manifest, tokenizer)
+    for feature in schema.features:
+        if feature.role not in _DESCRIBED:
+            features[feature.name] = json_value(row[feature.name])
     if "label" in features and manifest.label_names is not None:
-        label, names = features["label"], manifest.label_names
+        label, names = row["label"], manifest.label_names
         if manifest.multi_hot_size:
             features["label"] = list(itertools.compress(names, label))
         else:
             features["label"] = None if label == UNLABELLED else names[label]
-    text = decoded(ids, tokenizer)
+    ids = marks.ids[~marks.padding]
     return DecodedRow(
-        split=split, shard=shard, record=record, num_tokens=len(ids), text=text, features=features, pieces=pieces
+        split=split,
+        shard=shard,
+        record=record,
+        num_tokens=len(ids),
+        text=decoded(ids, tokenizer),
+        features=features,
+        pieces=pieces_of(marks, tokenizer),
     )
 
 
-def _target(row: dict[str, np.ndarray], tokenizer: Any, schema: Schema) -> dict[str, str]:
-    """Return the text of the target, if there is one, and remove its features from `row`."""
-    ids, mask = _taken(row, schema, "target_ids"), _taken(row, schema, "target_mask")
-    return {} if ids is None or mask is None else {"target text": decoded(ids[mask == 1], tokenizer)}
-
-
-def _learned(row: dict[str, np.ndarray], ids: np.ndarray, tokenizer: Any, schema: Schema) -> dict[str, list[str]]:
-    """Return the texts of the spans of tokens to be learned, and remove their mask from `row`."""
-    if (feature := schema.with_role("loss_mask")) is None:
-        return {}
-    edges = np.flatnonzero(np.diff(row.pop(feature.name), prepend=0, append=0))
-    return {"learned": [decoded(ids[start:stop], tokenizer) for start, stop in edges.reshape(-1, 2)]}
-
-
-def _without_padding(ids: np.ndarray, row: dict[str, np.ndarray], schema: Schema) -> tuple[np.ndarray, dict[str, Any]]:
-    """Return the tokens of a row and what describes them, and remove from `row` the features that mark padding."""
-    if (segments := schema.with_role("segment_ids")) is not None:
-        segment_ids = row.pop(segments.name)
-        row.pop(_name(schema, "positions"), None)
-        return ids[segment_ids > 0], {
-            "tokens of each document": np.unique(segment_ids[segment_ids > 0], return_counts=True)[1].tolist()
-        }
-    if (mask := row.pop(_name(schema, "attention_mask"), None)) is not None:
-        return ids[mask == 1], {}
-    return ids[: int(row.pop(_name(schema, "num_tokens")))], {}
-
-
-def _name(schema: Schema, role: Role) -> str:
-    """Return the name of the feature with that role, empty if there is none."""
-    feature = schema.with_role(role)
-    return "" if feature is None else feature.name
-
-
-def _annotations(row: dict[str, np.ndarray], ids: np.ndarray, manifest: Manifest, tokenizer: Any) -> dict[str, Any]:
-    """Return tokens with their tags' names, the span of characters, and the answer; remove them from `row`."""
+def _annotations(row: dict[str, np.ndarray], marks: TokenMarks, manifest: Manifest, tokenizer: Any) -> dict[str, Any]:
+    """Return tokens with their tags' names, the span of characters, and the answer."""
     schema, found = manifest.schema, dict[str, Any]()
-    labels, mask = _taken(row, schema, "token_labels"), _taken(row, schema, "token_label_mask")
-    if labels is not None and mask is not None:
-        chosen = np.flatnonzero(mask)
-        tokens = tokenizer.convert_ids_to_tokens(ids[chosen].tolist())
-        tags = labels[chosen].tolist()
+    tagged = schema.values(row, "token_label_mask")
+    if marks.tags is not None and tagged is not None:
+        chosen = np.flatnonzero(tagged)
+        tokens = tokenizer.convert_ids_to_tokens(marks.ids[chosen].tolist())
+        tags = marks.tags[chosen].tolist()
         named = tags if manifest.label_names is None else [manifest.label_names[tag] for tag in tags]
         found["tags"] = [f"{token} {tag}" for token, tag in zip(tokens, named, strict=True)]
-    starts, ends = _taken(row, schema, "char_starts"), _taken(row, schema, "char_ends")
+    starts, ends = schema.values(row, "char_starts"), schema.values(row, "char_ends")
     if starts is not None and ends is not None:
         covered = ends > 0
         found["characters"] = [int(starts[covered].min(initial=2**31 - 1)), int(ends.max())] if covered.any() else []
-    first, last = _taken(row, schema, "start_position"), _taken(row, schema, "end_position")
-    if first is not None and last is not None:
-        span = ids[int(first) : int(last) + 1].tolist() if last > 0 else []
-        found["answer"] = tokenizer.decode(span, clean_up_tokenization_spaces=False).strip()
+    if marks.answer is not None:
+        found["answer"] = tokenizer.decode(marks.ids[marks.answer].tolist(), clean_up_tokenization_spaces=False).strip()
     return found
 
 
-def _taken(row: dict[str, np.ndarray], schema: Schema, role: Role) -> np.ndarray | None:
-    feature = schema.with_role(role)
-    return None if feature is None else row.pop(feature.name)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenMarks:
+    """L positions of the inputs or the target of one record, every array [L].
+
+    `ids` int64; `padding` and `special` bool; `learned` and `answer` bool, and `segments` int64, from 1, 0 on padding:
+    each None where the dataset has no such thing. `tags` int64, -1 where a token has none.
+    """
+
+    ids: np.ndarray
+    padding: np.ndarray
+    special: np.ndarray
+    learned: np.ndarray | None = None
+    answer: np.ndarray | None = None
+    segments: np.ndarray | None = None
+    tags: np.ndarray | None = None
+
+    def without_padding(self) -> TokenMarks:
+        """Return the positions that are not padding."""
+        kept = ~self.padding
+        return dataclasses.replace(
+            self,
+            **{name: values[kept] for name, values in vars(self).items() if values is not None},
+        )
+
+
+def input_marks(row: Mapping[str, np.ndarray], manifest: Manifest) -> TokenMarks:
+    """Return the marks of the inputs of a record; `row` has one array for each feature."""
+    schema = manifest.schema
+    ids = schema.values(row, "token_ids")
+    assert ids is not None, "a manifest has them"
+    segments, mask = schema.values(row, "segment_ids"), schema.values(row, "attention_mask")
+    num_tokens = schema.values(row, "num_tokens")
+    if segments is not None:
+        padding = segments == 0
+    elif mask is not None:
+        padding = mask == 0
+    else:
+        padding = np.arange(len(ids)) >= (len(ids) if num_tokens is None else int(num_tokens))
+    learned, tags = schema.values(row, "loss_mask"), schema.values(row, "token_labels")
+    tagged = schema.values(row, "token_label_mask")
+    first, last = schema.values(row, "start_position"), schema.values(row, "end_position")
+    answer = None
+    if first is not None and last is not None:  # both are 0 where there is no answer in the row
+        at = np.arange(len(ids))
+        answer = (at >= int(first)) & (at <= int(last)) & (int(last) > 0)
+    return TokenMarks(
+        ids=ids,
+        padding=padding,
+        special=np.isin(ids, manifest.tokenizer.special_ids) & ~padding,
+        learned=None if learned is None else learned > 0,
+        answer=answer,
+        segments=segments,
+        tags=None if tags is None or tagged is None else np.where(tagged > 0, tags, -1),
+    )
+
+
+def target_marks(row: Mapping[str, np.ndarray], manifest: Manifest) -> TokenMarks | None:
+    """Return the marks of the target of a record, None without targets."""
+    ids, mask = manifest.schema.values(row, "target_ids"), manifest.schema.values(row, "target_mask")
+    if ids is None or mask is None:
+        return None
+    padding = mask == 0
+    return TokenMarks(
+        ids=ids, padding=padding, special=np.isin(ids, manifest.tokenizer.special_ids) & ~padding, learned=~padding
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextPiece:
+    """Part of a record's text. `document` is its number in the row, from 1; 0 in rows that hold only one."""
+
+    text: str
+    learned: bool = False
+    answer: bool = False
+    document: int = 0
+
+
+def pieces_of(marks: TokenMarks, tokenizer: Any) -> tuple[TextPiece, ...]:
+    """Return the text of the tokens in pieces, which together are the text of all of them, padding left out."""
+    marks = marks.without_padding()
+    count = len(marks.ids)
+    nothing = np.zeros(count, np.int64)
+    learned, answer, segments = (
+        nothing if values is None else values.astype(np.int64)
+        for values in (marks.learned, marks.answer, marks.segments)
+    )
+    kinds = np.stack([learned, answer, segments])
+    edges = [0, *(np.flatnonzero((np.diff(kinds) != 0).any(axis=0)) + 1).tolist(), count] if count else [0]
+    texts = _texts(marks.ids, edges, tokenizer)
+    return tuple(
+        TextPiece(text=text, learned=bool(learned[at]), answer=bool(answer[at]), document=int(segments[at]))
+        for at, text in zip(edges[:-1], texts, strict=True)
+    )
+
+
+def _texts(ids: np.ndarray, edges: list[int], tokenizer: Any) -> list[str]:
+    """Return the texts of the tokens between edges.
+
+    Decoded by itself, a piece would lose the space before its first word: so each is what its tokens add to the text
+    of all tokens before it. Only where later tokens change earlier text (half a character, say) is it decoded alone.
+    """
+    whole = decoded(ids, tokenizer)
+    ends = [decoded(ids[:edge], tokenizer) for edge in edges]
+    if all(whole.startswith(text) for text in ends):
+        return [whole[len(before) : len(text)] for before, text in itertools.pairwise(ends)]
+    return [decoded(ids[start:stop], tokenizer) for start, stop in itertools.pairwise(edges)]
+
+
+def decoded(ids: np.ndarray, tokenizer: Any) -> str:
+    """Return the text of tokens, special ones included."""
+    return str(tokenizer.decode(ids.tolist(), skip_special_tokens=False, clean_up_tokenization_spaces=False))

@@ -15,19 +15,18 @@ import collections
 import dataclasses
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast, get_args
+from typing import Any
 
 import pyarrow as pa
 
 from pipelines.prepare.audit.consent import NONE, Consent, source_to_open, steps_to_run
 from pipelines.prepare.dataset import fingerprint, own_files, plan_files, source_record
 from pipelines.prepare.dataset.job import Job, JobSplit, decided_path
-from pipelines.prepare.layouts import BatchEncoder, layout_of
-from pipelines.prepare.options.config import EngineName, LayoutConfig, SourceConfig
+from pipelines.prepare.layouts import layout_of
+from pipelines.prepare.options.config import LayoutConfig, SourceConfig
 from pipelines.prepare.options.layout_config import LAYOUT_OPTIONS
 from pipelines.prepare.options.source_config import LAYOUT_COLUMNS, SOURCE_OPTIONS
-from pipelines.prepare.plan.planning import ShardTask
-from pipelines.prepare.plan.spec import ShardSpec
+from pipelines.prepare.plan.planning import ShardSpec, ShardTask
 from pipelines.prepare.sources.columns.column_planning import complete_from_manifest, plan_types
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.ingest import objects
@@ -72,16 +71,6 @@ class ReopenedDataset:
         if self.manifest.source["kind"] == "object":
             return "an object given in Python"
         return str(self.manifest.source.get("name") or self.manifest.source["kind"])
-
-    def open_encoder(self) -> BatchEncoder:
-        """Open the encoder with the engine that made the dataset, or without one if that cannot be used here.
-
-        Repaired files are compared with the manifest's digests in any case.
-        """
-        try:
-            return self.job.open_encoder()
-        except ConfigError:
-            return dataclasses.replace(self.job, engine="hf").open_encoder()
 
     def task(self, split: str, index: int) -> ShardTask:
         """Return task `index` of a split, with the current location of its rows."""
@@ -131,16 +120,18 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
             f"{root}: the source has changed since the dataset was made ({listed}); nothing was changed here",
             remedy="give the path of the unchanged source with --source, or build anew with --overwrite",
         )
-    rows = _rows(root, manifest, options, found)
+    rows = _rows(root, manifest, options.splits, found)
     readers, columns = _readers(found, rows, functions)
     inputs = layout_of(options.layout).inputs(source)
     plan = complete_from_manifest(plan_types(source, columns, kind=manifest.source["kind"], inputs=inputs), manifest)
-    job = Job(
+    made_by = {engine for counts in manifest.engines.get("splits", {}).values() for engine in counts}
+    whole = Job(
         root=root,
         name=manifest.name,
         fingerprint=manifest.fingerprint,
         splits=_splits(root, manifest, options, readers, plan),
-        engine=_engine(manifest),
+        # Any fast engine gives the same tokens; repaired files are compared with the manifest's digests in any case.
+        engine="hf" if any(map(engines.is_reference, made_by)) else "auto",
         spec=ShardSpec(
             columns=plan,
             schema=manifest.schema,
@@ -153,27 +144,65 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
             dali_index=record_index.has_dali_index(manifest.options),
         ),
     )
-    return ReopenedDataset(manifest=manifest, job=job, generations=_jobs(job, manifest), rows=rows)
-
-
-def _jobs(whole: Job, manifest: Manifest) -> list[Job]:
-    """Return the job of each generation. Raises: FormatError if one has no plan, or a plan of other shards."""
-    found = []
-    tasks: collections.Counter[str] = collections.Counter()
+    jobs, tasks = [], collections.Counter[str]()
     for each in own_files.generations_of(manifest):
         splits = {
             name: dataclasses.replace(whole.splits[name], ranges=ranges, tasks_before=tasks[name])
             for name, ranges in each.rows.items()
         }
-        found.append(job := dataclasses.replace(whole, fingerprint=each.fingerprint, splits=splits))
-        for split in splits:
-            if (shards := plan_files.require(job, split).num_shards) != each.tasks[split]:
-                raise FormatError(
-                    f"{job.work_path(split)}: a plan of {shards} shards, but the manifest has {each.tasks[split]}",
-                    remedy="copy .prep/ again from where the dataset was made, or build it anew with --overwrite",
-                )
+        jobs.append(dataclasses.replace(whole, fingerprint=each.fingerprint, splits=splits))
         tasks.update(each.tasks)
-    return found
+    return ReopenedDataset(manifest=manifest, job=whole, generations=jobs, rows=rows)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _BuildOptions:
+    """The options of the build, as the manifest has them."""
+
+    columns: dict[str, Any]
+    layout: LayoutConfig
+    steps: list[dict[str, str]]
+    splits: dict[str, SelectedSplit]
+    hold_out: tuple[HoldOut, ...]
+    seed: int
+    shuffle: bool
+
+
+def _build_options(root: str, manifest: Manifest) -> _BuildOptions:
+    """Parse the manifest's options. Raises: FormatError if this library does not write such, or they contradict it."""
+    options, ranges = manifest.options, manifest.source.get("splits", {})
+    try:
+        layout = LayoutConfig(
+            name=options["layout"],
+            max_length=manifest.row_length,
+            **object_of(LayoutConfig, options, LAYOUT_OPTIONS),
+        )
+        if manifest.layout != {"name": layout.name, "max_length": layout.max_length, **layout.non_default_options()}:
+            raise ValueError("the layout differs from that of the options")
+        names = ("text_columns", "label_column", "keep_columns", "label_classes", *LAYOUT_COLUMNS)
+        return _BuildOptions(
+            columns=object_of(SourceConfig, dict(options), names),
+            layout=layout,
+            steps=[
+                {text(key): text(value) for key, value in mapping(each).items()}
+                for each in items(options.get("steps", []))
+            ],
+            splits={
+                name: SelectedSplit(
+                    name=name,
+                    source_split=source_record.origin_of(manifest, name),
+                    ranges=tuple((count(start), count(stop)) for start, stop in map(items, items(ranges[name]))),
+                )
+                for name in manifest.splits
+            },
+            hold_out=tuple(map(HoldOut.from_json, items(options.get("hold_out", [])))),
+            seed=count(options["seed"]),
+            shuffle=flag(options["shuffle"]),
+        )
+    except (ConfigError, *WRONG) as error:
+        raise FormatError(
+            f"{root}: the manifest has options that this library does not write ({error!r:.200})", remedy=REMAKE
+        ) from error
 
 
 def _open(source: SourceConfig, consent: Consent) -> OpenedSource:
@@ -194,69 +223,15 @@ def _open(source: SourceConfig, consent: Consent) -> OpenedSource:
         ) from error
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _BuildOptions:
-    """The options of the build, as the manifest has them."""
-
-    columns: dict[str, Any]
-    layout: LayoutConfig
-    steps: list[dict[str, str]]
-    splits: dict[str, SelectedSplit]
-    hold_out: tuple[HoldOut, ...]
-    seed: int
-    shuffle: bool
-
-
-def _build_options(root: str, manifest: Manifest) -> _BuildOptions:
-    """Parse the manifest's options. Raises: FormatError if this library does not write such, or they contradict it."""
-    options = manifest.options
-    try:
-        layout = LayoutConfig(
-            name=options["layout"],
-            max_length=manifest.row_length,
-            **object_of(LayoutConfig, options, LAYOUT_OPTIONS),
-        )
-        if manifest.layout != {"name": layout.name, "max_length": layout.max_length, **layout.non_default_options()}:
-            raise ValueError("the layout differs from that of the options")
-        columns = {name: options[name] for name in ("text_columns", "label_column", "keep_columns")}
-        found = items(options.get("steps", []))
-        return _BuildOptions(
-            columns=object_of(SourceConfig, dict(options), (*columns, "label_classes", *LAYOUT_COLUMNS)),
-            layout=layout,
-            steps=[{text(key): text(value) for key, value in mapping(each).items()} for each in found],
-            splits={name: _selected(manifest, name) for name in manifest.splits},
-            hold_out=tuple(map(HoldOut.from_json, items(options.get("hold_out", [])))),
-            seed=count(options["seed"]),
-            shuffle=flag(options["shuffle"]),
-        )
-    except (ConfigError, *WRONG) as error:
-        raise FormatError(
-            f"{root}: the manifest has options that this library does not write ({error!r:.200})", remedy=REMAKE
-        ) from error
-
-
-def _selected(manifest: Manifest, name: str) -> SelectedSplit:
-    """Return the rows of a split. Raises: KeyError or ValueError if the manifest does not say which."""
-    spans = tuple((count(start), count(stop)) for start, stop in map(items, items(manifest.source["splits"][name])))
-    return SelectedSplit(name=name, source_split=source_record.origin_of(manifest, name), ranges=spans)
-
-
-def _engine(manifest: Manifest) -> EngineName:
-    """Return the engine that made the shards; `auto` if there were several, or it no longer exists."""
-    made = {engine.partition(" ")[0] for counts in manifest.engines.get("splits", {}).values() for engine in counts}
-    name = made.pop() if len(made) == 1 else "auto"
-    if name in get_args(EngineName):
-        return cast(EngineName, name)
-    return "hf" if engines.is_reference(name) else "auto"
-
-
-def _rows(root: str, manifest: Manifest, options: _BuildOptions, found: OpenedSource) -> dict[str, RowsOnDemand]:
+def _rows(
+    root: str, manifest: Manifest, splits: Mapping[str, SelectedSplit], found: OpenedSource
+) -> dict[str, RowsOnDemand]:
     """Return the rows of each split of the source that is in the dataset."""
     rows = {}
     # The latest generation knows the most files; a file that it does not know belongs to no split of the dataset.
     for each in own_files.generations_of(manifest):
         for name in each.rows:
-            source_split = options.splits[name].source_split
+            source_split = splits[name].source_split
             if source_split not in found.listing.splits:
                 raise FingerprintMismatchError(
                     f"{root}: the source has no split {source_split!r} any more", remedy="name the source with --source"
@@ -275,9 +250,8 @@ def _readers(
         reader = RowReader(split=name, types=found.types(name), addresses=found.addresses)
         readers[name], columns[name] = reader, found.columns[name]
         if functions:
-            sampled = _samples(reader, stored)
             changes, columns[name] = examine_functions(
-                functions, found.columns[name], sampled, split=name, rows=stored.num_rows
+                functions, found.columns[name], _samples(reader, stored), split=name, rows=stored.num_rows
             )
             readers[name] = dataclasses.replace(reader, changes=changes)
     return readers, columns
@@ -295,8 +269,7 @@ def _splits(
     root: str, manifest: Manifest, options: _BuildOptions, readers: Mapping[str, RowReader], plan: ColumnPlan
 ) -> dict[str, JobSplit]:
     """Return the splits of the output. The location of their rows is not needed here."""
-    held = {each.name for each in options.hold_out}
-    groups = dict.fromkeys(readers, Groups.joined([]))
+    held, groups = {each.name for each in options.hold_out}, dict.fromkeys(readers, Groups.joined([]))
     sources = {name: each.source(groups, readers) for name, each in options.splits.items() if name not in held}
     divided = selection.divide(
         sources, options.hold_out, columns=plan.content, optional=plan.optional, seed=options.seed

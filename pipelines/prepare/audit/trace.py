@@ -25,14 +25,14 @@ from pipelines.prepare.audit.reopened_dataset import ReopenedDataset, reopen
 from pipelines.prepare.dataset import plan_files, rejected_rows
 from pipelines.prepare.dataset.job import rejected_path
 from pipelines.prepare.dataset.own_files import generations_of
-from pipelines.prepare.layouts import Builder, layout_of, length_groups, permuted
+from pipelines.prepare.layouts import layout_of, length_groups, permuted
 from pipelines.prepare.layouts.base import Lineage, Piece
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.sources.columns import extraction
 from pipelines.prepare.sources.rows.unused_rows import reasons_of
 from tfrecord_io.errors import FormatError, ReaderError, SourceError
-from tfrecord_io.manifest import Ledger, Manifest, Shard
+from tfrecord_io.manifest import Manifest
 
 __all__ = ["Contribution", "Traced", "Tracer", "record_rows"]
 
@@ -73,7 +73,7 @@ class Tracer:
 
     def __init__(self, dataset: ReopenedDataset) -> None:
         self._dataset = dataset
-        self._rows: tuple[tuple[ShardTask, int | None], _ShardRows] | None = None
+        self._last: tuple[tuple[str, int], np.ndarray, Lineage] | None = None
 
     def trace(self, *, split: str, shard: int, record: int) -> Traced:
         """Return the rows that a record was made from; shards and records count from 0.
@@ -81,19 +81,31 @@ class Tracer:
         Raises: ReaderError if there is no such record; FormatError if the list of rejected rows is gone or damaged.
         """
         dataset = self._dataset
-        whole = layout_of(dataset.job.spec.layout).one_record
-        entry = _shard(dataset.manifest, split=split, shard=shard, record=record)
-        rows = self._rows_of(split, shard)
-        origin = dataset.job.splits[split].source_split
+        splits = dataset.manifest.splits
+        if split not in splits:
+            raise ReaderError(f"no split {split!r}", remedy=f"choose among {', '.join(splits)}")
+        if not 0 <= shard < len(splits[split].shards):
+            raise ReaderError(f"split {split!r} has no shard {shard}", remedy=_which(len(splits[split].shards)))
+        entry, job_split = splits[split].shards[shard], dataset.job.splits[split]
+        if not 0 <= record < entry.num_examples:
+            raise ReaderError(f"{entry.name} has no record {record}", remedy=_which(entry.num_examples))
+        numbers, lineage = self._rows_of(split, shard)
+        names, is_one_row = dataset.job.spec.columns.content, layout_of(dataset.job.spec.layout).one_record
+        rows = []
+        for piece in lineage(record):
+            row = int(numbers[piece.row])
+            ((_, batch),) = job_split.reader.read(dataset.pieces(split, [(row, row + 1)]), names)
+            (content,) = batch.select(list(names)).to_pylist()
+            file, file_row = dataset.locate(split, row)
+            tokens = None if is_one_row else (piece.start, piece.stop)
+            rows.append(Contribution(row=row, file=file, file_row=file_row, texts=content, tokens=tokens))
         return Traced(
             split=split,
             shard=entry.name,
             record=record,
             source=dataset.source_name,
-            rows=tuple(
-                _contribution(dataset, split, row, None if whole else tokens) for row, tokens in rows.of(record)
-            ),
-            origin=None if origin == split else origin,
+            rows=tuple(rows),
+            origin=None if job_split.source_split == split else job_split.source_split,
         )
 
     def first_rows(self, *, split: str, shard: int) -> np.ndarray:
@@ -101,70 +113,46 @@ class Tracer:
 
         Raises: as `trace`.
         """
-        entry = _shard(self._dataset.manifest, split=split, shard=shard, record=0)
-        rows = self._rows_of(split, shard)
-        return np.array([rows.of(record)[0][0] for record in range(entry.num_examples)], np.int64)
+        numbers, lineage = self._rows_of(split, shard)
+        records = range(self._dataset.manifest.splits[split].shards[shard].num_examples)
+        return np.array([numbers[lineage(record)[0].row] for record in records], np.int64)
 
-    def _rows_of(self, split: str, shard: int) -> _ShardRows:
-        made_by = self._dataset.manifest.splits[split]
-        task = made_by.task_of(shard)
-        rejecting = made_by.by_task()[task][0].ledger
-        shard_task, length = self._dataset.task(split, task), made_by.shards[shard].length
-        if self._rows is None or self._rows[0] != (shard_task, length):
-            self._rows = (shard_task, length), _shard_rows(self._dataset, shard_task, ledger=rejecting, length=length)
-        return self._rows[1]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _ShardRows:
-    """The usable rows of a shard in reading order (`numbers` int64 [N]), and which of them a record is made of."""
-
-    numbers: np.ndarray
-    lineage: Lineage
-
-    def of(self, record: int) -> list[tuple[int, tuple[int, int]]]:
-        """Return the rows in a record, with their tokens [start, stop) in it."""
-        return [(int(self.numbers[piece.row]), (piece.start, piece.stop)) for piece in self.lineage(record)]
-
-
-def _shard(manifest: Manifest, *, split: str, shard: int, record: int) -> Shard:
-    if split not in manifest.splits:
-        raise ReaderError(f"no split {split!r}", remedy=f"choose among {', '.join(manifest.splits)}")
-    entries = manifest.splits[split].shards
-    if not 0 <= shard < len(entries):
-        raise ReaderError(f"split {split!r} has no shard {shard}", remedy=_which(len(entries)))
-    if not 0 <= record < entries[shard].num_examples:
-        raise ReaderError(f"{entries[shard].name} has no record {record}", remedy=_which(entries[shard].num_examples))
-    return entries[shard]
+    def _rows_of(self, split: str, shard: int) -> tuple[np.ndarray, Lineage]:
+        """Return the usable rows of a shard in reading order, int64 [N], and which of them a record is made of."""
+        if self._last is None or self._last[0] != (split, shard):
+            dataset, made_by = self._dataset, self._dataset.manifest.splits[split]
+            index, length = made_by.task_of(shard), made_by.shards[shard].length
+            task, ledger = dataset.task(split, index), made_by.by_task()[index][0].ledger
+            rows = np.concatenate([np.arange(start, stop) for start, stop in task.row_ranges])
+            if ledger.rows_left_out:
+                rows = _rows_not_left_out(dataset, task, left_out=ledger.left_out)
+            if rejected := sum(ledger.unusable.values()):
+                rows = _without_rejected(rows, path=dataset.job.rejected_path(task), rejected=rejected)
+            self._last = (split, shard), rows, _lineage(dataset, task, num_rows=len(rows), length=length)
+        return self._last[1:]
 
 
 def _which(count: int) -> str:
     return "there is only number 0" if count == 1 else f"choose 0 to {count - 1:,}"
 
 
-def _shard_rows(dataset: ReopenedDataset, task: ShardTask, *, ledger: Ledger, length: int | None) -> _ShardRows:
-    """Return the rows of a shard; `length` is that of its records, if there are several lengths."""
-    usable = _usable_rows(dataset, task, ledger=ledger)
-    rng = shard_writer.shuffle_rng(dataset.job, task, length=length)
-    if layout_of(dataset.job.spec.layout).one_record and length is None:
-        return _ShardRows(numbers=usable, lineage=_one_by_one(permuted(len(usable), rng)))
-    (group,) = (each for each in length_groups(_tokenized(dataset, task)) if each.length == length)
-    return _ShardRows(numbers=usable, lineage=group.lineage(rng))
+def _lineage(dataset: ReopenedDataset, task: ShardTask, *, num_rows: int, length: int | None) -> Lineage:
+    """Return which of a task's usable rows each record of a shard is made of.
 
-
-def _one_by_one(order: np.ndarray) -> Lineage:
-    return lambda record: [Piece(int(order[record]), 0, 0)]
-
-
-def _usable_rows(dataset: ReopenedDataset, task: ShardTask, *, ledger: Ledger) -> np.ndarray:
-    """Return the numbers of the task's usable rows in reading order, int64 [N]; `ledger` counts the others."""
-    rows = np.concatenate([np.arange(start, stop) for start, stop in task.row_ranges])
-    if ledger.rows_left_out:
-        rows = _rows_not_left_out(dataset, task, left_out=ledger.left_out)
-    rejected = sum(ledger.unusable.values())
-    if not rejected:
-        return rows
-    return _without_rejected(rows, path=dataset.job.rejected_path(task), rejected=rejected)
+    `length` is that of the shard's records, if there are several lengths.
+    """
+    job = dataset.job
+    rng = shard_writer.shuffle_rng(job, task, length=length)
+    if layout_of(job.spec.layout).one_record and length is None:
+        order = permuted(num_rows, rng)
+        return lambda record: [Piece(int(order[record]), 0, 0)]
+    encoder = job.open_encoder()
+    builder = encoder.builder()
+    for first, batch in shard_writer.batches(job, task.split, task.located):
+        rows, _ = extraction.extract(batch, job.spec.columns, first=first)
+        builder.add(encoder.encode(rows))
+    (group,) = (each for each in length_groups(builder) if each.length == length)
+    return group.lineage(rng)
 
 
 def _without_rejected(rows: np.ndarray, *, path: str, rejected: int) -> np.ndarray:
@@ -201,25 +189,6 @@ def _rows_not_left_out(dataset: ReopenedDataset, task: ShardTask, *, left_out: M
     return rows
 
 
-def _tokenized(dataset: ReopenedDataset, task: ShardTask) -> Builder:
-    """Return the task's rows, tokenized and gathered but not laid out."""
-    encoder = dataset.open_encoder()
-    builder = encoder.builder()
-    for first, batch in shard_writer.batches(dataset.job, task.split, task.located):
-        rows, _ = extraction.extract(batch, dataset.job.spec.columns, first=first)
-        builder.add(encoder.encode(rows))
-    return builder
-
-
-def _contribution(dataset: ReopenedDataset, split: str, row: int, tokens: tuple[int, int] | None) -> Contribution:
-    names = dataset.job.spec.columns.content
-    reader = dataset.job.splits[split].reader
-    ((_, batch),) = reader.read(dataset.pieces(split, [(row, row + 1)]), names)
-    (content,) = batch.select(list(names)).to_pylist()
-    file, file_row = dataset.locate(split, row)
-    return Contribution(row=row, file=file, file_row=file_row, texts=content, tokens=tokens)
-
-
 def record_rows(root: str, manifest: Manifest, split: str) -> np.ndarray:
     """Return the number of each record's row in the source's split, int64 [N], records in the order of their shards.
 
@@ -236,12 +205,7 @@ def record_rows(root: str, manifest: Manifest, split: str) -> np.ndarray:
         tracer = Tracer(reopen(root, manifest))
         filled = [index for index, shard in enumerate(shards) if shard.num_examples]
         return np.concatenate([tracer.first_rows(split=split, shard=index) for index in filled])
-    return np.concatenate(_from_plan(root, manifest, split))
-
-
-def _from_plan(root: str, manifest: Manifest, split: str) -> list[np.ndarray]:
-    found = []
-    shards, seed = manifest.splits[split].shards, int(manifest.options["seed"])
+    found, seed = [], int(manifest.options["seed"])
     planned = itertools.chain.from_iterable(
         plan_files.rows_of_shards(root, generation.fingerprint, split)
         for generation in generations_of(manifest)
@@ -257,4 +221,4 @@ def _from_plan(root: str, manifest: Manifest, split: str) -> list[np.ndarray]:
                 f"{shards[index].name}: {shards[index].num_examples} records of {len(rows)} rows, expected one of each"
             )
         found.append(rows)
-    return found
+    return np.concatenate(found)

@@ -114,7 +114,7 @@ def trace_steps(
 
 
 def _records(manifest: Manifest, reading: Reading, *, step: int, replica: int | None) -> list[tuple[int, int, int]]:
-    """Place in the batch, shard and record of each row."""
+    """Return place in the batch, shard and record of each row. Raises: as `trace_steps`."""
     size = input_plan.element_rows(reading.global_batch_size, Host(replicas=reading.replicas))
     input_plan.check_seed(reading.seed)
     if step < 1:
@@ -124,25 +124,6 @@ def _records(manifest: Manifest, reading: Reading, *, step: int, replica: int | 
             f"--replica {replica} of {reading.replicas}, expected 0 to {reading.replicas - 1}",
             remedy="give --num-replicas, as many as the training had",
         )
-    _require_followed(manifest, reading)
-    shards = manifest.splits[reading.split].shards
-    order = global_order.GlobalOrder.of(
-        shards,
-        compression=manifest.compression,
-        seed=reading.seed,
-        shuffle=global_order.USUAL_SHUFFLE,
-        batches=global_order.batch_columns({"": 1.0}, global_batch_size=reading.global_batch_size)[0],
-    )
-    rows = order.rows(step - 1)
-    ends = np.cumsum([shard.num_examples for shard in shards])
-    at = np.searchsorted(ends, rows, side="right")
-    records = rows - (ends - [shard.num_examples for shard in shards])[at]
-    places = range(len(rows)) if replica is None else range(replica * size, (replica + 1) * size)
-    return [(place, int(at[place]), int(records[place])) for place in places]
-
-
-def _require_followed(manifest: Manifest, reading: Reading) -> None:
-    """Raises: ReaderError if the batches of a step cannot be known."""
     if reading.order != "global":
         raise ReaderError(
             f"order {reading.order!r}, expected 'global': in the order of hosts a batch depends on their number, and "
@@ -158,3 +139,17 @@ def _require_followed(manifest: Manifest, reading: Reading) -> None:
             "in run.json",
             remedy="use tfrecord_io.buckets: its schedule and steps_before say which batch of which length it is",
         )
+    shards = manifest.splits[reading.split].shards
+    order = global_order.GlobalOrder.of(
+        shards,
+        compression=manifest.compression,
+        seed=reading.seed,
+        shuffle=global_order.USUAL_SHUFFLE,
+        batches=global_order.batch_columns({"": 1.0}, global_batch_size=reading.global_batch_size)[0],
+    )
+    rows = order.rows(step - 1)
+    ends = np.cumsum([shard.num_examples for shard in shards])
+    at = np.searchsorted(ends, rows, side="right")
+    records = rows - (ends - [shard.num_examples for shard in shards])[at]
+    places = range(len(rows)) if replica is None else range(replica * size, (replica + 1) * size)
+    return [(place, int(at[place]), int(records[place])) for place in places]

@@ -1,9 +1,17 @@
-"""Verifying a finished dataset: are these exactly the bytes that were committed, and do they fit the manifest?
+"""Verifying a finished dataset (are these the bytes that were committed?), and making again what is damaged.
 
 Every shard: size, digest, record framing and both crcs, number of examples and of tokens, the exact features, shapes
 and dtypes, ids within the vocabulary, masks that are 1 on tokens and 0 on padding (of targets too), segments and
 positions that count correctly, labels that have a name. Besides the shards: their indexes, the lists of rejected rows,
 the tokenizer, and the files for TFDS. Manifests that appends kept have digests of their own, which readers compare.
+
+    a shard, its list of rejected rows     made again from the plan and the source, byte for byte
+    the indexes of a sound shard           from the shard
+    the tokenizer                          from the copy that the workers used, or the other way round
+    the files for TFDS                     from the manifest
+
+The manifest is the standard and is never written: a file that is made again must have the digest that it names, or it
+does not appear at all.
 """
 
 from __future__ import annotations
@@ -11,16 +19,20 @@ from __future__ import annotations
 import collections
 import dataclasses
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO, Literal, cast
 
 import numpy as np
 
 from pipelines.prepare import storage
+from pipelines.prepare.audit.consent import NONE, Consent
 from pipelines.prepare.audit.invariants import REPAIR, check_columns
+from pipelines.prepare.audit.reopened_dataset import reopen
 from pipelines.prepare.dataset import rejected_rows, tfds
 from pipelines.prepare.dataset.job import rejected_path
+from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.layouts.base import count_tokens
+from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.tokenize.tokenization import bytes_digest
 from tfrecord_io import examples, records
 from tfrecord_io.errors import CorruptRecordError, FormatError, OutputError, PrepError
@@ -29,13 +41,7 @@ from tfrecord_io.format import record_index
 from tfrecord_io.format.record_index import ShardIndexes
 from tfrecord_io.manifest import Manifest, Shard
 
-__all__ = [
-    "CheckedFile",
-    "Part",
-    "read_shard",
-    "verify_files",
-    "verify_shard",
-]
+__all__ = ["CheckedFile", "Part", "read_shard", "repair", "verify_files", "verify_shard"]
 
 Part = Literal["shard", "index", "rejected", "tokenizer", "tfds"]
 
@@ -53,24 +59,29 @@ class CheckedFile:
 
 def verify_files(root: str, manifest: Manifest) -> Iterator[CheckedFile]:
     """Verify all files, yielding the result for each."""
-    of_length = {length: manifest.bucket(length) for length in manifest.bucket_lengths}
+    of_length = _by_length(manifest)
     for split_name, split in manifest.splits.items():
         seen: set[int] = set()
         for index, shard in enumerate(split.shards):
             task = split.task_of(index)
-            described = manifest if shard.length is None else of_length[shard.length]
-            yield from _check_shard(root, described, shard, split=split_name, index=index)
+            yield from _check_shard(root, of_length[shard.length], shard, split=split_name, index=index)
             # The first file of a task accounts for all of its rejected rows.
             file = rejected_path(split_name, task)
             problem = "" if task in seen else _rejected_problem(storage.join(root, file), shard)
             if problem or (task not in seen and shard.ledger.unusable):
                 yield CheckedFile(part="rejected", file=file, problem=problem, split=split_name, index=index)
             seen.add(task)
-    problem = _tokenizer_problem(root, manifest)
+    digest = bytes_digest(storage.read_folder(storage.join(root, "tokenizer")))
+    problem = "" if digest == manifest.tokenizer.content_sha256 else "not the tokenizer that the manifest names"
     yield CheckedFile(part="tokenizer", file="tokenizer", problem=problem)
     for name, content in tfds.files(manifest).items():
         problem = _problem(storage.join(root, name), content, otherwise="not what the manifest gives")
         yield CheckedFile(part="tfds", file=name, problem=problem)
+
+
+def _by_length(manifest: Manifest) -> dict[int | None, Manifest]:
+    """Return what describes shards of each length; None is the length of all shards if there is only one."""
+    return {None: manifest, **{length: manifest.bucket(length) for length in manifest.bucket_lengths}}
 
 
 def _check_shard(root: str, manifest: Manifest, shard: Shard, *, split: str, index: int) -> Iterator[CheckedFile]:
@@ -101,12 +112,6 @@ def _rejected_problem(path: str, shard: Shard) -> str:
     except FormatError as error:
         return error.cause
     return "" if counts == expected else f"{counts} rows by reason, expected {expected}"
-
-
-def _tokenizer_problem(root: str, manifest: Manifest) -> str:
-    folder = storage.join(root, "tokenizer")
-    digest = bytes_digest(storage.read_folder(folder))
-    return "" if digest == manifest.tokenizer.content_sha256 else "not the tokenizer that the manifest names"
 
 
 def _problem(path: str, expected: bytes, *, otherwise: str) -> str:
@@ -192,3 +197,60 @@ class _Digesting:
 
     def hexdigest(self) -> str:
         return self._digest.hexdigest()
+
+
+def repair(
+    root: str, manifest: Manifest, damaged: Sequence[CheckedFile], *, consent: Consent = NONE
+) -> Iterator[tuple[str, str]]:
+    """Repair the files that `verify_files` found, yielding the name of each and what it was made from.
+
+    Raises: as `reopen`, before anything is changed; OutputError if a shard does not come out as it was: then earlier
+        repairs stay.
+    """
+    described = _by_length(manifest)
+    made_by = {each: manifest.splits[each.split].task_of(each.index) for each in damaged if each.split}
+    remade = sorted({(each.split, made_by[each]) for each in damaged if each.part in ("shard", "rejected")})
+    reopened = reopen(root, manifest, consent=consent) if remade else None
+    if remade or any(each.part == "tokenizer" for each in damaged):
+        yield from _restore_tokenizer(root, manifest)
+    if reopened is not None:
+        encoder = reopened.job.open_encoder()
+        of_tasks = {split: manifest.splits[split].by_task() for split, _ in remade}
+        for split, task in remade:  # of several files of a task the sound ones come out unchanged
+            expected = of_tasks[split][task]
+            shard_writer.write(reopened.task(split, task), reopened.job_of(split, task), encoder, expected=expected)
+            for shard in expected:
+                verify_shard(root, shard, described[shard.length])
+                yield shard.name, "the source"
+        yield from ((each.file, "the source") for each in damaged if each.part == "rejected")
+    for each in damaged:
+        if each.part == "tfds":
+            storage.write_bytes(storage.join(root, each.file), tfds.files(manifest)[each.file], inside=root)
+            yield each.file, "the manifest"
+        elif each.part == "index" and (each.split, made_by[each]) not in remade:
+            shard = manifest.splits[each.split].shards[each.index]
+            content = verify_shard(root, shard, described[shard.length])[each.file]
+            storage.write_bytes(storage.join(root, each.file), content, inside=root)
+            yield each.file, "its shard"
+
+
+def _restore_tokenizer(root: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """Replace a damaged copy of the tokenizer by the sound one."""
+    folders = ("tokenizer", storage.join(WORK_FOLDER, manifest.fingerprint, "tokenizer"))
+    copies = {name: storage.read_folder(storage.join(root, name)) for name in folders}
+    sound = [name for name in folders if bytes_digest(copies[name]) == manifest.tokenizer.content_sha256]
+    if not sound:
+        raise FormatError(
+            f"{root}: neither {folders[0]}/ nor {folders[1]}/ holds the tokenizer that the manifest names",
+            remedy="copy one of them again from where the dataset was made",
+        )
+    wanted = copies[sound[0]]
+    for folder in folders:
+        if folder in sound:
+            continue
+        for name in copies[folder].keys() - wanted.keys():
+            storage.delete(storage.join(root, folder, name), inside=root)
+        for name, content in wanted.items():
+            if copies[folder].get(name) != content:
+                storage.write_bytes(storage.join(root, folder, name), content, inside=root)
+        yield folder, f"{sound[0]}/"

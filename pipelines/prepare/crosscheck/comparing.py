@@ -1,7 +1,8 @@
-"""Compares a fast engine with the reference tokenizer while a job runs: one row in 2,000 is encoded by both.
+"""Compare a fast engine with the reference tokenizer while a job runs: one row in 2,000 is encoded by both.
 
 The choice depends on the seed and the row's number only, so it is the same on any runner and when a shard is made
-again. Whole rows are compared: special tokens, truncation, reasons for rejection. A difference ends the job.
+again. Whole rows are compared: special tokens, truncation, reasons for rejection. A difference ends the job, as does a
+row on which a tokenizer's own library fails: both errors name the row.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ import numpy as np
 
 from pipelines.prepare.layouts import BatchEncoder, Encoded
 from pipelines.prepare.sources.columns.extraction import Rows
-from pipelines.prepare.tokenize.ragged import RaggedTokens
+from pipelines.prepare.tokenize import library_failures
 from tfrecord_io.errors import TokenizerError
+from tfrecord_io.shown import first_line
 
-__all__ = ["CrossCheck", "chosen", "engine_of"]
+__all__ = ["CrossCheck", "chosen", "encode", "engine_of"]
 
 _ONE_IN = 2_000
 _ROWS_AT_ONCE = 64
+# The most failing rows that an error names.
+_NAMED = 5
 # The most comparisons that may be under way or queued beside the work.
 _BATCHES_BEHIND = 16
 # The finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
@@ -135,14 +139,48 @@ class _Sampled:
         if not np.array_equal(ours.row_of_sequence, expected.row_of_sequence):
             return differ  # a row has more or fewer sequences
         for name, ragged in ours.ragged.items():
-            differ[ours.row_of_sequence[_sequences_differ(ragged, expected.ragged[name])]] = True
+            other = expected.ragged[name]
+            changed = ragged.lengths != other.lengths
+            for index in np.flatnonzero(~changed):
+                one, two = (each.ids[each.offsets[index] : each.offsets[index + 1]] for each in (ragged, other))
+                changed[index] = not np.array_equal(one, two)
+            differ[ours.row_of_sequence[changed]] = True
         return differ
 
 
-def _sequences_differ(one: RaggedTokens, other: RaggedTokens) -> np.ndarray:
-    """Return which sequences differ, bool [N]."""
-    differ = one.lengths != other.lengths
-    for index in np.flatnonzero(~differ):
-        ours, theirs = (ragged.ids[ragged.offsets[index] : ragged.offsets[index + 1]] for ragged in (one, other))
-        differ[index] = not np.array_equal(ours, theirs)
-    return differ
+def encode(encoder: BatchEncoder, rows: Rows, *, split: str, numbers: np.ndarray) -> Encoded:
+    """Return `encoder.encode(rows)`; `numbers` int64 [N] are the row numbers in the split.
+
+    Raises: TokenizerError, which names the failing rows, if the tokenizer fails.
+    """
+    try:
+        return encoder.encode(rows)
+    except BaseException as error:
+        if not library_failures.is_failure(error):
+            raise
+        causes = [_failure(encoder, rows.take(np.array([index]))) for index in range(len(rows))]
+        failing = [index for index, cause in enumerate(causes) if cause]
+        named = [f"{numbers[index]:,}" for index in failing[:_NAMED]]
+        if len(failing) > _NAMED:
+            named.append(f"{len(failing) - _NAMED:,} more")
+        # Possibly no row fails alone, and only all rows together are too much.
+        which = (
+            f"row{'s' * (len(named) > 1)} {', '.join(named)}" if named else f"rows {numbers[0]:,} to {numbers[-1]:,}"
+        )
+        cause = causes[failing[0]] if failing else _cause(error)
+        raise TokenizerError(f"{which} of {split}: {cause}", remedy=library_failures.REMEDY) from error
+
+
+def _failure(encoder: BatchEncoder, row: Rows) -> str:
+    """Return the tokenizer's error for one row; empty if it does not fail on it."""
+    try:
+        encoder.encode(row)
+    except BaseException as error:
+        if not library_failures.is_failure(error):
+            raise
+        return _cause(error)
+    return ""
+
+
+def _cause(error: BaseException) -> str:
+    return error.cause if isinstance(error, TokenizerError) else f"the tokenizer fails: {first_line(error)}"

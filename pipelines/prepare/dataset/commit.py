@@ -9,13 +9,7 @@ from typing import Any
 
 import tfrecord_io
 from pipelines.prepare import storage
-from pipelines.prepare.dataset import (
-    own_files,
-    plan_files,
-    receipts,
-    reservation,
-    tfds,
-)
+from pipelines.prepare.dataset import own_files, plan_files, receipts, reservation, tfds
 from pipelines.prepare.dataset.job import Job, tokenizer_files
 from pipelines.prepare.dataset.own_files import generations_of, joined_ranges
 from pipelines.prepare.dataset.receipts import Receipt
@@ -40,13 +34,17 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
         missing; RowsRejectedError if too many were rejected.
     """
     # Taken before the manifest is read: one that another job writes in between is not replaced.
-    generations = storage.generations(_paths(job))
+    names = (*own_files.OWN_FILES, *(f"tokenizer/{name}" for name in tokenizer_files(job)))
+    generations = storage.generations([storage.join(job.root, name) for name in names])
     receipts_of = {split: _receipts(job, split) for split in job.splits}
     splits = {
         split: receipts.to_split(found, rows_in=job.splits[split].num_rows)
         for split, found in sorted(receipts_of.items())
     }
-    rejected = {name: (split.ledger.rejected, _first_rejected(receipts_of[name])) for name, split in splits.items()}
+    rejected = {}
+    for name, split in splits.items():
+        first = sorted((row for each in receipts_of[name] for row in each.first_rejected), key=lambda row: row.row)
+        rejected[name] = (split.ledger.rejected, tuple(first[:NAMED_ROWS]))
     check_error_rate(rejected, rows={split: job.splits[split].num_rows for split in splits}, limit=max_error_rate)
     before = _manifest_before(job)
     if job.appends_to is not None and before is not None and before.fingerprint == job.fingerprint:
@@ -72,8 +70,6 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
         },
         generations=_generations(job, before, receipts_of),
     )
-    if job.appends_to is not None:
-        _keep_former(job, result)
     _write(job, result, generations)
     _remove_copy(job)
     return result
@@ -81,23 +77,20 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
 
 def _splits(job: Job, before: Manifest | None, made: Mapping[str, Split]) -> dict[str, Split]:
     """Return the splits of the dataset: those of the job, which replace or continue those of the manifest before."""
-    known = dict(before.splits) if before else {}
-    if job.appends_to is None:
-        return {**known, **made}
-    return {**known, **{name: _continued(known.get(name), split) for name, split in made.items()}}
-
-
-def _continued(before: Split | None, made: Split) -> Split:
-    """Return a split with more shards. Shards of one length stay together, old ones first."""
-    every = (*(before.shards if before else ()), *made.shards)
-    labels = before.labels.joined(made.labels) if before and before.labels and made.labels else None
-    return Split(
-        shards=tuple(sorted(every, key=lambda shard: shard.length or 0)), labels=labels if before else made.labels
-    )
+    splits = dict(before.splits) if before else {}
+    for name, split in made.items():
+        old = splits.get(name) if job.appends_to is not None else None
+        if old is not None:
+            # Shards of one length stay together, old ones first.
+            shards = tuple(sorted((*old.shards, *split.shards), key=lambda shard: shard.length or 0))
+            labels = old.labels.joined(split.labels) if old.labels and split.labels else None
+            split = Split(shards=shards, labels=labels)
+        splits[name] = split
+    return splits
 
 
 def _generations(job: Job, before: Manifest | None, receipts_of: Mapping[str, list[Receipt]]) -> tuple[Generation, ...]:
-    """Return the generations of a dataset that is appended to; of any other there is only one, which goes unsaid."""
+    """Return the generations of a dataset; empty for one that was never appended to."""
     if job.appends_to is None or before is None:
         return ()
     made = Generation(
@@ -106,14 +99,6 @@ def _generations(job: Job, before: Manifest | None, receipts_of: Mapping[str, li
         rows={name: job.splits[name].ranges for name in receipts_of},
     )
     return (*generations_of(before), made)
-
-
-def _keep_former(job: Job, result: Manifest) -> None:
-    """Keep the manifest that is about to be replaced, byte for byte, for whoever continues with those rows alone."""
-    content = storage.read_bytes(storage.join(job.root, manifest.FILE_NAME))
-    if manifest.parse(content).fingerprint == job.appends_to:
-        path = storage.join(job.root, manifest.former_name(len(result.generations) - 2))
-        storage.write_bytes(path, content, inside=job.root)
 
 
 def _remove_copy(job: Job) -> None:
@@ -175,12 +160,6 @@ def _receipts(job: Job, split: str) -> list[Receipt]:
     return [receipt for receipt in found if receipt is not None]
 
 
-def _paths(job: Job) -> list[str]:
-    """Return the path of every file that a commit may write."""
-    names = (*own_files.OWN_FILES, *(f"tokenizer/{name}" for name in tokenizer_files(job)))
-    return [storage.join(job.root, name) for name in names]
-
-
 def _manifest_before(job: Job) -> Manifest | None:
     """Return the manifest that an earlier run of the same job committed, or that of the dataset to append to.
 
@@ -207,20 +186,13 @@ def _engines(before: Manifest | None, receipts_of: Mapping[str, list[Receipt]], 
     splits: dict[str, Any] = dict(before.engines.get("splits", {})) if before else {}
     for split, found in receipts_of.items():
         known = splits.get(split, {}) if appends else {}
-        splits[split] = {
-            engine: {
-                "rows": _rows(known, engine, "rows")
-                + sum(each.ledger.rows_of_split for each in found if each.engine == engine),
-                "rows_checked": _rows(known, engine, "rows_checked")
-                + sum(each.rows_checked for each in found if each.engine == engine),
-            }
-            for engine in sorted({*known, *(receipt.engine for receipt in found)})
-        }
+        counts = {engine: dict(each) for engine, each in known.items()}
+        for receipt in found:
+            of_engine = counts.setdefault(receipt.engine, {"rows": 0, "rows_checked": 0})
+            of_engine["rows"] += receipt.ledger.rows_of_split
+            of_engine["rows_checked"] += receipt.rows_checked
+        splits[split] = dict(sorted(counts.items()))
     return {"splits": splits, "disproved": None}
-
-
-def _rows(known: Mapping[str, Any], engine: str, name: str) -> int:
-    return int(known.get(engine, {}).get(name, 0))
 
 
 def _rows_of_splits(job: Job, before: Manifest | None) -> dict[str, Any]:
@@ -235,13 +207,14 @@ def _rows_of_splits(job: Job, before: Manifest | None) -> dict[str, Any]:
     return {"splits": ranges, **({"origins": source_splits} if source_splits else {})}
 
 
-def _first_rejected(found: list[Receipt]) -> tuple[RejectedRow, ...]:
-    every = sorted((row for receipt in found for row in receipt.first_rejected), key=lambda row: row.row)
-    return tuple(every[:NAMED_ROWS])
-
-
 def _write(job: Job, result: Manifest, generations: Mapping[str, int]) -> None:
     """Write all files, the manifest last; `generations` are those of the files that may be replaced."""
+    if job.appends_to is not None:
+        # The manifest that is about to be replaced stays, byte for byte, for whoever continues with those rows alone.
+        content = storage.read_bytes(storage.join(job.root, manifest.FILE_NAME))
+        if manifest.parse(content).fingerprint == job.appends_to:
+            path = storage.join(job.root, manifest.former_name(len(result.generations) - 2))
+            storage.write_bytes(path, content, inside=job.root)
     files = {f"tokenizer/{name}": content for name, content in tokenizer_files(job).items()}
     files |= {**tfds.files(result), manifest.FILE_NAME: manifest.dump(result)}
     for name, content in files.items():

@@ -33,31 +33,24 @@ def differences(before: Any, now: Any) -> str:
 
 
 def _differences(before: Any, now: Any, *, name: str) -> Iterator[str]:
+    are_objects = all(
+        isinstance(each, list) and all(isinstance(entry, Mapping) for entry in each) for each in (before, now)
+    )
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for key in sorted({*before, *now}):
             inner = f"{name}.{key}" if name else str(key)
             yield from _differences(before.get(key), now.get(key), name=inner)
-    elif _are_named(before) and _are_named(now):
+    elif are_objects and all("name" in entry for entry in (*before, *now)):  # as the source's files are
         old, new = ({f"[{entry['name']}]": entry for entry in entries} for entries in (before, now))
         for key in sorted({*old, *new}):
             yield from _differences(old.get(key), new.get(key), name=name + key)
-    elif _are_mappings(before) and _are_mappings(now) and len(before) == len(now):
+    elif are_objects and len(before) == len(now):  # as the user functions are
         for index, (old_entry, new_entry) in enumerate(zip(before, now, strict=True)):
             yield from _differences(old_entry, new_entry, name=f"{name}[{index}]")
     elif before != now:
-        yield f"{name}: was {_short(before)}, now {_short(now)}"
+        was, here = (json.dumps(value, sort_keys=True) for value in (before, now))
+        yield f"{name}: was {_short(was)}, now {_short(here)}"
 
 
-def _are_named(value: Any) -> bool:
-    """Return whether `value` is a list of objects with a name, as the source's files are."""
-    return isinstance(value, list) and all(isinstance(entry, Mapping) and "name" in entry for entry in value)
-
-
-def _are_mappings(value: Any) -> bool:
-    """Return whether `value` is a list of objects, as the user functions are."""
-    return isinstance(value, list) and all(isinstance(entry, Mapping) for entry in value)
-
-
-def _short(value: Any) -> str:
-    shown = json.dumps(value, sort_keys=True)
+def _short(shown: str) -> str:
     return shown if len(shown) <= 200 else shown[:200] + "…"

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from pipelines.prepare import layouts, storage
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.options.config import EngineName
-from pipelines.prepare.plan.planning import RowRanges, ShardTask
-from pipelines.prepare.plan.spec import ShardSpec
+from pipelines.prepare.plan.planning import RowRanges, ShardSpec, ShardTask
 from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
 from pipelines.prepare.tokenize import tokenization
 from pipelines.prepare.tokenize.tokenization import bytes_digest

@@ -19,17 +19,8 @@ from tfrecord_io.errors import ManifestError
 from tfrecord_io.manifest import Generation, Manifest
 
 __all__ = [
-    "FOLDERS",
-    "OWN_FILES",
-    "WORK_FOLDER",
-    "former_manifests",
-    "generations_of",
-    "joined_ranges",
-    "read_former",
-    "read_manifest",
-    "refuse_links",
-    "require_manifest",
-    "task_in",
+    *("FOLDERS", "OWN_FILES", "WORK_FOLDER", "former_manifests", "generations_of", "joined_ranges", "read_former"),
+    *("read_manifest", "refuse_links", "require_manifest", "task_in"),
 ]
 
 WORK_FOLDER = ".prep"
@@ -73,34 +64,28 @@ def former_manifests(root: str) -> list[str]:
 def require_manifest(root: str) -> Manifest:
     """Return the manifest of the finished dataset in `root`. Raises: ManifestError if it is missing or damaged."""
     found = read_manifest(root)
-    if found is None:
-        raise ManifestError(
-            f"{root}: {_instead_of_a_dataset(root)}",
-            remedy="name the --output of a build that has finished, or run the build again",
-        )
-    return found
-
-
-def _instead_of_a_dataset(root: str) -> str:
+    if found is not None:
+        return found
     local = storage.local_path(root)
     if local is not None and not os.path.exists(local):
-        return "no such folder"
-    if local is not None and os.path.isfile(local):
-        return "a file, expected the folder of a dataset"
-    return f"no {manifest.FILE_NAME}, so there is no finished dataset here"
+        what = "no such folder"
+    elif local is not None and os.path.isfile(local):
+        what = "a file, expected the folder of a dataset"
+    else:
+        what = f"no {manifest.FILE_NAME}, so there is no finished dataset here"
+    raise ManifestError(
+        f"{root}: {what}", remedy="name the --output of a build that has finished, or run the build again"
+    )
 
 
 def refuse_links(root: str) -> None:
     """Raise OutputError if one of our own files or folders is a link, since writing it would change something else."""
-    storage.refuse_links(root, is_own=_is_own, folders=(WORK_FOLDER, *FOLDERS))
 
+    def is_own(name: str) -> bool:
+        is_shard = name.endswith((".tfrecord", ".tfrecord.gz"))
+        return name in (WORK_FOLDER, *OWN_FILES) or is_shard or _FORMER.fullmatch(name) is not None
 
-def _is_own(name: str) -> bool:
-    return (
-        name in (WORK_FOLDER, *OWN_FILES)
-        or name.endswith((".tfrecord", ".tfrecord.gz"))
-        or _FORMER.fullmatch(name) is not None
-    )
+    storage.refuse_links(root, is_own=is_own, folders=(WORK_FOLDER, *FOLDERS))
 
 
 def generations_of(manifest: Manifest) -> tuple[Generation, ...]:

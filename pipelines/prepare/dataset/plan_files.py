@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,17 +30,7 @@ from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputErro
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import NAME, WRONG, count, items, mapping, text
 
-__all__ = [
-    "TaskKey",
-    "folder",
-    "key_of",
-    "read",
-    "read_file_rows",
-    "require",
-    "rows_of_shards",
-    "task_of",
-    "write",
-]
+__all__ = ["TaskKey", "folder", "key_of", "read", "read_file_rows", "rows_of_shards", "task_of", "write"]
 
 # A task as plain values: split, index, count.
 TaskKey = tuple[str, int, int]
@@ -54,22 +44,22 @@ _MOST_COUNT, _MOST_START, _MOST_PIECES = 1 << 40, 1 << 62, 1 << 22
 
 _FILE = "plan.parquet"
 _START_OVER = "start over with --overwrite"
-_COPY = "copy .prep/ again from where the dataset was made, or build it anew with --overwrite"
+# The columns of a `StoredFile`, and those of a piece in it.
+_OF_FILES = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("ingested", pa.bool_(), nullable=False),
+        pa.field("version", pa.string(), nullable=False),
+        pa.field("stamp", pa.int64()),
+    ]
+)
+_OF_PIECES = {"start": "starts", "count": "counts", "skip": "skips", "row_group": "at"}
 _SCHEMA = pa.schema(
     [
-        pa.field(name, kind, nullable=name == "stamp")
-        for name, kind in {
-            "shard": pa.int32(),
-            "start": pa.int64(),
-            "count": pa.int64(),
-            "skip": pa.int64(),
-            "row_group": pa.int64(),
-            "path": pa.string(),
-            "size": pa.int64(),
-            "ingested": pa.bool_(),
-            "version": pa.string(),
-            "stamp": pa.int64(),
-        }.items()
+        pa.field("shard", pa.int32(), nullable=False),
+        *(pa.field(name, pa.int64(), nullable=False) for name in _OF_PIECES),
+        *_OF_FILES,
     ]
 )
 _DAMAGED = (*WRONG, pa.ArrowException, OSError)
@@ -90,7 +80,10 @@ def write(job: Job, plan: SplitPlan, groups: Groups) -> None:
 
     Raises: OutputError if another job has written another plan meanwhile (on a local disk the lock prevents that).
     """
-    groups = dataclasses.replace(groups, files=tuple(_relative(job.root, file) for file in groups.files))
+    # Paths of files in the output are relative to it, so that a plan does not depend on where that is.
+    inside = storage.join(job.root, "")
+    files = tuple(dataclasses.replace(file, path=file.path.removeprefix(inside)) for file in groups.files)
+    groups = dataclasses.replace(groups, files=files)
     shard_pieces = (len(groups) + len(plan.spans_of(0, plan.num_shards))) / plan.num_shards
     step = max(1, min(_GROUP_SHARDS, int(_GROUP_PIECES / shard_pieces)))
     document = {
@@ -108,10 +101,15 @@ def write(job: Job, plan: SplitPlan, groups: Groups) -> None:
     with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
         for first in range(0, plan.num_shards, step):
             rows = plan.rows[first : first + step]
-            pieces = groups.pieces(plan.spans_of(first, first + len(rows)))
-            writer.write_table(_table(pieces, first=first, rows=rows), row_group_size=len(pieces))
-    _content.cache_clear()
-    storage.write_bytes(_path(job, plan.split), sink.getvalue(), inside=job.root, replacing=0)
+            pieces = groups.pieces(plan.spans_of(first, first + len(rows))).part(slice(None))
+            # A piece belongs to the shard that contains its last row.
+            shard = first + np.searchsorted(np.cumsum(rows), np.cumsum(pieces.counts) - 1, "right")
+            columns = {"shard": shard, **{name: getattr(pieces, array) for name, array in _OF_PIECES.items()}}
+            stored = pa.Table.from_pylist(list(map(dataclasses.asdict, pieces.files)), schema=_OF_FILES)
+            columns |= {name: stored.column(name).take(pieces.file) for name in _OF_FILES.names}
+            writer.write_table(pa.table(columns, schema=_SCHEMA), row_group_size=len(pieces))
+    _open.cache_clear()
+    storage.write_bytes(job.work_path(plan.split, _FILE), sink.getvalue(), inside=job.root, replacing=0)
 
 
 def read(job: Job, split: str) -> SplitPlan | None:
@@ -119,37 +117,13 @@ def read(job: Job, split: str) -> SplitPlan | None:
 
     Raises: FingerprintMismatchError if it was made for other rows of the split; FormatError if it is damaged.
     """
-    try:
-        plan = _PlanFile.read(_path(job, split)).plan
-    except FileNotFoundError:
-        return None
-    asked, path = job.splits[split], _path(job, split)
-    if (plan.source_split, plan.ranges) != (asked.source_split, asked.ranges):
-        raise FingerprintMismatchError(
-            f"{job.root}: split {split!r} was planned for the rows {_shown(plan.source_split, plan.ranges)}, "
-            f"but now the rows {_shown(asked.source_split, asked.ranges)} are asked for",
-            remedy="choose another --output, or start over with --overwrite",
-        )
-    if (plan.split, plan.tasks_before) != (split, asked.tasks_before):
-        raise FormatError(
-            f"{path}: the plan of split {plan.split!r} from task {plan.tasks_before} on, expected {split!r} from task "
-            f"{asked.tasks_before} on",
-            remedy=_START_OVER,
-        )
-    return plan
-
-
-def require(job: Job, split: str) -> SplitPlan:
-    """Return the plan of a finished dataset. Raises: FormatError if it is not there; as `read`."""
-    plan = read(job, split)
-    if plan is None:
-        raise _missing(job.work_path(split))
-    return plan
+    found = _find(job.work_path(split))
+    return None if found is None else _of_job(found, job, split)
 
 
 def read_file_rows(folder: str) -> np.ndarray:
     """Return the rows of each file of the split whose plan is in `folder`, int64 [S]. Raises: FormatError."""
-    return np.array(_PlanFile.require(folder).file_rows, np.int64)
+    return np.array(_require(folder).file_rows, np.int64)
 
 
 def rows_of_shards(root: str, fingerprint: str, split: str) -> Iterator[np.ndarray]:
@@ -157,7 +131,7 @@ def rows_of_shards(root: str, fingerprint: str, split: str) -> Iterator[np.ndarr
 
     Raises: FormatError if the plan is gone or damaged.
     """
-    stored = _PlanFile.require(folder(root, fingerprint, split))
+    stored = _require(folder(root, fingerprint, split))
     for index in range(stored.plan.num_shards):
         pieces = stored.pieces(index)
         spans = zip(pieces.starts.tolist(), pieces.counts.tolist(), strict=True)
@@ -170,20 +144,27 @@ def task_of(job: Job, key: TaskKey) -> ShardTask:
     Raises: OutputError if there is no plan; FormatError if it is damaged, or another one.
     """
     split, index, num_tasks = key
-    plan = read(job, split)
-    if plan is None:
+    found = _find(job.work_path(split))
+    if found is None:
         reservation.require_own(job)
         raise OutputError(
             f"{job.work_path(split)}: the plan is gone",
             remedy=f"copy .prep/ again from where the dataset was made, or {_START_OVER}",
         )
+    plan = _of_job(found, job, split)
     if plan.tasks_after != num_tasks:
         raise FormatError(
-            f"{_path(job, split)}: the plan has {plan.tasks_after} shards, expected {num_tasks}",
+            f"{found.path}: the plan has {plan.tasks_after} shards, expected {num_tasks}",
             remedy="run the same command again; finished shards are kept",
         )
-    pieces = _PlanFile.read(_path(job, split)).pieces(index - plan.tasks_before)
-    pieces = dataclasses.replace(pieces, files=tuple(_absolute(job.root, file) for file in pieces.files))
+    pieces = found.pieces(index - plan.tasks_before)
+    files = (
+        file
+        if "://" in file.path or os.path.isabs(file.path)
+        else dataclasses.replace(file, path=storage.join(job.root, file.path))
+        for file in pieces.files
+    )
+    pieces = dataclasses.replace(pieces, files=tuple(files))
     return ShardTask(split=split, index=index, count=num_tasks, num_rows=pieces.num_rows, pieces=pieces)
 
 
@@ -197,54 +178,48 @@ class _PlanFile:
     file_rows: tuple[int, ...]
     content: bytes = dataclasses.field(repr=False)
 
-    @classmethod
-    def require(cls, folder: str) -> _PlanFile:
-        """Open the plan of a finished dataset. Raises: FormatError if it is missing or damaged."""
-        try:
-            return cls.read(storage.join(folder, _FILE))
-        except FileNotFoundError:
-            raise _missing(folder) from None
-
-    @classmethod
-    def read(cls, path: str) -> _PlanFile:
-        """Open a plan. Raises: FileNotFoundError; FormatError if it is damaged; OutputError."""
-        size = storage.size(path)
-        if size is None:
-            raise FileNotFoundError(path)
-        return _parsed(_content(path, size), path)
-
-    def group(self, at: int) -> tuple[Pieces, np.ndarray]:
-        """Return the pieces of a row group, and the offsets of each of its shards' pieces. Raises: FormatError."""
-        first = at * self.group_shards
+    def pieces(self, index: int) -> Pieces:
+        """Return the pieces of a shard. Raises: FormatError."""
+        group, at = divmod(index, self.group_shards)
+        first = group * self.group_shards
         try:
             opened = pq.ParquetFile(
                 pa.BufferReader(self.content), read_dictionary=["path", "version"], page_checksum_verification=True
             )
-            if opened.metadata.row_group(at).num_rows > _MOST_PIECES:
+            if opened.metadata.row_group(group).num_rows > _MOST_PIECES:
                 raise ValueError(f"more than {_MOST_PIECES:,} pieces in a row group")
-            table = opened.read_row_group(at, use_threads=False)
-            return _pieces(table), _offsets(table, first=first, rows=self.plan.rows[first : first + self.group_shards])
+            table = opened.read_row_group(group, use_threads=False)
+            every = _pieces(table)
+            offsets = _offsets(table, first=first, rows=self.plan.rows[first : first + self.group_shards])
         except _DAMAGED as error:
             raise _not_a_plan(self.path, error) from error
+        return every.part(slice(int(offsets[at]), int(offsets[at + 1])))
 
-    def pieces(self, index: int) -> Pieces:
-        """Return the pieces of a shard. Raises: FormatError."""
-        every, offsets = self.group(index // self.group_shards)
-        at = index % self.group_shards
-        inside = slice(int(offsets[at]), int(offsets[at + 1]))
-        used, file = np.unique(every.file[inside], return_inverse=True)
-        columns = {name: getattr(every, name)[inside] for name in ("starts", "counts", "skips", "at")}
-        return Pieces(files=tuple(every.files[each] for each in used), file=file.astype(np.int32), **columns)
+
+def _require(folder: str) -> _PlanFile:
+    """Open the plan of a finished dataset. Raises: FormatError if it is missing or damaged."""
+    if (found := _find(folder)) is None:
+        raise FormatError(
+            f"{storage.join(folder, _FILE)}: no such file",
+            remedy="copy .prep/ again from where the dataset was made, or build it anew with --overwrite",
+        )
+    return found
+
+
+def _find(folder: str) -> _PlanFile | None:
+    """Open the plan in `folder`, if there is one. Raises: FormatError if it is damaged; OutputError."""
+    path = storage.join(folder, _FILE)
+    size = storage.size(path)
+    try:
+        return None if size is None else _open(path, size)
+    except FileNotFoundError:
+        return None
 
 
 @functools.lru_cache(maxsize=_PLANS_HELD)
-def _content(path: str, size: int) -> bytes:
+def _open(path: str, size: int) -> _PlanFile:
     # A job writes a plan once: a process that makes many of its shards reads it once.
-    return storage.read_bytes(path)
-
-
-@functools.lru_cache(maxsize=_PLANS_HELD)
-def _parsed(content: bytes, path: str) -> _PlanFile:
+    content = storage.read_bytes(path)
     try:
         opened = pq.ParquetFile(pa.BufferReader(content))
         if not opened.schema_arrow.equals(_SCHEMA):
@@ -270,25 +245,33 @@ def _parsed(content: bytes, path: str) -> _PlanFile:
     return _PlanFile(path=path, plan=plan, group_shards=step, file_rows=file_rows, content=content)
 
 
-def _table(pieces: Pieces, *, first: int, rows: Sequence[int]) -> pa.Table:
-    """Return a row group: the pieces of the shards from `first` on, which have `rows` each."""
-    used, file = np.unique(pieces.file, return_inverse=True)
-    files = pa.Table.from_pylist([dataclasses.asdict(pieces.files[each]) for each in used], schema=_of_files())
-    # A piece belongs to the shard that contains its last row.
-    shard = first + np.searchsorted(np.cumsum(rows), np.cumsum(pieces.counts) - 1, "right")
-    columns = {
-        "shard": shard,
-        "start": pieces.starts,
-        "count": pieces.counts,
-        "skip": pieces.skips,
-        "row_group": pieces.at,
-    }
-    arrays: Mapping[str, Any] = {**columns, **dict(zip(files.column_names, files.take(file).columns, strict=True))}
-    return pa.table(dict(arrays), schema=_SCHEMA)
+def _row_ranges(value: Any) -> RowRanges:
+    row_ranges = tuple((count(start), count(stop)) for start, stop in map(items, items(value)))
+    if not row_ranges or any(stop <= start for start, stop in row_ranges):
+        raise ValueError("row ranges, expected [start, stop) with 0 <= start < stop")
+    return row_ranges
 
 
-def _of_files() -> pa.Schema:
-    return pa.schema([_SCHEMA.field(field.name) for field in dataclasses.fields(StoredFile)])
+def _of_job(found: _PlanFile, job: Job, split: str) -> SplitPlan:
+    """Return the plan of a file. Raises: as `read`."""
+    plan, asked = found.plan, job.splits[split]
+    if (plan.source_split, plan.ranges) != (asked.source_split, asked.ranges):
+        was, now = (
+            f"{each.source_split}{'+'.join(f'[{start}:{stop}]' for start, stop in each.ranges[:8])}"
+            f"{' …' if len(each.ranges) > 8 else ''}"
+            for each in (plan, asked)
+        )
+        raise FingerprintMismatchError(
+            f"{job.root}: split {split!r} was planned for the rows {was}, but now the rows {now} are asked for",
+            remedy="choose another --output, or start over with --overwrite",
+        )
+    if (plan.split, plan.tasks_before) != (split, asked.tasks_before):
+        raise FormatError(
+            f"{found.path}: the plan of split {plan.split!r} from task {plan.tasks_before} on, expected {split!r} from "
+            f"task {asked.tasks_before} on",
+            remedy=_START_OVER,
+        )
+    return plan
 
 
 def _pieces(table: pa.Table) -> Pieces:
@@ -296,19 +279,18 @@ def _pieces(table: pa.Table) -> Pieces:
     names = [name for name in table.column_names if name != "stamp"]
     if not len(table) or any(table.column(name).null_count for name in names):
         raise ValueError("no pieces, or pieces with a part missing")
-    starts, counts, skips, at = (table.column(name).to_numpy() for name in ("start", "count", "skip", "row_group"))
-    if min(starts.min(), skips.min(), at.min()) < 0 or counts.min() < 1:
+    arrays = {array: table.column(name).to_numpy() for name, array in _OF_PIECES.items()}
+    if min(arrays[name].min() for name in ("starts", "skips", "at")) < 0 or arrays["counts"].min() < 1:
         raise ValueError("negative numbers, or pieces of no rows")
-    if counts.max() > _MOST_COUNT or starts.max() > _MOST_START:
+    if arrays["counts"].max() > _MOST_COUNT or arrays["starts"].max() > _MOST_START:
         raise ValueError("more rows than there can be")
     path = table.column("path").unify_dictionaries().combine_chunks()
     indices = np.asarray((path.chunk(0) if isinstance(path, pa.ChunkedArray) else path).indices)
     _, first, file = np.unique(indices, return_index=True, return_inverse=True)
-    stored = table.select(_of_files().names).take(first).to_pylist()
-    files = tuple(StoredFile(**each) for each in stored)
+    files = tuple(StoredFile(**each) for each in table.select(_OF_FILES.names).take(first).to_pylist())
     if any(each.size < 0 or (each.stamp or 0) < 0 for each in files):
         raise ValueError("files of a negative size")
-    return Pieces(files=files, starts=starts, counts=counts, skips=skips, file=file.astype(np.int32), at=at)
+    return Pieces(files=files, file=file.astype(np.int32), **arrays)
 
 
 def _offsets(table: pa.Table, *, first: int, rows: Sequence[int]) -> np.ndarray:
@@ -322,37 +304,5 @@ def _offsets(table: pa.Table, *, first: int, rows: Sequence[int]) -> np.ndarray:
     return offsets
 
 
-def _relative(root: str, file: StoredFile) -> StoredFile:
-    """Make the path relative to the output if the file is in it, so that a plan does not depend on where that is."""
-    inside = storage.join(root, "")
-    path = file.path.removeprefix(inside)
-    return file if path == file.path else dataclasses.replace(file, path=path)
-
-
-def _absolute(root: str, file: StoredFile) -> StoredFile:
-    is_whole = "://" in file.path or os.path.isabs(file.path)
-    return file if is_whole else dataclasses.replace(file, path=storage.join(root, file.path))
-
-
-def _path(job: Job, split: str) -> str:
-    return job.work_path(split, _FILE)
-
-
-def _missing(folder: str) -> FormatError:
-    return FormatError(f"{storage.join(folder, _FILE)}: no such file", remedy=_COPY)
-
-
 def _not_a_plan(path: str, error: BaseException) -> FormatError:
     return FormatError(f"{path}: not a plan ({error!r:.300})", remedy=_START_OVER)
-
-
-def _row_ranges(value: Any) -> RowRanges:
-    row_ranges = tuple((count(start), count(stop)) for start, stop in map(items, items(value)))
-    if not row_ranges or any(stop <= start for start, stop in row_ranges):
-        raise ValueError("row ranges, expected [start, stop) with 0 <= start < stop")
-    return row_ranges
-
-
-def _shown(source_split: str, ranges: Sequence[tuple[int, int]]) -> str:
-    spans = "+".join(f"[{start}:{stop}]" for start, stop in ranges[:8])
-    return f"{source_split}{spans}{' …' if len(ranges) > 8 else ''}"

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -73,13 +72,15 @@ def parse(text: bytes, *, path: str) -> Receipt:
             shards=tuple(map(Shard.from_json, items(fields["shards"]))),
             engine=json_fields.text(fields["engine"]),
             rows_checked=count(fields["rows_checked"]),
-            first_rejected=tuple(map(_rejected_row, items(fields["first_rejected"]))),
-            labels=optional(_integers, fields.get("labels")),
+            first_rejected=tuple(
+                RejectedRow(row=count(row["row"]), reason=json_fields.text(row["reason"]))
+                for row in map(mapping, items(fields["first_rejected"]))
+            ),
+            labels=optional(lambda value: tuple(map(integer, items(value))), fields.get("labels")),
         )
-        if not receipt.shards:
-            raise ValueError("no shard")
-        for shard in receipt.shards:
-            _check_shard(shard)
+        # What a manifest would refuse is made again instead.
+        if not receipt.shards or not all(each.num_examples and each.ledger.balanced for each in receipt.shards):
+            raise ValueError("no shard, no example, or rows that are neither used nor rejected")
     except WRONG as error:
         raise FormatError(
             f"{path}: not a receipt ({error!r})", remedy="delete the file; a resumed build makes its shard again"
@@ -95,7 +96,14 @@ def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
     in_order = [shard for receipt in sorted(receipts, key=lambda receipt: receipt.index) for shard in receipt.shards]
     # Shards of one length follow one another.
     by_length = tuple(sorted(in_order, key=lambda shard: shard.length or 0))
-    split = Split(shards=by_length, labels=_range_of([receipt.labels for receipt in receipts]))
+    # Of no labels, and of a receipt that does not tell its labels, there is no range.
+    known = [np.array(each.labels, np.int64) for each in receipts if each.labels is not None]
+    every = functools.reduce(with_labels, known, np.zeros(0, np.int64))
+    labels = None
+    if len(every) and len(known) == len(receipts):
+        distinct = len(every) if len(every) <= _MOST_LABELS else None
+        labels = LabelRange(smallest=int(every[0]), largest=int(every[-1]), distinct=distinct)
+    split = Split(shards=by_length, labels=labels)
     unbalanced = [shard.name for shard in split.shards if not shard.ledger.balanced]
     ledger = split.ledger
     if unbalanced or ledger.rows_in != rows_in:
@@ -106,31 +114,6 @@ def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
             remedy="please report this with the plan and the receipts in .prep/",
         )
     return split
-
-
-def _range_of(labels: Sequence[tuple[int, ...] | None]) -> LabelRange | None:
-    """Return the range of the labels of all receipts; None if one does not tell its labels, or there are none."""
-    known = [np.array(each, np.int64) for each in labels if each is not None]
-    every = functools.reduce(with_labels, known, np.zeros(0, np.int64))
-    if not len(every) or len(known) < len(labels):
-        return None
-    distinct = len(every) if len(every) <= _MOST_LABELS else None
-    return LabelRange(smallest=int(every[0]), largest=int(every[-1]), distinct=distinct)
-
-
-def _integers(value: Any) -> tuple[int, ...]:
-    return tuple(map(integer, items(value)))
-
-
-def _rejected_row(value: Any) -> RejectedRow:
-    fields = mapping(value)
-    return RejectedRow(row=count(fields["row"]), reason=json_fields.text(fields["reason"]))
-
-
-def _check_shard(shard: Shard) -> None:
-    """Raise ValueError for a shard that a manifest would refuse, so that it is made again instead."""
-    if not shard.num_examples or not shard.ledger.balanced:
-        raise ValueError("no example, or rows that are neither used nor rejected")
 
 
 def find(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
@@ -148,13 +131,10 @@ def find(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
     wanted = [job.receipt_path(task) for task in tasks]
     found = [path for path in wanted if path in existing]
     contents = dict(zip(found, storage.read_many(found), strict=True))
-    valid = [
+    return [
         _valid_receipt(job, task, contents.get(path), sizes=sizes, path=path)
         for task, path in zip(tasks, wanted, strict=True)
     ]
-    if job.engine != "hf":
-        return valid
-    return [receipt if receipt and engines.is_reference(receipt.engine) else None for receipt in valid]
 
 
 def _valid_receipt(
@@ -166,19 +146,15 @@ def _valid_receipt(
         receipt = parse(content, path=path)
     except FormatError:
         return None
-    of_task = (receipt.fingerprint, receipt.split, receipt.index, receipt.ledger.rows_in) == (
-        job.fingerprint,
-        task.split,
-        task.index,
-        task.num_rows,
-    )
-    whole = all(sizes.get(shard.name) == shard.num_bytes for shard in receipt.shards)
-    return receipt if of_task and whole and _are_of_task(job, task, receipt.shards) else None
-
-
-def _are_of_task(job: Job, task: ShardTask, shards: Sequence[Shard]) -> bool:
-    """Return whether these can be the shards of a task: one, or one for each of some of the job's lengths."""
-    lengths = [shard.length for shard in shards]
+    # One shard, or one for each of some of the job's lengths.
+    lengths = [shard.length for shard in receipt.shards]
     allowed: list[int | None] = [length for length in job.spec.layout.buckets if length in lengths] or [None]
-    wanted = [(job.shard_name(task, length=length), None if length is None else task.index) for length in allowed]
-    return lengths == allowed and [(shard.name, shard.task) for shard in shards] == wanted
+    shards = [(job.shard_name(task, length=each), each, None if each is None else task.index) for each in allowed]
+    is_of_task = (
+        (receipt.fingerprint, receipt.split, receipt.index) == (job.fingerprint, task.split, task.index)
+        and receipt.ledger.rows_in == task.num_rows
+        and [(shard.name, shard.length, shard.task) for shard in receipt.shards] == shards
+    )
+    is_whole = all(sizes.get(shard.name) == shard.num_bytes for shard in receipt.shards)
+    is_by_engine = job.engine != "hf" or engines.is_reference(receipt.engine)
+    return receipt if is_of_task and is_whole and is_by_engine else None

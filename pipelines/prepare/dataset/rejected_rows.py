@@ -73,13 +73,13 @@ class RejectedRows:
             self.by_reason[reason] = self.by_reason.get(reason, 0) + 1
             if len(self.first) < NAMED_ROWS:
                 self.first.append(RejectedRow(row=number, reason=reason))
-            content = _content(without_reasons(batch.slice(index, 1)))
-            detail = None if details is None else details.get(index)
-            self._lines.write(_line(content, row=number, block=self._block_of(number), reason=reason, detail=detail))
+            block = next([start, stop] for start, stop in self._row_ranges if start <= number < stop)
+            line: dict[str, object] = {"row": number, "block": block, "reason": reason}
+            if detail := (details or {}).get(index):
+                line["detail"] = detail
+            line["content"] = _content(without_reasons(batch.slice(index, 1)))
+            self._lines.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
             self.count += 1
-
-    def _block_of(self, row: int) -> list[int]:
-        return next([start, stop] for start, stop in self._row_ranges if start <= row < stop)
 
     def write(self, path: str, *, inside: str | None = None, replacing: int | None = None) -> None:
         """Write JSON lines to `path`, or delete what an earlier run left there.
@@ -98,41 +98,31 @@ def read(path: str) -> Iterator[RejectedContent]:
     """Yield the rows of a list. Raises: FileNotFoundError; FormatError if it is not such a list; OutputError."""
     with storage.read_stream(path) as stream:
         while line := stream.readline(_MOST_LINE_BYTES):
-            yield _parsed(line, path=path)
+            try:
+                fields = mapping(json_fields.load(line))
+                row = RejectedContent(
+                    row=count(fields["row"]),
+                    reason=text(fields["reason"]),
+                    content=str(fields.get("content", "")),
+                    detail=str(fields.get("detail", "")),
+                )
+            except WRONG as error:
+                raise FormatError(f"{path}: not a list of rejected rows ({error!r:.100})", remedy=_REMAKE) from error
+            yield row
 
 
-def _parsed(line: bytes, *, path: str) -> RejectedContent:
-    try:
-        fields = mapping(json_fields.load(line))
-        return RejectedContent(
-            row=count(fields["row"]),
-            reason=text(fields["reason"]),
-            content=str(fields.get("content", "")),
-            detail=str(fields.get("detail", "")),
-        )
-    except WRONG as error:
-        raise FormatError(f"{path}: not a list of rejected rows ({error!r:.100})", remedy=_REMAKE) from error
-
-
-def _content(row: pa.RecordBatch) -> dict[str, object]:
+def _content(row: pa.RecordBatch) -> str:
+    """Return one row as JSON text, cut at 4 KB."""
     try:
         content: dict[str, object] = row.to_pylist()[0]
     except UnicodeDecodeError:  # text that is not UTF-8, in a row that was rejected for another reason
         content = {name: _shown(column) for name, column in zip(row.schema.names, row.columns, strict=True)}
-    return content
+    whole = json.dumps(content, ensure_ascii=False, default=str)
+    return whole.encode("utf-8", "replace")[:_ROW_BYTES].decode("utf-8", "ignore")
 
 
 def _shown(column: pa.Array) -> object:
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        large = pa.types.is_large_string(column.type)
-        text: bytes | None = column.cast(pa.large_binary() if large else pa.binary())[0].as_py()
+        text: bytes | None = column.cast(pa.large_string()).cast(pa.large_binary())[0].as_py()
         return None if text is None else text.decode("utf-8", "backslashreplace")
     return column[0].as_py()
-
-
-def _line(content: dict[str, object], *, row: int, block: list[int], reason: str, detail: str | None) -> bytes:
-    whole = json.dumps(content, ensure_ascii=False, default=str)
-    shown = whole.encode("utf-8", "replace")[:_ROW_BYTES].decode("utf-8", "ignore")
-    more = {"detail": detail} if detail else {}
-    line = {"row": row, "block": block, "reason": reason, **more, "content": shown}
-    return (json.dumps(line, ensure_ascii=False) + "\n").encode()

@@ -11,23 +11,17 @@ OUT/.prep/FINGERPRINT/SPLIT/receipt-00003-of-00012.json
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from pipelines.prepare import storage
-from pipelines.prepare.dataset import source_record
+from pipelines.prepare.dataset import own_files, source_record
 from pipelines.prepare.dataset.fingerprint import differences, fingerprint_of
 from pipelines.prepare.dataset.job import Job
-from pipelines.prepare.dataset.own_files import (
-    FOLDERS,
-    OWN_FILES,
-    WORK_FOLDER,
-    former_manifests,
-    read_manifest,
-    refuse_links,
-)
+from pipelines.prepare.dataset.own_files import FOLDERS, OWN_FILES, WORK_FOLDER, read_manifest, refuse_links
 from pipelines.prepare.storage import local_storage
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, ManifestError, OutputError
 from tfrecord_io.format import json_fields
@@ -86,19 +80,15 @@ def reserve(
     sweep(job.root, ingested=job.ingested)
     for name, content in tokenizer_files.items():
         storage.write_bytes(job.work_path("tokenizer", name), content, inside=job.root)
-    known = {**source, "rows": {**_rows_known(job), **source["rows"]}}
-    storage.write_bytes(source_record.source_path(job.root, job.fingerprint), _dump(known), inside=job.root)
-    storage.write_bytes(job.work_path(JOB_FILE), _dump(dict(items)), inside=job.root)
+    rows = {}  # of splits that an earlier run of the same job has read
+    with contextlib.suppress(FormatError, *WRONG):
+        rows = mapping(source_record.read(job.root, job.fingerprint)["rows"])
+    known = {**source, "rows": {**rows, **source["rows"]}}
+    path = source_record.source_path(job.root, job.fingerprint)
+    for name, document in ((path, known), (job.work_path(JOB_FILE), dict(items))):
+        storage.write_bytes(name, (json.dumps(document, sort_keys=True) + "\n").encode(), inside=job.root)
     # Without a lock another job may have started at the same time: at least one of the two sees the other here.
     _refuse_another(job.root, items, former=former)
-
-
-def _rows_known(job: Job) -> Mapping[str, Any]:
-    """Return the row counts of splits that an earlier run of the same job has read."""
-    try:
-        return mapping(source_record.read(job.root, job.fingerprint)["rows"])
-    except (FormatError, *WRONG):
-        return {}
 
 
 def sweep(root: str, *, ingested: str | None = None) -> None:
@@ -130,7 +120,7 @@ def clear(root: str) -> None:
     """Delete the dataset in `root`: the files that a build writes, and no others."""
     shards = _own_shards(root)
     # The manifest first: without it there is no dataset, whatever else is still there.
-    for name in (*OWN_FILES, *former_manifests(root), *shards):
+    for name in (*OWN_FILES, *own_files.former_manifests(root), *shards):
         storage.delete(storage.join(root, name), inside=root)
     for name in _work_names(root):
         storage.delete(storage.join(root, WORK_FOLDER, name), inside=root)
@@ -220,7 +210,8 @@ def _read_job(root: str, fingerprint: str) -> Mapping[str, Any]:
 
 
 def _mismatch(root: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> FingerprintMismatchError:
-    changed = differences(_but_source(before), _but_source(now))
+    but_source = ({name: each[name] for name in each.keys() - {"append", "source"}} for each in (before, now))
+    changed = differences(*but_source)
     of_source = differences(*({"source": each.get("source")} for each in (before, now)))
     listed = (changed or of_source or "rows were appended to it") if before else "from what is unknown"
     # Files were added to the source, or this dataset has been appended to already.
@@ -229,11 +220,3 @@ def _mismatch(root: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> F
         f"{root}: holds a dataset made from something else ({listed})",
         remedy=f"{add}choose another --output, or start over with --overwrite",
     )
-
-
-def _but_source(items: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in items.items() if name not in ("append", "source")}
-
-
-def _dump(document: dict[str, Any]) -> bytes:
-    return (json.dumps(document, sort_keys=True) + "\n").encode()

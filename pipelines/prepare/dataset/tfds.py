@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tfrecord_io.manifest import Manifest, Split
+from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Feature
 
 __all__ = ["FILE_FORMATS", "NAMES", "files"]
@@ -30,38 +30,34 @@ def files(manifest: Manifest, *, file_format: str = "tfrecord") -> dict[str, byt
     """Return names and contents of the files; none for a dataset that TFDS cannot read."""
     if manifest.compression != "none" or manifest.bucket_lengths or manifest.generations:
         return {}
-    found = {"dataset_info.json": _dump(_info(manifest, file_format)), "features.json": _dump(_features(manifest))}
-    label = manifest.schema.with_role("token_labels") or manifest.schema.with_role("label")
-    if manifest.label_names is not None and label is not None and _holds_class_ids(label):
-        found[f"{label.name}.labels.txt"] = "".join(f"{_one_line(name)}\n" for name in manifest.label_names).encode()
-    return found
-
-
-def _info(manifest: Manifest, file_format: str) -> dict[str, Any]:
-    return {
+    info = {
         "name": manifest.name,
         "version": "1.0.0",
         "fileFormat": file_format,
         "description": f"{manifest.layout.get('name')} rows of {manifest.row_length} tokens, made by prep-tfrecords",
-        "splits": [_split(name, split) for name, split in sorted(manifest.splits.items())],
+        "splits": [
+            {
+                "name": name,
+                "shardLengths": [str(shard.num_examples) for shard in split.shards],
+                "numBytes": str(split.num_bytes),
+                "filepathTemplate": "{DATASET}-{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}",
+            }
+            for name, split in sorted(manifest.splits.items())
+        ],
     }
-
-
-def _split(name: str, split: Split) -> dict[str, Any]:
-    return {
-        "name": name,
-        "shardLengths": [str(shard.num_examples) for shard in split.shards],
-        "numBytes": str(split.num_bytes),
-        "filepathTemplate": "{DATASET}-{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}",
-    }
-
-
-def _features(manifest: Manifest) -> dict[str, Any]:
-    features = {feature.name: _feature(feature, manifest) for feature in manifest.schema.features}
-    return {
+    features = {
         "pythonClassName": f"{_FEATURES}.features_dict.FeaturesDict",
-        "featuresDict": {"features": features},
+        "featuresDict": {
+            "features": {feature.name: _feature(feature, manifest) for feature in manifest.schema.features}
+        },
     }
+    found = {"dataset_info.json": _dump(info), "features.json": _dump(features)}
+    label = manifest.schema.with_role("token_labels") or manifest.schema.with_role("label")
+    if manifest.label_names is not None and label is not None and _holds_class_ids(label):
+        # TFDS reads one name a line.
+        names = (" ".join(name.split()) or "_" for name in manifest.label_names)
+        found[f"{label.name}.labels.txt"] = "".join(f"{name}\n" for name in names).encode()
+    return found
 
 
 def _holds_class_ids(feature: Feature) -> bool:
@@ -88,11 +84,6 @@ def _feature(feature: Feature, manifest: Manifest) -> dict[str, Any]:
         "pythonClassName": f"{_FEATURES}.tensor_feature.Tensor",
         "tensor": {"shape": shape, "dtype": "string" if feature.is_bytes else feature.dtype, "encoding": "none"},
     }
-
-
-def _one_line(name: str) -> str:
-    # TFDS reads one name a line.
-    return " ".join(name.split()) or "_"
 
 
 def _dump(document: dict[str, Any]) -> bytes:

@@ -10,14 +10,14 @@ stays; across splits, rows of `train` yield to those of any other.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare import storage
-from pipelines.prepare.dedup import keys
-from pipelines.prepare.dedup.overlap import EvaluationRuns
+from pipelines.prepare.dedup import text_hashes
+from pipelines.prepare.dedup.text_hashes import EvaluationRuns
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.workers import Done
 from pipelines.prepare.sources.columns import extraction
@@ -102,7 +102,7 @@ def keys_tasks(
                     index=len(tasks),
                     split=number,
                     reader=split.reader,
-                    pieces=_with_own_files(split.groups.pieces(part)),
+                    pieces=split.groups.pieces(part).part(slice(None)),
                     columns=columns,
                     dedup=rules.dedup,
                     has_runs=rules.runs is not None,
@@ -114,23 +114,21 @@ def keys_tasks(
     return tasks
 
 
-def _with_own_files(pieces: Pieces) -> Pieces:
-    """Return the pieces with the files that they are in, and no others of the split."""
-    used, file = np.unique(pieces.file, return_inverse=True)
-    files = tuple(pieces.files[each] for each in used.tolist())
-    return dataclasses.replace(pieces, files=files, file=file.astype(np.int32))
-
-
 def write_keys(task: KeysTask, progress: Progress) -> Done:
     """Write the keys of the rows that can be used, by range of keys, and the contaminated ones."""
     parts = [np.zeros(0, _KEY)]
     contaminated = [np.zeros(0, _FOUND)]
     runs = EvaluationRuns.load(storage.read_bytes(storage.join(task.folder, _RUNS))) if task.has_runs else None
-    for places, columns in _batches(task):
+    base = np.uint64(task.split) << _ROW_BITS
+    for first, batch in task.reader.read(task.pieces, task.columns.names):
+        stays = extraction.validate(batch, task.columns) == ""
+        rows = batch.filter(pa.array(stays))
+        places = base + np.arange(first, first + batch.num_rows, dtype=np.uint64)[stays]
+        columns = [rows.column(name) for name in task.columns.content]
         if task.dedup is not None:
             found = np.empty(len(places), _KEY)
             found["at"] = places
-            found["high"], found["low"] = keys.row_keys(columns, verbatim=task.dedup == "verbatim").T
+            found["high"], found["low"] = text_hashes.row_keys(columns, verbatim=task.dedup == "verbatim").T
             parts.append(found)
         if runs is not None:
             of = np.max([runs.find(each) for each in columns], axis=0)
@@ -180,11 +178,12 @@ def tables(splits: Sequence[str], rules: Rules, *, folder: str, num_parts: int, 
     test = _read(folder, [f"contaminated-{part}" for part in range(num_parts)], _FOUND)
     same = np.unique(same[~np.isin(same["at"], test["at"])])
     at = np.concatenate([same["at"], test["at"]])
-    sets = pa.array(rules.runs.names if rules.runs else [], pa.string())
+    sets = pa.array([f"contaminated:{name}" for name in rules.runs.names] if rules.runs else [], pa.string())
+    reasons = [pa.repeat(pa.scalar("duplicate"), len(same)), sets.take(pa.array(test["of"].astype(np.int64)))]
     table = pa.Table.from_arrays(
         [
             pa.array((at & _ROW_MASK).astype(np.int64)),
-            pa.chunked_array([_repeated("duplicate", len(same)), _named(sets, test["of"])]),
+            pa.chunked_array(reasons),
             pa.chunked_array(
                 [pa.array(splits).take(pa.array(same["of"] >> _ROW_BITS)), pa.nulls(len(test), pa.string())]
             ),
@@ -194,25 +193,6 @@ def tables(splits: Sequence[str], rules: Rules, *, folder: str, num_parts: int, 
     )
     of = at >> _ROW_BITS
     return {name: table.filter(pa.array(of == number)).sort_by("row") for number, name in enumerate(splits)}
-
-
-def _repeated(text: str, count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(text), count)
-
-
-def _named(sets: pa.Array, numbers: np.ndarray) -> pa.Array:
-    names = pa.array([f"contaminated:{name}" for name in sets.to_pylist()], pa.string())
-    return names.take(pa.array(numbers.astype(np.int64)))
-
-
-def _batches(task: KeysTask) -> Iterator[tuple[np.ndarray, list[pa.Array]]]:
-    """Yield the places and the content of rows that can be used."""
-    base = np.uint64(task.split) << _ROW_BITS
-    for first, batch in task.reader.read(task.pieces, task.columns.names):
-        stays = extraction.validate(batch, task.columns) == ""
-        rows = batch.filter(pa.array(stays))
-        places = base + np.arange(first, first + batch.num_rows, dtype=np.uint64)[stays]
-        yield places, [rows.column(name) for name in task.columns.content]
 
 
 def _write(task: KeysTask | DuplicatesTask, name: str, records: np.ndarray) -> None:

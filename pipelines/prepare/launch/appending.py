@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.prepare.dataset import fingerprint, own_files, plan_files, source_record
-from pipelines.prepare.dataset.job import Job, JobSplit
-from pipelines.prepare.dataset.own_files import generations_of
+from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.options import bucket_lengths
 from pipelines.prepare.options.config import PrepareConfig, SourceConfig
 from pipelines.prepare.plan.planning import RowRanges
@@ -37,7 +36,7 @@ __all__ = ["Append", "NothingNewError"]
 
 _ANEW = "or build anew, without --append and with another --output or --overwrite"
 
-Entries = Sequence[Mapping[str, Any]]
+Entry = Mapping[str, Any]
 
 
 class NothingNewError(SourceError):
@@ -81,7 +80,8 @@ class Append:
         Raises: FingerprintMismatchError; SourceError if an earlier revision cannot be listed any more.
         """
         # The name of a dataset comes from its source: new files alone would be said to differ by that.
-        _require_grown(self.former, listing, config.source, root=self.root)
+        if why := _why_other_source(source_record.identity_of(self.former), listing, config.source):
+            raise self._other_source(why)
         self._require_same_options(items, aside=("hold_out",))
 
     def known_rows(self, config: PrepareConfig) -> dict[str, np.ndarray]:
@@ -94,21 +94,39 @@ class Append:
         if config.source.functions:
             return {}
         found: dict[str, np.ndarray] = {}
-        for generation in reversed(generations_of(self.former)):
+        made_of = {split: source_record.origin_of(self.former, split) for split in self.former.splits}
+        for generation in reversed(own_files.generations_of(self.former)):
             for split in generation.rows:
-                folder = plan_files.folder(self.root, generation.fingerprint, split)
-                if (name := source_record.origin_of(self.former, split)) not in found:
-                    found[name] = plan_files.read_file_rows(folder)
-        return {name: rows for name, rows in found.items() if self._is_complete(name, int(rows.sum()))}
+                if made_of[split] not in found:
+                    folder = plan_files.folder(self.root, generation.fingerprint, split)
+                    found[made_of[split]] = plan_files.read_file_rows(folder)
+        # Whole: each split made of it has all of its rows in this order.
+        return {
+            name: rows
+            for name, rows in found.items()
+            if all(self._rows_before(split) == ((0, rows.sum()),) for split, of in made_of.items() if of == name)
+        }
 
     def new_rows(self, source: Source) -> Source:
         """Return the source with those of its splits that have new rows, and with these alone.
 
-        Raises: NothingNewError if none has; FingerprintMismatchError if the rows of before are not the first ones.
+        Raises: NothingNewError if none has; FingerprintMismatchError if the rows of before are not the first ones, or
+            of another split of the source.
         """
         found = {}
         for name, split in source.splits.items():
-            if ranges := _rows_after(self.former, name, split.source_split, split.ranges, root=self.root):
+            before, origin = self._rows_before(name), source_record.origin_of(self.former, name)
+            if before and origin != split.source_split:
+                raise self._other_source(
+                    f"split {name!r} was made of split {origin!r} of the source, now of {split.source_split!r}"
+                )
+            ranges = _rest(before, split.ranges)
+            if ranges is None:
+                raise self._other_source(
+                    f"split {name!r} has the rows {_shown(before)}, which are not the first ones of the rows asked for "
+                    f"now, {_shown(split.ranges)}"
+                )
+            if ranges:
                 found[name] = dataclasses.replace(split, ranges=ranges)
         if not found:
             raise NothingNewError(
@@ -135,24 +153,33 @@ class Append:
 
         Raises: FingerprintMismatchError if these have a class that the dataset does not know, or other features.
         """
-        self._require_same_classes(in_rows)
+        known = self.former.label_names or ()
+        plans = [plan for plan in (in_rows.label, in_rows.tags) if plan is not None]
+        new = [name for plan in plans for name in plan.names or () if name not in known]
+        if new or any(plan.kind == "class" and plan.names != self.former.label_names for plan in plans):
+            others = ", ".join(map(repr, new[:5])) or "in another order"
+            raise FingerprintMismatchError(
+                f"{self.root}: the new rows have other classes ({others}), expected "
+                f"those of the dataset ({', '.join(map(repr, known[:5]))}{', …' if len(known) > 5 else ''}): its class "
+                "ids are fixed",
+                remedy=f"leave such rows out of the new files, {_ANEW}",
+            )
         if job.spec.schema != self.former.schema:
             raise FingerprintMismatchError(
                 f"{self.root}: the new rows give the features {', '.join(map(str, job.spec.schema.features))}, "
                 f"expected {', '.join(map(str, self.former.schema.features))}",
                 remedy=f"give the new files the columns and types of the others, {_ANEW}",
             )
-        splits = {name: self._continued(name, split) for name, split in job.splits.items()}
+        tasks = {name: len(split.by_task()) for name, split in self.former.splits.items()}
+        splits = {
+            name: dataclasses.replace(split, tasks_before=tasks.get(name, 0), ranges_before=self._rows_before(name))
+            for name, split in job.splits.items()
+        }
         return dataclasses.replace(job, splits=splits, appends_to=self.former.fingerprint)
 
-    def _continued(self, name: str, split: JobSplit) -> JobSplit:
-        tasks = len(self.former.splits[name].by_task()) if name in self.former.splits else 0
-        return dataclasses.replace(split, tasks_before=tasks, ranges_before=_rows_before(self.former, name))
-
-    def _is_complete(self, source_split: str, rows: int) -> bool:
-        """Return whether each split made of a split of the source has its rows [0, `rows`) in this order."""
-        made_of_it = [name for name in self.former.splits if source_record.origin_of(self.former, name) == source_split]
-        return all(_rows_before(self.former, name) == ((0, rows),) for name in made_of_it)
+    def _rows_before(self, split: str) -> RowRanges:
+        """Return the rows of a split that are in the dataset, none for a split that is not."""
+        return tuple((start, stop) for start, stop in self.former.source["splits"].get(split, ()))
 
     def _require_same_options(self, items: Mapping[str, Any], *, aside: tuple[str, ...] = ()) -> None:
         """Check that what the fingerprint covers is as it was, the source aside. Raises: FingerprintMismatchError."""
@@ -167,64 +194,57 @@ class Append:
                 remedy=f"give the same options, tokenizer and versions as before{share}, {_ANEW}",
             )
 
-    def _require_same_classes(self, in_rows: ColumnPlan) -> None:
-        known = self.former.label_names or ()
-        plans = [plan for plan in (in_rows.label, in_rows.tags) if plan is not None]
-        new = [name for plan in plans for name in plan.names or () if name not in known]
-        is_other = any(plan.kind == "class" and plan.names != self.former.label_names for plan in plans)
-        if new or is_other:
-            others = ", ".join(map(repr, new[:5])) or "in another order"
-            raise FingerprintMismatchError(
-                f"{self.root}: the new rows have other classes ({others}), expected "
-                f"those of the dataset ({', '.join(map(repr, known[:5]))}{', …' if len(known) > 5 else ''}): its class "
-                "ids are fixed",
-                remedy=f"leave such rows out of the new files, {_ANEW}",
-            )
+    def _other_source(self, why: str) -> FingerprintMismatchError:
+        return FingerprintMismatchError(
+            f"{self.root}: --append adds rows behind those of the same source, but {why}",
+            remedy="put new rows into new files whose names sort behind the others, and name the folder of all files, "
+            f"old and new, {_ANEW}",
+        )
 
 
-def _require_grown(former: Manifest, listing: SourceListing, config: SourceConfig, *, root: str) -> None:
-    """Check that the files of before are the first ones of each split, with the same content.
+def _why_other_source(before: Mapping[str, Any], listing: SourceListing, config: SourceConfig) -> str:
+    """Return why the files of before are not the first ones of each split, with the same content; empty if they are.
 
-    Raises: FingerprintMismatchError; SourceError if an earlier revision cannot be listed any more.
+    Raises: SourceError if an earlier revision cannot be listed any more.
     """
-    before, now = source_record.identity_of(former), listing.identity
+    now = listing.identity
     if before == now:
-        return
-    if listed := fingerprint.differences(_but_content(before), _but_content(now)):
-        raise _another(root, f"it is another source ({listed})")
-    old = _at_revision(before, config) if now["kind"] == "hub" else before["files"]
-    if isinstance(old, Mapping):
-        _require_first(old, listing.entries, root=root)
-        return
-    by_split: dict[str, list[Mapping[str, Any]]] = {}
-    for entry in old:
+        return ""
+    but_content = ({name: each[name] for name in each.keys() - {"files", "revision"}} for each in (before, now))
+    if listed := fingerprint.differences(*but_content):
+        return f"it is another source ({listed})"
+    old, later = before.get("files"), list(listing.entries)
+    if now["kind"] == "hub":
+        # An address names the revision itself, and cannot be taken for a local folder; it needs an owner.
+        name, revision = before["name"], before["revision"]
+        dataset = f"hf://datasets/{name}@{revision}" if "/" in name else name
+        old = resolve.resolve(dataclasses.replace(config, dataset=dataset, revision=revision)).entries
+    if isinstance(old, Mapping):  # one digest of many files
+        count = old["count"]
+        if len({entry["split"] for entry in later}) > 1:
+            return f"its {count:,} files are listed by one digest, which cannot tell its splits"
+        if hashlib.sha256(json.dumps(later[:count], sort_keys=True).encode()).hexdigest() != old["sha256"]:
+            return f"its first {count:,} files are not those that the dataset was made of"
+        return ""
+    by_split: dict[str, list[Entry]] = {}
+    for entry in old or ():
         by_split.setdefault(entry["split"], []).append(entry)
     for split, files in by_split.items():
-        later = [entry for entry in listing.entries if entry["split"] == split]
+        of_split = [entry for entry in later if entry["split"] == split]
         for index, file in enumerate(files):
-            if index >= len(later) or not _is_same_file(file, later[index]):
-                raise _another(root, _what_happened(file, later, index, split=split))
+            if index >= len(of_split) or not _is_same_file(file, of_split[index]):
+                return _what_happened(file, of_split, index, split=split)
+    return ""
 
 
-def _at_revision(identity: Mapping[str, Any], config: SourceConfig) -> Entries:
-    """Return the files of a dataset of the hub at the revision of `identity`. Raises: SourceError."""
-    name, revision = identity["name"], identity["revision"]
-    # An address names the revision itself, and cannot be taken for a local folder; it needs an owner.
-    dataset = f"hf://datasets/{name}@{revision}" if "/" in name else name
-    return resolve.resolve(dataclasses.replace(config, dataset=dataset, revision=revision)).entries
-
-
-def _but_content(identity: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in identity.items() if name not in ("files", "revision")}
-
-
-def _is_same_file(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+def _is_same_file(before: Entry, now: Entry) -> bool:
     """Return whether two files have the same content. A name may change where the digest is of the content alone."""
     aside = {"split", *(["name"] if "xxh3" in before or len(str(before.get("mark"))) in (40, 64) else [])}
     return {k: v for k, v in before.items() if k not in aside} == {k: v for k, v in now.items() if k not in aside}
 
 
-def _what_happened(file: Mapping[str, Any], later: Entries, index: int, *, split: str) -> str:
+def _what_happened(file: Entry, later: Sequence[Entry], index: int, *, split: str) -> str:
+    """Return what became of a file of before, which is not number `index` of the split's files any more."""
     name = file["name"]
     if any(_is_same_file(file, each) for each in later[index:]):
         return (
@@ -238,47 +258,6 @@ def _what_happened(file: Mapping[str, Any], later: Entries, index: int, *, split
         f"file {name} of split {split!r} has changed: it had {file['bytes']:,} bytes, now it has "
         f"{same_name[0]['bytes']:,}"
     )
-
-
-def _require_first(before: Mapping[str, Any], now: Entries, *, root: str) -> None:
-    """Check that the first of many files have the digest that the manifest has of all of them."""
-    if len({entry["split"] for entry in now}) > 1:
-        raise _another(root, f"its {before['count']:,} files are listed by one digest, which cannot tell its splits")
-    first = list(now[: before["count"]])
-    if hashlib.sha256(json.dumps(first, sort_keys=True).encode()).hexdigest() != before["sha256"]:
-        raise _another(root, f"its first {before['count']:,} files are not those that the dataset was made of")
-
-
-def _another(root: str, why: str) -> FingerprintMismatchError:
-    return FingerprintMismatchError(
-        f"{root}: --append adds rows behind those of the same source, but {why}",
-        remedy="put new rows into new files whose names sort behind the others, and name the folder of all files, old "
-        f"and new, {_ANEW}",
-    )
-
-
-def _rows_before(former: Manifest, split: str) -> RowRanges:
-    """Return the rows of a split that are in the dataset, none for a split that is not."""
-    return tuple((start, stop) for start, stop in former.source["splits"].get(split, ()))
-
-
-def _rows_after(former: Manifest, split: str, source_split: str, asked: RowRanges, *, root: str) -> RowRanges:
-    """Return the rows that are asked for and not in the dataset.
-
-    Raises: FingerprintMismatchError if the rows of before are not the first ones, or of another split of the source.
-    """
-    before = _rows_before(former, split)
-    origin = source_record.origin_of(former, split)
-    if before and origin != source_split:
-        raise _another(root, f"split {split!r} was made of split {origin!r} of the source, now of {source_split!r}")
-    ranges = _rest(before, asked)
-    if ranges is None:
-        raise _another(
-            root,
-            f"split {split!r} has the rows {_shown(before)}, which are not the first ones of the rows asked for now, "
-            f"{_shown(asked)}",
-        )
-    return ranges
 
 
 def _rest(before: RowRanges, asked: RowRanges) -> RowRanges | None:

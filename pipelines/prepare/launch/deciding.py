@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from pipelines.prepare import storage
 from pipelines.prepare.dataset.job import decided_path
-from pipelines.prepare.dedup import deciding, overlap
+from pipelines.prepare.dedup import deciding, text_hashes
 from pipelines.prepare.dedup.deciding import DuplicatesTask, Rules
-from pipelines.prepare.dedup.overlap import EvaluationRuns
+from pipelines.prepare.dedup.text_hashes import EvaluationRuns
 from pipelines.prepare.launch import task_runs
 from pipelines.prepare.options.config import PrepareConfig, SourceConfig
 from pipelines.prepare.process import workers as processes
@@ -43,7 +43,8 @@ def evaluation_runs(config: SourceConfig) -> EvaluationRuns | None:
         return None
     sets = {}
     for each in config.decontaminate:
-        dataset, column = _dataset_and_column(each)
+        named = re.fullmatch(r"(.+):([^\W\d][\w.]*)", each)
+        dataset, column = (named[1], named[2]) if named else (each, "text")
         with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
             opened = SourceConfig(dataset=dataset, text_columns=(column,))
             found = opening.open_source(opened, columns=(column,))
@@ -55,7 +56,7 @@ def evaluation_runs(config: SourceConfig) -> EvaluationRuns | None:
                     remedy=f"name it, as in --decontaminate {dataset}:question",
                 )
             sets[each] = [
-                overlap.run_hashes(batch.column(column), config.decontaminate_words)[0]
+                text_hashes.run_hashes(batch.column(column), config.decontaminate_words)[0]
                 for split in splits
                 for _, batch in split.read(split.ranges, [column])
             ]
@@ -65,11 +66,6 @@ def evaluation_runs(config: SourceConfig) -> EvaluationRuns | None:
 def _ingest_here(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
     for task in tasks:
         ingest.run(source, task)
-
-
-def _dataset_and_column(text: str) -> tuple[str, str]:
-    found = re.fullmatch(r"(.+):([^\W\d][\w.]*)", text)
-    return (found[1], found[2]) if found else (text, "text")
 
 
 def decide(

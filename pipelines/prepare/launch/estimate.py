@@ -1,4 +1,14 @@
-"""Estimating a build from a sample: shards, bytes, tokens, lengths, and the waste of each layout."""
+"""Estimating a build from a sample: shards, bytes, tokens, lengths, and what other layouts would waste.
+
+    rows of 3, 9 and 4 tokens, L = 8        positions   padding   tokens cut
+    pad        x x x . . . . .  x x x x x x x x  x x x x . . . .       24     9 / 24     1 / 16
+    pad, 4, 8  x x x .          x x x x x x x x  x x x x               16     1 / 16     1 / 16
+    pack       x x x x x x x x  x x x x x x x .  x . . . . . . .       24     8 / 24     0
+    concat     x x x x x x x x  x x x x x x x x                        16     0          0
+
+Waste adds padded positions and cut tokens, per token of the rows. It is computed from the sample; records are scaled to
+the split.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +20,49 @@ from typing import Any
 import numpy as np
 
 from pipelines.prepare.crosscheck.comparing import engine_of
-from pipelines.prepare.launch.layout_comparison import Cost, compare
-from pipelines.prepare.launch.open_job import OpenJob, open_job
-from pipelines.prepare.launch.request import open_request
+from pipelines.prepare.launch.open_job import OpenJob, open_job, open_request
 from pipelines.prepare.launch.split_plans import PlannedSplit, plan_splits
 from pipelines.prepare.layouts import layout_of
+from pipelines.prepare.layouts.packing import pack
+from pipelines.prepare.options.bucket_lengths import bucket_of, choose
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.options.source_config import SAMPLES
 from pipelines.prepare.plan.length_histogram import LengthHistogram, count_lengths
-from pipelines.prepare.plan.sampling import Sample
 from pipelines.prepare.process.progress import Progress
 from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT, is_left_out
 
-__all__ = ["Estimate", "estimate"]
+__all__ = ["Cost", "Estimate", "compare", "estimate"]
 
 _PERCENTILES = (5, 25, 50, 75, 95, 99, 100)
 _LONGEST = 8192
 # Lines of the drawing on a terminal.
 _BINS = 16
+# How many lengths the line with several lengths has.
+_BUCKETS = 4
+_LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cost:
+    """A split in one layout with records of `length`.
+
+    `padding`: share of positions that are padding. `tokens_cut`: share of tokens that are in no record. `rows_cut`:
+    share of rows that lose tokens. `lengths`: the lengths of its records, if there are several.
+    """
+
+    layout: str
+    length: int
+    records: int
+    padding: float
+    tokens_cut: float
+    rows_cut: float
+    lengths: tuple[int, ...] = ()
+
+    @property
+    def waste(self) -> float:
+        """Padding and cut tokens, per token of the rows."""
+        kept = 1 - self.tokens_cut
+        return kept / max(1 - self.padding, 1e-9) - kept + self.tokens_cut
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,6 +117,13 @@ def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
     in_other_splits = sum(left_out.pop(reason, 0) for reason in (HELD_OUT, NOT_HELD_OUT))
     usable = rows - sum(left_out.values()) - in_other_splits - planned.unusable.num_rows
     values = np.percentile(sample.row_tokens, _PERCENTILES)
+    by = config.source.sample_by or "line"
+    others = " or ".join(each for each in SAMPLES if each != by)
+    layouts: tuple[Cost, ...] = ()
+    if spec.layout.name in ("pad", "concat", "pack"):  # for rows with more than one text it would mean little
+        # Lengths beyond the model's limit are useless; 512 is shown even for tokenizers with a lower limit.
+        limit = max(512, min(int(opened.request.tokenizer.model_max_length), _LONGEST))
+        layouts = compare(sample.row_tokens, rows=usable, length=spec.length, longest=max(limit, spec.length))
     return Estimate(
         split=planned.plan.split,
         rows=rows,
@@ -95,10 +137,10 @@ def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
         num_tokens=round(sample.num_tokens * planned.plan.predicted_bytes / max(sample.output_bytes, 1e-9)),
         seconds=sample.seconds * share,
         token_percentiles=dict(zip(_PERCENTILES, np.rint(values).astype(int).tolist(), strict=True)),
-        layouts=_compared(sample, opened, rows=usable),
+        layouts=layouts,
         steps=tuple(f"--{step.kind} {step.spec}" for step in config.source.functions),
         chats=spec.columns.chats,
-        row=_row(opened),
+        row=f"a {by} of a file (--sample-by {others} for others)" if opened.source.kind == "text" else "",
         engine=engine_of(opened.encoder),
         histogram=count_lengths(
             sample.row_tokens,
@@ -109,24 +151,39 @@ def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
     )
 
 
-def _row(opened: OpenJob) -> str:
-    if opened.source.kind != "text":
-        return ""
-    sample = opened.config.source.sample_by or "line"
-    others = " or ".join(each for each in SAMPLES if each != sample)
-    return f"a {sample} of a file (--sample-by {others} for others)"
+def compare(row_tokens: np.ndarray, *, rows: int, length: int, longest: int) -> tuple[Cost, ...]:
+    """Return the costs of `pad` with each usual length up to `longest` and with `length`, of `pad` with the best few
+    lengths up to `length` (--bucket-lengths), and of `concat` and `pack` with `length`.
 
-
-def _compared(sample: Sample, opened: OpenJob, *, rows: int) -> tuple[Cost, ...]:
-    """Compare other layouts for plain texts; for rows with more than one text that would mean little."""
-    spec, tokenizer = opened.job.spec, opened.request.tokenizer
-    if spec.layout.name not in ("pad", "concat", "pack"):
+    `row_tokens` int64 [N]: the full lengths of sampled rows of `rows` in all.
+    """
+    total = int(row_tokens.sum())
+    if not total:
         return ()
-    # Lengths beyond the model's limit are useless; 512 is shown even for tokenizers with a lower limit.
-    limit = max(512, min(int(tokenizer.model_max_length), _LONGEST))
-    return compare(
-        sample.row_tokens,
-        rows=rows,
-        length=spec.length,
-        longest=max(limit, spec.length),
+
+    def cost(layout: str, length: int, *, records: int, positions: int, kept: int = total) -> Cost:
+        return Cost(
+            layout=layout,
+            length=length,
+            records=max(1, round(records * rows / len(row_tokens))),
+            padding=1 - kept / positions,
+            tokens_cut=1 - kept / total,
+            rows_cut=float((row_tokens > length).mean()) if kept < total else 0.0,
+        )
+
+    def padded(name: str, lengths: tuple[int, ...]) -> Cost:
+        positions = int(np.array(lengths)[bucket_of(lengths, row_tokens)].sum())
+        kept = int(np.minimum(row_tokens, lengths[-1]).sum())
+        return cost(name, lengths[-1], records=len(row_tokens), positions=positions, kept=kept)
+
+    usual = {each for each in _LENGTHS if each <= max(longest, _LENGTHS[0])}
+    lengths = choose(row_tokens, count=_BUCKETS, longest=length, fixed=False)
+    buckets = padded(f"pad to {','.join(map(str, lengths))}", lengths)
+    packed = len(pack(row_tokens, length=length))
+    return (
+        *(padded("pad", (each,)) for each in sorted({*usual, length})),
+        dataclasses.replace(buckets, lengths=lengths if len(lengths) > 1 else ()),
+        # Only the last record is padded, which a sample cannot show.
+        cost("concat", length, records=-(-total // length), positions=total),
+        cost("pack", length, records=packed, positions=packed * length),
     )

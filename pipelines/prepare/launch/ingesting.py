@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
 
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import reservation
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.launch import task_runs
-from pipelines.prepare.launch.request import Request, columns_read
 from pipelines.prepare.launch.task_runs import works_here
+from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.process import memory
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
@@ -33,24 +35,31 @@ from pipelines.prepare.sources.rows import opening
 from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.terminal import stages
 
-__all__ = ["copies_for_workers", "ingest_files", "locate_rows"]
+__all__ = ["ingest_files", "locate_rows"]
 
 
 def locate_rows(
-    request: Request, *, progress: Progress, home: str | None = None
-) -> tuple[Request, dict[str, Groups], str | None]:
-    """Return the request with a source that workers can read, the groups of rows of its splits, and the folder of the
-    ingested copy that ends with the build. With `home`, everything is done here, and that is where the copy goes.
+    found: OpenedSource,
+    splits: Collection[str],
+    *,
+    config: PrepareConfig,
+    columns: Collection[str] | None,
+    known: Mapping[str, np.ndarray] | None,
+    home: str | None,
+    progress: Progress,
+) -> tuple[dict[str, Groups], str | None]:
+    """Return the groups of rows of some splits, where workers can read them, and the folder of the ingested copy that
+    ends with the build. With `home`, everything is done here, and that is where the copy goes.
+
+    `columns` and `known`: as in `opening.locate_rows`.
 
     Raises: SourceError if rows cannot be read; OutputError if the copy cannot be written.
     """
-    config = request.config
     root, beam_args = config.output.root, () if home else config.beam_args
-    folder = request.found.copy_folder(home or storage.join(root, WORK_FOLDER))
+    folder = found.copy_folder(home or storage.join(root, WORK_FOLDER))
     inside = None if home else root
     if not works_here(beam_args):
-        copied = copies_for_workers(request.found, request.needed_splits(), root=root, folder=folder, inside=inside)
-        request = dataclasses.replace(request, found=copied)
+        found = _with_copies(found, splits, root=root, folder=folder, inside=inside)
 
     def run(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
         if inside is not None:  # there may not be room for two copies
@@ -58,7 +67,7 @@ def locate_rows(
         ingest_files(
             source,
             tasks,
-            request.found,
+            found,
             root=home or root,
             name=config.output.name,
             workers=config.workers,
@@ -66,19 +75,11 @@ def locate_rows(
             progress=progress,
         )
 
-    groups = opening.locate_rows(
-        request.found,
-        request.needed_splits(),
-        folder=folder,
-        inside=inside,
-        columns=columns_read(config),
-        run=run,
-        known=request.append.known_rows(config) if request.append else None,
-    )
-    return request, groups, folder if inside else None
+    groups = opening.locate_rows(found, splits, folder=folder, inside=inside, columns=columns, run=run, known=known)
+    return groups, folder if inside else None
 
 
-def copies_for_workers(
+def _with_copies(
     found: OpenedSource, splits: Collection[str], *, root: str, folder: str, inside: str | None
 ) -> OpenedSource:
     """Return the source with copies, in `folder`, of those Parquet files that workers elsewhere cannot read.

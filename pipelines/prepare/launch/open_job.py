@@ -1,43 +1,233 @@
-"""From a request to its job: rows are located, or ingested first, and what only they show is filled in.
+"""From a request to its job. What needs no rows is opened and checked first; the rows show the rest.
 
-rows      splits, names of string labels, lengths of vectors, lengths of `--bucket-lengths auto`   ─┐
-request   source, tokenizer, options                                                                ├──►  the job
---append  rows and tasks that the dataset has already                                              ─┘
+open_request   source, tokenizer, side by side   columns, encoder, what the fingerprint covers   ─┐
+open_job       rows, located or ingested first   splits, names of string labels, lengths of        ├──►  the job
+                                                 vectors and of `--bucket-lengths auto`            │
+--append       rows and tasks that the dataset has already                                        ─┘
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import logging
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+from importlib import metadata
 from typing import Any
 
 from pipelines.prepare import layouts, storage
 from pipelines.prepare.dataset import fingerprint, reservation, source_record
 from pipelines.prepare.dataset.job import Job, JobSplit
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
+from pipelines.prepare.dedup.text_hashes import EvaluationRuns
 from pipelines.prepare.launch import deciding, ingesting
-from pipelines.prepare.launch.request import Request
+from pipelines.prepare.launch.appending import Append
 from pipelines.prepare.options import bucket_lengths
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.plan import sampling
-from pipelines.prepare.plan.spec import ShardSpec
+from pipelines.prepare.plan.planning import ShardSpec
+from pipelines.prepare.process import threads
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.sources.columns.column_planning import complete_from_manifest, plan_columns
+from pipelines.prepare.sources.columns import chats
+from pipelines.prepare.sources.columns.column_planning import complete_from_manifest, plan_columns, plan_types
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
-from pipelines.prepare.sources.parquet.groups import Groups
-from pipelines.prepare.sources.rows import selection, unused_rows
+from pipelines.prepare.sources.rows import opening, selection, unused_rows, user_functions
+from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.sources.rows.reading import Source
 from pipelines.prepare.sources.rows.selection import HoldOut
+from pipelines.prepare.sources.rows.user_functions import UserFunction
+from pipelines.prepare.tokenize import document_frames, engines, tokenization
+from pipelines.prepare.tokenize.ragged import id_dtype
+from tfrecord_io import manifest
+from tfrecord_io.manifest import Manifest, TokenizerFacts
 from tfrecord_io.schema import Schema
 
-__all__ = ["OpenJob", "open_job"]
+__all__ = ["OpenJob", "Request", "open_job", "open_request"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """A request with its source and tokenizer open.
+
+    `columns` and `encoder` are None if user functions decide the columns, which only rows can show. `append` is None
+    for a dataset of its own, `runs` without --decontaminate.
+    """
+
+    config: PrepareConfig
+    functions: Sequence[UserFunction]
+    found: OpenedSource
+    tokenizer: Any
+    tokenizer_files: tokenization.Files
+    facts: TokenizerFacts
+    length: int
+    append: Append | None
+    runs: EvaluationRuns | None
+    columns: ColumnPlan | None
+    encoder: layouts.BatchEncoder | None = None
+
+    @property
+    def former(self) -> Manifest | None:
+        """The manifest of the finished dataset to append to."""
+        return self.append.former if self.append else None
+
+    def needed_splits(self) -> Collection[str]:
+        """Return the source's splits to read: those asked for, or every split to collect classes from rows."""
+        every = list(self.found.listing.splits)
+        columns = self.columns
+        needs_names = columns is None or any(plan and plan.from_rows for plan in (columns.label, columns.tags))
+        if needs_names and self.append is None:  # else the dataset has the names
+            return every
+        return selection.needed_source_splits(self.config.source, every)
+
+    def fingerprint_items(self, held: Sequence[HoldOut] = ()) -> dict[str, Any]:
+        """Return what the fingerprint covers; `held` are the rows to hold out."""
+        config = self.config
+        versions = {
+            "format": manifest.FORMAT_VERSION,
+            "algorithm": fingerprint.ALGORITHM,
+            **{name: metadata.version(name) for name in ("tokenizers", "transformers")},
+            # What zlib makes of the same bytes differs between its releases, and even more in zlib-ng.
+            **({"zlib": zlib.ZLIB_RUNTIME_VERSION} if config.output.compression == "gzip" else {}),
+        }
+        return {
+            **config.fingerprint_options(),
+            **({"steps": [step.identity() for step in self.functions]} if self.functions else {}),
+            **({"decontaminate": self.runs.to_json()} if self.runs is not None else {}),
+            **({"hold_out": [each.to_json() for each in held]} if held else {}),
+            "max_length": self.length,
+            "tokenizer": self.facts.content_sha256,
+            "source": dict(self.found.listing.identity),
+            "versions": versions,
+        }
+
+    def early_items(self) -> dict[str, Any] | None:
+        """Return what the fingerprint covers; None while some of it depends on rows."""
+        config = self.config
+        depends = bucket_lengths.automatic_count(config.layout.bucket_lengths) or config.source.hold_out or self.append
+        return None if depends else self.fingerprint_items()
+
+    def open_encoder(self, columns: ColumnPlan) -> layouts.BatchEncoder:
+        """Return the encoder for these columns, the one that is open if it fits. Warn if no fast engine can be used."""
+        # Encoders never read the label column, whose names only rows tell.
+        if self.encoder and self.columns and dataclasses.replace(columns, label=self.columns.label) == self.columns:
+            return self.encoder
+        encoder = layouts.layout_of(self.config.layout).open_encoder(self._layout_context(columns))
+        if self.config.engine == "auto" and encoder.reference is None:
+            reasons = engines.why_slow(self.tokenizer, dtype=id_dtype(self.facts.vocab_size))
+            _log.warning(
+                "no fast engine can make these rows, so tokenizing takes about ten times as long (%s)", reasons
+            )
+        return encoder
+
+    def shard_spec(self, columns: ColumnPlan, encoder: layouts.BatchEncoder) -> ShardSpec:
+        """Return what decides the bytes of a shard."""
+        config = self.config
+        features = layouts.layout_of(config.layout).features(self._layout_context(columns), encoder)
+        label = (columns.label.feature,) if columns.label else ()
+        return ShardSpec(
+            columns=columns,
+            schema=Schema((*features, *label, *columns.kept)),
+            layout=config.layout,
+            length=self.length,
+            facts=self.facts,
+            compression=config.output.compression,
+            seed=config.seed,
+            shuffle=config.shuffle,
+            dali_index=bool(config.output.index),
+        )
+
+    def _layout_context(self, columns: ColumnPlan) -> layouts.LayoutContext:
+        return layouts.LayoutContext(
+            tokenizer=self.tokenizer,
+            facts=self.facts,
+            layout=self.config.layout,
+            length=self.length,
+            columns=columns,
+            engine=self.config.engine,
+        )
+
+
+def open_request(config: PrepareConfig) -> Request:
+    """Open the source and the tokenizer, and check everything that can be checked without reading rows.
+
+    Raises: SourceError, TokenizerError, ColumnError or ConfigError, before anything is written; with `--append` also
+        FingerprintMismatchError.
+    """
+    append = Append.to(config.output.root) if config.append else None
+    if append is not None:
+        config = append.with_known_lengths(config)
+    functions = user_functions.find(config.source.functions)
+    # `datasets` looks for transformers in sys.modules and would use a half-imported one: import it before the threads.
+    tokenization.import_libraries(config.tokenizer)
+    # Side by side: reading footers and digests mostly releases the interpreter, loading a tokenizer does not.
+    finding = threads.in_background(lambda: _find(config, functions))
+    loading = threads.in_background(lambda: tokenization.resolve(config.tokenizer))
+    threads.wait_for(finding, loading)
+    found, columns = finding.result()
+    tokenizer, files = loading.result()
+    _warn_of_left_out_bos(config, tokenizer)
+    request = Request(
+        config=config,
+        functions=functions,
+        found=found,
+        tokenizer=tokenizer,
+        tokenizer_files=files,
+        facts=tokenization.facts(tokenizer, name=config.tokenizer.name, files=files),
+        length=tokenization.resolve_length(tokenizer, config.layout),
+        append=append,
+        runs=deciding.evaluation_runs(config.source),
+        columns=columns,
+    )
+    if append is not None:
+        append.require_same_request(config, found.listing, request.fingerprint_items())
+    # Errors of the tokenizer show here, before anything is ingested, rather than on a worker.
+    return dataclasses.replace(request, encoder=request.open_encoder(columns) if columns else None)
+
+
+def _columns_read(config: PrepareConfig) -> tuple[str, ...] | None:
+    """Return the columns of the source that a build may read; None for all of them, for user functions to use."""
+    source = config.source
+    if source.functions:
+        return None
+    inputs = layouts.layout_of(config.layout).inputs(source)
+    chat_columns = chats.CANDIDATES if inputs.finds_chats else ()
+    names = (*inputs.names, *chat_columns, source.label_column, source.hold_out_by, *source.keep_columns)
+    return tuple(name for name in names if name is not None)
+
+
+def _find(config: PrepareConfig, functions: Sequence[UserFunction]) -> tuple[OpenedSource, ColumnPlan | None]:
+    """Find the source and check its columns, so that a misspelt one is reported while the tokenizer still loads."""
+    found = opening.open_source(config.source, columns=_columns_read(config))
+    if functions:
+        return found, None
+    inputs = layouts.layout_of(config.layout).inputs(config.source)
+    chosen = selection.needed_source_splits(config.source, list(found.listing.splits))
+    columns = {name: found.columns[name] for name in chosen}
+    return found, plan_types(config.source, columns, kind=found.listing.identity["kind"], inputs=inputs)
+
+
+def _warn_of_left_out_bos(config: PrepareConfig, tokenizer: Any) -> None:
+    layout = config.layout
+    if not layouts.layout_of(layout).joins_rows or layout.name == "chat":  # there the template decides
+        return
+    if bos := document_frames.left_out_bos(tokenizer, layout.special_tokens):
+        _log.warning(
+            "tokenizer %r begins every text with %s, but --special-tokens %s leaves it out; "
+            "--special-tokens bos-eos puts it before each document",
+            config.tokenizer.name,
+            bos,
+            layout.special_tokens,
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpenJob:
     """The `job`, which travels to workers, and what stays with the launcher: the rows and an open encoder.
 
-    `items` are what the fingerprint covers, `source_rows` the rows of each split of the source.
+    `items` are what the fingerprint covers, `source_rows` the rows of each split of the source. The request's options
+    have the lengths that `--bucket-lengths auto` chose.
     """
 
     request: Request
@@ -49,7 +239,7 @@ class OpenJob:
 
     @property
     def config(self) -> PrepareConfig:
-        """The request's options, with the lengths that `--bucket-lengths auto` chose."""
+        """The request's options."""
         return self.request.config
 
     def reserve(self) -> None:
@@ -77,9 +267,24 @@ def open_job(request: Request, *, progress: Progress, home: str | None = None) -
     Raises: as `open_request`; SourceError if rows cannot be read; OutputError if they cannot be copied;
         SplitNotFoundError; RowsRejectedError if `--bucket-lengths auto` has no row to go by.
     """
-    request, groups, ingested = ingesting.locate_rows(request, progress=progress, home=home)
     config, append = request.config, request.append
-    source, in_rows, held = _source_of(request, groups)
+    groups, ingested = ingesting.locate_rows(
+        request.found,
+        request.needed_splits(),
+        config=config,
+        columns=_columns_read(config),
+        known=append.known_rows(config) if append else None,
+        home=home,
+        progress=progress,
+    )
+    source = selection.select(config.source, request.found, groups, request.functions)
+    held = selection.resolve_hold_outs(config.source.hold_outs, source.splits, by=config.source.hold_out_by)
+    if append is not None:
+        source = append.new_rows(source)
+    in_rows = plan_columns(
+        config.source, source, inputs=layouts.layout_of(config.layout).inputs(config.source), plan=request.columns
+    )
+    source = _divided(source, held, in_rows, seed=config.seed)
     columns = complete_from_manifest(in_rows, append.former) if append else in_rows
     encoder = request.open_encoder(columns)
     if bucket_lengths.automatic_count(config.layout.bucket_lengths):
@@ -108,7 +313,7 @@ def open_job(request: Request, *, progress: Progress, home: str | None = None) -
         engine=config.engine,
         ingested=ingested,
         strict=config.max_error_rate == 0,
-        spec=_spec(request, columns, encoder),
+        spec=request.shard_spec(columns, encoder),
     )
     return OpenJob(
         request=request,
@@ -120,36 +325,11 @@ def open_job(request: Request, *, progress: Progress, home: str | None = None) -
     )
 
 
-def _source_of(request: Request, groups: Mapping[str, Groups]) -> tuple[Source, ColumnPlan, tuple[HoldOut, ...]]:
-    """Return the splits with their rows after the user functions, their column plan, and the rows to hold out."""
-    config = request.config
-    source = selection.select(config.source, request.found, groups, request.functions)
-    held = selection.resolve_hold_outs(config.source.hold_outs, source.splits, by=config.source.hold_out_by)
-    if request.append is not None:
-        source = request.append.new_rows(source)
-    inputs = layouts.layout_of(config.layout).inputs(config.source)
-    plan = plan_columns(config.source, source, inputs=inputs, plan=request.columns)
+def _divided(source: Source, held: Sequence[HoldOut], columns: ColumnPlan, *, seed: int) -> Source:
+    """Return the source with the splits of rows that are held out of the splits that it has."""
     here = [each for each in held if each.from_split in source.splits]
-    divided = selection.divide(source.splits, here, columns=plan.content, optional=plan.optional, seed=config.seed)
-    return dataclasses.replace(source, splits=divided), plan, held
-
-
-def _spec(request: Request, columns: ColumnPlan, encoder: layouts.BatchEncoder) -> ShardSpec:
-    """Return what decides the bytes of a shard."""
-    config = request.config
-    features = layouts.layout_of(config.layout).features(request.layout_context(columns), encoder)
-    label = (columns.label.feature,) if columns.label else ()
-    return ShardSpec(
-        columns=columns,
-        schema=Schema((*features, *label, *columns.kept)),
-        layout=config.layout,
-        length=request.length,
-        facts=request.facts,
-        compression=config.output.compression,
-        seed=config.seed,
-        shuffle=config.shuffle,
-        dali_index=bool(config.output.index),
-    )
+    splits = selection.divide(source.splits, here, columns=columns.content, optional=columns.optional, seed=seed)
+    return dataclasses.replace(source, splits=splits)
 
 
 def _with_lengths(request: Request, columns: ColumnPlan, encoder: layouts.BatchEncoder, *, source: Source) -> Request:
@@ -159,7 +339,7 @@ def _with_lengths(request: Request, columns: ColumnPlan, encoder: layouts.BatchE
     """
     config = request.config
     plain = dataclasses.replace(config, layout=dataclasses.replace(config.layout, bucket_lengths=None))
-    spec = _spec(dataclasses.replace(request, config=plain), columns, encoder)
+    spec = dataclasses.replace(request, config=plain).shard_spec(columns, encoder)
     row_tokens, weights = sampling.row_lengths(spec, encoder, source.splits)
     chosen = bucket_lengths.choose(
         row_tokens,

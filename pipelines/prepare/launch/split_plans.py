@@ -16,7 +16,6 @@ from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
-from pipelines.prepare.dataset.commit import check_error_rate
 from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.plan import sample_rows
@@ -35,7 +34,6 @@ from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT, is_left_out
 __all__ = [
     "PlannedSplit",
     "UnusableRows",
-    "check_usable",
     "find_unusable",
     "padding_advice",
     "plan_one",
@@ -119,19 +117,6 @@ def plan_one(opened: OpenJob, split: str) -> PlannedSplit:
     return PlannedSplit(plan=plan, sample=sample, text_bytes=blocks.text_bytes, unusable=unusable)
 
 
-def check_usable(found: Mapping[str, UnusableRows], *, rows: Mapping[str, int], limit: float) -> None:
-    """Check the known unusable rows of some splits against `limit`, the share of all their `rows` that may be rejected.
-
-    Raises: RowsRejectedError if there are more.
-    """
-    check_error_rate(
-        {split: (unusable.by_reason, unusable.first) for split, unusable in found.items()},
-        rows=rows,
-        limit=limit,
-        exact=all(unusable.exact for unusable in found.values()),
-    )
-
-
 def find_unusable(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> UnusableRows:
     """Return what is known about unusable rows before shards are made."""
     counted = collections.Counter(read.reasons[read.reasons != ""].tolist())
@@ -140,7 +125,15 @@ def find_unusable(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> Un
     first = [RejectedRow(row=int(read.numbers[at]), reason=str(read.reasons[at])) for at in unusable[:NAMED_ROWS]]
     if not read.whole:
         counted = collections.Counter({reason: rows for reason, rows in counted.items() if not is_left_out(reason)})
-        reason, rows = _most_nulls(columns, split)
+        # The nulls of several columns may be in the same rows. In a group that is covered in part, only those nulls
+        # count that cannot all be in the rest.
+        found = cover(split.groups.ends, split.ranges)
+        rest = split.groups.num_rows[found.groups] - found.counts
+        nulls = (
+            (int(np.maximum(counts[found.groups] - rest, 0).sum()), reason)
+            for reason, counts in nulls_by_reason(split, columns)
+        )
+        rows, reason = max(nulls, default=(0, ""))
         if rows > counted.total():  # the sample's may be among these
             counted = collections.Counter({reason: rows})
     return UnusableRows(
@@ -148,22 +141,6 @@ def find_unusable(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> Un
         first=tuple(sorted({*first, *read.refused}, key=lambda row: row.row)[:NAMED_ROWS]),
         exact=read.whole and not read.refused,
     )
-
-
-def _most_nulls(columns: ColumnPlan, split: SplitSource) -> tuple[str, int]:
-    """Return the reason of the column with the most nulls in the split, and a lower bound of their number.
-
-    The nulls of several columns may be in the same rows. In a group that is covered in part, only the nulls count that
-    cannot all be in the rest.
-    """
-    found = cover(split.groups.ends, split.ranges)
-    rest = split.groups.num_rows[found.groups] - found.counts
-    nulls = [
-        (int(np.maximum(counts[found.groups] - rest, 0).sum()), reason)
-        for reason, counts in nulls_by_reason(split, columns)
-    ]
-    rows, reason = max(nulls, default=(0, ""))
-    return reason, rows
 
 
 def _no_usable_row(split: str, reasons: Mapping[str, int], *, appends: bool) -> RowsRejectedError:

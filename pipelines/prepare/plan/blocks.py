@@ -13,9 +13,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pipelines.prepare.plan.planning import ROOM, Blocks, cut_rows
+from pipelines.prepare.plan.planning import ROOM, Blocks, ShardSpec, cut_rows
 from pipelines.prepare.plan.sampling import Sample
-from pipelines.prepare.plan.spec import ShardSpec
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.parquet.groups import Cover, cover
 from pipelines.prepare.sources.rows.reading import SplitSource

@@ -24,18 +24,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pipelines.prepare.options.config import Compression, LayoutConfig
+from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.parquet.groups import Pieces
+from tfrecord_io.format import record_index
+from tfrecord_io.manifest import TokenizerFacts
+from tfrecord_io.schema import Schema
 
 __all__ = [
-    "Blocks",
-    "RowRanges",
-    "ShardTask",
-    "SplitPlan",
-    "block_rows",
-    "cut_rows",
-    "plan_split",
-    "row_ranges_of",
-    "split_seed",
+    *("Blocks", "RowRanges", "ShardSpec", "ShardTask", "SplitPlan"),
+    *("block_rows", "cut_rows", "plan_split", "row_ranges_of", "split_seed"),
 ]
 
 RowRanges = tuple[tuple[int, int], ...]
@@ -47,6 +45,33 @@ MAX_BLOCK_ROWS = 4_000
 _BLOCKS_PER_SHARD = 32
 # A block may have this many times the bytes of as many average rows.
 ROOM = 2.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShardSpec:
+    """How rows become the records of a shard: all that decides its bytes, apart from its rows.
+
+    `length` is L, the tokens of a record (of the longest, with several lengths); `facts` identify the tokenizer.
+    """
+
+    columns: ColumnPlan
+    schema: Schema
+    layout: LayoutConfig
+    length: int
+    facts: TokenizerFacts
+    compression: Compression
+    seed: int
+    shuffle: bool
+    dali_index: bool = False
+
+    @property
+    def index_stride(self) -> int | None:
+        """Records per offset in a shard's index; None for compressed shards, which have no index."""
+        return record_index.STRIDE if self.compression == "none" else None
+
+    def schema_of(self, length: int | None) -> Schema:
+        """Return the features of a shard whose records have `length` tokens; None: all have one length."""
+        return self.schema if length is None else self.schema.with_row_length(length)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,7 +220,10 @@ def plan_split(
         starts, stops, weights = starts[order], stops[order], weights[order]
     sizes = stops - starts
     total = float(weights.sum())
-    count = _shard_count(total, shard_bytes=shard_bytes, rows=int(sizes.sum()))
+    # Equal shards, whose size is nearest to the target.
+    low = max(1, int(total // shard_bytes))
+    nearest = min((low, low + 1), key=lambda candidate: abs(total / candidate / shard_bytes - 1.0))
+    count = 1 if total <= shard_bytes else min(nearest, int(sizes.sum()))
     cuts = _cut_positions(sizes, weights, count=count)
     return SplitPlan(
         split=split,
@@ -206,13 +234,6 @@ def plan_split(
         tasks_before=tasks_before,
         spans=_spans(starts, sizes, cuts, ascending=shuffle),
     )
-
-
-def _shard_count(total_bytes: float, *, shard_bytes: int, rows: int) -> int:
-    """Return the number of equal shards whose size is nearest to the target."""
-    low = max(1, int(total_bytes // shard_bytes))
-    count = min((low, low + 1), key=lambda candidate: abs(total_bytes / candidate / shard_bytes - 1.0))
-    return 1 if total_bytes <= shard_bytes else min(count, rows)
 
 
 def _cut_positions(sizes: np.ndarray, weights: np.ndarray, *, count: int) -> np.ndarray:

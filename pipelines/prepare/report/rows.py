@@ -8,8 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pipelines.prepare.audit.decode import json_value
-from pipelines.prepare.audit.text_pieces import TokenMarks, input_marks, pieces_of, target_marks
+from pipelines.prepare.audit.decode import TokenMarks, input_marks, json_value, pieces_of, target_marks
 from pipelines.prepare.report.page import Group, Section, ShownRow, ShownToken
 from pipelines.prepare.report.records import SampledRecords
 from pipelines.prepare.report.subject import SplitSubject, Subject

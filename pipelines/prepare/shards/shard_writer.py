@@ -16,15 +16,14 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare import storage
-from pipelines.prepare.crosscheck import comparing, unencodable
+from pipelines.prepare.crosscheck import comparing
 from pipelines.prepare.crosscheck.comparing import CrossCheck
 from pipelines.prepare.dataset import receipts, reservation
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.dataset.rejected_rows import RejectedRows
 from pipelines.prepare.layouts import BatchEncoder, Builder, Encoded, LengthGroup, length_groups
-from pipelines.prepare.plan.planning import ShardTask, split_seed
-from pipelines.prepare.plan.spec import ShardSpec
+from pipelines.prepare.plan.planning import ShardSpec, ShardTask, split_seed
 from pipelines.prepare.process import memory
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
@@ -151,7 +150,7 @@ def _gather(task: ShardTask, job: Job, encoder: BatchEncoder, *, threads: int, p
     gathered = _Gathered(builder=encoder.builder(), rejected=RejectedRows(task.row_ranges))
 
     def encode(batch: _Batch) -> tuple[_Batch, Encoded]:
-        return batch, unencodable.encode(encoder, batch.rows, split=task.split, numbers=batch.numbers)
+        return batch, comparing.encode(encoder, batch.rows, split=task.split, numbers=batch.numbers)
 
     with concurrent.futures.ThreadPoolExecutor(1) as beside:
         checks = CrossCheck(encoder, split=task.split, pool=beside)

@@ -26,8 +26,7 @@ from apache_beam.runners.dataflow import dataflow_runner
 from pipelines.prepare.beam import dataflow, packaging, pipeline, transforms, waiting
 from pipelines.prepare.beam.failures import AGAIN, Reported
 from pipelines.prepare.launch import launcher
-from pipelines.prepare.launch.open_job import OpenJob, open_job
-from pipelines.prepare.launch.request import open_request
+from pipelines.prepare.launch.open_job import OpenJob, open_job, open_request
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.process.progress import Counts, Progress
 from pipelines.prepare.shards.shard_maker import ShardMaker

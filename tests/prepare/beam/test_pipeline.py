@@ -111,7 +111,9 @@ def planned(job: Job, split: str) -> list[TaskKey]:
     """The keys of a split's tasks, after the plan of `reviews()`."""
     (folder,) = reviews().glob(f".prep/*/{split}")
     shutil.copytree(folder, job.work_path(split), ignore=shutil.ignore_patterns("receipt-*"))
-    return [plan_files.key_of(task) for task in plan_files.require(job, split).tasks()]
+    plan = plan_files.read(job, split)
+    assert plan is not None
+    return [plan_files.key_of(task) for task in plan.tasks()]
 
 
 @pytest.mark.parametrize("travel", PICKLERS, ids=["pickle", "beam"])

@@ -14,7 +14,7 @@ import pytest
 from pipelines.prepare.dataset import commit, receipts, tfds
 from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
-from pipelines.prepare.plan import sample_choice
+from pipelines.prepare.plan import sample_rows
 from pipelines.prepare.sources.rows.unused_rows import RejectedRow
 from tests import building
 from tests.building import REVIEWS, read_manifest, read_rows, reviews
@@ -116,7 +116,7 @@ def test_a_row_that_is_too_long_not_to_be_cut_is_rejected_while_tokenizing(tmp_p
 
 
 def test_what_only_a_shard_can_find_stops_the_job_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample_choice, "ROWS", 16)
+    monkeypatch.setattr(sample_rows, "ROWS", 16)
     rows = [{"text": "word " * (50 if row == 199 else 5)} for row in range(200)]
     data = building.source(tmp_path / "data", train=rows)
     options = building.options(tmp_path / "out", truncation="do_not_truncate", no_shuffle=True, shard_size="2kB")

@@ -78,7 +78,9 @@ def file_of(job: Any) -> Path:
 
 
 def keys_of(job: Any) -> list[plan_files.TaskKey]:
-    return [plan_files.key_of(task) for task in plan_files.require(job, "train").tasks()]
+    plan = plan_files.read(job, "train")
+    assert plan is not None
+    return [plan_files.key_of(task) for task in plan.tasks()]
 
 
 def test_a_task_is_found_by_its_key(planned: Any) -> None:
@@ -166,7 +168,7 @@ def rewritten(job: Any, *, table: Any = None, **document: Any) -> None:
     stored = json.loads(held.schema.metadata[b"plan"])
     text = json.dumps({name: value for name, value in {**stored, **document}.items() if value != "gone"})
     pq.write_table((table or held).replace_schema_metadata({"plan": text}), file_of(job))
-    plan_files._content.cache_clear()
+    plan_files._open.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -207,7 +209,7 @@ def test_no_damaged_byte_of_a_page_is_taken_for_another_plan(planned: Any) -> No
         harmed = bytearray(content)
         harmed[at] ^= 0x55
         file_of(planned).write_bytes(harmed)
-        plan_files._content.cache_clear()
+        plan_files._open.cache_clear()
         try:
             found = plan_files.task_of(planned, ("train", 0, 3)).located
         except FormatError:

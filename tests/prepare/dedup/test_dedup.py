@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.prepare.dedup import deciding, keys, overlap
+from pipelines.prepare.dedup import deciding, text_hashes
 from tests import building
 from tests.building import Outcome
 from tests.support import servers
@@ -189,7 +189,7 @@ def plain(text: str) -> str:
 def test_keys_are_equal_where_a_plain_form_is() -> None:
     draw = random.Random(5)
     texts = ["".join(draw.choices("aA ａ\t\n b\u00a0\u3000\u0301’äÄ中", k=draw.randint(0, 5))) for _ in range(3_000)]
-    found = keys.row_keys([pa.array(texts)], verbatim=False)
+    found = text_hashes.row_keys([pa.array(texts)], verbatim=False)
     groups: dict[bytes, set[str]] = {}
     for key, text in zip(found, texts, strict=True):
         groups.setdefault(key.tobytes(), set()).add(plain(text))
@@ -209,13 +209,13 @@ def test_runs_of_words_are_those_of_a_plain_form() -> None:
         " ".join(draw.choice("abcdef") + draw.choice(marks) for _ in range(draw.randint(0, 40))) for _ in range(20_000)
     ]
     evaluation = ["A b c d, e", "f e d c b a - a!", "a b"]
-    hashes, _ = overlap.run_hashes(pa.array(evaluation), 5)
-    every = overlap.EvaluationRuns.joined({"e": [hashes]}, num_words=5)
+    hashes, _ = text_hashes.run_hashes(pa.array(evaluation), 5)
+    every = text_hashes.EvaluationRuns.joined({"e": [hashes]}, num_words=5)
     wanted = set.union(*(runs(text, 5) for text in evaluation))
     expected = [bool(runs(text, 5) & wanted) for text in texts]
     assert 10 < sum(expected) < len(texts)
     assert (every.find(pa.array(texts)) >= 0).tolist() == expected
-    assert np.array_equal(overlap.EvaluationRuns.load(every.dump()).hashes, every.hashes)
+    assert np.array_equal(text_hashes.EvaluationRuns.load(every.dump()).hashes, every.hashes)
 
 
 def test_ranges_of_keys_do_not_change_what_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

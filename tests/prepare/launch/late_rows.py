@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.prepare.plan import sample_choice
+from pipelines.prepare.plan import sample_rows
 from tests import building
 
 FOUND_BY_A_SHARD = "train[199] cannot be used (too_long); --max-error-rate 0 allows no such row"
@@ -15,7 +15,7 @@ FOUND_BY_A_SHARD = "train[199] cannot be used (too_long); --max-error-rate 0 all
 @pytest.fixture
 def small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     """Builds of this process sample 16 rows."""
-    monkeypatch.setattr(sample_choice, "ROWS", 16)
+    monkeypatch.setattr(sample_rows, "ROWS", 16)
 
 
 def only_shards_find(folder: Path) -> tuple[Path, list[object]]:

@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pipelines.prepare.dataset.commit import check_error_rate
 from pipelines.prepare.launch import split_plans
-from pipelines.prepare.plan import sample_choice
+from pipelines.prepare.plan import sample_rows
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
@@ -27,7 +28,7 @@ COLUMNS = ColumnPlan(texts=("text",), kept=(Feature(name="kept", dtype="int64", 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only few groups of small splits are read."""
-    monkeypatch.setattr(sample_choice, "_MOST_BYTES", 3000)
+    monkeypatch.setattr(sample_rows, "_MOST_BYTES", 3000)
 
 
 def made(folder: Path, zoo: Zoo, *, texts: Any = (), kept: Any = (), ranges: Any = None) -> Work:
@@ -79,10 +80,10 @@ def test_nulls_in_rows_that_are_not_asked_for_do_not_count(tmp_path: Path, zoo: 
 @pytest.mark.parametrize(("exact", "said"), [(True, "^3 of 10 rows"), (False, "^at least 3 of 10 rows")])
 def test_the_refusal_says_whether_that_is_all(exact: bool, said: str) -> None:
     first = (RejectedRow(row=4, reason="text_null"),)
-    unusable = split_plans.UnusableRows(by_reason={"text_null": 3}, first=first, exact=exact)
+    rejected = {"train": ({"text_null": 3}, first)}
     with pytest.raises(RowsRejectedError, match=said + r" cannot be used \(train: 3 text_null\), .* train\[4\] text_"):
-        split_plans.check_usable({"train": unusable}, rows={"train": 10}, limit=0.2)
-    split_plans.check_usable({"train": unusable}, rows={"train": 10}, limit=0.3)
+        check_error_rate(rejected, rows={"train": 10}, limit=0.2, exact=exact)
+    check_error_rate(rejected, rows={"train": 10}, limit=0.3, exact=exact)
 
 
 def test_a_task_names_file_and_row_of_what_it_cannot_use(tmp_path: Path, zoo: Zoo) -> None:

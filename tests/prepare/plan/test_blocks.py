@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pipelines.prepare.options.config import LayoutConfig
-from pipelines.prepare.plan import blocks, sample_choice
+from pipelines.prepare.plan import blocks, sample_rows
 from pipelines.prepare.plan.planning import Blocks, block_rows, plan_split
 from pipelines.prepare.sources.parquet.groups import cover
 from pipelines.prepare.sources.rows.reading import SplitSource
@@ -30,8 +30,8 @@ Texts = list[str | None]
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only few groups of small splits are read."""
-    monkeypatch.setattr(sample_choice, "_MOST_BYTES", 80_000)
-    monkeypatch.setattr(sample_choice, "ROWS", 1024)
+    monkeypatch.setattr(sample_rows, "_MOST_BYTES", 80_000)
+    monkeypatch.setattr(sample_rows, "ROWS", 1024)
 
 
 def english(words: int, rng: np.random.Generator) -> str:
@@ -92,7 +92,7 @@ def test_blocks_are_parts_of_groups_and_cover_the_ranges(tmp_path: Path, zoo: Zo
     source = stored.parquet(tmp_path, {"text": uniform(np.random.default_rng(0))}, group_rows=50, ranges=ranges)
     work = stored.work(zoo.path("wordpiece_uncased"), source)
     found = forecast(work, block_rows=20)
-    assert not next(sample_choice.choices(work.job.spec, source)).whole
+    assert not next(sample_rows.choices(work.job.spec, source)).whole
     rows = [row for span in spans_of(found) for row in range(*span)]
     assert rows == [*range(4000, 7777), *range(100, 2345)]
     assert max(stop - start for start, stop in spans_of(found)) <= 30
@@ -125,7 +125,7 @@ def test_a_few_groups_foretell_the_whole(
 ) -> None:
     rows = corpus(np.random.default_rng(3))
     work = made(tmp_path, zoo, rows, layout=LayoutConfig(name=name, max_length=32))
-    assert not next(sample_choice.choices(work.job.spec, work.splits["train"])).whole
+    assert not next(sample_rows.choices(work.job.spec, work.splits["train"])).whole
     plan, _ = stored.plan(work, targets=5.0)
     sizes = stored.shard_sizes(work, plan)
     assert plan.predicted_bytes == pytest.approx(sizes.sum(), rel=rel)

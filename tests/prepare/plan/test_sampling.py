@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from pipelines.prepare.options.config import LayoutConfig
-from pipelines.prepare.plan import sampling, size_model
-from pipelines.prepare.plan.size_model import SizeModel
+from pipelines.prepare.plan import sampling
+from pipelines.prepare.plan.sampling import SizeModel
 from tests.prepare import stored
 from tests.prepare.stored import Work
 from tests.support import texts
@@ -231,7 +231,7 @@ def test_lengths_of_rows_are_chosen_by_long_rows_too(tmp_path: Path, zoo: Zoo) -
 
 
 def _fitted(text_bytes: np.ndarray, output: np.ndarray, *, rising: bool) -> SizeModel:
-    return size_model.fit(text_bytes, output, np.arange(len(text_bytes)), rising=rising)
+    return sampling.fit(text_bytes, output, np.arange(len(text_bytes)), rising=rising)
 
 
 def test_a_model_meets_the_averages_and_the_total() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.prepare.audit import repair, verify
+from pipelines.prepare.audit import verify
 from tests import building
 from tests.building import REVIEWS, command, read_manifest
 
@@ -58,7 +58,7 @@ def test_one_that_is_damaged_or_gone_is_found_and_made_again(root: Path) -> None
     (root / second).unlink()
     damaged = [each for each in verify.verify_files(str(root), read_manifest(root)) if each.problem]
     assert [(each.part, each.file) for each in damaged] == [("index", first), ("index", second)]
-    assert [name for name, _ in repair.repair(str(root), read_manifest(root), damaged)] == [first, second]
+    assert [name for name, _ in verify.repair(str(root), read_manifest(root), damaged)] == [first, second]
     assert [(root / name).read_bytes() for name in (first, second)] == expected
 
 

@@ -58,6 +58,12 @@ class Pieces:
         """The number of rows in all pieces."""
         return int(self.counts.sum())
 
+    def part(self, which: slice) -> Pieces:
+        """Return some pieces, with the files that they are in and no others."""
+        used, file = np.unique(self.file[which], return_inverse=True)
+        arrays = {name: getattr(self, name)[which] for name in ("starts", "counts", "skips", "at")}
+        return Pieces(files=tuple(self.files[each] for each in used), file=file.astype(np.int32), **arrays)
+
 
 @dataclasses.dataclass(frozen=True)
 class Cover:
