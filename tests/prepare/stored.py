@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from pipelines.prepare import layouts
 from pipelines.prepare.dataset.job import Job, JobSplit
+from pipelines.prepare.launch import split_plans
 from pipelines.prepare.layouts import BatchEncoder, length_groups
 from pipelines.prepare.options.config import LayoutConfig, TokenizerConfig
-from pipelines.prepare.plan import blocks, sampling
+from pipelines.prepare.plan import sampling
 from pipelines.prepare.plan.planning import ShardSpec, SplitPlan, block_rows, plan_split
 from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, extract
@@ -114,7 +115,7 @@ def plan(work: Work, *, targets: float, split: str = "train") -> tuple[SplitPlan
     """The split's plan for shards of a size of which it is predicted to have so many, and that size."""
     source, sample = work.splits[split], work.measure(split)
     assert sample is not None
-    total = float(blocks.forecast(work.job.spec, source, sample, block_rows=1000).predicted_bytes.sum())
+    total = float(split_plans.forecast(work.job.spec, source, sample, block_rows=1000).predicted_bytes.sum())
     shard_bytes = round(total / targets)
     return planned(work, sample, shard_bytes=shard_bytes, split=split), shard_bytes
 
@@ -123,7 +124,7 @@ def planned(work: Work, sample: sampling.Sample, *, shard_bytes: int, split: str
     """The split's plan for shards of that size."""
     source = work.splits[split]
     rows = block_rows(row_bytes=sample.row_bytes, shard_bytes=shard_bytes)
-    found = blocks.forecast(work.job.spec, source, sample, block_rows=rows)
+    found = split_plans.forecast(work.job.spec, source, sample, block_rows=rows)
     return plan_split(
         found,
         split=split,

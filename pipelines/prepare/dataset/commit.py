@@ -34,8 +34,8 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
         missing; RowsRejectedError if too many were rejected.
     """
     # Taken before the manifest is read: one that another job writes in between is not replaced.
-    names = (*own_files.OWN_FILES, *(f"tokenizer/{name}" for name in tokenizer_files(job)))
-    generations = storage.generations([storage.join(job.root, name) for name in names])
+    tokenizer = {f"tokenizer/{name}": content for name, content in tokenizer_files(job).items()}
+    generations = storage.generations([storage.join(job.root, name) for name in (*own_files.OWN_FILES, *tokenizer)])
     receipts_of = {split: _receipts(job, split) for split in job.splits}
     splits = {
         split: receipts.to_split(found, rows_in=job.splits[split].num_rows)
@@ -70,7 +70,7 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
         },
         generations=_generations(job, before, receipts_of),
     )
-    _write(job, result, generations)
+    _write(job, result, {**tokenizer, **tfds.files(result), manifest.FILE_NAME: manifest.dump(result)}, generations)
     _remove_copy(job)
     return result
 
@@ -207,16 +207,14 @@ def _rows_of_splits(job: Job, before: Manifest | None) -> dict[str, Any]:
     return {"splits": ranges, **({"origins": source_splits} if source_splits else {})}
 
 
-def _write(job: Job, result: Manifest, generations: Mapping[str, int]) -> None:
-    """Write all files, the manifest last; `generations` are those of the files that may be replaced."""
+def _write(job: Job, result: Manifest, files: Mapping[str, bytes], generations: Mapping[str, int]) -> None:
+    """Write the files, the manifest last; `generations` are those of the files that may be replaced."""
     if job.appends_to is not None:
         # The manifest that is about to be replaced stays, byte for byte, for whoever continues with those rows alone.
         content = storage.read_bytes(storage.join(job.root, manifest.FILE_NAME))
         if manifest.parse(content).fingerprint == job.appends_to:
             path = storage.join(job.root, manifest.former_name(len(result.generations) - 2))
             storage.write_bytes(path, content, inside=job.root)
-    files = {f"tokenizer/{name}": content for name, content in tokenizer_files(job).items()}
-    files |= {**tfds.files(result), manifest.FILE_NAME: manifest.dump(result)}
     for name, content in files.items():
         if name in (next(iter(files)), manifest.FILE_NAME):
             reservation.require_own(job)

@@ -8,7 +8,6 @@ the output, so that all of them use the launcher's.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 
 from pipelines.prepare import layouts, storage
@@ -123,12 +122,7 @@ def rejected_path(split: str, index: int) -> str:
 
 def tokenizer_files(job: Job) -> tokenization.Files:
     """Read the saved tokenizer from the job's folder. Raises: FormatError if it is not the one that was saved there."""
-    return _tokenizer_files(job.work_path("tokenizer"), job.spec.facts.content_sha256)
-
-
-@functools.lru_cache(maxsize=4)
-def _tokenizer_files(folder: str, expected: str) -> tokenization.Files:
-    # Cached, since every thread of a worker asks for the same folder.
+    folder, expected = job.work_path("tokenizer"), job.spec.facts.content_sha256
     remedy = "delete this folder and run the same build again, which saves the tokenizer anew; finished shards are kept"
     names = storage.list_files(folder)
     if odd := [name for name in names if {"", ".", ".."} & {*name.split("/")} or set(name) & _NOT_IN_NAMES]:

@@ -167,7 +167,17 @@ def open_request(config: PrepareConfig) -> Request:
     threads.wait_for(finding, loading)
     found, columns = finding.result()
     tokenizer, files = loading.result()
-    _warn_of_left_out_bos(config, tokenizer)
+    layout = config.layout
+    # In a chat the template decides.
+    asks = layouts.layout_of(layout).joins_rows and layout.name != "chat"
+    if asks and (bos := document_frames.left_out_bos(tokenizer, layout.special_tokens)):
+        _log.warning(
+            "tokenizer %r begins every text with %s, but --special-tokens %s leaves it out; "
+            "--special-tokens bos-eos puts it before each document",
+            config.tokenizer.name,
+            bos,
+            layout.special_tokens,
+        )
     request = Request(
         config=config,
         functions=functions,
@@ -206,20 +216,6 @@ def _find(config: PrepareConfig, functions: Sequence[UserFunction]) -> tuple[Ope
     chosen = selection.needed_source_splits(config.source, list(found.listing.splits))
     columns = {name: found.columns[name] for name in chosen}
     return found, plan_types(config.source, columns, kind=found.listing.identity["kind"], inputs=inputs)
-
-
-def _warn_of_left_out_bos(config: PrepareConfig, tokenizer: Any) -> None:
-    layout = config.layout
-    if not layouts.layout_of(layout).joins_rows or layout.name == "chat":  # there the template decides
-        return
-    if bos := document_frames.left_out_bos(tokenizer, layout.special_tokens):
-        _log.warning(
-            "tokenizer %r begins every text with %s, but --special-tokens %s leaves it out; "
-            "--special-tokens bos-eos puts it before each document",
-            config.tokenizer.name,
-            bos,
-            layout.special_tokens,
-        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -284,7 +280,11 @@ def open_job(request: Request, *, progress: Progress, home: str | None = None) -
     in_rows = plan_columns(
         config.source, source, inputs=layouts.layout_of(config.layout).inputs(config.source), plan=request.columns
     )
-    source = _divided(source, held, in_rows, seed=config.seed)
+    here = [each for each in held if each.from_split in source.splits]
+    divided = selection.divide(
+        source.splits, here, columns=in_rows.content, optional=in_rows.optional, seed=config.seed
+    )
+    source = dataclasses.replace(source, splits=divided)
     columns = complete_from_manifest(in_rows, append.former) if append else in_rows
     encoder = request.open_encoder(columns)
     if bucket_lengths.automatic_count(config.layout.bucket_lengths):
@@ -323,13 +323,6 @@ def open_job(request: Request, *, progress: Progress, home: str | None = None) -
         items=items,
         source_rows={name: each.total_rows for name, each in groups.items()},
     )
-
-
-def _divided(source: Source, held: Sequence[HoldOut], columns: ColumnPlan, *, seed: int) -> Source:
-    """Return the source with the splits of rows that are held out of the splits that it has."""
-    here = [each for each in held if each.from_split in source.splits]
-    splits = selection.divide(source.splits, here, columns=columns.content, optional=columns.optional, seed=seed)
-    return dataclasses.replace(source, splits=splits)
 
 
 def _with_lengths(request: Request, columns: ColumnPlan, encoder: layouts.BatchEncoder, *, source: Source) -> Request:

@@ -1,7 +1,11 @@
 """Planning the splits of a job: a sample, unusable rows, blocks, shards; and what is refused or warned of by then.
 
-    the sample read all rows     the number of unusable rows and their reasons, except those that only tokenizing shows
-    it did not                   a lower bound: those of the sample, or the nulls that Parquet files count
+    the sample read all rows     blocks of neighbouring rows, predicted from the length of each
+                                 the number of unusable rows and their reasons, except those that only tokenizing shows
+    it did not                   parts of row groups, predicted from the bytes of the group
+                                 a lower bound: unusable rows of the sample, or the nulls that Parquet files count
+
+No row is read for the blocks. Ten million groups take some seconds.
 
 An unusable row that only a shard finds stops the job at that shard, if no row may be rejected
 (`shard_writer.unusable_row`).
@@ -12,19 +16,18 @@ from __future__ import annotations
 import collections
 import dataclasses
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 
 from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.plan import sample_rows
-from pipelines.prepare.plan.blocks import forecast, nulls_by_reason
-from pipelines.prepare.plan.planning import SplitPlan, block_rows, plan_split
+from pipelines.prepare.plan.planning import ROOM, Blocks, ShardSpec, SplitPlan, block_rows, cut_rows, plan_split
 from pipelines.prepare.plan.sample_rows import ReadRows
 from pipelines.prepare.plan.sampling import Sample, measure
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
-from pipelines.prepare.sources.parquet.groups import cover
+from pipelines.prepare.sources.parquet.groups import Cover, cover
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, RejectedRow, split_reasons
 from pipelines.terminal import stages
@@ -32,12 +35,7 @@ from tfrecord_io.errors import ConfigError, RowsRejectedError
 from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT, is_left_out
 
 __all__ = [
-    "PlannedSplit",
-    "UnusableRows",
-    "find_unusable",
-    "padding_advice",
-    "plan_one",
-    "plan_splits",
+    *("PlannedSplit", "UnusableRows", "find_unusable", "forecast", "padding_advice", "plan_one", "plan_splits"),
     "warn_of_padding",
 ]
 
@@ -115,6 +113,71 @@ def plan_one(opened: OpenJob, split: str) -> PlannedSplit:
     )
     unusable = find_unusable(spec.columns, source, sample.read)
     return PlannedSplit(plan=plan, sample=sample, text_bytes=blocks.text_bytes, unusable=unusable)
+
+
+def forecast(spec: ShardSpec, split: SplitSource, sample: Sample, *, block_rows: int) -> Blocks:
+    """Cut the split into blocks of about `block_rows` rows or fewer."""
+    read = sample.read
+    if read.whole:
+        predicted = np.where(read.usable, sample.sizes(read.text_bytes, np.arange(len(read.numbers))), 0.0)
+        blocks = cut_rows(read.numbers, predicted, rows=block_rows, row_bytes=sample.row_bytes)
+        return dataclasses.replace(blocks, text_bytes=int(read.text_bytes.sum()))
+    found = cover(split.groups.ends, split.ranges)
+    text_bytes, usable = _texts_of_groups(spec, split, sample)
+    numbers = np.searchsorted(split.groups.ends, read.numbers[read.usable], "right")
+    sizes = sample.sizes.of_groups(read.text_bytes[read.usable], numbers)
+    rows = found.counts * usable[found.groups]
+    predicted = rows * sizes(text_bytes[found.groups], found.ends - found.counts / 2)
+    blocks = _cut_groups(found, predicted, rows=block_rows, row_bytes=sample.row_bytes)
+    return dataclasses.replace(blocks, text_bytes=round(float((rows * text_bytes[found.groups]).sum())))
+
+
+def _texts_of_groups(spec: ShardSpec, split: SplitSource, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean bytes of text of each group's usable rows, and the share of its rows that is usable: float64 [N].
+
+    The source counts the bytes of a group: of other columns too, and of a dictionary only its entries. The rows that
+    were read give the bytes of text for each of these bytes, and the share of rows without a null that is usable.
+    """
+    groups, read = split.groups, sample.read
+    rows = np.maximum(groups.num_rows, 1)
+    # One row may have several nulls.
+    nulls = [counts for _, counts in nulls_by_reason(split, spec.columns)]
+    filled = np.maximum(rows - np.max([np.zeros_like(rows), *nulls], axis=0), 0)
+    group_bytes = groups.num_bytes / np.maximum(filled, 1)
+    owner = np.searchsorted(groups.ends, read.numbers, "right")
+    usable = min(1.0, float(read.usable.sum() / max((filled / rows)[owner].sum(), 1.0)))
+    ratio = read.text_bytes[read.usable].sum() / max(group_bytes[owner[read.usable]].sum(), 1.0)
+    return group_bytes * ratio, usable * filled / rows
+
+
+def nulls_by_reason(split: SplitSource, columns: ColumnPlan) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the nulls of each group, int64 [N], of each column that must not be null, with the reason for which they
+    reject a row. None if user functions may fill them in or drop the rows.
+    """
+    required = {feature.name: "column_null" for feature in columns.kept}
+    if columns.label:
+        required[columns.label.column] = "label_null"
+    required |= {name: f"{purpose}_null" for purpose, name in columns.nested.items() if name not in columns.optional}
+    required |= dict.fromkeys(columns.texts, "text_null")
+    for name, reason in required.items():
+        if name in split.groups.nulls and split.reader.is_plain:
+            yield reason, split.groups.nulls[name]
+
+
+def _cut_groups(found: Cover, predicted: np.ndarray, *, rows: int, row_bytes: float) -> Blocks:
+    """Return parts of groups as blocks: a group with the rows or bytes of n blocks is cut into n equal ones.
+
+    A group slightly larger than a block stays whole, since a cut group is decoded twice.
+    """
+    by_bytes = np.ceil(predicted / max(ROOM * rows * row_bytes, 1.0)).astype(np.int64)
+    times = np.minimum(np.maximum((2 * found.counts + rows) // (2 * rows), by_bytes), found.counts)
+    if (times <= 1).all():
+        return Blocks(found.starts, found.starts + found.counts, predicted)
+    owner = np.repeat(np.arange(len(found)), times)
+    turn = np.arange(len(owner)) - (np.cumsum(times) - times)[owner]
+    starts, counts, times = found.starts[owner], found.counts[owner], times[owner]
+    low, high = counts * turn // times, counts * (turn + 1) // times
+    return Blocks(starts + low, starts + high, predicted[owner] * (high - low) / counts)
 
 
 def find_unusable(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> UnusableRows:

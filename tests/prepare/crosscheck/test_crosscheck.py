@@ -134,16 +134,6 @@ def test_engine_hf_makes_a_finished_dataset_again(dataset: Path, tmp_path: Path,
     assert _build(dataset, tmp_path, engine="hf")["shards_made"] == 0
 
 
-@pytest.mark.slow
-def test_a_wrong_token_in_the_battery_is_enough_not_to_take_an_engine(
-    dataset: Path, tmp_path: Path, lies: set[str]
-) -> None:
-    lies.add("Hello, world!  It's 3.14 o'clock, isn't it?")
-    summary = _build(dataset, tmp_path)
-    assert [engine.partition(" ")[0] for engine in summary["engines"]["splits"]["train"]] == ["hf"]
-    assert summary["engines"]["disproved"] is None
-
-
 def test_an_engine_that_does_not_serve_the_tokenizer_is_refused_by_name(dataset: Path, tmp_path: Path) -> None:
     outcome = building.command("build", dataset, *building.options(tmp_path, engine="gigatoken"))
     cause, remedy = outcome.error

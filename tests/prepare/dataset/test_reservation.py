@@ -162,37 +162,17 @@ def test_a_dataset_of_another_algorithm_is_refused(finished: Path, monkeypatch: 
     assert listed == f"versions.algorithm: was null, now {versions['algorithm']}", "one made before there was a number"
 
 
-def test_another_input_is_refused(finished: Path, tmp_path: Path) -> None:
-    data = Path(shutil.copytree(REVIEWS, tmp_path / "reviews"))
-    with (data / "train.jsonl").open("a", encoding="utf-8") as lines:
-        lines.write('{"text": "one more", "label": "positive"}\n')
-    options = building.options(finished, label_column="label")
-    cause, _ = building.command("build", data, *options).error
-    assert "source.files[train.jsonl].bytes: was " in cause
-    assert "source.files[train.jsonl].xxh3: was " in cause
-    assert "validation" not in cause
-
-
-def test_a_file_more_is_named(tmp_path: Path) -> None:
+def test_the_order_of_keys_changes_no_fingerprint_and_differences_are_named_and_counted() -> None:
+    one, other, third = ({"a": [1, 2], "b": {"c": 2}}, {"b": {"c": 2}, "a": [1, 2]}, {"b": {"c": 2}, "a": [2, 1]})
+    assert fingerprint.fingerprint_of(one) == fingerprint.fingerprint_of(other) != fingerprint.fingerprint_of(third)
     before = {"files": [{"name": "a", "bytes": 1}, {"name": "b", "bytes": 2}], "x": [1, {"y": 2}], "same": [1]}
     now = {"files": [{"name": "b", "bytes": 3}, {"name": "c", "bytes": 4}], "x": [1, {"y": 3}], "same": [1]}
     assert fingerprint.differences(before, now) == (
         'files[a]: was {"bytes": 1, "name": "a"}, now null; files[b].bytes: was 2, now 3; '
         'files[c]: was null, now {"bytes": 4, "name": "c"}; x: was [1, {"y": 2}], now [1, {"y": 3}]'
     )
-
-
-def test_the_order_of_keys_changes_no_fingerprint_and_any_value_does() -> None:
-    assert fingerprint.fingerprint_of({"a": 1, "b": {"c": 2, "d": 3}}) == fingerprint.fingerprint_of(
-        {"b": {"d": 3, "c": 2}, "a": 1}
-    )
-    assert fingerprint.fingerprint_of({"a": [1, 2]}) != fingerprint.fingerprint_of({"a": [2, 1]})
-
-
-def test_many_differences_are_counted() -> None:
     listed = fingerprint.differences({str(index): 0 for index in range(50)}, {})
-    assert listed.count(": was 0, now null") == 20
-    assert listed.endswith("; and 30 more")
+    assert (listed.count(": was 0, now null"), listed.endswith("; and 30 more")) == (20, True)
 
 
 def test_a_build_that_fails_leaves_what_is_to_be_overwritten_as_it_is(finished: Path, tmp_path: Path) -> None:
@@ -224,28 +204,29 @@ def test_a_build_that_fails_leaves_nothing_but_the_rows_that_it_has_ingested(tmp
     assert not list(tmp_path.glob("out/.prep/rows-*"))
 
 
-def test_where_the_source_was_is_written_down_without_credentials(tmp_path: Path) -> None:
-    config = SourceConfig(dataset="s3://key:secret@host/data/*.parquet?token=secret#x", config="c")
-    place = location_of(config, found_with({"kind": "parquet"}))
-    assert place == {"dataset": "s3://host/data/*.parquet", "config": "c", "revision": None}
-
-
-def found_with(identity: dict[str, Any]) -> OpenedSource:
-    """A dataset that is known by this alone."""
-    listing = SourceListing(kind="json", splits={}, described=identity, stream=Stream(builders={}))
-    return OpenedSource(listing=listing, columns={}, footers={}, addresses={})
-
-
-def test_where_the_source_was_is_an_absolute_path_or_a_pinned_hub_id(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("config", "identity", "place"),
+    [
+        (
+            SourceConfig(dataset="s3://key:secret@host/data/*.parquet?token=secret#x", config="c"),
+            {"kind": "parquet"},
+            ("s3://host/data/*.parquet", "c", None),
+        ),
+        (SourceConfig(dataset="a/*.jsonl"), {"kind": "json"}, ("/a/*.jsonl", None, None)),
+        (
+            SourceConfig(dataset="user/name", revision="main"),
+            {"kind": "hub", "revision": "abc"},
+            ("user/name", None, "abc"),
+        ),
+    ],
+)
+def test_where_the_source_was_is_an_absolute_path_an_address_without_credentials_or_a_pinned_hub_id(
+    monkeypatch: pytest.MonkeyPatch, config: SourceConfig, identity: dict[str, Any], place: tuple[str | None, ...]
+) -> None:
     monkeypatch.chdir("/")
-    place = location_of(SourceConfig(dataset="a/*.jsonl"), found_with({"kind": "json"}))
-    assert place["dataset"] == "/a/*.jsonl"
-    hub = found_with({"kind": "hub", "revision": "abc"})
-    assert location_of(SourceConfig(dataset="user/name", revision="main"), hub) == {
-        "dataset": "user/name",
-        "config": None,
-        "revision": "abc",
-    }
+    listing = SourceListing(kind="json", splits={}, described=identity, stream=Stream(builders={}))
+    found = OpenedSource(listing=listing, columns={}, footers={}, addresses={})
+    assert location_of(config, found) == dict(zip(("dataset", "config", "revision"), place, strict=True))
 
 
 def test_a_worker_whose_job_was_cleared_away_stops(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,7 @@ from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process.progress import Counts, Progress
 from tests import building
 from tests.building import REVIEWS
-from tests.prepare.launch.late_rows import FOUND_BY_A_SHARD, only_shards_find, small_sample
 from tests.support.tokenizers_zoo import Zoo
-from tfrecord_io.errors import RowsRejectedError
-
-__all__ = ["small_sample"]
 
 # A thread that waits for another one: long on a busy machine, and not for ever.
 SECONDS = 120
@@ -61,47 +56,23 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return building.source(tmp_path_factory.mktemp("lines") / "data", train=rows)
 
 
-class Watch:
-    """Sees that the builds are at work at the same time, and what each one's counters say at its end."""
+def at_once(*builds: PrepareConfig) -> tuple[list[BuildResult], list[Counts]]:
+    """What the builds make, each on a thread of its own, all at work at the same time, and what each counts."""
+    begun, counts = threading.Barrier(len(builds)), dict[str, Counts]()
 
-    def __init__(self, builds: int) -> None:
-        self.counts: dict[str, Counts] = {}
-        self._begun = threading.Barrier(builds)
-
-    def of(self, name: str) -> Callable[[list[ShardTask], Progress], contextlib.AbstractContextManager[None]]:
+    def run(config: PrepareConfig) -> BuildResult:
         @contextlib.contextmanager
-        def watch(tasks: list[ShardTask], progress: Progress) -> Iterator[None]:
+        def watch(_: list[ShardTask], progress: Progress) -> Iterator[None]:
             assert progress.read() == Counts()
-            self._begun.wait(SECONDS)
-            try:
-                yield
-            finally:
-                self.counts[name] = progress.read()
+            begun.wait(SECONDS)
+            yield
+            counts[config.output.root] = progress.read()
 
-        return watch
+        return launcher.build(config, watch=watch)
 
-
-def at_once(*builds: PrepareConfig) -> tuple[list[Future[BuildResult]], list[Counts]]:
-    """What becomes of the builds, each on a thread of its own, and what their watchers counted."""
-    watch = Watch(len(builds))
     with ThreadPoolExecutor(len(builds)) as pool:
-        running = [pool.submit(launcher.build, each, watch=watch.of(each.output.root)) for each in builds]
-    return running, [watch.counts[each.output.root] for each in builds]
-
-
-def without_tokens(counts: Counts) -> Counts:
-    """Without what a layout adds to the tokens of its rows, or cuts from them."""
-    return dataclasses.replace(counts, tokens=0)
-
-
-def counted(built: BuildResult) -> Counts:
-    """What a watcher of all of a build should have counted, but for tokens."""
-    splits = built.manifest.splits.values()
-    return Counts(
-        rows=sum(split.ledger.rows_in for split in splits),
-        num_bytes=sum(split.num_bytes for split in splits),
-        shards=built.shards_made,
-    )
+        made = list(pool.map(run, builds))
+    return made, [counts[each.output.root] for each in builds]
 
 
 @contextlib.contextmanager
@@ -121,40 +92,18 @@ def unchanged() -> Iterator[None]:
 
 @pytest.mark.slow
 def test_two_builds_at_once_make_what_each_makes_alone(tmp_path: Path, lines: Path, zoo: Zoo) -> None:
-    (pad,), (pad_counts,) = at_once(padded(tmp_path / "pad"))
-    (pack,), (pack_counts,) = at_once(packed(tmp_path / "pack", lines, zoo))
-    alone = [pad.result(), pack.result()]
+    alone = [at_once(padded(tmp_path / "pad")), at_once(packed(tmp_path / "pack", lines, zoo))]
     with unchanged():
-        running, counts = at_once(padded(tmp_path / "pad2"), packed(tmp_path / "pack2", lines, zoo))
+        made, counts = at_once(padded(tmp_path / "pad2"), packed(tmp_path / "pack2", lines, zoo))
     for name in ("pad", "pack"):
         assert building.files(tmp_path / f"{name}2") == building.files(tmp_path / name)
         assert len(building.shard_bytes(tmp_path / name)) >= 7
-    assert [each.result().manifest for each in running] == [each.manifest for each in alone]
-    assert [each.result().shards_made for each in running] == [each.shards_made for each in alone]
-    assert counts == [pad_counts, pack_counts]
-    assert [without_tokens(each) for each in counts] == [counted(each) for each in alone]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("small_sample")
-def test_an_error_in_one_build_is_none_in_the_other(tmp_path: Path) -> None:
-    data, _ = only_shards_find(tmp_path)
-    strict = dataclasses.replace(
-        padded(tmp_path / "strict"),
-        source=SourceConfig(dataset=str(data)),
-        layout=LayoutConfig(max_length=32, truncation="do_not_truncate"),
-        shuffle=False,
-    )
-    with unchanged():
-        (failed, made), (_, counts) = at_once(strict, padded(tmp_path / "out"))
-    error = failed.exception()
-    assert isinstance(error, RowsRejectedError)
-    assert error.cause == FOUND_BY_A_SHARD
-    assert not (tmp_path / "strict" / "manifest.json").exists()
-    assert made.exception() is None
-    assert without_tokens(counts) == counted(made.result())
-    launcher.build(padded(tmp_path / "alone"))
-    assert building.files(tmp_path / "out") == building.files(tmp_path / "alone")
+    for built, counted, ((before,), (wanted,)) in zip(made, counts, alone, strict=True):
+        assert (built.manifest, built.shards_made, counted) == (before.manifest, before.shards_made, wanted)
+        splits = built.manifest.splits.values()
+        assert counted.rows == sum(split.ledger.rows_in for split in splits)
+        assert counted.num_bytes == sum(split.num_bytes for split in splits)
+        assert counted.shards == built.shards_made
 
 
 @pytest.mark.slow

@@ -10,8 +10,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from pipelines.prepare.launch import split_plans
 from pipelines.prepare.options.config import LayoutConfig
-from pipelines.prepare.plan import blocks, sample_rows
+from pipelines.prepare.plan import sample_rows
 from pipelines.prepare.plan.planning import Blocks, block_rows, plan_split
 from pipelines.prepare.sources.parquet.groups import cover
 from pipelines.prepare.sources.rows.reading import SplitSource
@@ -79,7 +80,7 @@ def made(folder: Path, zoo: Zoo, rows: Sequence[str | None], *, group_rows: int 
 def forecast(work: Work, *, block_rows: int = 1000) -> Blocks:
     sample = work.measure()
     assert sample is not None
-    return blocks.forecast(work.job.spec, work.splits["train"], sample, block_rows=block_rows)
+    return split_plans.forecast(work.job.spec, work.splits["train"], sample, block_rows=block_rows)
 
 
 def spans_of(found: Blocks) -> list[tuple[int, int]]:
@@ -161,7 +162,7 @@ def test_hardly_any_row_group_is_decoded_for_two_shards(row_bytes: float) -> Non
     whole = [(0, groups * rows)]
     found, predicted = cover(ends, whole), np.full(groups, rows * row_bytes)
     most = block_rows(row_bytes=row_bytes, shard_bytes=shard_bytes)
-    cut = blocks._cut(found, predicted, rows=most, row_bytes=row_bytes)
+    cut = split_plans._cut_groups(found, predicted, rows=most, row_bytes=row_bytes)
     plan = plan_split(
         cut, split="train", source_split="train", ranges=whole, shard_bytes=shard_bytes, seed=0, shuffle=True
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,6 +56,10 @@ def _alternating(rng: np.random.Generator, rows: int = ROWS) -> list[str]:
     return [_english(40, rng) if row // 300 % 2 else _foreign(90, rng) for row in range(rows)]
 
 
+def slow(*cases: Any) -> list[Any]:
+    return [pytest.param(*case, marks=pytest.mark.slow) for case in cases]
+
+
 Corpus = Callable[[np.random.Generator, int], list[str]]
 
 
@@ -65,58 +68,40 @@ def _work(folder: Path, zoo: Zoo, made: Sequence[str | None], *, group_rows: int
     return stored.work(zoo.path("wordpiece_uncased"), source, **options)
 
 
-def _deviations(work: Work, *, targets: float) -> np.ndarray:
-    """Each shard's size relative to the target, less 1, where there are so many targets."""
-    plan, shard_bytes = stored.plan(work, targets=targets)
-    assert plan.num_shards in (int(targets), int(targets) + 1)
-    return stored.shard_sizes(work, plan) / shard_bytes - 1
-
-
-def _check(
-    folder: Path, zoo: Zoo, corpus: Corpus, *, targets: float, name: Any, rows: int = ROWS, **options: Any
-) -> None:
-    made = corpus(np.random.default_rng(1), rows)
-    work = _work(folder, zoo, made, layout=LayoutConfig(name=name, max_length=64), **options)
-    assert np.abs(_deviations(work, targets=targets)).max() < 0.1
-
-
 @pytest.mark.parametrize(
-    ("corpus", "name", "shuffle"),
+    ("corpus", "options"),
     [
-        (_sorted, "concat", False),
-        (_sorted, "pack", True),
-        pytest.param(_bimodal, "pad", True, marks=pytest.mark.slow),
+        (_sorted, {"name": "concat", "shuffle": False, "targets": 7.0}),
+        (_sorted, {"name": "pack", "targets": 7.0}),
+        *slow(
+            (_bimodal, {"targets": 7.0}),
+            # Rows of these two are in no order to begin with.
+            *((_lognormal, {"name": name}) for name in ("pad", "concat")),
+            *((_bimodal, {"name": name, "shuffle": False}) for name in ("pad", "concat")),
+            *(
+                (corpus, {"name": name, "shuffle": shuffle})
+                for corpus in (_sorted, _half_foreign, _alternating)
+                for name in ("pad", "concat")
+                for shuffle in (True, False)
+            ),
+            # Smaller ones are too near to the window of the compression, which every shard fills anew.
+            *(
+                (corpus, {"targets": 7.0, "rows": 6000, "shuffle": shuffle, "compression": "gzip"})
+                for corpus in (_sorted, _half_foreign)
+                for shuffle in (True, False)
+            ),
+        ),
     ],
 )
 def test_every_shard_is_within_a_tenth_of_the_target(
-    tmp_path: Path, zoo: Zoo, corpus: Corpus, name: str, shuffle: bool
+    tmp_path: Path, zoo: Zoo, corpus: Corpus, options: dict[str, Any]
 ) -> None:
-    _check(tmp_path, zoo, corpus, targets=7.0, name=name, shuffle=shuffle)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["pad", "concat"])
-@pytest.mark.parametrize(
-    ("corpus", "shuffle"),
-    [
-        # Rows of these two are in no order to begin with.
-        (_lognormal, True),
-        (_bimodal, False),
-        *itertools.product([_sorted, _half_foreign, _alternating], [True, False]),
-    ],
-)
-def test_every_shard_is_within_a_tenth_in_either_order(
-    tmp_path: Path, zoo: Zoo, corpus: Corpus, shuffle: bool, name: str
-) -> None:
-    _check(tmp_path, zoo, corpus, targets=12.7, name=name, shuffle=shuffle)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shuffle", [True, False])
-@pytest.mark.parametrize("corpus", [_sorted, _half_foreign])
-def test_every_compressed_shard_is_within_a_tenth(tmp_path: Path, zoo: Zoo, corpus: Corpus, shuffle: bool) -> None:
-    # Smaller ones are too near to the window of the compression, which every shard fills anew.
-    _check(tmp_path, zoo, corpus, targets=7.0, name="pad", rows=6000, shuffle=shuffle, compression="gzip")
+    options = {"targets": 12.7, "rows": ROWS, "name": "pad", "shuffle": True, **options}
+    layout, targets = LayoutConfig(name=options.pop("name"), max_length=64), options.pop("targets")
+    made = corpus(np.random.default_rng(1), options.pop("rows"))
+    plan, shard_bytes = stored.plan(work := _work(tmp_path, zoo, made, layout=layout, **options), targets=targets)
+    assert plan.num_shards in (int(targets), int(targets) + 1)
+    assert np.abs(stored.shard_sizes(work, plan) / shard_bytes - 1).max() < 0.1
 
 
 def _measure(work: Work) -> sampling.Sample | None:
