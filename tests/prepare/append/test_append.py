@@ -13,7 +13,7 @@ import pytest
 
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest import IngestSource, IngestTask
-from pipelines.prepare.sources.resolve import data_files
+from pipelines.prepare.sources.resolve import library
 from tests import building
 from tests.building import read_manifest
 from tests.prepare.append.appended import NEW, OLD, build, done, grown, json_lines, numbers, parquet
@@ -154,7 +154,7 @@ def test_old_files_are_not_ingested_again(tmp_path: Path, monkeypatch: pytest.Mo
 def test_more_files_than_the_manifest_names_are_compared_by_their_digest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data_files, "_MOST_NAMED", 2)
+    monkeypatch.setattr(library, "_MOST_NAMED", 2)
     data, out = tmp_path / "data", tmp_path / "out"
     for number in range(3):
         json_lines(data / f"train-{number}.jsonl", range(10 * number, 10 * number + 10))
