@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -78,26 +78,14 @@ def make_manifest(schema: Schema = PAD_SCHEMA, **changes: Any) -> Manifest:
     return Manifest(**{**fields, **changes})
 
 
-class WriteDataset(Protocol):
-    """Writes a dataset and returns its folder; `splits` maps a split's name to the columns of each of its shards.
-
-    index: whether uncompressed shards have one.
-    """
-
-    def __call__(
-        self,
-        splits: Mapping[str, Sequence[Mapping[str, np.ndarray]]],
-        *,
-        schema: Schema = ...,
-        tokenizer: TokenizerFacts | None = ...,
-        compression: Compression = ...,
-        index: bool = ...,
-    ) -> pathlib.Path: ...
+WriteDataset = Callable[..., pathlib.Path]
 
 
 @pytest.fixture(scope="session")
 def write_dataset(tmp_path_factory: pytest.TempPathFactory) -> WriteDataset:
-    """A function that writes a dataset into a folder of its own."""
+    """A function that writes a dataset into a folder of its own: the columns of each shard of each split; with `index`,
+    uncompressed shards have one.
+    """
 
     def write(
         splits: Mapping[str, Sequence[Mapping[str, np.ndarray]]],
