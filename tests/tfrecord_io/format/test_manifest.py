@@ -309,6 +309,11 @@ def test_what_contradicts_itself_is_refused(change: Callable[[Document], None], 
     assert caught.value.cause.startswith("manifest.json: ")
 
 
+def test_a_shard_without_an_example_is_refused() -> None:
+    with pytest.raises(ManifestError, match="no example, expected at least one"):
+        manifest.parse(manifest.dump(make(splits={"train": Split(shards=(make_shard(num_examples=0),))})))
+
+
 def test_the_origins_of_renamed_splits_and_what_is_held_out_are_read_back() -> None:
     source = {"kind": "json", "splits": {"train": [[0, 12]], "test": [[0, 12]]}, "origins": {"test": "train"}}
     made = make(source=source, options={"seed": 0, "hold_out": [HELD]})
