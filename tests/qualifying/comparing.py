@@ -40,9 +40,9 @@ def opened(name: str, tokenizer: Any, *, dtype: np.dtype = INT32, any_version: b
 
     Raises: NotQualified if it does not serve the tokenizer.
     """
-    module, function = choice._FAST[name]
-    make = getattr(importlib.import_module(module), function)
-    within = mock.patch.object(qualified, "_within", return_value=True) if any_version else contextlib.nullcontext()
+    module, kind = choice._FAST[name]
+    make = getattr(importlib.import_module(module), kind)
+    within = mock.patch.object(qualified, "_is_of", return_value=True) if any_version else contextlib.nullcontext()
     with within:
         engine: Engine = make(HuggingFaceEngine(tokenizer, dtype=dtype), dtype=dtype)
     return engine

@@ -5,10 +5,13 @@ A panic of Rust reaches Python as pyo3's PanicException, a BaseException that `e
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from tfrecord_io.errors import TokenizerError
 from tfrecord_io.shown import first_line
 
-__all__ = ["REMEDY", "TextsNotEncoded", "is_failure", "is_of_library", "not_encoded"]
+__all__ = ["REMEDY", "TextsNotEncoded", "is_failure", "is_of_library", "named"]
 
 REMEDY = "leave such rows out with --filter, or fix the tokenizer; `transformers` itself fails on them too"
 
@@ -32,7 +35,14 @@ def _is_panic(error: BaseException) -> bool:
     return type(error).__name__ == "PanicException"
 
 
-def not_encoded(error: BaseException, *, library: str, num_texts: int) -> TextsNotEncoded:
-    """Return the error to raise for one that a library raised for some of `num_texts` texts. Callers add the rows."""
-    texts = "a text" if num_texts == 1 else f"one of {num_texts:,} texts"
-    return TextsNotEncoded(f"the tokenizer ({library}) fails on {texts}: {first_line(error)}", remedy=REMEDY)
+@contextlib.contextmanager
+def named(library: str, *, num_texts: int) -> Iterator[None]:
+    """Raise TextsNotEncoded for what the library raises for some of `num_texts` texts. Callers add the rows."""
+    try:
+        yield
+    except BaseException as error:
+        if not is_of_library(error):
+            raise
+        texts = "a text" if num_texts == 1 else f"one of {num_texts:,} texts"
+        cause = f"the tokenizer ({library}) fails on {texts}: {first_line(error)}"
+        raise TextsNotEncoded(cause, remedy=REMEDY) from error

@@ -125,14 +125,8 @@ class HuggingFaceEngine:
         Raises: TextsNotEncoded if the library fails on one of them.
         """
         strings = texts.to_pylist()
-        try:
+        with library_failures.named(f"tokenizers {self.version}", num_texts=len(strings)):
             encodings = self.backend.encode_batch_fast(strings, add_special_tokens=False)
-        except BaseException as error:
-            if not library_failures.is_of_library(error):
-                raise
-            raise library_failures.not_encoded(
-                error, library=f"tokenizers {self.version}", num_texts=len(strings)
-            ) from error
         return from_lists([encoding.ids for encoding in encodings], dtype=self._dtype)
 
     def put_into(self, ragged: RaggedTokens, texts: pa.Array, indices: np.ndarray) -> RaggedTokens:
@@ -159,14 +153,8 @@ class SlowEngine:
         if not len(texts):
             return from_lists([], dtype=self._dtype)
         strings = texts.to_pylist()
-        try:
+        with library_failures.named(f"transformers {self.version}", num_texts=len(strings)):
             ids = self._tokenizer(strings, add_special_tokens=False, truncation=False, verbose=False)
-        except BaseException as error:
-            if not library_failures.is_of_library(error):
-                raise
-            raise library_failures.not_encoded(
-                error, library=f"transformers {self.version}", num_texts=len(strings)
-            ) from error
         return from_lists(ids["input_ids"], dtype=self._dtype)
 
 

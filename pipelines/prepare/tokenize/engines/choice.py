@@ -22,12 +22,12 @@ __all__ = ["Choice", "Reference", "choose", "decide", "open_reference", "why_slo
 
 Reference: TypeAlias = HuggingFaceEngine | SlowEngine
 
-# The module and function that make each engine, or raise NotQualified for tokenizers that it cannot serve.
+# The module and class of each engine, which raises NotQualified for tokenizers that it cannot serve.
 _FAST = {
-    "wordpiece": ("pipelines.prepare.tokenize.engines.wordpiece.encoder", "make_wordpiece"),
-    "unigram": ("pipelines.prepare.tokenize.engines.unigram.encoder", "make_unigram"),
-    "fastokens": ("pipelines.prepare.tokenize.engines.fastokens_engine", "make_fastokens"),
-    "gigatoken": ("pipelines.prepare.tokenize.engines.gigatoken_engine", "make_gigatoken"),
+    "wordpiece": ("pipelines.prepare.tokenize.engines.wordpiece.encoder", "WordPieceEngine"),
+    "unigram": ("pipelines.prepare.tokenize.engines.unigram.encoder", "UnigramEngine"),
+    "fastokens": ("pipelines.prepare.tokenize.engines.package_engines", "FastokensEngine"),
+    "gigatoken": ("pipelines.prepare.tokenize.engines.package_engines", "GigatokenEngine"),
 }
 
 _log = logging.getLogger(__name__)
@@ -69,23 +69,19 @@ def decide(tokenizer: Any, reference: Engine, *, dtype: np.dtype, wanted: Engine
 
     Raises: ConfigError if an engine that was requested by name is not qualified for the tokenizer.
     """
+    reasons: dict[str, str] = {}
     if wanted == "hf":
-        return Choice(engine=reference, reasons={})
+        return Choice(engine=reference, reasons=reasons)
     try:
-        return _fastest(tokenizer, reference, dtype=dtype, wanted=wanted)
+        for name in _FAST if wanted == "auto" else (wanted,):
+            found = _opened(name, tokenizer, reference, dtype=dtype)
+            if not isinstance(found, str):
+                return Choice(engine=found, reasons=reasons)
+            reasons[name] = found
+            _log.debug("engine %s is not used: %s", name, found)
     finally:
         if isinstance(reference, HuggingFaceEngine):
             reference.forget_parts()
-
-
-def _fastest(tokenizer: Any, reference: Engine, *, dtype: np.dtype, wanted: EngineName) -> Choice:
-    reasons: dict[str, str] = {}
-    for name in _FAST if wanted == "auto" else (wanted,):
-        found = _opened(name, tokenizer, reference, dtype=dtype)
-        if not isinstance(found, str):
-            return Choice(engine=found, reasons=reasons)
-        reasons[name] = found
-        _log.debug("engine %s is not used: %s", name, found)
     if wanted != "auto":
         raise ConfigError(
             f"--engine {wanted} does not serve this tokenizer, a {type(tokenizer).__name__}: {reasons[wanted]}",
@@ -106,9 +102,9 @@ def _opened(name: str, tokenizer: Any, reference: Engine, *, dtype: np.dtype) ->
     """Return the engine, or the reason why it is not used; errors of engines on foreign tokenizers are reasons too."""
     if not isinstance(reference, HuggingFaceEngine):
         return f"the Python code of a {type(tokenizer).__name__} decides its tokens, too"
-    module, function = _FAST[name]
+    module, kind = _FAST[name]
     try:
-        engine: Engine = getattr(importlib.import_module(module), function)(reference, dtype=dtype)
+        engine: Engine = getattr(importlib.import_module(module), kind)(reference, dtype=dtype)
         agrees = _agree(engine, reference)
     except NotQualified as refused:
         return refused.reason

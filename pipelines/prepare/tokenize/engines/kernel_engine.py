@@ -18,7 +18,8 @@ import pyarrow as pa
 from tokenizers import normalizers
 
 from pipelines.prepare.tokenize.engines import vocabulary_trie
-from pipelines.prepare.tokenize.engines.base import HuggingFaceEngine, utf8_of
+from pipelines.prepare.tokenize.engines.base import utf8_of
+from pipelines.prepare.tokenize.engines.qualified import FastEngine
 from pipelines.prepare.tokenize.engines.text_kernels import ORDINARY, find_pages
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io.codec.kernels import frozen
@@ -124,17 +125,14 @@ class Contents:
         return cls(first=frozen(first), trie=vocabulary_trie.build(dict.fromkeys(contents, 0)))
 
 
-class KernelEngine(abc.ABC):
+class KernelEngine(FastEngine):
     """Base class of engines with our own kernels. Threads may share one: shared data is read-only."""
 
-    name: str
-    version = "1"
-    concurrent = True
+    memory_words: int
 
-    def __init__(self, reference: HuggingFaceEngine, read: ReadPage, *, memory_words: int, dtype: np.dtype) -> None:
-        """Open the engine. `read` computes the pages of code points that a text needs."""
-        self._reference, self._read, self._dtype = reference, read, dtype
-        self._memory_words = memory_words
+    def _begin(self, read: ReadPage) -> None:
+        """Get ready to encode. `read` computes the pages of code points that a text needs."""
+        self._read = read
         self._memories: list[np.ndarray] = []  # those not in use; list.pop and list.append are atomic
         self._pages = Pages.none()
         self._pages_lock = threading.Lock()
@@ -147,7 +145,7 @@ class KernelEngine(abc.ABC):
         try:
             memory = self._memories.pop()
         except IndexError:
-            memory = np.zeros(self._memory_words, np.uint64)
+            memory = np.zeros(self.memory_words, np.uint64)
         runs = self._encode_bytes(frozen(data), edges, asked, memory)
         self._memories.append(memory)
         return self._reference.put_into(runs, texts, np.flatnonzero(asked)) if asked.any() else runs

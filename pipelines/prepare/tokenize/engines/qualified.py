@@ -6,28 +6,28 @@ no argument covers is not qualified, and a sentence gives the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import abc
+import re
+from collections.abc import Mapping
 from importlib import metadata
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from pipelines.prepare.tokenize.engines.base import Engine, HuggingFaceEngine
+from pipelines.prepare.tokenize.engines.base import HuggingFaceEngine
 
 __all__ = [
+    "FastEngine",
     "NotQualified",
     "largest_id",
-    "reopened",
     "require_ids_kept",
     "require_merges_only",
     "require_reference",
     "require_release",
 ]
 
-Releases: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # first and last
-
 # The releases of `tokenizers` that other engines were compared with.
-_REFERENCE: Releases = ((0, 23, 0), (0, 23, 999))
+_REFERENCE = "0.23"
 # fastokens merges each entry in a time that grows with its length squared. Vocabularies in use are far below this.
 _MAX_SQUARED_LENGTHS = 1 << 28
 
@@ -40,15 +40,34 @@ class NotQualified(Exception):
         self.reason = reason
 
 
-def reopened(make: Callable[..., Engine], reference: HuggingFaceEngine, dtype: np.dtype) -> Engine:
+class FastEngine(abc.ABC):
+    """Base class of engines that serve some tokenizers only. Threads may share one."""
+
+    name: str
+    version = "1"
+    concurrent = True
+
+    def __init__(self, reference: HuggingFaceEngine, *, dtype: np.dtype) -> None:
+        """Open an engine for the reference's tokenizer; docs/explanation/engines.md argues why its ids are the same.
+
+        `reference` encodes the texts that are left to it.
+        Raises: NotQualified unless the tokenizer is one for which the engine is qualified.
+        """
+        self._reference, self._dtype = reference, dtype
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (type(self), self._reference, self._dtype)
+
+
+def _reopened(kind: type[FastEngine], reference: HuggingFaceEngine, dtype: np.dtype) -> FastEngine:
     """Open an engine that another process has compared and chosen: no comparison here, and no `transformers`."""
     try:
-        return make(reference, dtype=dtype)
+        return kind(reference, dtype=dtype)
     finally:
         reference.forget_parts()
 
 
-def require_release(package: str, *, tried: Releases) -> str:
+def require_release(package: str, *, tried: str) -> str:
     """Return the version of an installed package.
 
     Raises: NotQualified if it is not installed, or if it or the reference is not a release that was tried.
@@ -57,11 +76,9 @@ def require_release(package: str, *, tried: Releases) -> str:
         version = metadata.version(package)
     except metadata.PackageNotFoundError:
         raise NotQualified(f"{package} is not installed; pip install {package}") from None
-    if not _within(version, tried):
-        first, last = (".".join(map(str, numbers)) for numbers in tried)
-        releases = first if first == last else f"{first} to {last}"
+    if not _is_of(version, tried):
         raise NotQualified(
-            f"{package} {version} is installed, but {releases} is qualified; pip install '{package}=={last}'"
+            f"{package} {version} is installed, but {tried} is qualified; pip install '{package}=={tried}'"
         )
     require_reference()
     return version
@@ -70,11 +87,16 @@ def require_release(package: str, *, tried: Releases) -> str:
 def require_reference() -> None:
     """Raise NotQualified if the engines were not compared with this release of `tokenizers`."""
     version = metadata.version("tokenizers")
-    if not _within(version, _REFERENCE):
+    if not _is_of(version, _REFERENCE):
         raise NotQualified(
-            f"tokenizers {version} is installed, but the engines are qualified beside 0.23; "
-            "pip install 'tokenizers==0.23.*'"
+            f"tokenizers {version} is installed, but the engines are qualified beside {_REFERENCE}; "
+            f"pip install 'tokenizers=={_REFERENCE}.*'"
         )
+
+
+def _is_of(version: str, release: str) -> bool:
+    """Return whether a version is that release, or one of its patches; no release candidate, and no local build."""
+    return re.fullmatch(rf"{re.escape(release)}(\.\d+)*", version) is not None
 
 
 def require_merges_only(parts: Mapping[str, Any], *, byte_fallback: bool, dtype: np.dtype) -> None:
@@ -113,11 +135,3 @@ def _keeps_ids(post_processor: Mapping[str, Any] | None) -> bool:
 def largest_id(parts: Mapping[str, Any]) -> int:
     """Return the largest id of the vocabulary and the added tokens."""
     return max([*parts["model"]["vocab"].values(), *(token["id"] for token in parts["added_tokens"])], default=0)
-
-
-def _within(version: str, tried: Releases) -> bool:
-    try:
-        numbers = tuple(map(int, version.split(".")))
-    except ValueError:  # a release candidate, or a local build
-        return False
-    return tried[0] <= numbers <= tried[1]

@@ -27,7 +27,7 @@ import numpy as np
 from pipelines.prepare.tokenize.engines import vocabulary_trie
 from pipelines.prepare.tokenize.engines.base import HuggingFaceEngine
 from pipelines.prepare.tokenize.engines.kernel_engine import Contents, KernelEngine, Pages
-from pipelines.prepare.tokenize.engines.qualified import NotQualified, reopened, require_ids_kept, require_reference
+from pipelines.prepare.tokenize.engines.qualified import NotQualified, require_ids_kept, require_reference
 from pipelines.prepare.tokenize.engines.text_kernels import MISSING_PAGE, ORDINARY, SPACE
 from pipelines.prepare.tokenize.engines.unigram import kernels as kernels
 from pipelines.prepare.tokenize.engines.unigram.paths import MARK_BYTES, Scratch
@@ -35,93 +35,42 @@ from pipelines.prepare.tokenize.engines.unigram.points import MARK, Reader, Step
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io.codec.kernels import frozen
 
-__all__ = ["UnigramEngine", "make_unigram"]
+__all__ = ["UnigramEngine"]
 
 _UNKNOWN_PENALTY = 10.0  # of `tokenizers`
 _METASPACE = {"type": "Metaspace", "replacement": MARK, "split": True}
 _FIRST_WORD_BYTES = 4_096
 
 
-def make_unigram(reference: HuggingFaceEngine, *, dtype: np.dtype) -> UnigramEngine:
-    """Open an engine for the reference's tokenizer; docs/explanation/engines.md argues why its ids are the reference's.
-
-    Raises: NotQualified unless the tokenizer is one for which the engine is qualified.
-    """
-    require_reference()
-    parts = reference.parts
-    require_ids_kept(parts["post_processor"])
-    _require_model(parts, dtype=dtype)
-    words = _Words.of(parts["pre_tokenizer"])
-    steps = steps_of(parts["normalizer"])
-    if steps is None or (steps.merges_into_mark and words.splits_white):
-        raise NotQualified("its normalizer has a step, or an order of steps, that cannot be followed")
-    reader = Reader(steps, splits_white=words.splits_white)
-    raw, normal = _forbidden(reference, reader, literals=steps.literals)
-    tables = _tables(parts, steps, words, raw=raw, normal=normal, joint_line_end=reader.joint_line_end)
-    engine = UnigramEngine(reference, reader, tables=tables, dtype=dtype)
-    if not engine.knows_spaces():
-        raise NotQualified("its normalizer makes something else of a space")
-    return engine
-
-
-def _require_model(parts: Mapping[str, Any], *, dtype: np.dtype) -> None:
-    """Raise NotQualified unless tokenizer.json describes a Unigram model that this engine accepts."""
-    model = parts["model"]
-    if model["type"] != "Unigram":
-        raise NotQualified(f"its model is {model['type']}, not Unigram")
-    if model["unk_id"] is None:
-        raise NotQualified("its Unigram has no unknown token")
-    largest = max([len(model["vocab"]) - 1, *(token["id"] for token in parts["added_tokens"])])
-    if largest > min(np.iinfo(dtype).max, vocabulary_trie.MAX_ID):
-        raise NotQualified(f"its largest id is {largest}")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Words:
-    """How a pre-tokenizer splits text into words.
-
-    `splits_white`: words end at any white space, which is dropped; otherwise at spaces, which become marks.
-
-    `marks_kept_first`: the first word gets the mark only if the text's first code point was kept.
-    """
-
-    splits_white: bool
-    marks_first: bool
-    marks_kept_first: bool
-
-    @classmethod
-    def of(cls, pre_tokenizer: Mapping[str, Any] | None) -> _Words:
-        """Return how this pre-tokenizer splits words. Raises: NotQualified for an unknown pre-tokenizer."""
-        pre_tokenizer = pre_tokenizer or {"type": ""}
-        given = pre_tokenizer["pretokenizers"] if pre_tokenizer["type"] == "Sequence" else [pre_tokenizer]
-        splits_white = [step["type"] for step in given] == ["WhitespaceSplit", "Metaspace"]
-        scheme = given[-1].get("prepend_scheme") if given else None
-        # "first" is the first word of the text, if no space stands before it: known without WhitespaceSplit only.
-        schemes = ("always", "never") if splits_white else ("always", "first", "never")
-        expected = {**_METASPACE, "prepend_scheme": scheme}
-        if scheme not in schemes or given[-1] != expected or not (splits_white or len(given) == 1):
-            raise NotQualified("its pre-tokenizer is not Metaspace that splits, with WhitespaceSplit before it or not")
-        return cls(splits_white=splits_white, marks_first=scheme != "never", marks_kept_first=scheme == "first")
-
-
 class UnigramEngine(KernelEngine):
     """Engine for SentencePiece's Unigram with our own kernels."""
 
     name = "unigram"
+    memory_words = kernels.MEMORY_WORDS
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return reopened, (make_unigram, self._reference, self._dtype)
-
-    def __init__(
-        self, reference: HuggingFaceEngine, reader: Reader, *, tables: kernels.Tables, dtype: np.dtype
-    ) -> None:
-        """Open the engine. `tables` hold no code points yet; `reader` computes their pages when a text needs them."""
-        self._tables = tables
-        super().__init__(reference, reader.page, memory_words=kernels.MEMORY_WORDS, dtype=dtype)
-
-    def knows_spaces(self) -> bool:
-        """Return whether the normalizer keeps a space as the end of a word."""
-        return self._pages.kind(ord(" ")) == SPACE
+    def __init__(self, reference: HuggingFaceEngine, *, dtype: np.dtype) -> None:
+        """Open the engine, as `FastEngine`."""
+        super().__init__(reference, dtype=dtype)
+        parts = reference.parts
+        model = parts["model"]
+        require_reference()
+        require_ids_kept(parts["post_processor"])
+        if model["type"] != "Unigram":
+            raise NotQualified(f"its model is {model['type']}, not Unigram")
+        if model["unk_id"] is None:
+            raise NotQualified("its Unigram has no unknown token")
+        largest = max([len(model["vocab"]) - 1, *(token["id"] for token in parts["added_tokens"])])
+        if largest > min(np.iinfo(dtype).max, vocabulary_trie.MAX_ID):
+            raise NotQualified(f"its largest id is {largest}")
+        words, steps = _Words.of(parts["pre_tokenizer"]), steps_of(parts["normalizer"])
+        if steps is None or (steps.merges_into_mark and words.splits_white):
+            raise NotQualified("its normalizer has a step, or an order of steps, that cannot be followed")
+        reader = Reader(steps, splits_white=words.splits_white)
+        raw, normal = _forbidden(reference, reader, literals=steps.literals)
+        self._tables = _tables(parts, steps, words, raw=raw, normal=normal, joint_line_end=reader.joint_line_end)
+        self._begin(reader.page)
+        if self._pages.kind(ord(" ")) != SPACE:
+            raise NotQualified("its normalizer makes something else of a space")
 
     def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray, memory: np.ndarray) -> RaggedTokens:
         out = np.empty(int(edges[-1] - edges[0]) // 2 + 1_024, np.int32)  # what is not written to is never resident
@@ -155,6 +104,34 @@ class UnigramEngine(KernelEngine):
             plain=frozen(np.array([is_plain(byte) for byte in range(256)])),
             plain_space=bool(kept and (not tables.merges or space & int(kernels.MERGES))),
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Words:
+    """How a pre-tokenizer splits text into words.
+
+    `splits_white`: words end at any white space, which is dropped; otherwise at spaces, which become marks.
+
+    `marks_kept_first`: the first word gets the mark only if the text's first code point was kept.
+    """
+
+    splits_white: bool
+    marks_first: bool
+    marks_kept_first: bool
+
+    @classmethod
+    def of(cls, pre_tokenizer: Mapping[str, Any] | None) -> _Words:
+        """Return how this pre-tokenizer splits words. Raises: NotQualified for an unknown pre-tokenizer."""
+        pre_tokenizer = pre_tokenizer or {"type": ""}
+        given = pre_tokenizer["pretokenizers"] if pre_tokenizer["type"] == "Sequence" else [pre_tokenizer]
+        splits_white = [step["type"] for step in given] == ["WhitespaceSplit", "Metaspace"]
+        scheme = given[-1].get("prepend_scheme") if given else None
+        # "first" is the first word of the text, if no space stands before it: known without WhitespaceSplit only.
+        schemes = ("always", "never") if splits_white else ("always", "first", "never")
+        expected = {**_METASPACE, "prepend_scheme": scheme}
+        if scheme not in schemes or given[-1] != expected or not (splits_white or len(given) == 1):
+            raise NotQualified("its pre-tokenizer is not Metaspace that splits, with WhitespaceSplit before it or not")
+        return cls(splits_white=splits_white, marks_first=scheme != "never", marks_kept_first=scheme == "first")
 
 
 def _scratch(num_bytes: int) -> Scratch:

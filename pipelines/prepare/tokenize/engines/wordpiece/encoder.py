@@ -63,7 +63,6 @@ from pipelines.prepare.tokenize.engines.kernel_engine import (
 from pipelines.prepare.tokenize.engines.qualified import (
     NotQualified,
     largest_id,
-    reopened,
     require_ids_kept,
     require_reference,
 )
@@ -80,7 +79,7 @@ from pipelines.prepare.tokenize.engines.wordpiece import kernels as kernels
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io.codec.kernels import frozen
 
-__all__ = ["WordPieceEngine", "make_wordpiece"]
+__all__ = ["WordPieceEngine"]
 
 _KINDS = {"model": "WordPiece", "normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}
 _FOLD = 0x2020202020202020
@@ -93,49 +92,23 @@ _ALONE = {(ISOLATED,), (SPACE, ISOLATED, SPACE), (SPACE, ORDINARY, SPACE)}
 _WITHOUT_TEXT = {(): DROP, (SPACE,): SPACE}
 
 
-def make_wordpiece(reference: HuggingFaceEngine, *, dtype: np.dtype) -> WordPieceEngine:
-    """Open an engine for the reference's tokenizer; docs/explanation/engines.md argues why its ids are the reference's.
-
-    That is a fast tokenizer of BertNormalizer, BertPreTokenizer and WordPiece with any settings, all of whose added
-    tokens are looked for before the text is normalized.
-    Raises: NotQualified unless the tokenizer is one for which the engine is qualified.
-    """
-    require_reference()
-    require_ids_kept(reference.parts["post_processor"])
-    _require_kind(reference.parts, dtype=dtype)
-    engine = WordPieceEngine(reference, reference.parts, dtype=dtype)
-    if not engine.takes_short_cuts_rightly():
-        raise NotQualified("its normalizer makes something else of spaces, letters, digits or punctuation of ASCII")
-    return engine
-
-
-def _require_kind(parts: Mapping[str, Any], *, dtype: np.dtype) -> None:
-    """Raise NotQualified unless tokenizer.json describes a WordPiece tokenizer that this engine accepts."""
-    for part, expected in _KINDS.items():
-        kind = (parts[part] or {}).get("type")
-        if kind != expected:
-            raise NotQualified(f"its {part.replace('_', '-')} is {kind or 'missing'}, not {expected}")
-    model = parts["model"]
-    if model["unk_token"] not in model["vocab"]:
-        raise NotQualified("its vocabulary has no entry for what is unknown")
-    largest = largest_id(parts)
-    if largest > min(np.iinfo(dtype).max, vocabulary_trie.MAX_ID):
-        raise NotQualified(f"its largest id is {largest}")
-    for token in parts["added_tokens"]:
-        if token["normalized"]:
-            raise NotQualified(f"its added token {token['content']!r} is looked for in normalized text")
-
-
 class WordPieceEngine(KernelEngine):
-    """Engine for BERT's WordPiece with our own kernels."""
+    """Engine for BERT's WordPiece with our own kernels.
+
+    It serves fast tokenizers of BertNormalizer, BertPreTokenizer and WordPiece with any settings, all of whose added
+    tokens are looked for before the text is normalized.
+    """
 
     name = "wordpiece"
+    memory_words = kernels.MEMORY_WORDS
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return reopened, (make_wordpiece, self._reference, self._dtype)
-
-    def __init__(self, reference: HuggingFaceEngine, parts: Mapping[str, Any], *, dtype: np.dtype) -> None:
-        """Open the engine. `reference` encodes what is left to it; `parts` is the content of tokenizer.json."""
+    def __init__(self, reference: HuggingFaceEngine, *, dtype: np.dtype) -> None:
+        """Open the engine, as `FastEngine`."""
+        super().__init__(reference, dtype=dtype)
+        parts = reference.parts
+        require_reference()
+        require_ids_kept(parts["post_processor"])
+        _require_kind(parts, dtype=dtype)
         contents = [token["content"] for token in parts["added_tokens"] if token["content"]]
         # The kernel looks at each punctuation mark by itself; what begins otherwise may stand within a word.
         visited = [content for content in contents if content[0] in string.punctuation]
@@ -143,10 +116,11 @@ class WordPieceEngine(KernelEngine):
         self._model, self._lowercase = parts["model"], parts["normalizer"]["lowercase"]
         prefix = self._model["continuing_subword_prefix"]
         self._trie = vocabulary_trie.build(self._model["vocab"], inner_prefix=prefix)
-        read = _CodePoints(reference.backend, parts["normalizer"], self._model).page
-        super().__init__(reference, read, memory_words=kernels.MEMORY_WORDS, dtype=dtype)
+        self._begin(_CodePoints(reference.backend, parts["normalizer"], self._model).page)
+        if not self._takes_short_cuts_rightly():
+            raise NotQualified("its normalizer makes something else of spaces, letters, digits or punctuation of ASCII")
 
-    def takes_short_cuts_rightly(self) -> bool:
+    def _takes_short_cuts_rightly(self) -> bool:
         """Return whether the tokenizer treats ASCII as the kernel's short cuts assume."""
         folded = _LETTERS.lower() if self._tables.fold else _LETTERS
         spelled = b"".join(self._pages.spelling(letter) or b"?" for letter in _LETTERS)
@@ -181,6 +155,23 @@ class WordPieceEngine(KernelEngine):
             added_units=self._visited.trie.units,
             added_start=self._visited.trie.start,
         )
+
+
+def _require_kind(parts: Mapping[str, Any], *, dtype: np.dtype) -> None:
+    """Raise NotQualified unless tokenizer.json describes a WordPiece tokenizer that this engine accepts."""
+    for part, expected in _KINDS.items():
+        kind = (parts[part] or {}).get("type")
+        if kind != expected:
+            raise NotQualified(f"its {part.replace('_', '-')} is {kind or 'missing'}, not {expected}")
+    model = parts["model"]
+    if model["unk_token"] not in model["vocab"]:
+        raise NotQualified("its vocabulary has no entry for what is unknown")
+    largest = largest_id(parts)
+    if largest > min(np.iinfo(dtype).max, vocabulary_trie.MAX_ID):
+        raise NotQualified(f"its largest id is {largest}")
+    for token in parts["added_tokens"]:
+        if token["normalized"]:
+            raise NotQualified(f"its added token {token['content']!r} is looked for in normalized text")
 
 
 class _CodePoints:

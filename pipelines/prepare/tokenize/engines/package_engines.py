@@ -1,0 +1,232 @@
+"""Engines of other packages: opened with the reference's own tokenizer.json; what they fail on is the reference's."""
+
+from __future__ import annotations
+
+import abc
+import importlib
+import json
+import logging
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from tokenizers import pre_tokenizers
+
+from pipelines.prepare.tokenize import library_failures
+from pipelines.prepare.tokenize.engines import split_patterns as patterns
+from pipelines.prepare.tokenize.engines.base import HuggingFaceEngine, utf8_of
+from pipelines.prepare.tokenize.engines.qualified import (
+    FastEngine,
+    NotQualified,
+    require_ids_kept,
+    require_merges_only,
+    require_release,
+)
+from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
+from tfrecord_io.shown import first_line
+
+__all__ = ["FastokensEngine", "GigatokenEngine", "PackageEngine"]
+
+_SPLITS = [[pattern] for pattern in (patterns.LLAMA3, patterns.QWEN2, patterns.QWEN35, patterns.O200K, patterns.TEKKEN)]
+_SPLITS.append(list(patterns.DEEPSEEK))
+_NO_CHANGE = {"type": "Sequence", "normalizers": []}
+_NORMALIZERS: tuple[dict[str, Any] | None, ...] = (None, _NO_CHANGE, {"type": "NFC"})
+_MARK = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+_MARK_ALL = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, _MARK]}
+_BYTES = frozenset(f"<0x{byte:02X}>" for byte in range(256))
+_AT_SPACES = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
+
+_log = logging.getLogger(__name__)
+
+
+class PackageEngine(FastEngine):
+    """Base class of engines of other packages. `name` is the package's, too; `tried` its release that is qualified."""
+
+    tried: str
+
+    def __init__(self, reference: HuggingFaceEngine, *, dtype: np.dtype) -> None:
+        """Open the package, as `FastEngine`. Raises: NotQualified also if the package cannot be imported or opened."""
+        super().__init__(reference, dtype=dtype)
+        require_ids_kept(reference.parts["post_processor"])
+        # Without the parts that do not affect the ids of a text.
+        parts = {**reference.parts, **dict.fromkeys(("post_processor", "decoder", "truncation", "padding"))}
+        self._require(parts)
+        self.version = require_release(self.name, tried=self.tried)
+        try:
+            self._backend = self._open(importlib.import_module(self.name), parts)
+        except BaseException as error:
+            if not library_failures.is_of_library(error):
+                raise
+            _log.debug("%s cannot open the tokenizer", self.name, exc_info=True)
+            raise NotQualified(f"{self.name} cannot open it: {first_line(error)}") from error
+
+    def encode(self, texts: pa.Array) -> RaggedTokens:
+        """Return the tokens of each text."""
+        if not len(texts):
+            return from_lists([], dtype=self._dtype)
+        try:
+            return self._encode(texts)
+        except BaseException as error:  # a limit of its regular expressions, or a panic
+            if not library_failures.is_of_library(error):
+                raise
+            _log.debug("%s fails on one of %d texts, left to the reference", self.name, len(texts), exc_info=True)
+            return self._reference.encode(texts)
+
+    @abc.abstractmethod
+    def _require(self, parts: dict[str, Any]) -> None:
+        """Raise NotQualified unless tokenizer.json has the content of one for which the engine is qualified."""
+
+    @abc.abstractmethod
+    def _open(self, package: Any, parts: dict[str, Any]) -> Any:
+        """Return the package's tokenizer."""
+
+    @abc.abstractmethod
+    def _encode(self, texts: pa.Array) -> RaggedTokens:
+        """Return the package's tokens of at least one text."""
+
+
+class FastokensEngine(PackageEngine):
+    """Engine for byte-level BPE. It encodes each batch on all cores by itself.
+
+    It remembers the tokens of words seen before, in tables of a fixed size, and has scanners of its own for the
+    patterns in `split_patterns`. Other patterns it leaves to a regular expression library to which U+180E is white
+    space, as it is not to the reference: they are not qualified.
+
+    Texts with a long s (ſ) are left to the reference: where a pattern takes 's for an ending whatever its case,
+    the two do not always agree on what that is.
+
+    It encodes a batch on threads of its own, on all cores, and does not hold the GIL while it works.
+    """
+
+    name = "fastokens"
+    tried = "0.3.5"
+
+    def _require(self, parts: dict[str, Any]) -> None:
+        require_merges_only(parts, byte_fallback=False, dtype=self._dtype)
+        vocabulary = parts["model"]["vocab"]
+        if not vocabulary.keys() >= set(pre_tokenizers.ByteLevel.alphabet()):
+            raise NotQualified("its vocabulary has no entry for some bytes")
+        if max(vocabulary.values()) >= len(vocabulary):
+            raise NotQualified("the ids of its vocabulary have holes")
+        # Where one token takes the white space in which another begins, the reference drops the other one, or panics if
+        # nothing of it is left; the package gives it in any case.
+        added = parts["added_tokens"]
+        if any(token["rstrip"] for token in added) and any(token["content"][0].isspace() for token in added):
+            raise NotQualified("one of its added tokens takes the white space in which another one may begin")
+        if parts["normalizer"] not in _NORMALIZERS:
+            raise NotQualified("its normalizer is not NFC or nothing")
+        if not _splits_as_tried(parts["pre_tokenizer"] or {}):
+            raise NotQualified("its pre-tokenizer is not GPT-2's, and none of the expressions that are qualified")
+
+    def _open(self, package: Any, parts: dict[str, Any]) -> Any:
+        # The reference searches the raw text for added tokens first, then the normalized rest. The package does so
+        # only where there is a normalizer.
+        kinds = {token["normalized"] for token in parts["added_tokens"]}
+        if parts["normalizer"] is None and len(kinds) == 2:
+            parts = {**parts, "normalizer": _NO_CHANGE}
+        return package.Tokenizer.from_json_str(json.dumps(parts, ensure_ascii=False))
+
+    def encode(self, texts: pa.Array) -> RaggedTokens:
+        """Return the tokens of each text."""
+        runs = super().encode(texts)
+        data, edges = utf8_of(texts)
+        data = data[edges[0] : edges[-1]]
+        first = data[:-1] == 0xC5
+        if not (
+            first.any() and (first & (data[1:] == 0xBF)).any()
+        ):  # the bytes of a long s; most languages have neither
+            return runs
+        asked = np.flatnonzero(pc.match_substring(texts, "\u017f"))
+        return self._reference.put_into(runs, texts, asked)
+
+    def _encode(self, texts: pa.Array) -> RaggedTokens:
+        ids, offsets = self._backend.encode_batch_flat(
+            texts.to_pylist(), add_special_tokens=False, split_special_tokens=self._reference.split_special_tokens
+        )
+        return RaggedTokens(
+            np.frombuffer(ids, "<u4").astype(self._dtype), np.frombuffer(offsets, "<u8").astype(np.int64)
+        )
+
+
+def _splits_as_tried(pre_tokenizer: dict[str, Any]) -> bool:
+    """Return whether the pre-tokenizer is one of the two forms that were compared with the reference.
+
+    These are GPT-2's pattern, with or without a split at each digit before it; or regular expressions followed by
+    ByteLevel without a pattern.
+    """
+    if pre_tokenizer.get("type") == "ByteLevel":
+        return bool(pre_tokenizer["use_regex"])
+    steps = pre_tokenizer.get("pretokenizers", [])
+    if len(steps) < 2 or steps[-1]["type"] != "ByteLevel" or steps[-1]["add_prefix_space"]:
+        return False
+    if steps[-1]["use_regex"]:
+        return steps[:-1] == [{"type": "Digits", "individual_digits": True}]
+    plain = all(
+        step["type"] == "Split" and step["behavior"] == "Isolated" and not step["invert"] for step in steps[:-1]
+    )
+    return plain and [step["pattern"].get("Regex") for step in steps[:-1]] in _SPLITS
+
+
+class GigatokenEngine(PackageEngine):
+    """Engine for SentencePiece's BPE with the package `gigatoken`.
+
+    Of that package only this is used. Its byte-level BPE is faster still, but knows letters that Unicode got later
+    than the reference did (U+A7CF and others), and its memory of words grows with the text, without a limit.
+
+    Texts go in and tokens come out as arrays of the package `awkward`, which it needs anyway: no string is made.
+    Batches of a megabyte and more are encoded on threads of its own; it does not hold the GIL then.
+    """
+
+    name = "gigatoken"
+    tried = "0.10.0"
+
+    def _require(self, parts: dict[str, Any]) -> None:
+        require_merges_only(parts, byte_fallback=True, dtype=self._dtype)
+        model = parts["model"]
+        if model["ignore_merges"]:
+            raise NotQualified("its BPE ignores merges")
+        if not model["vocab"].keys() >= _BYTES:
+            raise NotQualified("its vocabulary has no entry for some bytes")
+        # Nothing is unknown where each byte has an entry, and `transformers` opens Llama 2 without an unknown token.
+        if model["unk_token"] is not None and model["unk_token"] not in model["vocab"]:
+            raise NotQualified("its vocabulary has no entry for what is unknown")
+        for entry in model["vocab"]:  # of <0x0A> the package looks at the shape only
+            like_byte = entry.startswith("<0x") and entry.endswith(">") and len(entry.encode()) == len("<0x00>")
+            if like_byte and entry not in _BYTES:
+                raise NotQualified(f"its entry {entry!r} would be taken for a byte")
+        for left, right in model["merges"]:
+            if right in _BYTES or (left[:1] == "<" and (left in _BYTES or left + right in _BYTES)):
+                raise NotQualified(f"its merge of {left!r} and {right!r} makes or uses an entry for a byte")
+        if self._reference.split_special_tokens:
+            raise NotQualified("it splits special tokens")
+        for flag in ("rstrip", "single_word"):
+            if any(token[flag] for token in parts["added_tokens"]):
+                raise NotQualified(f"one of its added tokens has the flag {flag}")
+        if not _marks_as_tried(parts["normalizer"], parts["pre_tokenizer"]):
+            raise NotQualified(
+                "its normalizer and pre-tokenizer mark spaces in another way than those that are qualified"
+            )
+
+    def _open(self, package: Any, parts: dict[str, Any]) -> Any:
+        importlib.import_module("awkward")
+        return package.Tokenizer.from_json(json.dumps(parts, ensure_ascii=False))
+
+    def _encode(self, texts: pa.Array) -> RaggedTokens:
+        awkward = importlib.import_module("awkward")
+        data, edges = utf8_of(texts)
+        letters = awkward.contents.NumpyArray(data, parameters={"__array__": "char"})
+        index = awkward.index.Index64(edges)
+        strings = awkward.contents.ListOffsetArray(index, letters, parameters={"__array__": "string"})
+        rows = self._backend.encode_batch(awkward.Array(strings)).layout.to_ListOffsetArray64(True)
+        offsets = np.asarray(rows.offsets.data)
+        ids = np.asarray(rows.content.data)[: offsets[-1]]
+        return RaggedTokens(ids.astype(self._dtype), offsets.astype(np.int64))
+
+
+def _marks_as_tried(normalizer: dict[str, Any] | None, pre_tokenizer: dict[str, Any] | None) -> bool:
+    if pre_tokenizer is None:
+        return normalizer == _MARK_ALL
+    if pre_tokenizer["type"] == "Metaspace":
+        return normalizer is None and pre_tokenizer["replacement"] == "▁"
+    return normalizer == _MARK and pre_tokenizer == _AT_SPACES
