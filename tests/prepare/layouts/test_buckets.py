@@ -11,14 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.prepare.audit import reopened_dataset
 from pipelines.prepare.audit.decode import load_tokenizer
-from pipelines.prepare.audit.trace import Tracer
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan import sampling
 from tests import building
 from tests.building import REVIEWS, read_manifest, read_shard
-from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io.manifest import Shard
 
 LENGTHS = (16, 24, 40)
@@ -48,9 +45,8 @@ def every_record(root: Path, split: str) -> Iterator[tuple[int, Shard, dict[str,
 # Rows
 
 
-@pytest.mark.parametrize("changes", [{}, pytest.param({"compression": "gzip"}, marks=pytest.mark.slow)], ids=str)
-def test_each_row_is_what_transformers_pads_to_the_smallest_length_that_holds_it(changes: dict[str, Any]) -> None:
-    root = bucketed(**changes)
+def test_each_row_is_what_transformers_pads_to_the_smallest_length_that_holds_it() -> None:
+    root = bucketed()
     tokenizer = load_tokenizer(str(root))
     for split, rows in ROWS.items():
         expected = []
@@ -65,46 +61,6 @@ def test_each_row_is_what_transformers_pads_to_the_smallest_length_that_holds_it
             for ids, mask in zip(columns["input_ids"].tolist(), columns["attention_mask"].tolist(), strict=True)
         ]
         assert sorted(got) == sorted(expected)
-
-
-@pytest.mark.slow
-def test_pairs_and_tokenizers_that_pad_on_the_left_have_lengths_too(tmp_path: Path, zoo: Zoo) -> None:
-    rows = [{"a": "the small house " * (row % 7), "b": "of every river " * (1 + row % 4)} for row in range(90)]
-    data = building.source(tmp_path / "data", train=rows)
-    root = tmp_path / "out"
-    options = building.options(
-        root,
-        text_column=("a", "b"),
-        tokenizer=zoo.path("wordpiece_cased"),
-        padding_side="left",
-        max_length=24,
-        bucket_lengths="8,24",
-    )
-    assert building.command("build", data, *options).status == 0
-    tokenizer = load_tokenizer(str(root))
-    expected = []
-    for row in rows:
-        tokens = len(tokenizer(row["a"], row["b"], truncation=True, max_length=24)["input_ids"])
-        length = 8 if tokens <= 8 else 24
-        padded = tokenizer(row["a"], row["b"], truncation=True, max_length=length, padding="max_length")
-        expected.append((padded["input_ids"], padded["attention_mask"], padded["token_type_ids"]))
-    got = [
-        row
-        for _, _, columns in every_record(root, "train")
-        for row in zip(
-            *(columns[name].tolist() for name in ("input_ids", "attention_mask", "token_type_ids")), strict=True
-        )
-    ]
-    assert sorted(got) == sorted(expected)
-
-
-def test_rows_of_one_length_are_permuted_within_their_shard() -> None:
-    orders = []
-    tracer = Tracer(reopened_dataset.reopen(str(bucketed()), read_manifest(bucketed())))
-    for index, shard, _ in itertools.islice(every_record(bucketed(), "train"), 3):
-        traced = [tracer.trace(split="train", shard=index, record=record) for record in range(shard.num_examples)]
-        orders.append([record.rows[0].row for record in traced])
-    assert all(order != sorted(order) for order in orders if len(order) > 3)
 
 
 # What the manifest says
@@ -156,9 +112,6 @@ def test_a_length_of_which_a_task_has_no_row_gets_no_file(sparse: Path) -> None:
     assert building.command("verify", sparse).status == 0
 
 
-# Repair and the commands
-
-
 # Planning
 
 
@@ -200,14 +153,6 @@ def test_the_lengths_that_are_chosen_waste_least_of_all(tmp_path: Path, max_leng
 
     others = itertools.combinations(range(8, chosen[-1], 8), 2)
     assert cost(chosen) == min(cost((*pair, chosen[-1])) for pair in others)
-
-
-@pytest.mark.slow
-def test_what_was_chosen_is_what_the_dataset_was_made_with() -> None:
-    facts = read_manifest(bucketed(bucket_lengths="auto:3"))
-    assert facts.options["bucket_lengths"] == list(facts.bucket_lengths)
-    explicit = bucketed(bucket_lengths=",".join(map(str, facts.bucket_lengths)))
-    assert building.files(explicit) == building.files(bucketed(bucket_lengths="auto:3"))
 
 
 def test_without_a_usable_row_nothing_can_be_chosen(tmp_path: Path) -> None:

@@ -74,12 +74,9 @@ def expected_rows(content: list[list[int]], *, pad_id: int) -> dict[str, list[li
     ("kind", "changes"),
     [
         (None, {}),
-        pytest.param(None, {"no_shuffle": True}, marks=pytest.mark.slow),
         pytest.param(None, {"long_documents": "drop", "max_error_rate": 1.0}, marks=pytest.mark.slow),
         pytest.param(None, {"compression": "gzip", "shard_size": "4kB"}, marks=pytest.mark.slow),
         pytest.param("byte_bpe_bos", {"special_tokens": "bos-eos"}, marks=pytest.mark.slow),
-        pytest.param("unigram_left", {}, marks=pytest.mark.slow),
-        pytest.param("wordpiece_cased", {"special_tokens": "tokenizer"}, marks=pytest.mark.slow),
         pytest.param("byte_bpe", {"special_tokens": "none"}, marks=pytest.mark.slow),
     ],
     ids=str,
@@ -124,12 +121,6 @@ def test_long_documents_are_rejected_by_name_where_they_are_to_be_dropped() -> N
 def test_options_that_mean_nothing_here_are_refused(tmp_path: Path, changes: dict[str, Any], cause: str) -> None:
     options = building.options(tmp_path / "out", **{"layout": "pack", **changes})
     assert cause in building.command("build", REVIEWS, *options).error[0]
-
-
-# --- the same bytes -------------------------------------------------------------------------------------------------
-
-
-# --- the commands ---------------------------------------------------------------------------------------------------
 
 
 # --- verify ---------------------------------------------------------------------------------------------------------
@@ -193,9 +184,6 @@ def test_a_loss_mask_is_packed_with_its_documents_and_without_those_that_cannot_
     assert chunk["loss_mask"].tolist() == [[0, 1, 1, 0, 1, 0, 0, 0]]
     assert builder.rows_used == 2
     assert list(builder.chunks(None)) == []
-
-
-# --- readers --------------------------------------------------------------------------------------------------------
 
 
 # --- the docs -------------------------------------------------------------------------------------------------------

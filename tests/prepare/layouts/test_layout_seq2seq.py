@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 
 from pipelines.prepare.audit.invariants import check_columns
-from pipelines.prepare.crosscheck.comparing import CrossCheck
 from pipelines.prepare.layouts import LAYOUTS, BatchEncoder, LayoutContext
 from pipelines.prepare.options.config import LayoutConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
@@ -24,7 +23,7 @@ from tests.support import texts
 from tests.support.speed import slow_but
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io import manifest
-from tfrecord_io.errors import ConfigError, CorruptRecordError, ManifestError, TokenizerError
+from tfrecord_io.errors import ConfigError, CorruptRecordError, ManifestError
 
 EXAMPLE = building.REPOSITORY / "examples" / "translations"
 L, T = 14, 9
@@ -132,23 +131,6 @@ def test_the_prefix_is_part_of_each_text_and_of_no_target(zoo: Zoo, kind: str) -
     assert _lists(built) == _expected(tokenizer, [[prefix + text for text in SOURCES]], TARGETS)
 
 
-@pytest.mark.parametrize("type_", [pa.string(), pa.large_string()])
-def test_texts_of_either_width_take_a_prefix_also_where_they_are_slices(zoo: Zoo, type_: pa.DataType) -> None:
-    encoder = _encoder(zoo.tokenizer("unigram"), input_prefix="x ")
-    whole = pa.array(["no", "a house", "a river", "no"], type_)
-    rows = Rows(texts=(whole.slice(1, 2),), nested={"target": whole.slice(1, 2)}, arrays={})
-    plain = _zoo_encoder(zoo, "unigram").encode(_rows([["x a house", "x a river"]], ["a house", "a river"]))
-    encoded = encoder.encode(rows)
-    for name, ragged in plain.ragged.items():
-        np.testing.assert_array_equal(encoded.ragged[name].ids, ragged.ids)
-
-
-def test_targets_are_padded_on_the_right_where_inputs_are_on_the_left(zoo: Zoo) -> None:
-    built = _built(_zoo_encoder(zoo, "byte_bpe_bos"), [["a"]], ["a"])
-    assert built["attention_mask"][0, [0, -1]].tolist() == [0, 1]
-    assert built["target_mask"][0, [0, -1]].tolist() == [1, 0]
-
-
 def test_a_target_is_as_long_as_an_input_unless_it_is_given_a_length_of_its_own(zoo: Zoo) -> None:
     tokenizer = zoo.tokenizer("unigram")
     for given_length, expected in ((None, L), (5, 5)):
@@ -218,25 +200,6 @@ def test_a_target_is_cut_where_only_the_first_text_of_an_input_may_give_way(zoo:
     assert encoded.ragged["target_ids"].ids[:T].tolist() == expected
 
 
-@pytest.mark.parametrize("name", ["input_ids", "target_ids"])
-def test_a_wrong_token_in_either_run_disproves_the_engine(zoo: Zoo, name: str) -> None:
-    encoder = _encoder(zoo.tokenizer("wordpiece_uncased"), engine="wordpiece")
-    assert encoder.engine == "wordpiece"
-    assert encoder.reference is not None
-    rows = _rows([["a house", "a river"]], ["every house", "every river"])
-    for wrong in (False, True):
-        encoded, checks = encoder.encode(rows), CrossCheck(encoder, split="train")
-        if wrong:
-            encoded.ragged[name].ids[-2] += 1
-        checks.add(rows, encoded, numbers=np.array([70, 71]), which=np.arange(2))
-        if not wrong:
-            checks.finish()
-            assert checks.rows_checked == 2
-            continue
-        with pytest.raises(TokenizerError, match="row 71 of train: engine "):
-            checks.finish()
-
-
 # --- refusals -------------------------------------------------------------------------------------------------------
 
 
@@ -297,18 +260,6 @@ def test_a_manifest_in_which_a_row_is_not_one_example_is_refused(translations: P
     wrong = dataclasses.replace(facts, splits={"train": dataclasses.replace(split, shards=(more, *split.shards[1:]))})
     with pytest.raises(ManifestError, match="each row is one example"):
         manifest.parse(manifest.dump(wrong))
-
-
-@pytest.mark.slow
-def test_labels_and_kept_columns_go_with_their_rows(trained: Path, tmp_path: Path) -> None:
-    rows: list[dict[str, Any]] = [{"en": str(n), "de": str(n), "stars": n % 5, "n": n} for n in range(30)]
-    source = building.source(tmp_path / "in", train=rows)
-    out = _build(tmp_path / "out", tokenizer=trained, source=source, label_column="stars", keep_column="n")
-    made = building.read_rows(out, "train")
-    assert made["label"].tolist() == [n % 5 for n in made["n"]]
-    tokenizer = _load(trained)
-    for n, ids, mask in zip(made["n"], made["target_ids"], made["target_mask"], strict=True):
-        assert tokenizer.decode(ids[mask == 1]) == f"{n}</s>"
 
 
 # --- what verify refuses of targets ---------------------------------------------------------------------------------

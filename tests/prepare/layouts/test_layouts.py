@@ -135,39 +135,6 @@ def test_tokens_cut_and_full_lengths_are_those_of_the_whole_rows(zoo: Zoo) -> No
     assert builder.tokens_cut == sum(max(0, length - LENGTH) for length in whole)
 
 
-@pytest.mark.parametrize("kind", ["wordpiece_cased", "truncation_left", "unigram_left"])
-@settings(deadline=None, max_examples=30)
-@given(texts=TEXTS.filter(len), cuts=CUTS, seed=st.none() | st.integers(0, 9))
-def test_every_token_of_a_row_is_in_its_record_or_counted_as_cut(
-    zoo: Zoo, kind: str, texts: list[str], cuts: list[int], seed: int | None
-) -> None:
-    opened = _pad(zoo, kind)
-    builder = opened.encoder.builder()
-    for rows in _batches([texts], cuts):
-        builder.add(opened.encoder.encode(rows))
-    expected = opened.tokenizer(texts, truncation=True, max_length=LENGTH)["input_ids"]
-    placed = 0
-    for chunk in builder.chunks(None if seed is None else np.random.default_rng(seed)):
-        for row, ids, mask in zip(chunk["row"], chunk["input_ids"], chunk["attention_mask"], strict=True):
-            assert ids[mask.astype(bool)].tolist() == expected[row]
-            placed += len(expected[row])
-    assert placed + builder.tokens_cut == sum(map(len, opened.tokenizer(texts)["input_ids"]))
-    assert builder.rows_used == len(texts)
-
-
-@pytest.mark.parametrize("layout", ["pad", "concat"])
-def test_a_builder_is_empty_before_anything_is_added_and_after_its_chunks_were_taken(zoo: Zoo, layout: str) -> None:
-    encoder = (_pad(zoo) if layout == "pad" else _concat(zoo)).encoder
-    builder = encoder.builder()
-    assert list(builder.chunks(None)) == []
-    builder.add(encoder.encode(_rows([["a river", "a house"]])))
-    first = list(builder.chunks(None))
-    assert len(first) == 1
-    assert list(builder.chunks(None)) == []
-    builder.add(encoder.encode(_rows([["a river", "a house"]])))
-    assert _same(next(builder.chunks(None)), first[0])
-
-
 # --- the one type id of single texts --------------------------------------------------------------------------------
 
 
@@ -259,34 +226,6 @@ def test_a_dropped_remainder_is_counted_to_the_token(zoo: Zoo, texts: list[str],
     assert sum(len(block["input_ids"]) for block in blocks) == size // LENGTH
     assert all((block["num_tokens"] == LENGTH).all() for block in blocks)
     assert builder.tokens_cut == size % LENGTH
-
-
-@settings(deadline=None, max_examples=30)
-@given(
-    texts=TEXTS,
-    chunk=st.integers(1, 40),
-    seed=st.none() | st.integers(0, 9),
-    special_tokens=st.sampled_from(["eos", "bos-eos", "tokenizer", "none"]),
-)
-def test_dropping_the_remainder_takes_the_last_block_and_changes_no_other(
-    zoo: Zoo, texts: list[str], chunk: int, seed: int | None, special_tokens: SpecialTokens
-) -> None:
-    padded, dropped = (
-        _unpadded(
-            _build(
-                _concat(zoo, "byte_bpe_roberta", special_tokens=special_tokens, remainder=remainder),
-                [texts],
-                cuts=[],
-                chunk=chunk,
-                seed=seed,
-            )
-        )
-        for remainder in ("pad", "drop")
-    )
-    assert dropped == padded[: len(padded) // LENGTH * LENGTH]
-    assert len(padded) == sum(
-        map(len, _documents(_concat(zoo, "byte_bpe_roberta", special_tokens=special_tokens), texts))
-    )
 
 
 # --- features and refusals ------------------------------------------------------------------------------------------

@@ -32,8 +32,6 @@ PAIR: tuple[Truncation, ...] = (*SINGLE, "only_second")
 TEXTS = [*texts.HOSTILE, *texts.sentences(12, seed=1), *texts.mutated(12, seed=2)]
 # `transformers` makes pieces of all that it cuts away, of pairs quadratically many, so long texts need long rows.
 LETTERS_PER_ROOM = 12
-# Loading it takes seconds: there is an object for each of the 1.1 million code points.
-KINDS_TO_TRY = [pytest.param(kind, marks=pytest.mark.slow) if kind == "slow_canine" else kind for kind in KINDS]
 SHORT_TEXTS = [text for text in TEXTS if len(text) < 400]
 # Of a text that ends in its EOS token.
 BYT5_WARNS = pytest.mark.filterwarnings("ignore:This sequence already has </s>:UserWarning")
@@ -269,17 +267,6 @@ def test_no_texts_give_no_rows(zoo: Zoo, kind: str, pair: bool) -> None:
     rows = open_rows(tokenizer, length=32, truncation="longest_first", pair=pair, dtype=dtype)
     none = rows.encode(_arrow([[], []] if pair else [[]]))
     assert len(none.ids) == len(none.full_lengths) == len(none.impossible) == none.tokens_cut == 0
-
-
-def test_a_batch_of_rows_is_the_same_whichever_rows_it_is_encoded_with(zoo: Zoo) -> None:
-    tokenizer, dtype = _resolve(zoo.path("byte_bpe_roberta"))
-    rows = open_rows(tokenizer, length=40, truncation="only_second", pair=True, dtype=dtype)
-    columns = _columns(SHORT_TEXTS, pair=True)
-    together = rows.encode(_arrow(columns))
-    for index in range(0, len(columns[0]), 5):
-        alone = rows.encode(_arrow(_chosen(columns, np.array([index]))))
-        assert alone.ids.ids.tolist() == together.ids.take(np.array([index])).ids.tolist()
-        assert alone.impossible[0] == together.impossible[index]
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from pipelines.prepare.tokenize.ragged import (
     GrowingRagged,
-    GrowingVector,
     RaggedTokens,
     from_lists,
     id_dtype,
@@ -64,15 +63,6 @@ def test_gathering_leaves_the_parts_alone_and_starts_anew_once_all_is_taken() ->
     assert _to_lists(growing.take_all()) == [[9] * 100]
     assert _to_lists(first) == [[1, 2], [], [3]] * 2
     assert _to_lists(part) == [[1, 2], [], [3]]
-
-
-@given(st.lists(st.integers(0, 3000), max_size=12))
-def test_a_vector_holds_all_that_was_appended_however_it_grew(sizes: list[int]) -> None:
-    vector = GrowingVector(INT32)
-    parts = [np.arange(size, dtype=INT32) + 70_000 * index for index, size in enumerate(sizes)]
-    for part in parts:
-        vector.append(part)
-    np.testing.assert_array_equal(vector.take_all(), np.concatenate([np.zeros(0, INT32), *parts]))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
@@ -56,14 +55,6 @@ def test_the_template_of_a_pair_is_what_the_tokenizer_adds(zoo: Zoo, kind: str) 
     assert (template.middle, template.middle_types) == _piece(backend, middle)
     assert (template.suffix, template.suffix_types) == _piece(backend, suffix)
     assert (template.first_type, template.second_type) == (first_type, second_type)
-
-
-@pytest.mark.parametrize("part", ["prefix_types", "middle_types", "suffix_types", "first_type", "second_type"])
-def test_the_type_ids_of_a_template_are_those_of_all_its_parts(part: str) -> None:
-    plain = dataclasses.replace(BERT, suffix_types=(0,), second_type=0)
-    assert plain.type_ids == {0}
-    other: Any = (7,) if part.endswith("types") else 7
-    assert dataclasses.replace(plain, **{part: other}).type_ids == {0, 7}
 
 
 def _words(*, template: str = "$A", pair: str = "$A $B:1") -> Tokenizer:
@@ -179,17 +170,5 @@ def test_whole_texts_stand_between_the_special_tokens() -> None:
     assert types == [[0, 0, 0, 0, 0, 1, 1, 1], [0, 0, 1, 1]]
 
 
-def test_a_text_cut_on_the_right_keeps_its_beginning() -> None:
-    assert _assemble([[2, 0], [1, 1]], "right")[0] == [[2, 10, 11, 3, 20, 3], [2, 3, 30, 3]]
-
-
 def test_a_text_cut_on_the_left_keeps_its_end() -> None:
     assert _assemble([[2, 0], [1, 1]], "left")[0] == [[2, 11, 12, 3, 21, 3], [2, 3, 30, 3]]
-
-
-def test_rows_keep_the_dtype_of_their_texts() -> None:
-    texts = [from_lists([[70_000]], dtype=np.dtype(np.int32))] * 2
-    rows, types = assemble(texts, [np.array([1])] * 2, BERT, side="right")
-    assert rows.ids.dtype == np.int32
-    assert types.dtype == np.uint8
-    assert rows.ids.tolist() == [2, 70_000, 3, 70_000, 3]

@@ -81,20 +81,12 @@ def test_no_saved_file_is_written_beside_the_folder() -> None:
         tokenization.load({"additional_chat_templates/../../x": b""})
 
 
-@pytest.mark.parametrize("kind", LIGHT_KINDS)
+@pytest.mark.parametrize("kind", ["wordpiece_cased", "unigram", "slow_ctrl"])
 def test_where_a_tokenizer_lies_is_not_in_its_files(zoo: Zoo, tmp_path: Path, kind: str) -> None:
     _, files = _resolve(zoo.path(kind))
     _, elsewhere = _resolve(_copy(zoo, kind, tmp_path / "a" / "folder with another name"))
     assert files == elsewhere
     assert not any(str(zoo.path(kind).parent).encode() in content for content in files.values())
-
-
-@pytest.mark.parametrize("kind", ["wordpiece_uncased", "byte_bpe", "slow_ctrl"])
-def test_resolving_a_saved_copy_gives_the_same_files_again(zoo: Zoo, tmp_path: Path, kind: str) -> None:
-    _, files = _resolve(zoo.path(kind), padding_side="left")
-    for name, content in files.items():
-        (tmp_path / name).write_bytes(content)
-    assert _resolve(tmp_path)[1] == files
 
 
 def _into_the_hub_cache(folder: Path, *, repository: str) -> None:
@@ -124,7 +116,7 @@ def test_a_token_of_the_hub_is_in_no_file(zoo: Zoo, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("kind", LIGHT_KINDS)
+@pytest.mark.parametrize("kind", ["wordpiece_cased", "unigram_left", "slow_byt5"])
 def test_sides_that_the_user_chose_are_in_the_saved_copy(zoo: Zoo, kind: str, side: Side) -> None:
     other: Side = "right" if side == "left" else "left"
     resolved, files = _resolve(zoo.path(kind), truncation_side=side, padding_side=other)
@@ -180,18 +172,6 @@ def test_an_id_for_which_a_list_of_all_others_would_be_made_is_refused(zoo: Zoo,
     state = _state(zoo, "wordpiece_cased")
     state["model"]["vocab"]["far"] = 20_000_000
     assert "the id 20000000" in _refused(tmp_path / "far", state).cause
-
-
-def test_a_panic_while_a_tokenizer_is_loaded_is_an_error(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
-    class PanicException(BaseException):
-        pass
-
-    def panic(*arguments: Any, **options: Any) -> None:
-        raise PanicException("index out of bounds")
-
-    monkeypatch.setattr("transformers.PreTrainedTokenizerFast.from_pretrained", panic)
-    with pytest.raises(TokenizerError, match="cannot be loaded: index out of bounds"):
-        _resolve(zoo.path("byte_bpe"))
 
 
 def test_a_tokenizer_in_python_that_samples_is_refused() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import pickle
+import random
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,7 @@ from hypothesis import strategies as st
 from pipelines.prepare.tokenize.engines import BATTERY, Engine, HuggingFaceEngine
 from pipelines.prepare.tokenize.engines.qualified import NotQualified
 from tests.prepare.tokenize.engines.compared import assert_same, check
-from tests.qualifying import comparing, kinds, strings
+from tests.qualifying import comparing, fuzzing, kinds, strange, strange_texts, strings
 from tests.qualifying.comparing import INT32, Effort
 from tests.support import texts
 
@@ -44,6 +45,7 @@ REFUSED = [
     *(("gigatoken", "gpt2"), ("wordpiece", "gpt2"), ("wordpiece", "zoo unigram"), ("unigram", "gpt2")),
     ("unigram", "llama2 split"),
 ]
+STRANGE_TEXTS = 120
 any_text = st.text(st.one_of(st.sampled_from("  ae\n<>'`\u0301\u200d▁"), st.characters(codec="utf-8")), max_size=60)
 
 
@@ -170,3 +172,27 @@ def test_special_tokens_are_split_where_the_tokenizer_is_told_so(name: str, kind
     made = kinds.tokenizer(kind)
     made.split_special_tokens = split
     check(name, made, ["a </s> b", "[MASK]", "<unk> <unk>x", "<|endoftext|>", *texts.HOSTILE])
+
+
+# --- tokenizers put together at random, as by `scripts/qualify_engines.py strange`, with a new seed each time ---------
+
+
+@pytest.mark.slow
+def test_no_strange_tokenizer_gets_other_tokens_from_the_engine_that_serves_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Where the tokenizers library panics, the trace takes longer than the rest.
+    monkeypatch.setenv("RUST_BACKTRACE", "0")
+    seed = random.SystemRandom().randrange(2**32)
+    outcomes = [fuzzing.try_number(seed, number, num_texts=STRANGE_TEXTS) for number in range(64)]
+    said = fuzzing.as_text(outcomes, seed=seed)
+    assert not any(outcome.findings for outcome in outcomes), said
+    # Most of WordPiece alone are served, 16 of each family are tried.
+    assert sum(outcome.texts for outcome in outcomes) >= 5 * STRANGE_TEXTS, said
+
+
+def test_seed_and_number_say_what_is_tried() -> None:
+    made = [strange.make(7, number) for number in (0, 1, 2, 3, 0)]
+    states = [tokenizer.backend_tokenizer.to_str() for _, tokenizer in made]
+    texts = [strange_texts.make(made[at][1], count=20, seed=7, number=0) for at in (0, 4)]
+    assert [family for family, _ in made[:4]] == list(strange.FAMILIES)
+    assert (states[0], texts[0]) == (states[4], texts[1])
+    assert strange.make(8, 0)[1].backend_tokenizer.to_str() != states[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from typing import Any
 
@@ -11,8 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer
-from transformers import PreTrainedTokenizerFast
+from tokenizers import AddedToken
 
 from pipelines.prepare.tokenize.engines import Engine, HuggingFaceEngine
 from pipelines.prepare.tokenize.engines.unigram.kernels import MEMORY_WORDS
@@ -192,16 +190,3 @@ class TestPaths:
         words = [texts.ONE_MB_WORD[:200_000], "é" * 100_000, "中文" * 50_000, "\ufdfa" * 5_000, " " * 20_000]
         check("unigram", altered_kind(zoo, "pegasus"), words)
         check("unigram", altered_kind(zoo, "charsmap never"), words)
-
-
-def test_the_better_path_is_taken_and_of_two_equal_ones_the_one_that_comes_first(zoo: Zoo) -> None:
-    """An unknown letter costs 10 more than the worst piece, and "ab" as much as "a" with "b"."""
-    state = state_of(zoo)
-    pieces = {"<unk>": 0.0, "a": -1.0, "b": -1.0, "ab": -2.0, "bc": -2.0, "d": 1.0, "de": -4.0, "▁": -0.5}
-    model = {**state["model"], "vocab": list(pieces.items()), "unk_id": 0, "byte_fallback": False}
-    parts: dict[str, Any] = {"model": model, "added_tokens": [], "normalizer": None, "post_processor": None}
-    tokenizer = Tokenizer.from_str(json.dumps({**state, **parts}))
-    engine = check(
-        "unigram", PreTrainedTokenizerFast(tokenizer_object=tokenizer), ["ab", "abc", "de", "dde", "dx", "x"]
-    )
-    assert engine.encode(pa.array(["ab", "de"])).ids.tolist()[1::2] == [3, 6]

@@ -101,11 +101,6 @@ def test_texts_that_hold_an_added_token(zoo: Zoo, content: str, flags: dict[str,
     check("wordpiece", tokenizer, [*given_texts, *almost, *texts.sentences(5, seed=1)])
 
 
-def test_words_of_neighbouring_texts_stay_apart(zoo: Zoo) -> None:
-    words = [letter * size for size in range(20) for letter in "hé中"]
-    check("wordpiece", zoo.tokenizer("wordpiece_uncased"), words)
-
-
 def test_more_words_than_can_be_remembered_change_nothing(zoo: Zoo) -> None:
     words = [np.base_repr(number, 36) for number in range(MEMORY_WORDS)]
     given_texts = [" ".join(words[start::50]) for start in range(50)]
