@@ -8,7 +8,6 @@
     common   `prep-tfrecords build` against the script that people write by hand, start-up included
     cores    `build` on all cores against one
     memory   the peak of `build`, all processes together, at 1 and 4 GB
-    lock     for how much of a thread's time the interpreter's lock is held; where py-spy is installed
     chat     conversations against plain text of the same tokens
     reader   examples per second of our reader against hand-written input functions
     startup  `--help`; CPU seconds of a build of 400 rows over those of its imports; that preparing needs no TensorFlow

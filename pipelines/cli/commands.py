@@ -74,12 +74,12 @@ def build(dry_run: bool, **request: Any) -> None:
         return
     config = config_of(request)
     _begin(config)
+    configure(config)
     from pipelines.cli import report
     from pipelines.prepare.launch import launcher
     from pipelines.prepare.process import workers
     from tfrecord_io import manifest
 
-    configure()
     built = launcher.build(config, watch=report.watch)
     workers.end_idle()
     report.summary(built)
@@ -127,10 +127,10 @@ def plan(dry_run: bool, **request: Any) -> None:
 def _plan(request: dict[str, Any]) -> None:
     config = config_of(request)
     _begin(config)
+    configure(config)
     from pipelines.cli import report
     from pipelines.prepare.launch import estimate
 
-    configure()
     estimated = estimate.estimate(config)
     report.estimates(estimated)
     write_json([each.to_json() for each in estimated])

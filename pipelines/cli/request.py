@@ -155,14 +155,16 @@ def open_manifest(dataset: str) -> Any:
     return own_files.require_manifest(dataset)
 
 
-def configure() -> None:
-    """Configure libraries if the running command has the process to itself.
+def configure(config: PrepareConfig | None = None) -> None:
+    """Configure libraries if the running command has the process to itself; of a build with this `config`.
 
-    Allocators keep less of what is freed.
+    Allocators keep less of what is freed, and Numba imports less, unless functions of the user may want it.
     """
     context = click.get_current_context(silent=True)
     if context is None or not getattr(context.find_root().command, "owns_process", False):
         return
-    from pipelines.prepare.process import memory
+    from pipelines.prepare.process import imports, memory
 
     memory.keep_less()
+    if config is not None and not config.source.functions:
+        imports.start_numba()

@@ -25,7 +25,6 @@ from scripts.benchmarks.measure import Run
 __all__ = [
     "COMBINATIONS",
     "COMMON",
-    "LOCKED",
     "ONE_CORE",
     "SECTIONS",
     "Results",
@@ -35,7 +34,6 @@ __all__ = [
     "build_large_pad",
     "built",
     "corpus_folder",
-    "has_py_spy",
     "race",
     "raw",
     "run",
@@ -48,15 +46,11 @@ _TINY_BYTES = 500_000
 # The kind of the tokenizer, and the layout.
 _COMPARED = tuple(itertools.product(("wordpiece", "bpe"), ("pad", "concat")))
 COMBINATIONS = (*_COMPARED, ("unigram", "concat"))
-# Samples a second of who holds the interpreter's lock.
-_SAMPLES = 100
-# Where shards are made; what comes before is start-up.
-_STEADY = ("shard_writer.py", "shard_files.py", "comparing.py")
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """One thing to run: raw, build, locked (a build that is watched) or common; a kind of tokenizer; pad or
+    """One thing to run: raw, build or common; a kind of tokenizer; pad or
     concat; a size; on how many cores, 0 for all of them.
     """
 
@@ -79,10 +73,6 @@ ONE_CORE = tuple(
     for each in (("bpe", "concat"), ("wordpiece", "pad"), ("unigram", "concat"))
     for size in ("low", "high")
 )
-# The engine that takes Python's strings, and one of ours.
-LOCKED = tuple(
-    Trial("locked", *each, size) for each in (("bpe", "concat"), ("wordpiece", "pad")) for size in ("low", "high")
-)
 _RAW = tuple(raw(kind) for kind in tokenizer_training.KINDS)
 _BUILDS = tuple(Trial("build", *each, size) for each in COMBINATIONS for size in ("low", "high"))
 
@@ -91,18 +81,12 @@ def _beside(trials: tuple[Trial, ...]) -> tuple[Trial, ...]:
     return (*trials, *(dataclasses.replace(trial, contender="build", cores=0) for trial in trials))
 
 
-def has_py_spy() -> bool:
-    """Whether py-spy is there, which sees who holds the interpreter's lock."""
-    return shutil.which("py-spy") is not None
-
-
 _NEEDS: dict[str, Callable[[], tuple[Trial, ...]]] = {
     "raw": lambda: _RAW,
     "build": lambda: (*_RAW, *_BUILDS),
     "common": lambda: _beside(COMMON),
     "cores": lambda: _beside(ONE_CORE),
     "memory": lambda: _BUILDS,
-    "lock": lambda: _beside(LOCKED) if has_py_spy() else (),
 }
 SECTIONS = tuple(_NEEDS)
 
@@ -183,7 +167,7 @@ def build_large_pad(settings: Settings) -> pathlib.Path:
 
 
 def run(settings: Settings, trial: Trial) -> Run:
-    """Run one trial. Its result has `examples`, and `locked_seconds` if it is watched."""
+    """Run one trial. Its result has `examples`."""
     folder = corpus_folder(settings, trial.size)
     tokenizer = tokenizer_folder(settings, trial.kind)
     output = built(settings, trial)
@@ -195,8 +179,6 @@ def run(settings: Settings, trial: Trial) -> Run:
         finished = measure.run(command, env=env, cores=trial.cores)
     if trial.contender != "raw":
         result: dict[str, float] = {"examples": _num_examples(finished, output)}
-        if trial.contender == "locked":
-            result["locked_seconds"] = _locked_seconds(_samples_file(output))
         finished = dataclasses.replace(finished, stdout=json.dumps(result))
     if trial != _READ:
         shutil.rmtree(output, ignore_errors=True)
@@ -206,28 +188,11 @@ def run(settings: Settings, trial: Trial) -> Run:
 def _command(trial: Trial, *, folder: pathlib.Path, tokenizer: pathlib.Path, output: pathlib.Path) -> list[str]:
     if trial.contender == "raw":
         return [sys.executable, "-m", "scripts.benchmarks.raw", str(folder), str(tokenizer)]
-    if trial.contender in ("build", "locked"):
+    if trial.contender == "build":
         arguments = build_arguments(trial.layout, folder=folder, tokenizer=tokenizer, output=output)
-        watched = [*_WATCH, str(_samples_file(output)), "--"] if trial.contender == "locked" else []
-        return [*watched, sys.executable, "-m", "pipelines.cli", *arguments]
+        return [sys.executable, "-m", "pipelines.cli", *arguments]
     command = [sys.executable, "-m", "scripts.benchmarks.common_script", f"{folder}/*.parquet", str(output)]
     return [*command, "--tokenizer", str(tokenizer), "--layout", trial.layout, "--max-length", str(MAX_LENGTH)]
-
-
-# Without stopping the process for each sample.
-_WATCH = ["py-spy", "record", "--gil", "--nonblocking", "--rate", str(_SAMPLES), "--format", "raw", "--output"]
-
-
-def _samples_file(output: pathlib.Path) -> pathlib.Path:
-    output.parent.mkdir(parents=True, exist_ok=True)
-    return output.with_name(f"{output.name}.samples")
-
-
-def _locked_seconds(samples: pathlib.Path) -> float:
-    """For how long shards' threads held the interpreter's lock; a line is a stack, and how often it was seen."""
-    lines = [line.rpartition(" ") for line in samples.read_text().splitlines()]
-    samples.unlink()
-    return sum(int(count) for stack, _, count in lines if any(name in stack for name in _STEADY)) / _SAMPLES
 
 
 def build_arguments(layout: str, *, folder: pathlib.Path, tokenizer: pathlib.Path, output: pathlib.Path) -> list[str]:

@@ -15,13 +15,11 @@ from scripts.benchmarks.figures import Figure, median, number, spread
 from scripts.benchmarks.preparing import (
     COMBINATIONS,
     COMMON,
-    LOCKED,
     ONE_CORE,
     SECTIONS,
     Results,
     Settings,
     Trial,
-    has_py_spy,
     raw,
     seconds_of,
 )
@@ -44,7 +42,6 @@ _COMMON_BARS = {
     ("wordpiece", "concat", "large"): 18,
 }
 _CORES_BARS = {2: 1.85, 16: 11}
-_LOCK_BAR = 6.0  # %
 
 
 def report(settings: Settings, results: Results, *, sections: set[str]) -> tuple[list[str], list[Figure]]:
@@ -55,7 +52,6 @@ def report(settings: Settings, results: Results, *, sections: set[str]) -> tuple
         "common": "Against the common script",
         "cores": "All cores against one",
         "memory": "Memory",
-        "lock": "The interpreter's lock",
     }
     parts = {
         "raw": _times,
@@ -63,7 +59,6 @@ def report(settings: Settings, results: Results, *, sections: set[str]) -> tuple
         "common": _against_common,
         "cores": _cores,
         "memory": _memory,
-        "lock": _lock,
     }
     tables, found = [], []
     for section in SECTIONS:
@@ -200,23 +195,4 @@ def _memory(settings: Settings, results: Results) -> tuple[str, list[Figure]]:
     name = "`build`, peak memory, all processes, the largest"
     found.append(Figure(name=name, measured=largest / 1e9, at_most=1.2, unit=" GB"))
     headers = ["tokenizer", "layout", f"all processes, {low}", high, f"largest process, {low}", high, "ratio"]
-    return figures.table(headers, rows), found
-
-
-def _lock(settings: Settings, results: Results) -> tuple[str, list[Figure]]:
-    """The share of the CPU seconds of a plain build, of the same sizes, in which a watched one holds the lock."""
-    if not has_py_spy():
-        return "py-spy is not installed.", []
-    rows, found = [], []
-    for watched in LOCKED[::2]:
-        low, high = (
-            median(run.result["locked_seconds"] for run in results[dataclasses.replace(watched, size=size)])
-            for size in ("low", "high")
-        )
-        held = (high - low) * 1e8 / (settings.high_bytes - settings.low_bytes)
-        cpu = _slope(settings, results, dataclasses.replace(watched, contender="build"), "cpu_seconds")
-        rows.append([watched.kind, watched.layout, number(held), number(cpu), f"{100 * held / cpu:.1f} %"])
-        name = f"`build --layout {watched.layout}`, {watched.kind}, share of a thread's time with the lock"
-        found.append(Figure(name=name, measured=100 * held / cpu, at_most=_LOCK_BAR, unit=" %"))
-    headers = ["tokenizer", "layout", "seconds with the lock, 100 MB", "CPU seconds, 100 MB", "share"]
     return figures.table(headers, rows), found

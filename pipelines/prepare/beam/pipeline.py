@@ -93,10 +93,10 @@ def _processes(
     waits = not is_local or any("://" in file.path for file in files)
     # A core whose shard is being uploaded makes another one meanwhile.
     default, most = cores() if is_local else 2 * cores(), None if waits else cores()
-    count = processes.number(len(keys), task_bytes=task_bytes, wanted=wanted, default=default, most=most)
-    if wanted is None and is_local and concurrent:
-        return count if count and processes.gains(len(keys), task_bytes=task_bytes, processes=count) else 0
-    return count
+    threaded = wanted is None and is_local and concurrent
+    return processes.number(
+        len(keys), task_bytes=task_bytes, wanted=wanted, default=default, most=most, threaded=threaded
+    )
 
 
 def run_tasks(

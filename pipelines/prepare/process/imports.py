@@ -1,4 +1,4 @@
-"""Imports of large libraries: one thread at a time, and pandas only where it is used.
+"""Imports of large libraries: one thread at a time, and optional ones only where they are used.
 
 `with imports.one_at_a_time: import …`: two threads that import libraries with parts in common can each wait for the
 other's import lock. Python resolves that deadlock by handing one thread a half-initialized module (`module 'requests'
@@ -9,21 +9,30 @@ from __future__ import annotations
 
 import sys
 import threading
+import warnings
 
-import pyarrow as pa
+import numpy as np
 
-__all__ = ["keep_pandas_out", "one_at_a_time"]
+__all__ = ["keep_pandas_out", "one_at_a_time", "start_numba", "start_worker"]
 
 one_at_a_time = threading.RLock()
 
 
-class _NoPandas:
-    """Finder that finds no pandas."""
+class _Without:
+    """Context and finder: this thread finds none of these packages meanwhile, unless they are imported already."""
 
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError(name)
+    def __init__(self, *names: str) -> None:
+        self._names, self._thread = names, threading.get_ident()
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name in self._names and threading.get_ident() == self._thread:
+            raise ModuleNotFoundError(name, name=name)
+
+    def __enter__(self) -> None:
+        sys.meta_path.insert(0, self)
+
+    def __exit__(self, *_: object) -> None:
+        sys.meta_path.remove(self)
 
 
 def keep_pandas_out() -> None:
@@ -31,9 +40,25 @@ def keep_pandas_out() -> None:
 
     Others can import pandas afterwards, but pyarrow then reads its objects as plain sequences.
     """
-    sys.meta_path.insert(0, _NoPandas)
-    try:
+    import pyarrow as pa
+
+    with _Without("pandas"):
         pa.array([0])
         pa.array(pa.array([0]).to_numpy())
-    finally:
-        sys.meta_path.remove(_NoPandas)
+
+
+def start_numba() -> None:
+    """Let Numba look in vain for what extends it. It looks when its first kernel runs, and imports awkward, which
+    gigatoken installs, and SciPy, which JAX does: 0.27 s of CPU, 36 MB. Only the user's own functions could want them.
+    """
+    warnings.filterwarnings("ignore", message="Numba extension module 'awkward")
+    with _Without("awkward", "scipy"):
+        from tfrecord_io.codec import kernels
+
+        kernels.lowest_bit(np.uint64(1))
+
+
+def start_worker() -> None:
+    """Start Arrow and Numba in a worker process that runs no code of the user."""
+    keep_pandas_out()
+    start_numba()

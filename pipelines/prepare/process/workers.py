@@ -35,7 +35,7 @@ from pipelines.prepare.process.cores import cores, memory_bytes
 from pipelines.prepare.process.progress import Counts, Progress
 from pipelines.prepare.process.threads import POLL_SECONDS
 
-__all__ = ["Done", "WorkerDiedError", "call", "end_idle", "gains", "number", "run"]
+__all__ = ["Done", "WorkerDiedError", "call", "end_idle", "number", "run"]
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -51,14 +51,12 @@ _FROM_OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 # With less to read or to write, starting children takes longer than they save: 2 s of CPU each with a tokenizer, in
 # which a core makes shards of 120 MB of text.
 _SMALL_BYTES = 400_000_000
+# On two cores (byte-level BPE, concat) 1 GB of text took 12.2 s in one process with a thread for each core and 13.2 s
+# in two, 4 GB 38.8 and 32.8 s.
+_THREADED_BYTES = 750_000_000
 # What a child with a tokenizer takes before its first shard, for which it takes as many bytes as the shard, thrice.
 _CHILD_BYTES = 350_000_000
 _SHARE_OF_MEMORY = 0.8
-# On two cores (byte-level BPE, concat) 1 GB of text takes 13.2 s in two children and 12.2 s in one process with
-# threads, 4 GB 32.8 and 38.8 s; one process is 1.47 times as fast there as on one core.
-_BEHIND_SECONDS = 3.3
-_CORE_BYTES_PER_SECOND = 35_000_000
-_SHARE_ALONE = 0.36
 
 _log = logging.getLogger(__name__)
 _idle: list[_Child] = []
@@ -94,13 +92,15 @@ def run(
     progress: Progress | None = None,
     is_stopped: Callable[[], bool] = bool,
     keep: bool = False,
+    start: Callable[[], None] | None = None,
 ) -> Iterator[tuple[Task, Result]]:
     """Call a picklable function for each task in child processes; yield (task, result) in the order of their ends.
 
     With 0 `processes`, and in a daemon of `multiprocessing`, which may have no children, tasks run here in their order.
     After an error no task begins, and it is raised once those under way are done. A child that a signal has ended from
     outside is replaced, once for each task. Whatever else ends the iteration, such as `is_stopped`, ends the children;
-    `keep` lets them wait for the next call, since starting one takes 0.8 s of CPU.
+    `keep` lets them wait for the next call, since starting one takes 0.8 s of CPU. A new child calls `start` before it
+    imports what the function needs.
 
     Raises: what the function raises; WorkerDiedError.
     """
@@ -111,7 +111,7 @@ def run(
                 return
             yield task, function(task, progress)
         return
-    crew = _Crew(function, tasks, processes=processes)
+    crew = _Crew(function, tasks, processes=processes, start=start)
     try:
         while crew.deal():
             yield from crew.results(progress)
@@ -126,9 +126,16 @@ def run(
 class _Crew:
     """The children that work for one call of `run`, the tasks that wait, and the first error."""
 
-    def __init__(self, function: Callable[[Any, Progress], Any], tasks: Sequence[Any], *, processes: int) -> None:
+    def __init__(
+        self,
+        function: Callable[[Any, Progress], Any],
+        tasks: Sequence[Any],
+        *,
+        processes: int,
+        start: Callable[[], None] | None,
+    ) -> None:
         self.failed: Exception | None = None
-        self._start, self._processes = pickle.dumps(function), processes
+        self._function, self._processes, self._start = pickle.dumps(function), processes, start
         self._waiting = list(reversed(tasks))
         self._restarted: list[Any] = []
         self._busy: dict[Any, _Child] = {}
@@ -137,9 +144,9 @@ class _Crew:
     def deal(self) -> bool:
         """Give tasks to children, unless one has failed. Return whether any child is busy."""
         while self._waiting and self.failed is None and len(self._busy) < self._processes:
-            child = self._free.pop() if self._free else _take_idle() or _Child()
+            child = self._free.pop() if self._free else _take_idle() or _Child(self._start)
             self._busy[child.pipe] = child
-            child.give(self._start, self._waiting.pop())
+            child.give(self._function, self._waiting.pop())
         return bool(self._busy)
 
     def results(self, progress: Progress) -> Iterator[tuple[Any, Any]]:
@@ -173,15 +180,22 @@ class _Crew:
 
 
 def number(
-    tasks: int, *, task_bytes: int, wanted: int | None, default: int | None = None, most: int | None = None
+    tasks: int,
+    *,
+    task_bytes: int,
+    wanted: int | None,
+    default: int | None = None,
+    most: int | None = None,
+    threaded: bool = False,
 ) -> int:
     """Return how many child processes do tasks of `task_bytes` each: 0 if this process does so little itself.
 
     `wanted` is the user's limit; without one there are `default`, or as many as cores, as far as the memory goes. More
-    than `most` would not be sooner done. None is started whose share others do in the same time.
+    than `most` would not be sooner done. None is started whose share others do in the same time. `threaded`: this
+    process would use all cores, too.
     """
     asked = min(tasks, wanted or default or cores())
-    if asked <= 1 or tasks * task_bytes < _SMALL_BYTES:
+    if asked <= 1 or tasks * task_bytes < (_THREADED_BYTES if threaded else _SMALL_BYTES):
         return 0
     limits = [] if most is None else [(most, f"there are no more cores: {most}")]
     if wanted is None:
@@ -194,13 +208,6 @@ def number(
     rounds = math.ceil(tasks / children)
     children = math.ceil(tasks / rounds)
     return children if children > 1 else 0
-
-
-def gains(tasks: int, *, task_bytes: int, processes: int) -> bool:
-    """Return whether child processes would make shards sooner than this process does with a thread for each core."""
-    task_seconds = task_bytes / _CORE_BYTES_PER_SECOND
-    here = tasks * task_seconds * (_SHARE_ALONE + (1 - _SHARE_ALONE) / cores())
-    return _BEHIND_SECONDS + math.ceil(tasks / processes) * task_seconds < here
 
 
 def call(function: Callable[..., Result], *arguments: Any) -> Result:
@@ -253,25 +260,25 @@ class _Child:
     """A child process, and the task that it has."""
 
     task: Any
-    _start: bytes | None = None
+    _function: bytes | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, start: Callable[[], None] | None) -> None:
         self.owner = os.getpid()
         # Arrow's allocator, which reads this when it is loaded, then keeps nothing that is freed: 20 MB less of 500.
         os.environ.setdefault("MIMALLOC_PURGE_DELAY", "0")
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, _memory()), daemon=True)
+        self.process = context.Process(target=_serve, args=(theirs, _memory(), start), daemon=True)
         with _starting, _without_main():
             self.process.start()
         theirs.close()
 
-    def give(self, start: bytes, task: Any) -> None:
-        """Give the child a task for the pickled function `start`, which it keeps for the next one."""
+    def give(self, function: bytes, task: Any) -> None:
+        """Give the child a task for a pickled function, which it keeps for the next one."""
         self.task = task
         with contextlib.suppress(BrokenPipeError):  # `receive` says how it died
-            self.pipe.send((None if start is self._start else start, task))
-        self._start = start
+            self.pipe.send((None if function is self._function else function, task))
+        self._function = function
 
     def receive(self, progress: Progress) -> _Answer | None:
         """Receive what comes next: counts, for `progress`, or the answer: a result, or an error and its traceback.
@@ -315,7 +322,7 @@ def _result(answer: _Answer) -> Any:
     return result
 
 
-def _serve(pipe: Connection, most_memory: int) -> None:
+def _serve(pipe: Connection, most_memory: int, start: Callable[[], None] | None) -> None:
     """Work in a child: receive functions and tasks until the launcher closes the pipe."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, see `tokenize.chat.renderer`
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the launcher ends this
@@ -326,14 +333,16 @@ def _serve(pipe: Connection, most_memory: int) -> None:
     multiprocessing.set_start_method("fork", force=True)
     if sys.platform == "linux":  # elsewhere the limit does not count what is mapped
         resource.setrlimit(resource.RLIMIT_DATA, (most_memory, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    if start is not None:
+        start()
     function: Callable[[Any, Progress], Any] = max
     while pipe.poll(_IDLE_SECONDS):
         try:
-            start, task = pipe.recv()
+            pickled, task = pipe.recv()
         except EOFError:
             break
         try:
-            function = pickle.loads(start) if start else function
+            function = pickle.loads(pickled) if pickled else function
             answer: _Answer = (function(task, progress), None, "")
         except Exception as error:
             answer = (None, _picklable(error), traceback.format_exc())

@@ -72,7 +72,9 @@ class ShardMaker(Shared):
         missing = dict.fromkeys(keys)
         function: Callable[[TaskKey, Progress], Done] = self._for_workers() if processes else self
         try:
-            for key, done in workers.run(function, keys, processes=processes, progress=progress, is_stopped=is_stopped):
+            for key, done in workers.run(
+                function, keys, processes=processes, progress=progress, is_stopped=is_stopped, start=self._start()
+            ):
                 del missing[key]
                 yield done
             if processes:  # one that was replaced may have left a file half written
@@ -85,6 +87,11 @@ class ShardMaker(Shared):
                 return
             instead = _LESS_MEMORY if died.is_killed else "another --engine, such as hf"
             raise self._failed(died.task, f"the worker process that made it {died.how}", instead) from died
+
+    def _start(self) -> Callable[[], None] | None:
+        """Return what a worker process calls first: what the user's own functions may want is not left out."""
+        changed = any(split.reader.changes is not None for split in self._job.splits.values())
+        return None if changed else imports.start_worker
 
     def _for_workers(self) -> ShardMaker:
         """Return the maker that worker processes get, and free what only they need: 25 to 90 MB."""
@@ -102,7 +109,7 @@ class ShardMaker(Shared):
         with self._opening:
             if self._encoder is None:
                 if multiprocessing.parent_process() is not None:
-                    _share_machine(self._job, threads=self._threads)
+                    _share_machine(threads=self._threads)
                 self._encoder = pickle.loads(self._pickled) if self._pickled else self._job.open_encoder()
                 if not self._encoder.concurrent:
                     self._slots = threading.BoundedSemaphore(1)
@@ -113,15 +120,10 @@ class ShardMaker(Shared):
         return PrepError(f"{name}: {how}", remedy=_REMEDY.format(instead))
 
 
-def _share_machine(job: Job, *, threads: int) -> None:
-    """Let libraries have no more threads than this worker process, not one for each core, and no pandas to themselves.
-
-    The user's own functions may make arrays of what pandas gives them.
-    """
+def _share_machine(*, threads: int) -> None:
+    """Let libraries have no more threads than this worker process, not one for each core."""
     os.environ.setdefault("RAYON_NUM_THREADS", str(threads))  # read when the first thread of `tokenizers` starts
     pa.set_cpu_count(threads)
-    if all(split.reader.changes is None for split in job.splits.values()):
-        imports.keep_pandas_out()
 
 
 def _counts(receipt: Receipt) -> dict[str, int]:

@@ -198,7 +198,7 @@ def test_there_are_as_many_workers_as_is_asked_for(
 def test_only_where_the_network_is_waited_for_there_may_be_more_workers_than_cores(
     root: str, file: str, workers: int | None, default: int, most: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def number(tasks: int, *, task_bytes: int, wanted: int | None, default: int, most: int | None) -> int:
+    def number(tasks: int, *, wanted: int | None, default: int, most: int | None, **_: Any) -> int:
         seen.append((wanted, default, most))
         return 0
 
@@ -216,7 +216,7 @@ def test_only_where_the_network_is_waited_for_there_may_be_more_workers_than_cor
 def in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """However little there is to do, worker processes do it."""
     monkeypatch.setattr(processes, "_SMALL_BYTES", 0)
-    monkeypatch.setattr(processes, "_BEHIND_SECONDS", -1e9)
+    monkeypatch.setattr(processes, "_THREADED_BYTES", 0)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Pandas stays out of a process until somebody wants it."""
+"""Optional libraries stay out of a worker process, and of a build, until somebody wants them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from tests import building
 _PROGRAM = """
 import sys
 from pipelines.prepare.process import imports
-imports.keep_pandas_out()
+imports.start_worker()
 import numpy as np, pyarrow as pa
+from tfrecord_io.codec import kernels
 pa.array(np.zeros(2)), pa.array(["a"]), pa.table({"a": [1]}).column("a").to_numpy()
-assert "pandas" not in sys.modules
-import pandas
+assert kernels.lowest_bit(np.uint64(8)) == 3
+assert not {"awkward", "pandas", "scipy"} & {*sys.modules}
+import awkward, pandas, scipy
 assert len(pa.table({"a": [1]}).to_pandas()) == 1
 """
 
 
-def test_pyarrow_imports_no_pandas_unless_somebody_wants_it() -> None:
-    subprocess.run([sys.executable, "-c", _PROGRAM], env=building.environment(), check=True)
+def test_arrow_and_numba_import_nothing_optional_unless_somebody_wants_it() -> None:
+    subprocess.run([sys.executable, "-W", "error", "-c", _PROGRAM], env=building.environment(), check=True)

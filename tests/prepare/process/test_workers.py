@@ -203,11 +203,7 @@ def test_processes_that_wait_for_the_next_call_can_be_ended() -> None:
     assert not psutil.pid_exists(waiting)
 
 
-@pytest.mark.parametrize(
-    ("cores", "tasks", "expected"), [(2, 5, False), (2, 20, True), (8, 3, False), (8, 8, True), (64, 40, True)]
-)
-def test_children_make_shards_where_they_are_done_sooner(
-    cores: int, tasks: int, expected: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(workers, "cores", lambda: cores)
-    assert workers.gains(tasks, task_bytes=100_000_000, processes=min(tasks, cores)) == expected
+def test_one_process_with_a_thread_for_each_core_does_more_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "cores", lambda: 2)
+    for tasks, threaded, expected in [(5, False, 2), (5, True, 0), (8, True, 2)]:
+        assert workers.number(tasks, task_bytes=100_000_000, wanted=None, threaded=threaded) == expected

@@ -185,7 +185,7 @@ def test_rows_over_the_limits_are_rejected_with_that_reason(
     """Workers render by themselves, and are ended by a row that takes too long: 10 to a large power, in one call."""
     if in_processes:
         monkeypatch.setattr(workers, "_SMALL_BYTES", 0)
-        monkeypatch.setattr(workers, "_BEHIND_SECONDS", -1e9)
+        monkeypatch.setattr(workers, "_THREADED_BYTES", 0)
     monkeypatch.setattr(Limits, "__init__", functools.partialmethod(Limits.__init__, cpu_seconds=0.5))
     template = (
         "{% for m in messages %}{% if 'much' in m.content %}{{ 'x' * (messages | length * 10 ** 9) }}{% endif %}"
