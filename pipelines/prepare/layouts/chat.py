@@ -17,7 +17,6 @@ How conversations become tokens and masks: `pipelines.prepare.tokenize.chat`.
 from __future__ import annotations
 
 import dataclasses
-import datetime
 
 import numpy as np
 
@@ -39,10 +38,9 @@ from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Purpose, Rows
 from pipelines.prepare.tokenize.chat.alignment import Aligner
 from pipelines.prepare.tokenize.chat.encoder import ChatEncoder
-from pipelines.prepare.tokenize.chat.messages import Conversations
 from pipelines.prepare.tokenize.chat.template import Template, open_template
 from pipelines.prepare.tokenize.engines import Engine, HuggingFaceEngine
-from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype
+from pipelines.prepare.tokenize.ragged import id_dtype
 from tfrecord_io.errors import TokenizerError
 from tfrecord_io.schema import Feature
 
@@ -80,12 +78,7 @@ def _open_encoder(context: LayoutContext) -> BatchEncoder:
             f"{type(context.tokenizer).__name__}, does not",
             remedy="choose one with a tokenizer.json",
         )
-    date = context.layout.chat_date
-    template = open_template(
-        context.tokenizer,
-        date=datetime.date.fromisoformat(date) if date else None,
-        name=context.layout.chat_template,
-    )
+    template = open_template(context.tokenizer, date=context.layout.chat_date, name=context.layout.chat_template)
     aligner = Aligner(context.tokenizer, dtype=id_dtype(context.facts.vocab_size))
 
     return beside_reference(lambda engine: _ChatEncoder(engine, context, template, aligner), engine, reference)
@@ -103,9 +96,9 @@ class _ChatEncoder(BatchEncoder):
         self._encoder = ChatEncoder(template, engine, aligner, length=context.length, side=side)
 
     def encode(self, rows: Rows) -> Encoded:
-        encoded = self._encoder.encode(Conversations.of(rows.nested["messages"], rows.nested.get("tools")))
+        encoded = self._encoder.encode(rows.nested["messages"], rows.nested.get("tools"))
         return Encoded(
-            ragged={"input_ids": encoded.ids, "loss_mask": RaggedTokens(encoded.learned, encoded.ids.offsets)},
+            ragged={"input_ids": encoded.ids, "loss_mask": encoded.learned},
             arrays=rows.arrays,
             reasons=encoded.reasons,
             full_lengths=encoded.full_lengths,

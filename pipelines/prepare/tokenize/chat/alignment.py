@@ -16,6 +16,7 @@ as long.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,17 +25,14 @@ from tokenizers import pre_tokenizers
 
 from pipelines.prepare.tokenize.chat.template import Texts
 from pipelines.prepare.tokenize.engines import copy_backend
-from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, from_lists
+from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, from_lists, offsets_of
 from tfrecord_io.codec.kernels import jit, load
 
-__all__ = ["SPACES", "Aligner", "after_spaces"]
+__all__ = ["Aligner"]
 
 _ADDED, _TAKES_BEFORE, _TAKES_AFTER = 1, 2, 4
-_WORD = 8
 # Where a space may have been put before a token: nowhere, where a piece of text begins, where the whole text does.
 _MODES = (0, 1, 2)
-# Whether each character up to the last white space of Unicode is one, as `str.strip` has it.
-SPACES = np.array([chr(point).isspace() for point in range(0x3001)])
 
 
 class Aligner:
@@ -57,7 +55,7 @@ class Aligner:
         for mode in _MODES:
             _walk(
                 runs.ids, runs.offsets, texts.data, texts.edges, texts.spans,
-                self._pieces, self._edges, self._kinds, SPACES, mode, mask, placed,
+                self._pieces, self._edges, self._kinds, mode, mask, placed,
             )  # fmt: skip
             if placed.all():
                 return runs, mask
@@ -84,9 +82,7 @@ def _reported(encoding: Any, learned: np.ndarray) -> np.ndarray:
 
 
 def _table(backend: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What each id stands for, as bytes one after the other (and 8 bytes more) and their edges; and what kind of token
-    it is, uint8.
-    """
+    """Return the bytes of each id one after the other (and 8 more) and their edges, and the kinds of tokens, uint8."""
     added = backend.get_added_tokens_decoder()
     vocabulary = backend.get_vocab(with_added_tokens=True)
     size = max([*vocabulary.values(), *added], default=0) + 1
@@ -98,22 +94,23 @@ def _table(backend: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     for number, token in added.items():
         pieces[number] = token.content.encode()
         kinds[number] = _ADDED | (_TAKES_BEFORE if token.lstrip else 0) | (_TAKES_AFTER if token.rstrip else 0)
-    edges = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])]).astype(np.int64)
-    return np.frombuffer(bytearray(b"".join(pieces)) + bytes(_WORD), np.uint8), edges, kinds
+    return (
+        np.frombuffer(b"".join(pieces) + bytes(8), np.uint8),
+        offsets_of(np.array([len(piece) for piece in pieces])),
+        kinds,
+    )
 
 
-def _reading(backend: Any) -> Any:
+def _reading(backend: Any) -> Callable[[str], bytes]:
     """Return a function from a token of the vocabulary to its bytes. If it is wrong, no row is aligned."""
     parts = json.loads(backend.to_str())
-    around = json.dumps([parts["pre_tokenizer"], parts["decoder"]])
-    if '"ByteLevel"' not in around:
+    if '"ByteLevel"' not in json.dumps([parts["pre_tokenizer"], parts["decoder"]]):
         return _of_sentence_piece
-    letters = {letter: byte for byte, letter in _alphabet().items()}
-
-    def of_bytes(token: str) -> bytes:
-        return bytes(letters.get(letter, 0) for letter in token)
-
-    return of_bytes
+    # Printable bytes stand for themselves, others for letters from U+0100 on.
+    printable = [byte for byte in range(256) if chr(byte) in pre_tokenizers.ByteLevel.alphabet()]
+    others = (byte for byte in range(256) if byte not in printable)
+    bytes_of = {**{chr(byte): byte for byte in printable}, **{chr(0x100 + at): byte for at, byte in enumerate(others)}}
+    return lambda token: bytes(bytes_of.get(letter, 0) for letter in token)
 
 
 def _of_sentence_piece(token: str) -> bytes:
@@ -122,17 +119,9 @@ def _of_sentence_piece(token: str) -> bytes:
     return token.replace("▁", " ").encode()
 
 
-def _alphabet() -> dict[int, str]:
-    """Return the letter of each byte in byte-level BPE: printable bytes stand for themselves, others from U+0100 on."""
-    letters = set(pre_tokenizers.ByteLevel.alphabet())
-    alphabet = {byte: chr(byte) for byte in range(256) if chr(byte) in letters}
-    others = (byte for byte in range(256) if byte not in alphabet)
-    return {**alphabet, **{byte: chr(0x100 + place) for place, byte in enumerate(others)}}
-
-
 @jit
 def _walk(  # type: ignore[no-untyped-def]
-    ids, offsets, data, edges, spans, pieces, piece_edges, kinds, spaces, mode, mask, placed
+    ids, offsets, data, edges, spans, pieces, piece_edges, kinds, mode, mask, placed
 ):
     """Align the rows that are not aligned yet and can be in this mode: write their masks, and mark them as aligned."""
     span = 0
@@ -149,7 +138,7 @@ def _walk(  # type: ignore[no-untyped-def]
             first, last, kind = piece_edges[number], piece_edges[number + 1], kinds[number]
             start = at
             if kind & _TAKES_BEFORE:
-                at = after_spaces(data, at, end, spaces)
+                at = _after_spaces(data, at, end)
             may_drop = begins and (mode == 1 or (mode == 2 and at == edges[row])) and last > first
             if may_drop and pieces[first] == 32 and _stands(data, at, end, pieces, first + 1, last):
                 at += last - first - 1
@@ -159,7 +148,7 @@ def _walk(  # type: ignore[no-untyped-def]
                 fits = False
                 break
             if kind & _TAKES_AFTER:
-                at = after_spaces(data, at, end, spaces)
+                at = _after_spaces(data, at, end)
             begins = kind & _ADDED != 0
             while span < len(spans) and spans[span, 1] <= start:
                 span += 1
@@ -172,36 +161,16 @@ def _walk(  # type: ignore[no-untyped-def]
 def _stands(data, at, end, pieces, first, last):  # type: ignore[no-untyped-def]
     """Return whether data[at:end] begins with pieces[first:last], which 8 readable bytes follow."""
     size = last - first
-    if end - at < size:
-        return False
-    # Eight bytes at a time: most tokens have fewer, and loops of a few turns each cost a wrong guess of the processor.
-    while at + 8 <= len(data):
-        differ = load(data, at) ^ load(pieces, first)
-        if size <= 8:
-            return differ << np.uint64(64 - 8 * size) == 0
-        if differ != 0:
-            return False
-        at, first, size = at + 8, first + 8, size - 8
-    while size > 0 and data[at] == pieces[first]:
-        at, first, size = at + 1, first + 1, size - 1
-    return size == 0
+    if 0 < size <= min(8, end - at) and at + 8 <= len(data):  # most tokens: at once, in a third of the time
+        return (load(data, at) ^ load(pieces, first)) << np.uint64(64 - 8 * size) == 0
+    while first < last and at < end and data[at] == pieces[first]:
+        at, first = at + 1, first + 1
+    return first == last
 
 
 @jit
-def after_spaces(data, at, end, spaces):  # type: ignore[no-untyped-def]
-    """Return the position of the first non-white character in data[at:end], or `end`. `spaces` is `SPACES`."""
-    while at < end:
-        lead = data[at]
-        if lead < 0xC0:
-            size, point = 1, np.int64(lead)
-        elif lead < 0xE0:
-            size, point = 2, np.int64(lead & 31) << 6 | np.int64(data[at + 1] & 63)
-        elif lead < 0xF0:
-            size = 3
-            point = np.int64(lead & 15) << 12 | np.int64(data[at + 1] & 63) << 6 | np.int64(data[at + 2] & 63)
-        else:
-            return at
-        if point >= len(spaces) or not spaces[point]:
-            return at
-        at += size
+def _after_spaces(data, at, end):  # type: ignore[no-untyped-def]
+    """Return where white space ends that begins at data[at]. Of ASCII: a row with any other there is not aligned."""
+    while at < end and (data[at] == 32 or 9 <= data[at] <= 13):
+        at += 1
     return at

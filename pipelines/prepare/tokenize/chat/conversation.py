@@ -21,7 +21,7 @@ __all__ = [
     "Rejected",
     "are_plain",
     "check_parts_read",
-    "checked_messages",
+    "checked_message",
     "checked_tools",
     "objects_of",
 ]
@@ -36,8 +36,6 @@ QUESTION: Message = {"role": "user", "content": "what is it"}
 ANSWER: Message = {"role": "assistant", "content": "that one"}
 
 _MAX_DETAIL = 300
-_PLAIN_KEYS = {"role", "content"}
-_JSON_TYPES = (str, int, float, bool, type(None))
 # Names for the same thing, of which templates read the first or the second (as in `transformers` 5.23).
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 
@@ -53,27 +51,48 @@ class Rejected(Exception):
 
 def objects_of(column: pa.Array) -> list[Any]:
     """Return the column's values as Python objects. `datasets` stores values of varying types as JSON, parsed here."""
-    values = column.to_pylist()
-    return [_parsed(value, column.type) for value in values] if _holds_json(column.type) else values
+    values: list[Any] = column.to_pylist()
+    return [_parsed(value, column.type) for value in values] if "arrow.json" in str(column.type) else values
+
+
+def _parsed(value: Any, kind: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if str(kind) == "extension<arrow.json>":
+        return json.loads(value)
+    if pa.types.is_struct(kind):
+        return {field.name: _parsed(value[field.name], field.type) for field in kind}
+    return [_parsed(each, kind.value_type) for each in value] if isinstance(value, list) else value
 
 
 def are_plain(column: pa.Array) -> bool:
     """Return whether all messages of the conversations have a role and a content that are texts, and nothing else."""
     flat = column.flatten()
-    if not pa.types.is_struct(flat.type) or {field.name for field in flat.type} != _PLAIN_KEYS or flat.null_count:
+    if not pa.types.is_struct(flat.type) or {field.name for field in flat.type} != {"role", "content"}:
         return False
-    return all(field.null_count == 0 and _is_text(field.type) for field in flat.flatten())
+    fields = [flat, *flat.flatten()]
+    texts = (pa.string(), pa.large_string())
+    return all(each.null_count == 0 for each in fields) and all(each.type in texts for each in fields[1:])
 
 
-def checked_messages(messages: list[Any] | None, *, are_plain: bool = False) -> list[Message]:
-    """Return the messages as chat templates expect them: without null fields, and of JSON types only. None that
-    `are_plain` need a look.
+def checked_message(message: Any, index: int) -> Message:
+    """Return a message as chat templates expect it: without null fields, and of JSON types only.
 
-    Raises: Rejected if there is none, one has no role, nothing but a role, or content that is not text.
+    Raises: Rejected if it has no role, nothing but a role, or content that is not text.
     """
-    if not messages:
-        raise Rejected("messages_empty")
-    return messages if are_plain else [_checked(message, index) for index, message in enumerate(messages)]
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        raise Rejected("role_missing", f"message {index}")
+    kept = {name: value for name, value in message.items() if value is not None}
+    if kept.keys() == {"role"}:
+        raise Rejected("content_null", f"message {index} has nothing but the role {kept['role']!r}")
+    content = kept.get("content", "")
+    for part in content if isinstance(content, list) else [] if isinstance(content, str) else [content]:
+        if not isinstance(part, dict) or not isinstance(part.get("text"), str):
+            kind = part.get("type", "object") if isinstance(part, dict) else type(part).__name__
+            raise Rejected("content_not_text", f"message {index} holds {kind}")
+    kept = _json_types(kept)
+    reasoning = next((kept[name] for name in _REASONING if name in kept), None)
+    return kept if reasoning is None else {"thinking": reasoning, **kept, "reasoning_content": reasoning}
 
 
 def checked_tools(tools: Any) -> list[Any] | None:
@@ -90,7 +109,7 @@ def checked_tools(tools: Any) -> list[Any] | None:
     return [_json_types(tool) for tool in tools]
 
 
-def check_parts_read(messages: Sequence[Message], text: str) -> None:
+def check_parts_read(messages: Sequence[Message], text: bytes) -> None:
     """Tell a template that reads contents that are lists of parts from one that has Python print them.
 
     Raises: Rejected if a list, or an object in it, stands in the text as Python prints it.
@@ -100,68 +119,16 @@ def check_parts_read(messages: Sequence[Message], text: str) -> None:
         if isinstance(content, str):
             continue
         parts = [content, *content] if isinstance(content, list) else [content]
-        if any(str(part) in text for part in parts if part):
+        if any(str(part).encode() in text for part in parts if part):
             raise Rejected("content_not_text", f"message {index} holds a list of parts, which the template cannot read")
-
-
-def _checked(message: Any, index: int) -> Message:
-    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-        raise Rejected("role_missing", f"message {index}")
-    kept = {name: value for name, value in message.items() if value is not None}
-    if kept.keys() == {"role"}:
-        raise Rejected("content_null", f"message {index} has nothing but the role {kept['role']!r}")
-    _check_content(kept.get("content", ""), index)
-    kept = _json_types(kept)
-    reasoning = next((kept[name] for name in _REASONING if name in kept), None)
-    return kept if reasoning is None else {"thinking": reasoning, **kept, "reasoning_content": reasoning}
-
-
-def _check_content(content: Any, index: int) -> None:
-    if isinstance(content, str):
-        return
-    parts = content if isinstance(content, list) else [content]
-    for part in parts:
-        if not isinstance(part, dict) or not isinstance(part.get("text"), str):
-            kind = part.get("type", "object") if isinstance(part, dict) else type(part).__name__
-            raise Rejected("content_not_text", f"message {index} holds {kind}")
 
 
 def _json_types(value: Any) -> Any:
     """Return the value with a placeholder for whatever JSON cannot hold, as `transformers` 5.23 does."""
-    if isinstance(value, _JSON_TYPES):
+    if isinstance(value, (str, int, float, bool, type(None))):
         return value
     if isinstance(value, dict):
         return {name: _json_types(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
         return type(value)(_json_types(each) for each in value)
     return f"<{type(value).__name__}>"
-
-
-def _holds_json(kind: pa.DataType) -> bool:
-    if pa.types.is_struct(kind):
-        return any(_holds_json(field.type) for field in kind)
-    return _holds_json(kind.value_type) if _is_list(kind) else _is_json(kind)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _is_json(kind: pa.DataType) -> bool:
-    return str(kind) == "extension<arrow.json>"
-
-
-def _parsed(value: Any, kind: pa.DataType) -> Any:
-    if value is None:
-        return None
-    if _is_json(kind):
-        return json.loads(value)
-    if pa.types.is_struct(kind):
-        return {field.name: _parsed(value[field.name], field.type) for field in kind}
-    if _is_list(kind):
-        return [_parsed(each, kind.value_type) for each in value]
-    return value

@@ -4,33 +4,27 @@ conversations ──► texts ─────────────► tokens 
                   by the template      the engine's   by walking    those that are longer: again, with
                                                       the texts     fewer messages, until they fit
 
-Conversations are cut by whole turns, from one end. Each message has a rank; a conversation cut to rank k has the
-messages of rank up to k. Cut on the right (the oldest turns stay), it ends with an answer; cut on the left (the latest
-stay), it begins with the system prompt and a question:
-
-    roles    system  user  assistant  user  assistant  tool  assistant  user
-    right       1      1       1        2       2        3       3        4
-    left        0      3       3        2       2        2       2        1
-
-The highest rank is the whole conversation.
+Conversations are cut by whole turns, from one end. Cut on the right (the oldest turns stay), one ends with an answer;
+cut on the left (the latest stay), it begins with its system prompt, if any, and a question.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.prepare.options.config import Side
 from pipelines.prepare.tokenize.chat.alignment import Aligner
-from pipelines.prepare.tokenize.chat.messages import Conversations
+from pipelines.prepare.tokenize.chat.conversation import objects_of
 from pipelines.prepare.tokenize.chat.template import Template
 from pipelines.prepare.tokenize.engines import Engine
-from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged
+from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, offsets_of
 
-__all__ = ["ChatEncoder", "EncodedChats", "Search", "ranks"]
-
-_SYSTEM = ("system", "developer")
+__all__ = ["ChatEncoder", "EncodedChats", "cuts"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,7 +36,7 @@ class EncodedChats:
     """
 
     ids: RaggedTokens
-    learned: np.ndarray
+    learned: RaggedTokens
     full_lengths: np.ndarray
     reasons: np.ndarray
     details: dict[int, str]
@@ -63,92 +57,59 @@ class ChatEncoder:
         self._length = length
         self._side: Side = side
 
-    def encode(self, conversations: Conversations) -> EncodedChats:
-        """Encode conversations."""
-        whole = self._encode(conversations)
-        long = np.flatnonzero((whole.reasons == "") & (whole.ids.lengths > self._length))
-        cut = self._cut(conversations, whole, long) if len(long) else whole
-        reasons = cut.reasons.copy()
-        learned = np.concatenate([[0], np.cumsum(cut.learned)])[cut.ids.offsets]
-        reasons[(reasons == "") & (np.diff(learned) == 0)] = "no_assistant"
-        return dataclasses.replace(cut, reasons=reasons)
+    def encode(self, messages: pa.Array, tools: pa.Array | None = None) -> EncodedChats:
+        """Encode conversations, lists of messages, with what each may call, if there is such a column."""
+        whole = self._encode(messages, tools)
+        reasons = whole.reasons.copy()
+        long = np.flatnonzero((reasons == "") & (whole.ids.lengths > self._length))
+        ids, learned, does_fit = self._cut(messages, tools, whole, long)
+        has_answer = np.diff(np.concatenate([[0], np.cumsum(learned.ids)])[learned.offsets]) > 0
+        reasons[long[~(has_answer[long] & does_fit)]] = "too_long"
+        reasons[(reasons == "") & ~has_answer] = "no_assistant"
+        return dataclasses.replace(whole, ids=ids, learned=learned, reasons=reasons)
 
-    def _encode(self, conversations: Conversations) -> EncodedChats:
+    def _encode(self, messages: pa.Array, tools: pa.Array | None) -> EncodedChats:
         """Encode conversations whole."""
-        rendered = self._template.render(conversations)
+        rendered = self._template.render(messages, tools)
         ids, mask = self._aligner.align(self._engine.encode(rendered.texts.strings), rendered.texts)
+        learned = RaggedTokens(mask, ids.offsets)
         return EncodedChats(
-            ids=ids, learned=mask, full_lengths=ids.lengths, reasons=rendered.reasons, details=rendered.details
+            ids=ids, learned=learned, full_lengths=ids.lengths, reasons=rendered.reasons, details=rendered.details
         )
 
-    def _cut(self, conversations: Conversations, whole: EncodedChats, rows: np.ndarray) -> EncodedChats:
-        """Return `whole` with the conversations `rows` cut to the turns that fit, or rejected as too long."""
-        every = np.ones(len(conversations.flat), bool)
-        long = conversations.keep(every, rows=rows)
-        rank = ranks(long, side=self._side)
-        search = Search(rank, long)
-        ids = RaggedTokens(np.empty(0, whole.ids.ids.dtype), np.zeros(len(rows) + 1, np.int64))
-        learned = RaggedTokens(np.empty(0, np.uint8), ids.offsets)
-        while len(tried := search.rows):
-            wanted = search.next()
-            limits = np.zeros(len(rows), np.int64)
-            limits[tried] = wanted
-            part = self._encode(long.keep(rank <= limits[long.owners], rows=tried))
-            fits = (part.reasons == "") & (part.ids.lengths <= self._length)
-            search.tell(wanted, fits)
-            chosen = np.flatnonzero(fits)
-            ids = exchanged(ids, tried[chosen], part.ids.take(chosen))
-            learned = exchanged(learned, tried[chosen], RaggedTokens(part.learned, part.ids.offsets).take(chosen))
-        reasons = whole.reasons.copy()
-        has_answer = np.diff(np.concatenate([[0], np.cumsum(learned.ids)])[learned.offsets]) > 0
-        reasons[rows[~has_answer]] = "too_long"
-        masks = exchanged(RaggedTokens(whole.learned, whole.ids.offsets), rows, learned)
-        return dataclasses.replace(whole, ids=exchanged(whole.ids, rows, ids), learned=masks.ids, reasons=reasons)
+    def _cut(
+        self, messages: pa.Array, tools: pa.Array | None, whole: EncodedChats, rows: np.ndarray
+    ) -> tuple[RaggedTokens, RaggedTokens, np.ndarray]:
+        """Return the tokens and masks of `whole`, those of `rows` cut to the turns that fit, and of which any do, bool.
+
+        The most turns that fit are searched for by halves.
+        """
+        long, long_tools = messages.take(pa.array(rows)), None if tools is None else tools.take(pa.array(rows))
+        kept = [cuts([each["role"] for each in row], side=self._side) for row in objects_of(long)]
+        starts = offsets_of(pc.list_value_length(long).to_numpy(zero_copy_only=False))
+        ids, learned = whole.ids, whole.learned
+        fits, fails = np.zeros(len(rows), np.int64), np.array([len(each) + 1 for each in kept], np.int64)
+        while len(tried := np.flatnonzero(fails - fits > 1)):
+            middle = (fits + fails)[tried] // 2
+            parts = [starts[row] + kept[row][each - 1] for row, each in zip(tried, middle, strict=True)]
+            flat = long.flatten().take(pa.array(np.concatenate(parts)))
+            shorter = pa.LargeListArray.from_arrays(pa.array(offsets_of(np.array([len(part) for part in parts]))), flat)
+            found = self._encode(shorter, None if long_tools is None else long_tools.take(pa.array(tried)))
+            is_short = (found.reasons == "") & (found.ids.lengths <= self._length)
+            fits[tried[is_short]], fails[tried[~is_short]] = middle[is_short], middle[~is_short]
+            short = np.flatnonzero(is_short)
+            ids = exchanged(ids, rows[tried[short]], found.ids.take(short))
+            learned = exchanged(learned, rows[tried[short]], found.learned.take(short))
+        return ids, learned, fits > 0
 
 
-def ranks(conversations: Conversations, *, side: Side) -> np.ndarray:
-    """Return the rank of each message, int64 [M]."""
-    codes, names = conversations.roles
-    owners, firsts = conversations.owners, conversations.offsets[:-1]
-
-    def count_until(marked: np.ndarray) -> np.ndarray:
-        """Return how many marked messages the row has up to and including each message."""
-        total = np.concatenate([[0], np.cumsum(marked)])
-        return np.asarray(total[1:] - total[firsts][owners])
-
-    def has_role(*roles: str) -> np.ndarray:
-        return np.isin(codes, [names.index(role) for role in roles if role in names])
-
+def cuts(roles: Sequence[str], *, side: Side) -> list[np.ndarray]:
+    """Return what may stay of a conversation of these roles: indices of messages, the fewest first, never all."""
+    places = np.arange(len(roles))
     if side == "right":
-        answers = has_role("assistant")
-        return np.asarray(count_until(answers) - answers + 1)
-    questions = has_role("user")
-    asked = count_until(questions)
-    total = np.bincount(owners[questions], minlength=len(conversations))
-    opens = count_until(~has_role(*_SYSTEM)) == 0
-    return np.where(opens, 0, total[owners] - asked + 1)
-
-
-class Search:
-    """Search for the highest rank of each conversation that fits, by halves."""
-
-    def __init__(self, rank: np.ndarray, conversations: Conversations) -> None:
-        self._fits = np.zeros(len(conversations), np.int64)
-        self._fails = np.zeros(len(conversations), np.int64)
-        np.maximum.at(self._fails, conversations.owners, rank)
-
-    @property
-    def rows(self) -> np.ndarray:
-        """The rows that are still searched for."""
-        return np.flatnonzero(self._fails - self._fits > 1)
-
-    def next(self) -> np.ndarray:
-        """Return the rank to try next for each of `rows`."""
-        rows = self.rows
-        return np.asarray((self._fits[rows] + self._fails[rows]) // 2)
-
-    def tell(self, ranks: np.ndarray, fits: np.ndarray) -> None:
-        """Record whether the ranks that were tried fit."""
-        rows = self.rows
-        self._fits[rows[fits]] = ranks[fits]
-        self._fails[rows[~fits]] = ranks[~fits]
+        kept = [places[: at + 1] for at, role in enumerate(roles) if role == "assistant"]
+    else:
+        opening = next((at for at, role in enumerate(roles) if role not in ("system", "developer")), len(roles))
+        asked = [at for at, role in enumerate(roles) if role == "user"]
+        kept = [np.concatenate([places[:opening], places[at:]]) for at in reversed(asked)]
+    return [each for each in kept if len(each) < len(roles)]

@@ -27,21 +27,19 @@ _METHODS = frozenset(dir(dict))
 
 
 class MarkedParts(Extension):
-    """{% generation %} … {% endgeneration %}: notes which characters of the text are between the two."""
+    """{% generation %} … {% endgeneration %}: notes which bytes of the text are between the two."""
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
-
-    def __init__(self, environment: Any) -> None:
-        super().__init__(environment)
-        self.start()
+    is_used = False
 
     def start(self) -> None:
-        """Begin another rendering. `num_written` is to be the number of characters that it has given so far."""
+        """Begin another rendering. `num_written` is to be the number of bytes that it has given so far."""
         self.num_written = 0
         self.spans: Spans = []
 
     def parse(self, parser: Parser) -> nodes.CallBlock:
         """Called by Jinja at the tag."""
+        self.is_used = True
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         block = nodes.CallBlock(self.call_method("_note"), [], [], body)
@@ -52,7 +50,7 @@ class MarkedParts(Extension):
     def _note(self, context: nodes.EvalContext, caller: Any) -> str:
         del context
         text: str = caller()
-        self.spans.append((self.num_written, self.num_written + len(text)))
+        self.spans.append((self.num_written, self.num_written + len(text.encode())))
         return text
 
 
@@ -66,27 +64,26 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 class _Dict:
-    """`dict` without what the type itself would give away."""
+    """`dict` without what the type itself would give away, such as ways to change messages."""
+
+    fromkeys = staticmethod(dict.fromkeys)
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
         return dict(*args, **kwargs)
 
-    def fromkeys(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
-        return dict.fromkeys(*args, **kwargs)
-
 
 class _Namespace(Namespace):
-    """`namespace` without names that begin with an underscore."""
+    """`namespace` without names that begin with an underscore, which Python itself may ask for."""
 
     def __init__(*args: Any, **kwargs: Any) -> None:
         self, *others = args
-        values = dict(*others, **kwargs)
-        for name in values:
-            _require_public(name)
-        Namespace.__init__(self, values)
+        Namespace.__init__(self)
+        for name, value in dict(*others, **kwargs).items():
+            self[name] = value
 
     def __setitem__(self, name: str, value: Any) -> None:
-        _require_public(name)
+        if str(name).startswith("_"):
+            raise SecurityError(f"a namespace takes no name that begins with an underscore, such as {name!r}")
         super().__setitem__(name, value)
 
 
@@ -127,8 +124,3 @@ def _to_json(
 
 def _refuse(message: str) -> NoReturn:
     raise TemplateError(message)
-
-
-def _require_public(name: Any) -> None:
-    if isinstance(name, str) and name.startswith("_"):
-        raise SecurityError(f"a namespace takes no name that begins with an underscore, such as {name!r}")

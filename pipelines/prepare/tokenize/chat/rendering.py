@@ -1,4 +1,4 @@
-"""What a chat template makes of one conversation: its text, and which characters of it the assistant says.
+"""What a chat template makes of one conversation: its text, and which bytes of it the assistant says.
 
 The template's own {% generation %} markers say which, where it has them. Else it follows from renderings of the
 conversation's beginnings. For the answer a of
@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -38,71 +37,77 @@ from pipelines.prepare.tokenize.chat.conversation import (
 )
 from pipelines.prepare.tokenize.chat.environment import MarkedParts, Spans, create_environment
 
-__all__ = ["ChatTemplate", "Rendering", "TemplateFacts"]
-
-_TOO_LONG = "the chat template makes a text of more than {:,} characters"
-_MARKER = re.compile(r"\{\%[-+]?\s*generation\s*[-+]?\%\}")
+__all__ = ["ChatTemplate", "Rendering", "Settings"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TemplateFacts:
-    """All that a template's renderings depend on.
+class Settings:
+    """All that a template's renderings depend on, and what one rendering may take.
 
     `source` is the template, `tools_source` the one for conversations with tools; `variables` are what it sees besides
     the messages, `added_tokens` the contents of the tokenizer's added tokens. A template that asks for the date is told
     `date` (ISO).
+
+    The limits are seconds of a core, memory (of a batch), and UTF-8 bytes of text. An ordinary rendering takes 5 to
+    100 µs; a row takes one, or one for each message. Seconds depend on the machine, unlike counts of what a template
+    does; at this distance only templates that are broken, or meant to do harm, can tell.
     """
 
     source: str
     tools_source: str
-    variables: dict[str, Any]
-    added_tokens: list[str]
+    variables: dict[str, Any] = dataclasses.field(default_factory=dict)
+    added_tokens: list[str] = dataclasses.field(default_factory=list)
     date: str | None = None
+    cpu_seconds: float = 5.0
+    memory_bytes: int = 3 << 29
+    text_bytes: int = 1 << 24
 
 
 @dataclasses.dataclass(frozen=True)
 class Rendering:
-    """A text, and the characters [start, stop) of it that are to be learned: in order, apart from each other."""
+    """A text in UTF-8, and its bytes [start, stop) that are to be learned: in order, apart from each other."""
 
-    text: str
+    text: bytes
     spans: Spans
 
 
 class ChatTemplate:
-    """A chat template that renders one conversation after the other, to texts of at most `most_chars` characters.
+    """A chat template that renders one conversation after the other.
 
     `start_clock` is called before anything that may take for ever: before compiling, and before each rendering.
     """
 
-    def __init__(self, facts: TemplateFacts, *, most_chars: int, start_clock: Callable[[], object]) -> None:
-        self._facts = facts
-        self._most_chars = most_chars
+    def __init__(self, settings: Settings, *, start_clock: Callable[[], object]) -> None:
+        self.settings = settings
         self._start_clock = start_clock
         self._programs: dict[str, _Program] = {}
 
-    def render(self, messages: Sequence[Message], tools: list[Any] | None = None) -> Rendering:
-        """Render a conversation, and find the assistant's parts.
+    def render(
+        self, messages: Sequence[Message], tools: list[Any] | None = None, *, are_plain: bool = False
+    ) -> Rendering:
+        """Render a conversation, and find the assistant's parts. `are_plain`: all contents are known to be texts.
 
         Raises: Rejected if the template refuses the messages, cannot read them, or makes something else of the
             conversation's beginning once it goes on.
         """
-        program = self._program(self._facts.source if tools is None else self._facts.tools_source)
+        program = self._program(self.settings.source if tools is None else self.settings.tools_source)
         taken: list[int] = []
-        text, marked = program.run(messages, tools, prompt=False, taken=taken)
-        check_parts_read(messages, text)
-        if program.has_markers:
-            return Rendering(text, _joined(marked))
-        spans = None if program.prompt is None else self._spans_in_passing(program.prompt, text, messages, taken)
-        return Rendering(text, self._spans_by_prefixes(program, text, messages, tools) if spans is None else spans)
+        text, spans = program.run(messages, tools, prompt=False, taken=taken)
+        if not are_plain:
+            check_parts_read(messages, text)
+        if program.marked.is_used:
+            return Rendering(text, _joined(spans))
+        found = None if program.prompt is None else self._spans_in_passing(program.prompt, text, messages, taken)
+        return Rendering(text, self._spans_by_prefixes(program, text, messages, tools) if found is None else found)
 
     def _program(self, source: str) -> _Program:
         if source not in self._programs:
-            self._programs[source] = _Program(
-                source, self._facts, most_chars=self._most_chars, start_clock=self._start_clock
-            )
+            self._programs[source] = _Program(source, self.settings, start_clock=self._start_clock)
         return self._programs[source]
 
-    def _spans_in_passing(self, prompt: str, text: str, messages: Sequence[Message], taken: list[int]) -> Spans | None:
+    def _spans_in_passing(
+        self, prompt: bytes, text: bytes, messages: Sequence[Message], taken: list[int]
+    ) -> Spans | None:
         """Find what the assistant says, if the template's `prompt` follows what was written as each message was taken.
 
         Returns: None if an answer comes first, or somewhere behind something else than the prompt.
@@ -120,7 +125,7 @@ class ChatTemplate:
         return spans
 
     def _spans_by_prefixes(
-        self, program: _Program, text: str, messages: Sequence[Message], tools: list[Any] | None
+        self, program: _Program, text: bytes, messages: Sequence[Message], tools: list[Any] | None
     ) -> Spans:
         spans: Spans = []
         for index, message in enumerate(messages):
@@ -134,80 +139,81 @@ class ChatTemplate:
                 if rejected.reason != "template_rejected":
                     raise
                 raise Rejected("template_prefix", f"up to message {index}: {rejected.detail}") from rejected
-            if not (answered.startswith(asked) and text.startswith(answered)):
-                raise Rejected("template_prefix", _difference(asked, answered, text, index))
+            if not answered.startswith(asked):
+                raise Rejected("template_prefix", f"the prompt of {_difference(asked, answered, index)}")
+            if not text.startswith(answered):
+                raise Rejected("template_prefix", f"what ends with {_difference(answered, text, index)}")
             spans.append((len(asked), len(answered) - self._space_behind(answered, len(answered))))
         return _joined(spans)
 
-    def _space_behind(self, text: str, stop: int) -> int:
-        """Characters of white space between the token that ends an answer and the end of its turn, at `stop`."""
+    def _space_behind(self, text: bytes, stop: int) -> int:
+        """Bytes of white space between the token that ends an answer and the end of its turn, at `stop`."""
         closing, space = self._closing
         return space if closing and text.endswith(closing, 0, stop) else 0
 
     @functools.cached_property
-    def _closing(self) -> tuple[str, int]:
-        """The token that ends an answer with the white space behind it, and the size of that; '' if one is missing."""
+    def _closing(self) -> tuple[bytes, int]:
+        """The token that ends an answer with the white space behind it, and the size of that; b"" if one is missing."""
         try:
-            text = self._program(self._facts.source).run([QUESTION, ANSWER], None, prompt=False)[0]
+            text = self._program(self.settings.source).run([QUESTION, ANSWER], None, prompt=False)[0].decode()
         except Rejected:
-            return "", 0
+            return b"", 0
         tail = text.rpartition(ANSWER["content"])[2]
         space = tail[len(tail.rstrip()) :]
-        tokens = [token for token in self._facts.added_tokens if tail.rstrip().endswith(token)]
-        return (max(tokens, key=len) + space, len(space)) if space and tokens else ("", 0)
+        tokens = [token for token in self.settings.added_tokens if tail.rstrip().endswith(token)]
+        return ((max(tokens, key=len) + space).encode(), len(space.encode())) if space and tokens else (b"", 0)
 
 
 class _Program:
     """A compiled template. `prompt`: see `single_pass`. Raises: Rejected if it cannot be compiled."""
 
-    def __init__(
-        self, source: str, facts: TemplateFacts, *, most_chars: int, start_clock: Callable[[], object]
-    ) -> None:
-        environment = create_environment(facts.date)
+    def __init__(self, source: str, settings: Settings, *, start_clock: Callable[[], object]) -> None:
+        environment = create_environment(settings.date)
         start_clock()
         try:
             self._template = environment.from_string(source)
-            self.prompt = single_pass.prompt_behind_loop(environment.parse(source))
+            prompt = single_pass.prompt_behind_loop(environment.parse(source))
         except MemoryError:
             raise
         except Exception as error:  # Jinja's own, and what Python says of templates that are too deep
             raise Rejected(INVALID, str(error) or type(error).__name__) from error
-        self.has_markers = _MARKER.search(source) is not None
-        self._marked: Any = environment.extensions[MarkedParts.identifier]
-        self._most_chars = most_chars
+        self.prompt = None if prompt is None else prompt.encode()
+        self.marked: Any = environment.extensions[MarkedParts.identifier]
+        self._most_bytes = settings.text_bytes
         self._start_clock = start_clock
-        self._variables = {**self._template.globals, **facts.variables, "documents": None}
+        self._variables = {**self._template.globals, **settings.variables, "documents": None}
         # Or Jinja would copy them, and their names, for every rendering, which takes twice the time.
         self._template.globals = {}
 
     def run(
         self, messages: Sequence[Message], tools: list[Any] | None, *, prompt: bool, taken: list[int] | None = None
-    ) -> tuple[str, Spans]:
+    ) -> tuple[bytes, Spans]:
         """Return the text, and what of it is within markers. A template of a single pass adds to `taken` how much it
         had written when it took each message.
 
         Raises: Rejected if the template refuses, or writes too much.
         """
-        marked, pieces = self._marked, []
+        marked, pieces = self.marked, []
         marked.start()
         seen = messages if taken is None or self.prompt is None else _Watched(messages, marked, taken)
         variables = {**self._variables, "messages": seen, "tools": tools, "add_generation_prompt": prompt}
         self._start_clock()
         try:
             for piece in self._template.root_render_func(self._template.new_context(variables, shared=True)):
-                pieces.append(piece)
-                marked.num_written += len(piece)
-                if marked.num_written > self._most_chars:
-                    raise Rejected(OVER_LIMIT, _TOO_LONG.format(self._most_chars))
+                pieces.append(encoded := piece.encode())
+                marked.num_written += len(encoded)
+                if marked.num_written > self._most_bytes:
+                    most = f"{self._most_bytes:,}"
+                    raise Rejected(OVER_LIMIT, f"the chat template makes a text of more than {most} bytes")
         except (Rejected, MemoryError):
             raise
         except Exception as error:  # Jinja's own, and what Python says of values that the template cannot take
             raise Rejected("template_rejected", str(error) or type(error).__name__) from error
-        return "".join(pieces), marked.spans
+        return b"".join(pieces), marked.spans
 
 
 class _Watched(list[Message]):
-    """Messages that add to `taken` the number of characters that are written when a loop takes each of them."""
+    """Messages that add to `taken` the number of bytes that are written when a loop takes each of them."""
 
     def __init__(self, messages: Sequence[Message], marked: MarkedParts, taken: list[int]) -> None:
         super().__init__(messages)
@@ -221,7 +227,7 @@ class _Watched(list[Message]):
 
 
 def _joined(spans: Spans) -> Spans:
-    """Return the same characters as spans in order that neither touch nor overlap; empty ones are left out."""
+    """Return the same bytes as spans in order that neither touch nor overlap; empty ones are left out."""
     joined: Spans = []
     for start, stop in sorted(span for span in spans if span[0] < span[1]):
         if joined and start <= joined[-1][1]:
@@ -231,9 +237,7 @@ def _joined(spans: Spans) -> Spans:
     return joined
 
 
-def _difference(asked: str, answered: str, text: str, index: int) -> str:
-    split_early = not answered.startswith(asked)
-    first, second = (asked, answered) if split_early else (answered, text)
+def _difference(beginning: bytes, whole: bytes, index: int) -> str:
+    first, second = beginning.decode(), whole.decode()
     at = next((at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), len(second))
-    what = "the prompt of" if split_early else "what ends with"
-    return f"{what} message {index} changes behind it: {first[at : at + 30]!r} becomes {second[at : at + 30]!r}"
+    return f"message {index} changes behind it: {first[at : at + 30]!r} becomes {second[at : at + 30]!r}"

@@ -7,7 +7,7 @@ each thread that renders at a time: Jinja holds the interpreter, and a child can
 from __future__ import annotations
 
 import dataclasses
-import datetime
+import json
 import signal
 from typing import Any
 
@@ -18,9 +18,7 @@ from pipelines.prepare.process import workers
 from pipelines.prepare.process.workers import WorkerDiedError
 from pipelines.prepare.tokenize.chat import renderer
 from pipelines.prepare.tokenize.chat.conversation import ANSWER, DATE_UNKNOWN, INVALID, OVER_LIMIT, QUESTION
-from pipelines.prepare.tokenize.chat.messages import Conversations
-from pipelines.prepare.tokenize.chat.renderer import RENDERED, Limits, Settings, batch_of, message_of
-from pipelines.prepare.tokenize.chat.rendering import TemplateFacts
+from pipelines.prepare.tokenize.chat.rendering import Settings
 from pipelines.prepare.tokenize.engines import utf8_of
 from tfrecord_io.errors import TokenizerError
 
@@ -73,12 +71,16 @@ class Template:
     """Renders batches of conversations for any number of threads."""
 
     def __init__(self, settings: Settings) -> None:
-        self._limits = settings.limits
-        self._settings = settings.to_json()
+        self._cpu_seconds = settings.cpu_seconds
+        self._settings = json.dumps(dataclasses.asdict(settings), default=str)
 
-    def render(self, conversations: Conversations) -> Rendered:
-        """Render each conversation. Raises: TokenizerError if the template can serve none."""
-        batch = self._rendered(conversations.batch)
+    def render(self, messages: pa.Array, tools: pa.Array | None = None) -> Rendered:
+        """Render each conversation, a list of messages, with what it may call, if there is such a column.
+
+        Raises: TokenizerError if the template can serve none.
+        """
+        columns = {"messages": messages} if tools is None else {"messages": messages, "tools": tools}
+        batch = self._rendered(pa.RecordBatch.from_pydict(columns))
         reasons = np.array(batch["reason"].to_pylist(), dtype=object)
         details = {row: batch["detail"][row].as_py() for row in np.flatnonzero(reasons != "").tolist()}
         for row, detail in details.items():
@@ -87,13 +89,13 @@ class Template:
         return Rendered(texts=texts, reasons=reasons, details=details)
 
     def _rendered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """As `RENDERED`. A batch that ends its process is taken row by row, to tell which row does."""
+        """As `renderer.RENDERED`. A batch that ends its process is taken row by row, to tell which row does."""
         try:
-            return batch_of(workers.call(renderer.render, self._settings, message_of(batch)))
+            return renderer.batch_of(workers.call(renderer.render, self._settings, renderer.message_of(batch)))
         except (WorkerDiedError, MemoryError) as error:
             if batch.num_rows == 1:
                 row = {"text": b"", "learned": [], "reason": OVER_LIMIT, "detail": self._detail(error)}
-                return pa.RecordBatch.from_pylist([row], RENDERED)
+                return pa.RecordBatch.from_pylist([row], renderer.RENDERED)
         parts = [self._rendered(batch.slice(row, 1)) for row in range(batch.num_rows)]
         return pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
 
@@ -101,35 +103,33 @@ class Template:
         if isinstance(error, MemoryError):
             return renderer.TOO_MUCH_MEMORY
         if error.exit_code == -signal.SIGPROF:
-            return f"the chat template takes more than {self._limits.cpu_seconds:g} seconds of a core"
+            return f"the chat template takes more than {self._cpu_seconds:g} seconds of a core"
         return f"the process that renders by the chat template {error.how}"
 
 
-def open_template(
-    tokenizer: Any, *, date: datetime.date | None = None, name: str | None = None, limits: Limits | None = None
-) -> Template:
-    """Open the tokenizer's template: that with the `name`, or of several the one that `transformers` takes. `date` is
-    what it is told if it asks for today's.
+def open_template(tokenizer: Any, *, date: str | None = None, name: str | None = None) -> Template:
+    """Open the tokenizer's template: that with the `name`, or of several the one that `transformers` takes. `date`
+    (ISO) is what it is told if it asks for today's.
 
     Raises: TokenizerError if there is none (with that name), it writes a date and none is given, it takes more than it
         may, or it does not say which part of a conversation is the assistant's.
     """
     _require_named(tokenizer, name=name)
-    facts = TemplateFacts(
+    settings = Settings(
         source=str(tokenizer.get_chat_template(name, None)),
         tools_source=str(tokenizer.get_chat_template(name, [])),
         variables=dict(tokenizer.special_tokens_map),
         added_tokens=sorted(map(str, tokenizer.get_added_vocab())),
-        date=None if date is None else date.isoformat(),
+        date=date,
     )
-    template = Template(Settings(template=facts, limits=limits or Limits()))
+    template = Template(settings)
     _try_out(template)
     return template
 
 
 def _try_out(template: Template) -> None:
     """Render a question and its answer."""
-    rendered = template.render(Conversations.of(pa.array([[QUESTION, ANSWER]])))
+    rendered = template.render(pa.array([[QUESTION, ANSWER]]))
     reason, detail = rendered.reasons[0], rendered.details.get(0, "")
     if reason == "template_prefix":
         raise _no_telling(detail)

@@ -6,8 +6,7 @@ import functools
 import itertools
 import json
 import operator
-import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +16,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
-from pipelines.prepare.tokenize.chat.alignment import SPACES, Aligner, after_spaces
-from pipelines.prepare.tokenize.chat.rendering import Rendering
+from pipelines.prepare.tokenize.chat.alignment import Aligner
 from pipelines.prepare.tokenize.chat.template import Texts
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 from tests.prepare.tokenize.chat.chat_templates import chat_tokenizer
@@ -31,6 +29,13 @@ PIECES = [
     *("\u00a0", "e\u0301", "ﬁ", "ÜBER", "3.", "\u2028", "\x00", "▁", "<0x41>"),
 ]
 rendered = st.lists(st.lists(st.tuples(st.sampled_from(PIECES), st.booleans()), max_size=12), min_size=1, max_size=4)
+
+
+class Rendering(NamedTuple):
+    """A text, and the characters [start, stop) of it that are to be learned."""
+
+    text: str
+    spans: list[tuple[int, int]]
 
 
 @functools.cache
@@ -139,23 +144,3 @@ def test_spans_that_touch_across_texts_stay_in_their_own() -> None:
     assert texts.spans.tolist() == [[3, 4], [4, 5], [6, 9]]
     letters = [texts.learned_letters(row).tolist() for row in range(4)]
     assert letters == [[False, False, True], [True], [], [False, True, True]]
-
-
-# --- white space ----------------------------------------------------------------------------------------------------
-
-WHITE = [chr(point) for point in range(sys.maxunicode + 1) if chr(point).isspace()]
-NEARLY = ["\u200b", "\u2060", "\ufeff", "\u180e", "\x00", "\x1b"]
-letters = st.sampled_from([*WHITE, *NEARLY, "a", "é", "漢", "👍", "\u3001", "\u0301"]) | st.characters(codec="utf-8")
-
-
-@settings(deadline=None)  # the first call compiles
-@given(st.text(letters, max_size=12), st.text(letters, max_size=3))
-def test_the_kernel_steps_over_what_python_strips(text: str, around: str) -> None:
-    data = np.frombuffer(f"{around}{text}{around}".encode(), np.uint8)
-    first, size = len(around.encode()), len(text.encode())
-    after = after_spaces(data, first, first + size, SPACES)
-    assert after - first == size - len(text.lstrip().encode())
-
-
-def test_the_table_has_all_white_space_that_there_is() -> None:
-    assert [chr(point) for point in np.flatnonzero(SPACES)] == WHITE

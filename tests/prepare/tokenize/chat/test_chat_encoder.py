@@ -16,8 +16,7 @@ from transformers import AutoTokenizer
 from pipelines.prepare.options.config import Side
 from pipelines.prepare.tokenize.chat.alignment import Aligner
 from pipelines.prepare.tokenize.chat.conversation import Message
-from pipelines.prepare.tokenize.chat.encoder import ChatEncoder, EncodedChats, Search, ranks
-from pipelines.prepare.tokenize.chat.messages import Conversations
+from pipelines.prepare.tokenize.chat.encoder import ChatEncoder, EncodedChats, cuts
 from pipelines.prepare.tokenize.chat.template import Template, open_template
 from pipelines.prepare.tokenize.engines import Engine, choose, open_reference
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES, chat_tokenizer
@@ -57,13 +56,13 @@ def engine_of(tokenizer: Any) -> tuple[Engine, Aligner]:
 
 
 def encoded(made: ChatEncoder, rows: list[list[Message]]) -> EncodedChats:
-    return made.encode(Conversations.of(pa.array(rows)))
+    return made.encode(pa.array(rows))
 
 
 def row(chats: EncodedChats, index: int) -> tuple[list[int], list[int]]:
     """Tokens and mask."""
     place = slice(chats.ids.offsets[index], chats.ids.offsets[index + 1])
-    return chats.ids.ids[place].tolist(), chats.learned[place].tolist()
+    return chats.ids.ids[place].tolist(), chats.learned.ids[place].tolist()
 
 
 def learned_texts(tokenizer: Any, chats: EncodedChats, index: int) -> list[str]:
@@ -114,7 +113,7 @@ def test_prefixes_give_the_mask_that_markers_give(zoo: Zoo, tmp_path: Path, name
     rows = conversations(seed=3, rows=60)
     plain, marked = (opened(zoo, tmp_path / each, each) for each in (name, f"{name}_marked"))
     ours, theirs = encoded(encoder(plain), rows), encoded(encoder(marked), rows)
-    assert ours.learned.tolist() == theirs.learned.tolist()
+    assert ours.learned.ids.tolist() == theirs.learned.ids.tolist()
 
 
 @pytest.mark.slow
@@ -171,66 +170,29 @@ def test_a_long_conversation_keeps_as_many_whole_turns_as_fit(zoo: Zoo, tmp_path
 
 # --- turns that are cut ---------------------------------------------------------------------------------------------
 
-SHORT = {"s": "system", "d": "developer", "u": "user", "a": "assistant", "t": "tool"}
-sides = st.sampled_from(["left", "right"])
-role_lists = st.lists(st.text("suatd", max_size=9), min_size=1, max_size=5)
+ROLES = {"s": "system", "d": "developer", "u": "user", "a": "assistant", "t": "tool"}
 
 
-def with_roles(*roles: str) -> Conversations:
-    """Of one message for each letter."""
-    kind = pa.list_(pa.struct({"role": pa.string(), "content": pa.string()}))
-    rows = [[{"role": SHORT[letter], "content": "x"} for letter in each] for each in roles]
-    return Conversations.of(pa.array(rows, kind))
+def kept(letters: str, side: Side) -> list[str]:
+    """What may stay of messages with these roles, a letter each."""
+    return ["".join(letters[at] for at in cut) for cut in cuts([ROLES[each] for each in letters], side=side)]
 
 
-@pytest.mark.parametrize(
-    ("side", "expected"), [("right", [1, 1, 1, 2, 2, 3, 3, 4]), ("left", [0, 3, 3, 2, 2, 2, 2, 1])]
-)
-def test_messages_rank_by_their_turns(side: Side, expected: list[int]) -> None:
-    alone = ranks(with_roles("suauatau"), side=side)
-    assert alone.tolist() == expected
-    assert ranks(with_roles("ua", "suauatau", "", "au"), side=side)[2:10].tolist() == expected
+def test_turns_are_cut_from_one_end() -> None:
+    assert kept("suauatau", "right") == ["sua", "suaua", "suauata"]
+    assert kept("suauatau", "left") == ["su", "suatau"]
 
 
-@given(role_lists)
-def test_what_is_cut_on_the_right_ends_with_an_answer(roles: list[str]) -> None:
-    rank, owners = ranks(with_roles(*roles), side="right"), with_roles(*roles).owners
-    for row, letters in enumerate(roles):
-        own = rank[owners == row]
-        for limit in range(1, int(own.max(initial=1))):
-            kept = [letter for letter, each in zip(letters, own, strict=True) if each <= limit]
-            assert "".join(kept) == letters[: len(kept)]
-            assert kept[-1] == "a"
-
-
-@given(role_lists)
-def test_what_is_cut_on_the_left_begins_with_the_system_prompt_and_a_question(roles: list[str]) -> None:
-    rank, owners = ranks(with_roles(*roles), side="left"), with_roles(*roles).owners
-    for row, letters in enumerate(roles):
-        own = rank[owners == row]
-        opening = letters[: len(letters) - len(letters.lstrip("sd"))]
-        for limit in range(1, int(own.max(initial=1))):
-            kept = "".join(letter for letter, each in zip(letters, own, strict=True) if each <= limit)
-            assert kept.startswith(opening)
-            assert letters.endswith(kept[len(opening) :])
-            assert kept[len(opening)] == "u"
-
-
-@given(role_lists, sides, st.data())
-def test_the_search_finds_the_highest_rank_that_fits(roles: list[str], side: Side, data: st.DataObject) -> None:
-    chats = with_roles(*roles)
-    rank, owners = ranks(chats, side=side), chats.owners
-    highest = np.zeros(len(roles), np.int64)
-    np.maximum.at(highest, owners, rank)
-    # The whole is known not to fit.
-    limits = np.array([data.draw(st.integers(0, max(0, int(top) - 1))) for top in highest])
-    search, found, tries = Search(rank, chats), np.zeros(len(roles), np.int64), 0
-    while len(rows := search.rows):
-        wanted = search.next()
-        assert ((wanted > 0) & (wanted < highest[rows])).all()
-        fits = wanted <= limits[rows]
-        found[rows[fits]] = wanted[fits]
-        search.tell(wanted, fits)
-        tries += 1
-    assert found.tolist() == limits.tolist()
-    assert tries <= 4
+@given(st.text("suatd", max_size=9))
+def test_what_is_cut_ends_with_an_answer_or_begins_with_the_system_prompt_and_a_question(letters: str) -> None:
+    for cut in kept(letters, "right"):
+        assert letters.startswith(cut)
+        assert cut[-1] == "a"
+    opening = letters[: len(letters) - len(letters.lstrip("sd"))]
+    for cut in kept(letters, "left"):
+        assert cut.startswith(f"{opening}u")
+        assert letters.endswith(cut[len(opening) :])
+    for each in (kept(letters, "right"), kept(letters, "left")):
+        sizes = [len(cut) for cut in each]
+        assert sizes == sorted(set(sizes))
+        assert max(sizes, default=0) <= max(0, len(letters) - 1)

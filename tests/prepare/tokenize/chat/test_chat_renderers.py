@@ -14,9 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from pipelines.prepare.process import workers
 from pipelines.prepare.tokenize.chat.conversation import Message
-from pipelines.prepare.tokenize.chat.messages import Conversations
-from pipelines.prepare.tokenize.chat.renderer import Limits, Settings
-from pipelines.prepare.tokenize.chat.rendering import TemplateFacts
+from pipelines.prepare.tokenize.chat.rendering import Settings
 from pipelines.prepare.tokenize.chat.template import Rendered, Template, open_template
 from tests import building
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES, chat_tokenizer
@@ -24,7 +22,7 @@ from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io.errors import TokenizerError
 
 MESSAGES: list[Message] = [{"role": "user", "content": "one\ntwo"}, {"role": "assistant", "content": "  three "}]
-SMALL = Limits(cpu_seconds=0.3, memory_bytes=1 << 29, chars=1 << 18)
+SMALL = {"cpu_seconds": 0.3, "memory_bytes": 1 << 29, "text_bytes": 1 << 18}
 GROWING = (
     "{% set ns = namespace(s=START) %}{% for i in range(60) %}{% set ns.s = STEP %}{% endfor %}{{ ns.s | length }}"
 )
@@ -41,24 +39,19 @@ TRAPS = (
 )
 
 
-def settings(template: str, limits: Limits = SMALL) -> Settings:
-    facts = TemplateFacts(source=template, tools_source=template, variables={}, added_tokens=[])
-    return Settings(template=facts, limits=limits)
+def template_of(source: str, limits: dict[str, Any] = SMALL) -> Template:
+    return Template(Settings(source=source, tools_source=source, **limits))
 
 
-def conversations(*contents: str) -> Conversations:
+def conversations(*contents: str) -> pa.Array:
     """Of one message each."""
     rows = [[{"role": "user", "content": content}] for content in contents]
     kind = pa.list_(pa.struct({"role": pa.string(), "content": pa.string()}))
-    return Conversations.of(pa.array(rows, kind))
+    return pa.array(rows, kind)
 
 
-def rendered(template: str, limits: Limits = SMALL) -> Rendered:
-    return Template(settings(template, limits)).render(Conversations.of(pa.array([MESSAGES])))
-
-
-def refusal(template: str) -> str:
-    found = rendered(template)
+def refusal(source: str) -> str:
+    found = template_of(source).render(pa.array([MESSAGES]))
     assert found.reasons.tolist() == ["template_limit"], found
     return found.details[0]
 
@@ -130,12 +123,12 @@ def test_what_takes_gigabytes_does_not_get_them(template: str) -> None:
 
 
 def test_a_text_that_is_too_long_is_refused() -> None:
-    assert refusal("{{ 'x' * 300000 }}") == "the chat template makes a text of more than 262,144 characters"
+    assert refusal("{{ 'x' * 300000 }}") == "the chat template makes a text of more than 262,144 bytes"
 
 
 def test_a_long_conversation_is_within_the_limits() -> None:
     messages = [{"role": role, "content": "word " * 1000} for _ in range(100) for role in ("user", "assistant")]
-    found = Template(settings(TEMPLATES["header"], Limits())).render(Conversations.of(pa.array([messages])))
+    found = template_of(TEMPLATES["header"], {}).render(pa.array([messages]))
     assert found.reasons.tolist() == [""]
     assert texts(found)[0].count("word") == 200_000
 
@@ -143,7 +136,7 @@ def test_a_long_conversation_is_within_the_limits() -> None:
 @pytest.mark.slow
 def test_each_rendering_has_all_of_the_limits() -> None:
     """All together take more than one may, and no row is rejected for that."""
-    template = Template(settings("{% for i in range(99999) %}{% endfor %}{{ messages[0].content }}" + MARKER))
+    template = template_of("{% for i in range(99999) %}{% endfor %}{{ messages[0].content }}" + MARKER)
     found = template.render(conversations(*map(str, range(200))))
     assert texts(found) == [str(row) for row in range(200)]
 
@@ -153,7 +146,7 @@ def test_each_rendering_has_all_of_the_limits() -> None:
 def test_a_row_over_the_limits_costs_itself_only(trap: str) -> None:
     contents = [f"row {number}" for number in range(20)]
     contents[3] = contents[17] = trap
-    found = Template(settings(TRAPS)).render(conversations(*contents))
+    found = template_of(TRAPS).render(conversations(*contents))
     assert [row for row, reason in enumerate(found.reasons) if reason] == [3, 17]
     assert set(found.reasons) == {"", "template_limit"}
     assert texts(found) == [text if text != trap else "" for text in contents]
@@ -162,7 +155,7 @@ def test_a_row_over_the_limits_costs_itself_only(trap: str) -> None:
 
 def test_a_template_that_is_over_the_limits_for_any_question_is_refused_before_any_work() -> None:
     with pytest.raises(TokenizerError, match="takes more for a question and its answer than a row may") as caught:
-        open_template(tokenizer("{{ ('x' * 10 ** 9) | length }}"), limits=SMALL)
+        open_template(tokenizer("{{ ('x' * 10 ** 10) | length }}"))
     assert "mend the template" in caught.value.remedy
 
 
@@ -186,7 +179,7 @@ def test_rows_over_the_limits_are_rejected_with_that_reason(
     if in_processes:
         monkeypatch.setattr(workers, "_SMALL_BYTES", 0)
         monkeypatch.setattr(workers, "_THREADED_BYTES", 0)
-    monkeypatch.setattr(Limits, "__init__", functools.partialmethod(Limits.__init__, cpu_seconds=0.5))
+    monkeypatch.setattr(Settings, "__init__", functools.partialmethod(Settings.__init__, cpu_seconds=0.5))
     template = (
         "{% for m in messages %}{% if 'much' in m.content %}{{ 'x' * (messages | length * 10 ** 9) }}{% endif %}"
         "{% if 'long' in m.content %}{{ 10 ** (messages | length * 9 ** 9) }}{% endif %}"
@@ -209,7 +202,7 @@ def test_rows_over_the_limits_are_rejected_with_that_reason(
 
 @pytest.mark.slow
 def test_threads_get_the_rows_that_they_asked_for() -> None:
-    template = Template(settings("{{ messages[0].content }}" + MARKER))
+    template = template_of("{{ messages[0].content }}" + MARKER)
     batches = [[f"{number} {row}" for row in range(50)] for number in range(40)]
     with concurrent.futures.ThreadPoolExecutor(4) as threads:
         found = list(threads.map(lambda batch: texts(template.render(conversations(*batch))), batches))
@@ -217,4 +210,4 @@ def test_threads_get_the_rows_that_they_asked_for() -> None:
 
 
 def test_no_rows_are_no_rows() -> None:
-    assert len(Template(settings(TRAPS)).render(conversations()).texts) == 0
+    assert len(template_of(TRAPS).render(conversations()).texts) == 0

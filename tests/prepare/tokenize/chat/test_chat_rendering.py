@@ -11,8 +11,8 @@ import pytest
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from pipelines.prepare.tokenize.chat.conversation import Message, Rejected, checked_messages, checked_tools, objects_of
-from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Rendering, TemplateFacts
+from pipelines.prepare.tokenize.chat.conversation import Message, Rejected, checked_message, checked_tools, objects_of
+from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Rendering, Settings
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES
 
 MESSAGES = [{"role": "user", "content": "one\ntwo"}, {"role": "assistant", "content": "  three "}]
@@ -25,15 +25,19 @@ def tokenizer(template: str) -> Any:
     return made
 
 
-def chat_template(source: str, *, date: str | None = None, most_chars: int = 10**6) -> ChatTemplate:
-    facts = TemplateFacts(
-        source=source, tools_source=source, variables={"bos_token": "<s>"}, added_tokens=["<|im_end|>"], date=date
-    )
-    return ChatTemplate(facts, most_chars=most_chars, start_clock=lambda: None)
+def chat_template(source: str, **settings: Any) -> ChatTemplate:
+    variables, tokens = {"bos_token": "<s>"}, ["<|im_end|>"]
+    made = Settings(source=source, tools_source=source, variables=variables, added_tokens=tokens, **settings)
+    return ChatTemplate(made, start_clock=lambda: None)
 
 
 def rendered(template: str, messages: list[Message] | None = None, tools: list[Any] | None = None) -> Rendering:
-    return chat_template(template).render(checked_messages(messages or MESSAGES), checked_tools(tools))
+    checked = [checked_message(message, index) for index, message in enumerate(messages or MESSAGES)]
+    return chat_template(template).render(checked, checked_tools(tools))
+
+
+def text(template: str, messages: list[Message] | None = None, tools: list[Any] | None = None) -> str:
+    return rendered(template, messages, tools).text.decode()
 
 
 def refusal(template: str, messages: list[Message] | None = None) -> Rejected:
@@ -51,7 +55,7 @@ def marked(template: str) -> str:
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_texts_are_those_of_transformers(name: str, tools: list[Any] | None) -> None:
     expected = tokenizer(TEMPLATES[name]).apply_chat_template(MESSAGES, tools=tools, tokenize=False)
-    assert rendered(TEMPLATES[name], tools=tools).text == expected
+    assert text(TEMPLATES[name], tools=tools) == expected
 
 
 @pytest.mark.parametrize(
@@ -79,7 +83,7 @@ def test_texts_are_those_of_transformers(name: str, tools: list[Any] | None) -> 
 )
 def test_what_templates_do_with_values_comes_out_as_in_transformers(expression: str) -> None:
     template = marked(f"{{{{ {expression} }}}}")
-    assert rendered(template).text == tokenizer(template).apply_chat_template(MESSAGES, tokenize=False)
+    assert text(template) == tokenizer(template).apply_chat_template(MESSAGES, tokenize=False)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +100,7 @@ def test_what_templates_do_with_values_comes_out_as_in_transformers(expression: 
 )
 def test_statements_do_what_they_do_in_transformers(template: str) -> None:
     messages: list[Message] = [{**MESSAGES[0], "reasoning": "why", "name": None}, MESSAGES[1]]
-    assert rendered(marked(template), messages).text == tokenizer(marked(template)).apply_chat_template(
+    assert text(marked(template), messages) == tokenizer(marked(template)).apply_chat_template(
         messages, tokenize=False
     ).rstrip("\0")
 
@@ -129,7 +133,7 @@ def test_a_cycle_of_a_loop_and_a_block_of_ones_own_can_be_called() -> None:
     template = (
         "{% for m in messages %}{% block b scoped %}x{% endblock %}{{ loop.cycle('a', 'b') }}{{ self.b() }}{% endfor %}"
     )
-    assert rendered(marked(template)).text == tokenizer(marked(template)).apply_chat_template(MESSAGES, tokenize=False)
+    assert text(marked(template)) == tokenizer(marked(template)).apply_chat_template(MESSAGES, tokenize=False)
 
 
 def test_nothing_is_chosen_by_chance() -> None:
@@ -143,7 +147,7 @@ def test_values_that_json_has_no_type_for_are_shown_as_in_transformers() -> None
     (messages,) = objects_of(column)
     template = marked("{{ messages | tojson }}")
     expected = tokenizer(template).apply_chat_template(messages, tokenize=False)
-    assert rendered(template, messages).text == expected
+    assert text(template, messages) == expected
     assert "<date>" in expected
 
 
@@ -154,16 +158,16 @@ def test_a_template_that_cannot_be_compiled_is_no_row_s_fault(template: str) -> 
 
 def test_a_date_is_asked_for_by_name_and_given_once_known() -> None:
     template = marked("{{ strftime_now('%d %b %Y') }}")
-    assert chat_template(template, date="2024-07-26").render(MESSAGES).text == "26 Jul 2024"
+    assert chat_template(template, date="2024-07-26").render(MESSAGES).text == b"26 Jul 2024"
     assert refusal(template).reason == "template_date"
 
 
 def test_a_text_that_is_too_long_is_over_the_limit_wherever_it_comes_from() -> None:
     for template in ("{{ 'x' * 101 }}", "{% for i in range(101) %}x{% endfor %}"):
         with pytest.raises(Rejected, match="template_limit") as caught:
-            chat_template(template, most_chars=100).render(MESSAGES)
-        assert caught.value.detail == "the chat template makes a text of more than 100 characters"
-    assert len(chat_template(marked("{{ 'x' * 100 }}"), most_chars=100).render(MESSAGES).text) == 100
+            chat_template(template, text_bytes=100).render(MESSAGES)
+        assert caught.value.detail == "the chat template makes a text of more than 100 bytes"
+    assert len(chat_template(marked("{{ 'x' * 100 }}"), text_bytes=100).render(MESSAGES).text) == 100
 
 
 def test_spans_are_joined_and_empty_ones_left_out() -> None:
@@ -171,4 +175,4 @@ def test_spans_are_joined_and_empty_ones_left_out() -> None:
         "a{% generation %}b{% endgeneration %}{% generation %}c{% endgeneration %}d"
         "{% generation %}{% endgeneration %}{% generation %}e{% endgeneration %}"
     )
-    assert rendered(template) == Rendering("abcde", [(1, 3), (4, 5)])
+    assert rendered(template) == Rendering(b"abcde", [(1, 3), (4, 5)])

@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.prepare.tokenize.chat.conversation import Message, Rejected
 from pipelines.prepare.tokenize.chat.environment import create_environment
-from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Rendering, TemplateFacts
+from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Rendering, Settings
 from pipelines.prepare.tokenize.chat.single_pass import prompt_behind_loop
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES
 
@@ -58,8 +58,8 @@ LOOKING = {
 
 
 def found(source: str, messages: list[Message], *, by_prefixes: bool) -> Rendering | tuple[str, str]:
-    facts = TemplateFacts(source=source, tools_source=source, variables={}, added_tokens=["<|im_end|>"])
-    template = ChatTemplate(facts, most_chars=10**6, start_clock=lambda: None)
+    settings = Settings(source=source, tools_source=source, added_tokens=["<|im_end|>"])
+    template = ChatTemplate(settings, start_clock=lambda: None)
     if by_prefixes:
         template._program(source).prompt = None
     try:
