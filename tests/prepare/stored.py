@@ -91,7 +91,7 @@ def work(
         engine=options.get("engine", "auto"),
     )
     encoder = layouts.layout_of(layout).open_encoder(context)
-    features = layouts.layout_of(layout).features(context, encoder)
+    features = encoder.features()
     label = (columns.label.feature,) if columns.label else ()
     deciding: dict[str, Any] = {"compression": "none", "seed": 0, "shuffle": True}
     deciding = {name: options.pop(name, default) for name, default in deciding.items()}

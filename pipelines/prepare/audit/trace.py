@@ -152,7 +152,7 @@ def _lineage(dataset: ReopenedDataset, task: ShardTask, *, num_rows: int, length
         rows, _ = extraction.extract(batch, job.spec.columns, first=first)
         builder.add(encoder.encode(rows))
     (group,) = (each for each in length_groups(builder) if each.length == length)
-    return group.lineage(rng)
+    return group.builder.lineage(rng)
 
 
 def _without_rejected(rows: np.ndarray, *, path: str, rejected: int) -> np.ndarray:

@@ -124,7 +124,7 @@ class Request:
     def shard_spec(self, columns: ColumnPlan, encoder: layouts.BatchEncoder) -> ShardSpec:
         """Return what decides the bytes of a shard."""
         config = self.config
-        features = layouts.layout_of(config.layout).features(self._layout_context(columns), encoder)
+        features = encoder.features()
         label = (columns.label.feature,) if columns.label else ()
         return ShardSpec(
             columns=columns,

@@ -1,4 +1,4 @@
-"""Layouts: how rows of text become records, one module for each. `LAYOUTS` has all of them by name.
+"""Layouts: how rows of text become records. `LAYOUTS` has all of them by name.
 
 pad       a text, or a pair of texts, becomes one record, or several with --stride
 qa        a question with a window of its context becomes one record
@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, LayoutContext, permuted
 from pipelines.prepare.layouts.chat import CHAT, PACKED_CHAT
-from pipelines.prepare.layouts.concat import CONCAT
-from pipelines.prepare.layouts.pack import PACK
+from pipelines.prepare.layouts.documents import CONCAT, PACK
 from pipelines.prepare.layouts.pad import PAD
 from pipelines.prepare.layouts.qa import QA
 from pipelines.prepare.layouts.rows_builder import LengthGroup, length_groups

@@ -12,7 +12,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -39,6 +39,7 @@ __all__ = [
     "text_inputs",
 ]
 
+_Encoder = TypeVar("_Encoder", bound="BatchEncoder")
 # Which of the ragged values are tokens; the others annotate them.
 _TOKENS = ("input_ids", "target_ids")
 
@@ -151,19 +152,21 @@ class BatchEncoder(abc.ABC):
     """A loaded tokenizer, ready for one layout. Each worker opens one.
 
     `concurrent`: whether threads may call `encode` at once. `may_reject`: whether `encode` can find a row unusable.
-    `constant_type`: the token type id of every position, padding included, if it is always the same.
     `engine`, `engine_version`: what tokenizes. `reference`: the same encoder with the reference engine, to compare
     with; None if that is the one in use.
     """
 
     may_reject = False
-    constant_type: int | None = None
     reference: BatchEncoder | None = None
 
     def __init__(self, tokenizing: Tokenizing) -> None:
         """Take name, version and concurrency of the engine, or of what makes rows with it."""
         self.engine, self.engine_version = tokenizing.name, tokenizing.version
         self.concurrent = tokenizing.concurrent
+
+    @abc.abstractmethod
+    def features(self) -> tuple[Feature, ...]:
+        """Return the features that the layout makes of text."""
 
     @abc.abstractmethod
     def encode(self, rows: Rows) -> Encoded:
@@ -174,7 +177,7 @@ class BatchEncoder(abc.ABC):
         """Return a builder for one shard."""
 
 
-def beside_reference(open_with: Callable[[Any], BatchEncoder], fast: Tokenizing, slow: Tokenizing) -> BatchEncoder:
+def beside_reference(open_with: Callable[[Any], _Encoder], fast: Tokenizing, slow: Tokenizing) -> _Encoder:
     """Return the encoder that `open_with` makes of `fast`, with that of `slow` as its reference if it is another."""
     encoder = open_with(fast)
     if slow is not fast:
@@ -207,13 +210,11 @@ class Layout:
     """Description of one layout.
 
     `open_encoder` raises ConfigError or TokenizerError if the tokenizer or the engine cannot serve it.
-    `features`: the features that it makes of text. `inputs`: the columns that become tokens.
-    `joins_rows`: whether a record may hold parts of several rows; if not, each row has its own records, exactly one
-    (`one_record`) or any number.
+    `inputs`: the columns that become tokens. `joins_rows`: whether a record may hold parts of several rows; if not,
+    each row has its own records, exactly one (`one_record`) or any number.
     """
 
     open_encoder: Callable[[LayoutContext], BatchEncoder]
-    features: Callable[[LayoutContext, BatchEncoder], tuple[Feature, ...]]
     inputs: Callable[[SourceConfig], Inputs] = text_inputs
     joins_rows: bool = False
     one_record: bool = True

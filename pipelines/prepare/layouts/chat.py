@@ -18,22 +18,16 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
-
 from pipelines.prepare.layouts.base import (
-    BatchEncoder,
     Builder,
     Encoded,
     Layout,
     LayoutContext,
     beside_reference,
     feature,
-    input_ids,
 )
-from pipelines.prepare.layouts.concat import open_engines
-from pipelines.prepare.layouts.pack import PackBuilder, packed_features
-from pipelines.prepare.layouts.pad import attention_mask
-from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
+from pipelines.prepare.layouts.documents import PackBuilder, open_engines, packed_features
+from pipelines.prepare.layouts.rows_builder import UINT8, Field, RowsEncoder, ids_field
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Purpose, Rows
 from pipelines.prepare.tokenize.chat.alignment import Aligner
@@ -46,8 +40,6 @@ from tfrecord_io.schema import Feature
 
 __all__ = ["CHAT", "PACKED_CHAT"]
 
-_NARROW = np.dtype(np.uint8)
-
 
 def _inputs(source: SourceConfig) -> Inputs:
     nested: dict[Purpose, str] = {"messages": source.messages_column} if source.messages_column else {}
@@ -56,21 +48,7 @@ def _inputs(source: SourceConfig) -> Inputs:
     return Inputs(nested=nested, finds_chats=source.messages_column is None)
 
 
-def _loss_mask(length: int) -> Feature:
-    return feature("loss_mask", "1 on the tokens to be learned", length)
-
-
-def _features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
-    del encoder
-    return (input_ids(context.length), attention_mask(context.length), _loss_mask(context.length))
-
-
-def _packed_features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
-    del encoder
-    return (*packed_features(context.length), _loss_mask(context.length))
-
-
-def _open_encoder(context: LayoutContext) -> BatchEncoder:
+def _open_encoder(context: LayoutContext) -> _ChatEncoder:
     engine, reference = open_engines(context)
     if not isinstance(reference, HuggingFaceEngine):
         raise TokenizerError(
@@ -80,20 +58,25 @@ def _open_encoder(context: LayoutContext) -> BatchEncoder:
         )
     template = open_template(context.tokenizer, date=context.layout.chat_date, name=context.layout.chat_template)
     aligner = Aligner(context.tokenizer, dtype=id_dtype(context.facts.vocab_size))
-
     return beside_reference(lambda engine: _ChatEncoder(engine, context, template, aligner), engine, reference)
 
 
-class _ChatEncoder(BatchEncoder):
+class _ChatEncoder(RowsEncoder):
     """Batch encoder for conversations."""
 
     may_reject = True
 
     def __init__(self, engine: Engine, context: LayoutContext, template: Template, aligner: Aligner) -> None:
-        super().__init__(engine)
-        self._context = context
+        mask = feature("loss_mask", "1 on the tokens to be learned", context.length)
+        field = Field(feature=mask, side=context.facts.padding_side, held=UINT8, laid_out=UINT8)
+        super().__init__(engine, context, [ids_field(context), field])
         side = context.tokenizer.truncation_side
         self._encoder = ChatEncoder(template, engine, aligner, length=context.length, side=side)
+
+    def features(self) -> tuple[Feature, ...]:
+        if not self._context.layout.pack_rows:
+            return super().features()
+        return (*packed_features(self._context.length), self.fields[-1].feature)
 
     def encode(self, rows: Rows) -> Encoded:
         encoded = self._encoder.encode(rows.nested["messages"], rows.nested.get("tools"))
@@ -107,14 +90,11 @@ class _ChatEncoder(BatchEncoder):
         )
 
     def builder(self) -> Builder:
-        facts, length, dtype = self._context.facts, self._context.length, id_dtype(self._context.facts.vocab_size)
-        if self._context.layout.pack_rows:
-            return PackBuilder(length=length, pad_id=facts.pad_id, dtype=dtype, loss_mask=True)
-        side = facts.padding_side
-        ids = Field(name="input_ids", length=length, fill=facts.pad_id, side=side, held=dtype, mask="attention_mask")
-        mask = Field(name="loss_mask", length=length, fill=0, side=side, held=_NARROW, laid_out=_NARROW)
-        return RowsBuilder([ids, mask])
+        if not self._context.layout.pack_rows:
+            return super().builder()
+        facts, dtype = self._context.facts, id_dtype(self._context.facts.vocab_size)
+        return PackBuilder(length=self._context.length, pad_id=facts.pad_id, dtype=dtype, loss_mask=True)
 
 
-CHAT = Layout(open_encoder=_open_encoder, features=_features, inputs=_inputs)
-PACKED_CHAT = dataclasses.replace(CHAT, features=_packed_features, joins_rows=True, one_record=False)
+CHAT = Layout(open_encoder=_open_encoder, inputs=_inputs)
+PACKED_CHAT = dataclasses.replace(CHAT, joins_rows=True, one_record=False)

@@ -16,6 +16,8 @@ end. So the piece that opened a row decides its place: rows follow each other as
 be it random or the source's. Inside a row, all pieces keep that order.
 
 The least room that is enough is found in a bitmap of the rooms that there are, 64 to a word.
+
+Documents that are joined, then cut at every L-th token, are such rows too, of pieces in the shard's order.
 """
 
 from __future__ import annotations
@@ -24,11 +26,12 @@ import dataclasses
 
 import numpy as np
 
-from pipelines.prepare.tokenize.document_frames import DocumentFrame
 from pipelines.prepare.tokenize.ragged import RaggedTokens, offsets_of
 from tfrecord_io.codec.kernels import jit, lowest_bit
 
-__all__ = ["Packing", "lay_out", "pack"]
+__all__ = ["Packing", "join", "lay_out", "pack", "segments"]
+
+_UINT8 = np.dtype(np.uint8)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,6 +49,11 @@ class Packing:
 
     def __len__(self) -> int:
         return len(self.edges) - 1
+
+    @property
+    def num_tokens(self) -> np.ndarray:
+        """Number of tokens in each row, int64 [R]."""
+        return np.diff(offsets_of(self.sizes)[self.edges])
 
     def rows(self, start: int, stop: int) -> Packing:
         """Return the rows from `start` up to, not including, `stop`."""
@@ -69,72 +77,68 @@ def pack(lengths: np.ndarray, *, length: int, order: np.ndarray | None = None) -
 
     `lengths` int64 [N] are the documents' tokens, with what is put around them. A document of length 0 is in no row.
     """
-    chosen = np.arange(len(lengths)) if order is None else order
-    documents, firsts, sizes = _split(lengths[chosen], chosen, length)
-    row_of_piece, num_rows = _best_fit(sizes, length)
-    edges = offsets_of(np.bincount(row_of_piece, minlength=num_rows))
-    documents, firsts, sizes = _grouped(row_of_piece, edges, documents, firsts, sizes)
-    return Packing(documents=documents, firsts=firsts, sizes=sizes, edges=edges)
+    order = np.arange(len(lengths)) if order is None else order
+    num_pieces = -(-lengths[order] // length)
+    documents = np.repeat(order, num_pieces)
+    firsts = length * (np.arange(len(documents)) - np.repeat(np.cumsum(num_pieces) - num_pieces, num_pieces))
+    sizes = np.minimum(lengths[documents] - firsts, length)
+    row_of_piece, opener = _best_fit(sizes, np.argsort(-sizes, kind="stable"), length)
+    # Rows follow each other as the pieces do that opened them.
+    row_of_piece = np.argsort(np.argsort(opener))[row_of_piece]
+    by_row = np.argsort(row_of_piece, kind="stable")
+    edges = offsets_of(np.bincount(row_of_piece, minlength=len(opener)))
+    return Packing(documents=documents[by_row], firsts=firsts[by_row], sizes=sizes[by_row], edges=edges)
+
+
+def join(lengths: np.ndarray, *, length: int, order: np.ndarray) -> Packing:
+    """Join the documents with the indices `order`, and cut them at every `length`-th token. `lengths` as for `pack`."""
+    order = order[lengths[order] > 0]
+    stops = np.cumsum(lengths[order])
+    starts = stops - lengths[order]
+    row_starts = np.arange(0, int(lengths[order].sum()), length)
+    begins = np.union1d(starts, row_starts)  # where a document or a row begins, so does a piece
+    at = np.searchsorted(stops, begins, "right")
+    return Packing(
+        documents=order[at],
+        firsts=begins - starts[at],
+        sizes=np.diff(begins, append=stops[-1:]),
+        edges=np.append(np.searchsorted(begins, row_starts), len(begins)),
+    )
 
 
 def lay_out(
-    documents: RaggedTokens,
+    values: RaggedTokens,
     packing: Packing,
     *,
     length: int,
-    pad_id: int,
-    frame: DocumentFrame,
-    loss_mask: np.ndarray | None = None,
-) -> dict[str, np.ndarray]:
-    """Lay the rows of `packing` out as arrays, padded on the right.
+    around: tuple[np.ndarray, np.ndarray],
+    fill: int = 0,
+    dtype: np.dtype = _UINT8,
+) -> np.ndarray:
+    """Lay the documents' values out in rows, [R, length] of `dtype`, filled up with `fill` on the right.
 
-    `frame` is put around each document; the packing must count its tokens.
-
-    Returns: input_ids int32 [R, length]; segment_ids and positions [R, length], uint16 if that can hold `length`, else
-    int32; loss_mask uint8 [R, length] if `loss_mask` (one value for each token of `documents`) is given, with 0 on
-    padding and on what is before a document, and 1 on what is after it.
+    `around`: what is put before and after each document, int32; the packing must count it.
     """
-    shape = (len(packing), length)
-    narrow = np.uint16 if length < 2**16 else np.int32
-    segment_ids, positions = np.empty(shape, narrow), np.empty(shape, narrow)
+    out = np.empty((len(packing), length), dtype)
+    pieces = (packing.documents, packing.firsts, packing.sizes, packing.edges)
+    _place(values.ids, values.offsets, *pieces, *around, fill, out)
+    return out
+
+
+def segments(packing: Packing, *, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return segment ids and positions, both [R, length], uint16 if that can hold `length`, else int32."""
+    shape, dtype = (len(packing), length), np.uint16 if length < 2**16 else np.int32
+    segment_ids, positions = np.empty(shape, dtype), np.empty(shape, dtype)
     _mark(packing.sizes, packing.edges, segment_ids, positions)
-    places = (documents.offsets, packing.documents, packing.firsts, packing.sizes, packing.edges)
-    before, after = np.array(frame.before, np.int32), np.array(frame.after, np.int32)
-    laid_out: dict[str, np.ndarray] = {
-        "input_ids": np.empty(shape, np.int32),
-        "segment_ids": segment_ids,
-        "positions": positions,
-    }
-    _place(documents.ids, *places, before, after, pad_id, laid_out["input_ids"])
-    if loss_mask is not None:
-        laid_out["loss_mask"] = np.empty(shape, np.uint8)
-        _place(loss_mask, *places, np.zeros_like(before), np.ones_like(after), 0, laid_out["loss_mask"])
-    return laid_out
+    return segment_ids, positions
 
 
 @jit
-def _split(lengths, order, length):  # type: ignore[no-untyped-def]
-    """Pieces of at most `length` tokens, in order: document, first token and size of each. `lengths` are in that order
-    already.
+def _best_fit(sizes, order, length):  # type: ignore[no-untyped-def]
+    """Assign pieces to rows by best fit, in this order.
+
+    Returns: rows, int64 [P], numbered as they were opened; the piece that opened each row, int64 [R].
     """
-    count = 0
-    for size in lengths:
-        count += (size + length - 1) // length
-    documents, firsts, sizes = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
-    piece = 0
-    for place in range(len(order)):
-        for first in range(0, lengths[place], length):
-            documents[piece] = order[place]
-            firsts[piece] = first
-            sizes[piece] = min(lengths[place] - first, length)
-            piece += 1
-    return documents, firsts, sizes
-
-
-@jit
-def _best_fit(sizes, length):  # type: ignore[no-untyped-def]
-    """Assign pieces to rows by best fit. Returns: rows, int64 [P], numbered by their first pieces; their number."""
-    order = _longest_first(sizes, length)
     # No two rows would fit into one, so that all but one are half full on average.
     most = min(len(sizes), 2 * sizes.sum() // length + 1)
     row_of_piece = np.empty(len(sizes), np.int64)
@@ -161,54 +165,7 @@ def _best_fit(sizes, length):  # type: ignore[no-untyped-def]
                 bits[left >> 6] |= np.uint64(1) << np.uint64(left & 63)
             below[row] = top[left]
             top[left] = row
-    return _renumbered(row_of_piece, opener[:num_rows]), num_rows
-
-
-@jit
-def _longest_first(sizes, length):  # type: ignore[no-untyped-def]
-    """Return the indices of the pieces by falling size; equal sizes keep their order."""
-    at = np.zeros(length + 1, np.int64)
-    for size in sizes:
-        at[length - size] += 1
-    total = 0
-    for index in range(length + 1):
-        total, at[index] = total + at[index], total
-    order = np.empty(len(sizes), np.int64)
-    for piece in range(len(sizes)):
-        place = length - sizes[piece]
-        order[at[place]] = piece
-        at[place] += 1
-    return order
-
-
-@jit
-def _renumbered(row_of_piece, opener):  # type: ignore[no-untyped-def]
-    """Return the rows renumbered in the order of the pieces that opened them."""
-    new = np.empty(len(opener), np.int64)
-    num_rows = 0
-    for piece in range(len(row_of_piece)):
-        row = row_of_piece[piece]
-        if opener[row] == piece:
-            new[row] = num_rows
-            num_rows += 1
-    for piece in range(len(row_of_piece)):
-        row_of_piece[piece] = new[row_of_piece[piece]]
-    return row_of_piece
-
-
-@jit
-def _grouped(row_of_piece, edges, documents, firsts, sizes):  # type: ignore[no-untyped-def]
-    """Group the pieces' values by row; the values of row r begin at `edges[r]`."""
-    at = edges.copy()
-    by_row = np.empty_like(documents), np.empty_like(firsts), np.empty_like(sizes)
-    for piece in range(len(row_of_piece)):
-        row = row_of_piece[piece]
-        place = at[row]
-        at[row] += 1
-        by_row[0][place] = documents[piece]
-        by_row[1][place] = firsts[piece]
-        by_row[2][place] = sizes[piece]
-    return by_row
+    return row_of_piece, opener[:num_rows]
 
 
 @jit

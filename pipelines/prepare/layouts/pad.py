@@ -9,63 +9,41 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 
-from pipelines.prepare.layouts.base import (
-    BatchEncoder,
-    Builder,
-    Encoded,
-    Layout,
-    LayoutContext,
-    beside_reference,
-    feature,
-    input_ids,
-)
-from pipelines.prepare.layouts.rows_builder import BucketsBuilder, Field, RowsBuilder
+from pipelines.prepare.layouts.base import Encoded, Layout, LayoutContext, beside_reference, feature
+from pipelines.prepare.layouts.rows_builder import UINT8, Field, RowsEncoder, ids_field
 from pipelines.prepare.sources.columns.extraction import Rows
 from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype
 from pipelines.prepare.tokenize.text_rows import EncodedRows, RowEncoder, open_rows, with_engine
-from tfrecord_io.schema import Feature
 
-__all__ = ["PAD", "PadEncoder", "attention_mask", "fields_of"]
-
-
-def attention_mask(length: int) -> Feature:
-    """Return the feature that masks padding."""
-    return feature("attention_mask", "1 on tokens, 0 on padding", length)
+__all__ = ["PAD", "PadEncoder", "open_pad", "token_fields"]
 
 
-def fields_of(context: LayoutContext, *, constant_type: int | None) -> tuple[list[Field], dict[str, np.ndarray]]:
-    """Return how tokens and their type ids are laid out: fields, and constants by feature name."""
-    tokenizer, facts, length = context.tokenizer, context.facts, context.length
-    side = facts.padding_side
-    dtype = id_dtype(facts.vocab_size)
-    fields = [Field(name="input_ids", length=length, fill=facts.pad_id, side=side, held=dtype, mask="attention_mask")]
+def token_fields(context: LayoutContext, *, constant_type: int | None = None) -> list[Field]:
+    """Return the fields of tokens, and of their type ids if the tokenizer has such.
+
+    `constant_type`: the type id of every position, padding included, if it is always the same.
+    """
+    tokenizer, side = context.tokenizer, context.facts.padding_side
     if "token_type_ids" not in tokenizer.model_input_names:
-        return fields, {}
-    narrow = np.dtype(np.uint8)
-    if constant_type is not None:
-        return fields, {"token_type_ids": np.full(length, constant_type, narrow)}
-    pad_type = tokenizer.pad_token_type_id
-    fields.append(Field(name="token_type_ids", length=length, fill=pad_type, side=side, held=narrow, laid_out=narrow))
-    return fields, {}
+        return [ids_field(context)]
+    meaning, pad_type = "which text of a pair a token belongs to", tokenizer.pad_token_type_id
+    types = feature("token_type_ids", meaning, context.length, constant=constant_type)
+    return [ids_field(context), Field(feature=types, fill=pad_type, side=side, held=UINT8, laid_out=UINT8)]
 
 
-class PadEncoder(BatchEncoder):
-    """Batch encoder that pads what `encoder` makes of each row."""
+class PadEncoder(RowsEncoder):
+    """Batch encoder that pads what `encoder` makes of each row. `more`: fields behind those of tokens."""
 
-    def __init__(self, encoder: RowEncoder, context: LayoutContext) -> None:
-        super().__init__(encoder)
+    def __init__(self, encoder: RowEncoder, context: LayoutContext, *more: Field) -> None:
+        only, pad_type = encoder.only_type, context.tokenizer.pad_token_type_id
+        fields = token_fields(context, constant_type=only if only == pad_type else None)
+        super().__init__(encoder, context, [*fields, *more])
         truncation = context.layout.truncation
         self.may_reject = truncation != "longest_first"
-        only, pad_type = encoder.only_type, context.tokenizer.pad_token_type_id
-        self.constant_type = only if only == pad_type else None
         self._encoder = encoder
-        self._context = context
         self._impossible = "too_long" if truncation == "do_not_truncate" else "cannot_truncate"
-        self._fields, self._constants = fields_of(context, constant_type=self.constant_type)
 
     def encode(self, rows: Rows) -> Encoded:
         """Tokenize one batch."""
@@ -84,17 +62,9 @@ class PadEncoder(BatchEncoder):
             tokens_cut=encoded.tokens_cut,
         )
 
-    def builder(self) -> Builder:
-        """Return a builder for one shard."""
-        lengths = self._context.layout.buckets
-        return BucketsBuilder(lengths, self._rows_of) if lengths else self._rows_of(self._context.length)
 
-    def _rows_of(self, length: int) -> Builder:
-        fields = [dataclasses.replace(field, length=length) for field in self._fields]
-        return RowsBuilder(fields, constants={name: value[:length] for name, value in self._constants.items()})
-
-
-def _open_encoder(context: LayoutContext) -> BatchEncoder:
+def open_pad(context: LayoutContext) -> PadEncoder:
+    """Open the encoder with the engine to use, and the reference beside it."""
     tokenizer, dtype = context.tokenizer, id_dtype(context.facts.vocab_size)
     pair, truncation = len(context.columns.texts) == 2, context.layout.truncation
     slow = open_rows(tokenizer, length=context.length, truncation=truncation, pair=pair, dtype=dtype)
@@ -102,12 +72,4 @@ def _open_encoder(context: LayoutContext) -> BatchEncoder:
     return beside_reference(lambda rows: PadEncoder(rows, context), fast, slow)
 
 
-def _features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
-    always = (input_ids(context.length), attention_mask(context.length))
-    if "token_type_ids" not in context.tokenizer.model_input_names:
-        return always
-    meaning = "which text of a pair a token belongs to"
-    return (*always, feature("token_type_ids", meaning, context.length, constant=encoder.constant_type))
-
-
-PAD = Layout(open_encoder=_open_encoder, features=_features)
+PAD = Layout(open_encoder=open_pad)

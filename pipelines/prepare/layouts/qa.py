@@ -19,22 +19,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare.layouts.base import BatchEncoder, Encoded, Layout, LayoutContext, feature
+from pipelines.prepare.layouts.base import Encoded, Layout, LayoutContext, feature
 from pipelines.prepare.layouts.rows_builder import Field
-from pipelines.prepare.layouts.windows import WINDOWS, WindowBatchEncoder
+from pipelines.prepare.layouts.windows import WindowBatchEncoder
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Rows
 from pipelines.prepare.sources.columns.labels import list_lengths
 from pipelines.prepare.tokenize.overflow_windows import EncodedWindows
-from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io.codec.kernels import jit
 from tfrecord_io.errors import ConfigError
-from tfrecord_io.schema import Feature
 
 __all__ = ["QA"]
 
 _NO_ANSWER = -1
-_POSITIONS = ("start_positions", "end_positions")
 
 
 def _inputs(source: SourceConfig) -> Inputs:
@@ -46,32 +43,25 @@ def _inputs(source: SourceConfig) -> Inputs:
     return Inputs(texts=source.text_columns, nested={"answers": source.answers_column or "answers"})
 
 
-def _features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
-    start = "place in the row of the answer's first token, 0 without one"
-    return (
-        *WINDOWS.features(context, encoder),
-        feature("start_position", start, name="start_positions"),
-        feature("end_position", "place of its last token", name="end_positions"),
-    )
-
-
 class _QaEncoder(WindowBatchEncoder):
     may_reject = True
 
     def __init__(self, context: LayoutContext) -> None:
         stride = context.length // 4 if context.layout.stride is None else context.layout.stride
-        super().__init__(context, stride=stride, pair=True)
+        start = "place in the row of the answer's first token, 0 without one"
+        places = (
+            feature("start_position", start, name="start_positions"),
+            feature("end_position", "place of its last token", name="end_positions"),
+        )
+        super().__init__(context, *(Field(feature=each) for each in places), stride=stride, pair=True)
         self._padded_left = context.length if context.facts.padding_side == "left" else 0
-        for name in _POSITIONS:
-            self._fields.append(Field(name=name, length=None, fill=0, side="right", held=np.dtype(np.int32)))
 
     def encode(self, rows: Rows) -> Encoded:
         questions, contexts = (column.to_pylist() for column in rows.texts)
         windows = self._encoder.encode([questions, contexts])
         answers, mismatched = _answers(rows.nested["answers"], contexts)
-        one_each = np.arange(len(windows.owners) + 1)
-        both = zip(_POSITIONS, self._positions(windows, answers), strict=True)
-        encoded = self._encoded(windows, rows, **{name: RaggedTokens(places, one_each) for name, places in both})
+        starts, ends = self._positions(windows, answers)
+        encoded = self._encoded(windows, rows, start_positions=starts, end_positions=ends)
         encoded.reasons[windows.impossible] = "question_too_long"
         encoded.reasons[mismatched] = "answer_mismatch"
         return encoded
@@ -133,4 +123,4 @@ def _firsts(lists: pa.Array, which: np.ndarray) -> list[Any]:
     return firsts
 
 
-QA = Layout(open_encoder=_QaEncoder, features=_features, inputs=_inputs, one_record=False)
+QA = Layout(open_encoder=_QaEncoder, inputs=_inputs, one_record=False)

@@ -1,12 +1,11 @@
-"""Builders for layouts that do not join rows: each ragged value is padded to a fixed length, or to one of several.
+"""Layouts that do not join rows: each ragged value is padded to a fixed length, or to one of several.
 
     ragged input_ids     5 9 2 | 7 | 4 4        fields  input_ids: L = 4, filled with 0 on the right, and a mask
                                                                         attention_mask
     input_ids            5 9 2 0     7 0 0 0     4 4 0 0
     attention_mask       1 1 1 0     1 0 0 0     1 1 0 0
 
-Values that are the same in every record are `constants`. For records of several lengths there is one builder for each
-length, which lays out its rows as if the dataset had only that length:
+With records of several lengths, rows are laid out in groups, each as if the dataset had only that length:
 
     lengths 4, 8      rows of   3   6   2   9   4 tokens  (the fourth was cut to 8)
                       group 4:  0       2       4         rows of the task
@@ -16,20 +15,32 @@ length, which lays out its rows as if the dataset had only that length:
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from pipelines.prepare.layouts.base import Builder, Encoded, Lineage, Piece, permuted
+from pipelines.prepare.layouts.base import (
+    BatchEncoder,
+    Builder,
+    Encoded,
+    LayoutContext,
+    Lineage,
+    Piece,
+    feature,
+    input_ids,
+    permuted,
+)
 from pipelines.prepare.options.bucket_lengths import bucket_of
 from pipelines.prepare.options.config import Side
-from pipelines.prepare.tokenize.ragged import GrowingRagged, RaggedTokens
+from pipelines.prepare.tokenize.engines import Tokenizing
+from pipelines.prepare.tokenize.ragged import GrowingRagged, GrowingVector, RaggedTokens, id_dtype
 from tfrecord_io.codec.kernels import jit
 from tfrecord_io.errors import SchemaError
+from tfrecord_io.schema import Feature
 
-__all__ = ["BucketsBuilder", "Field", "LengthGroup", "RowsBuilder", "length_groups"]
+__all__ = ["INT32", "UINT8", "Field", "LengthGroup", "RowsBuilder", "RowsEncoder", "ids_field", "length_groups"]
 
+UINT8, INT32, _INT64 = np.dtype(np.uint8), np.dtype(np.int32), np.dtype(np.int64)
 _ROWS_PER_CHUNK = 1024
 # A chunk has fewer long rows, since they are laid out with all of their padding.
 _POSITIONS_PER_CHUNK = 1 << 24
@@ -37,108 +48,197 @@ _POSITIONS_PER_CHUNK = 1 << 24
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Field:
-    """Description of how the ragged values `name` become a feature [N, length], filled up with `fill` on `side`.
+    """Description of how the ragged values of a feature's name become [N, L], filled up with `fill` on `side`.
 
-    `held`: their dtype while a shard is gathered. `laid_out`: the dtype of the feature. `mask`: the name of a feature
-    that is 1 on the values and 0 elsewhere, or None. `length` None: one value a record, and the feature is [N].
+    A feature of shape () has one value a record; one with a `constant` has no ragged values. `held`: the dtype of the
+    values while a shard is gathered. `laid_out`: that of the array. `mask`: a feature that is 1 on the values and 0
+    elsewhere.
     """
 
-    name: str
-    length: int | None
-    fill: int
-    side: Side
-    held: np.dtype
-    laid_out: np.dtype = dataclasses.field(default_factory=lambda: np.dtype(np.int32))
-    mask: str | None = None
+    feature: Feature
+    fill: int = 0
+    side: Side = "right"
+    held: np.dtype = INT32
+    laid_out: np.dtype = INT32
+    mask: Feature | None = None
+
+    def laid_out_rows(self, ragged: Mapping[str, RaggedTokens], order: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the values and the mask of the sequences with the indices `order`, by feature name."""
+        if self.feature.constant is not None:
+            return {self.feature.name: np.full((len(order), *self.feature.shape), self.feature.constant, self.laid_out)}
+        values = ragged[self.feature.name]
+        if not self.feature.shape:
+            return {self.feature.name: values.ids[order].astype(self.laid_out)}
+        (length,) = self.feature.shape
+        lengths = values.offsets[order + 1] - values.offsets[order]
+        if int(lengths.max(initial=0)) > length:
+            raise SchemaError(f"a row of {lengths.max()} tokens, expected at most {length}")
+        out = {self.feature.name: np.empty((len(order), length), self.laid_out)}
+        left = self.side == "left"
+        _place(out[self.feature.name], values.ids, values.offsets, order, left, self.fill)
+        if self.mask is not None:
+            positions, sizes = np.arange(length, dtype=np.int32), lengths.astype(np.int32)[:, None]
+            mask = positions >= length - sizes if left else positions < sizes
+            out[self.mask.name] = mask.view(np.int8)
+        return out
+
+    def of_length(self, length: int) -> Field:
+        """Return the field for rows of another length."""
+        mask = None if self.mask is None else dataclasses.replace(self.mask, shape=(length,))
+        return dataclasses.replace(self, feature=dataclasses.replace(self.feature, shape=(length,)), mask=mask)
+
+
+def ids_field(context: LayoutContext) -> Field:
+    """Return the field of the tokens, with the attention mask."""
+    facts, length = context.facts, context.length
+    mask = feature("attention_mask", "1 on tokens, 0 on padding", length)
+    held = id_dtype(facts.vocab_size)
+    return Field(feature=input_ids(length), fill=facts.pad_id, side=facts.padding_side, held=held, mask=mask)
+
+
+class RowsEncoder(BatchEncoder):
+    """Base class of encoders that give each row records of its own; `fields` say what the records hold."""
+
+    def __init__(self, tokenizing: Tokenizing, context: LayoutContext, fields: Sequence[Field]) -> None:
+        super().__init__(tokenizing)
+        self._context = context
+        self.fields = tuple(fields)
+
+    def features(self) -> tuple[Feature, ...]:
+        """Return the features that the layout makes of text."""
+        return tuple(each for field in self.fields for each in (field.feature, field.mask) if each is not None)
+
+    def builder(self) -> Builder:
+        """Return a builder for one shard."""
+        return RowsBuilder(self.fields, lengths=self._context.layout.buckets)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Gathered:
+    """Sequences, and what R records are made of them.
+
+    `ragged`: all sequences, by feature name. By record: `sequences`, the index of its sequence; `rows`, that of its
+    row among the usable rows; `tokens_cut`, how many tokens the sequence is shorter than the row; `arrays`, other
+    features.
+    """
+
+    ragged: Mapping[str, RaggedTokens]
+    sequences: np.ndarray
+    rows: np.ndarray
+    tokens_cut: np.ndarray
+    arrays: Mapping[str, np.ndarray]
+
+    def take(self, which: np.ndarray) -> _Gathered:
+        """Return the records with the indices `which`."""
+        arrays = {name: values[which] for name, values in self.arrays.items()}
+        sequences, rows, tokens_cut = self.sequences[which], self.rows[which], self.tokens_cut[which]
+        return _Gathered(ragged=self.ragged, sequences=sequences, rows=rows, tokens_cut=tokens_cut, arrays=arrays)
 
 
 class RowsBuilder:
-    """Builder that makes one record of each sequence, with other arrays beside it."""
+    """Builder that makes one record of each sequence, with other arrays beside it.
 
-    def __init__(self, fields: Sequence[Field], *, constants: Mapping[str, np.ndarray] | None = None) -> None:
-        """Open the builder. `constants` are values [length] that are the same in every record."""
+    With `lengths`, each record has the smallest length that holds it: `length_groups` takes the builder apart.
+    """
+
+    def __init__(self, fields: Sequence[Field], *, lengths: Sequence[int] = ()) -> None:
         self.rows_used = 0
         self.tokens_cut = 0
+        self.lengths = tuple(lengths)
         self._fields = tuple(fields)
-        self._constants = dict(constants or {})
-        self._ragged = {field.name: GrowingRagged(field.held) for field in fields}
+        named = {field.feature.name: field for field in fields if field.feature.constant is None}
+        self._ragged = {name: GrowingRagged(field.held) for name, field in named.items()}
         self._arrays: list[dict[str, np.ndarray]] = []
-        self._usable: list[np.ndarray] = []
-        self._rows: list[np.ndarray] = []
+        self._sequences, self._rows, self._cut = (GrowingVector(_INT64) for _ in range(3))
         self._num_sequences = self._num_rows = 0
+        self._gathered: _Gathered | None = None
 
     def add(self, encoded: Encoded) -> None:
         """Add the usable rows of a batch."""
         self.tokens_cut += encoded.tokens_cut
         for name, ragged in self._ragged.items():
             ragged.append(encoded.ragged[name])
-        usable, owners = np.flatnonzero(encoded.usable), encoded.row_of_sequence
+        usable = np.flatnonzero(encoded.usable)
+        owners = encoded.row_of_sequence[usable]
         # Unusable rows do not count: they are listed in rejected/.
         number = np.cumsum(encoded.reasons == "") - 1 + self._num_rows
-        self._rows.append(number[owners[usable]])
+        self._rows.append(number[owners])
         self._num_rows += int((encoded.reasons == "").sum())
-        self._arrays.append({name: values[owners[usable]] for name, values in encoded.arrays.items()})
-        self._usable.append(usable + self._num_sequences)
-        self._num_sequences += len(owners)
+        self._sequences.append(usable + self._num_sequences)
+        self._num_sequences += len(encoded.row_of_sequence)
+        self._arrays.append({name: values[owners] for name, values in encoded.arrays.items()})
+        self._cut.append(encoded.full_lengths[owners] - encoded.ragged["input_ids"].lengths[usable])
 
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
         """Yield columns by feature name, a thousand records at a time, or fewer long ones."""
-        ragged = {name: growing.take_all() for name, growing in self._ragged.items()}
-        first = self._arrays[0] if self._arrays else {}
-        beside = {name: np.concatenate([batch[name] for batch in self._arrays]) for name in first}
-        usable, rows = self._take()
-        order = permuted(len(usable), rng)
-        laid_out = np.zeros(int(rows.max(initial=-1)) + 1, bool)
-        longest = max(field.length or 1 for field in self._fields)
+        gathered = self._take()
+        order = permuted(len(gathered.rows), rng)
+        laid_out = np.zeros(int(gathered.rows.max(initial=-1)) + 1, bool)
+        longest = max(max(field.feature.shape, default=1) for field in self._fields)
         chunk_rows = max(1, min(_ROWS_PER_CHUNK, _POSITIONS_PER_CHUNK // longest))
         for start in range(0, len(order), chunk_rows):
-            chosen = order[start : start + chunk_rows]
-            laid_out[rows[chosen]] = True
+            chosen = gathered.take(order[start : start + chunk_rows])
+            laid_out[chosen.rows] = True
             self.rows_used = int(np.count_nonzero(laid_out))
-            yield {
-                **self._laid_out(ragged, usable[chosen]),
-                **{name: np.repeat(value[np.newaxis], len(chosen), axis=0) for name, value in self._constants.items()},
-                **{name: values[chosen] for name, values in beside.items()},
-            }
+            columns: dict[str, np.ndarray] = {}
+            for field in self._fields:
+                columns |= field.laid_out_rows(chosen.ragged, chosen.sequences)
+            yield columns | dict(chosen.arrays)
 
     def lineage(self, rng: np.random.Generator | None) -> Lineage:
         """Return the lineage of records: each comes from one row."""
-        lengths = self._ragged[self._fields[0].name].take_all().lengths
-        usable, rows = self._take()
-        order = permuted(len(usable), rng)
+        gathered = self._take()
+        lengths = gathered.ragged["input_ids"].lengths[gathered.sequences]
+        order = permuted(len(gathered.rows), rng)
+        return lambda record: [Piece(int(gathered.rows[order[record]]), 0, int(lengths[order[record]]))]
 
-        def pieces(record: int) -> list[Piece]:
-            chosen = order[record]
-            return [Piece(int(rows[chosen]), 0, int(lengths[usable[chosen]]))]
+    def length_groups(self) -> tuple[LengthGroup, ...]:
+        """Return the groups that have rows, or the one of the longest records if none has. Empties the builder."""
+        gathered = self._take()
+        bucket = bucket_of(self.lengths, gathered.ragged["input_ids"].lengths[gathered.sequences])
+        groups = []
+        for at, length in enumerate(self.lengths):
+            builder = RowsBuilder([field.of_length(length) for field in self._fields])
+            builder._gathered = taken = gathered.take(np.flatnonzero(bucket == at))
+            builder.tokens_cut = int(taken.tokens_cut.sum())
+            groups.append(LengthGroup(length=length, builder=builder, rows=taken.rows))
+        return tuple(group for group in groups if group.rows is not None and len(group.rows)) or (groups[-1],)
 
-        return pieces
+    def _take(self) -> _Gathered:
+        """Return what was gathered; the builder is empty afterwards."""
+        gathered, self._gathered = self._gathered, None
+        if gathered is None:
+            first = self._arrays[0] if self._arrays else {}
+            gathered = _Gathered(
+                ragged={name: growing.take_all() for name, growing in self._ragged.items()},
+                sequences=self._sequences.take_all(),
+                rows=self._rows.take_all(),
+                tokens_cut=self._cut.take_all(),
+                arrays={name: np.concatenate([batch[name] for batch in self._arrays]) for name in first},
+            )
+            self._arrays.clear()
+            self._num_sequences = self._num_rows = 0
+        return gathered
 
-    def _take(self) -> tuple[np.ndarray, np.ndarray]:
-        empty = np.zeros(0, np.int64)
-        usable, rows = np.concatenate([empty, *self._usable]), np.concatenate([empty, *self._rows])
-        for gathered in (self._usable, self._rows, self._arrays):
-            gathered.clear()
-        self._num_sequences = self._num_rows = 0
-        return usable, rows
 
-    def _laid_out(self, ragged: Mapping[str, RaggedTokens], order: np.ndarray) -> dict[str, np.ndarray]:
-        out = {}
-        for field in self._fields:
-            values = ragged[field.name]
-            if field.length is None:
-                out[field.name] = values.ids[order].astype(field.laid_out)
-                continue
-            lengths = values.offsets[order + 1] - values.offsets[order]
-            if int(lengths.max(initial=0)) > field.length:
-                raise SchemaError(f"a row of {lengths.max()} tokens, expected at most {field.length}")
-            out[field.name] = np.empty((len(order), field.length), field.laid_out)
-            left = field.side == "left"
-            _place(out[field.name], values.ids, values.offsets, order, left, field.fill)
-            if field.mask is not None:
-                positions, sizes = np.arange(field.length, dtype=np.int32), lengths.astype(np.int32)[:, None]
-                mask = positions >= field.length - sizes if left else positions < sizes
-                out[field.mask] = mask.view(np.int8)
-        return out
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LengthGroup:
+    """The rows of a task whose records have one length.
+
+    `length` is None if all records of the dataset have the same length, and `rows` too then. Otherwise `rows` int64 are
+    the indices of the group's rows among the task's usable rows.
+    """
+
+    length: int | None
+    builder: Builder
+    rows: np.ndarray | None = None
+
+
+def length_groups(builder: Builder) -> tuple[LengthGroup, ...]:
+    """Return what a builder has gathered, by length: at least one group; an empty one only if there is no other."""
+    if isinstance(builder, RowsBuilder) and builder.lengths:
+        return builder.length_groups()
+    return (LengthGroup(length=None, builder=builder),)
 
 
 # Indices are unsigned: for a signed one, each access tests whether it counts from the end, which takes several times as
@@ -157,91 +257,3 @@ def _place(out, values, offsets, order, left, fill):  # type: ignore[no-untyped-
             line[at + np.uint64(position)] = values[start + np.uint64(position)]
         for position in range(at + size, length):
             line[np.uint64(position)] = fill
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LengthGroup:
-    """The rows of a task whose records have one length.
-
-    `length` is None if all records of the dataset have the same length, and `rows` too then. Otherwise `rows` int64 are
-    the indices of the group's rows among the task's usable rows.
-    """
-
-    length: int | None
-    builder: Builder
-    rows: np.ndarray | None = None
-
-    def lineage(self, rng: np.random.Generator | None) -> Lineage:
-        """Return the lineage of the records, with indices among all usable rows of the task."""
-        inner, rows = self.builder.lineage(rng), self.rows
-        if rows is None:
-            return inner
-        return lambda record: [dataclasses.replace(piece, row=int(rows[piece.row])) for piece in inner(record)]
-
-
-def length_groups(builder: Builder) -> tuple[LengthGroup, ...]:
-    """Return what a builder has gathered, by length: at least one group; an empty one only if there is no other."""
-    if isinstance(builder, BucketsBuilder):
-        return builder.length_groups()
-    return (LengthGroup(length=None, builder=builder),)
-
-
-class BucketsBuilder:
-    """Builder that makes one record of each row, with the smallest length that holds it."""
-
-    def __init__(self, lengths: Sequence[int], open_builder: Callable[[int], Builder]) -> None:
-        """Open the builder. `open_builder` returns the builder for records of one length."""
-        self._lengths = tuple(lengths)
-        self._builders = tuple(open_builder(length) for length in lengths)
-        self._rows: tuple[list[np.ndarray], ...] = tuple([np.zeros(0, np.int64)] for _ in lengths)
-        self._num_rows = 0
-
-    @property
-    def rows_used(self) -> int:
-        """Number of rows that are in a record; final once all chunks are taken."""
-        return sum(builder.rows_used for builder in self._builders)
-
-    @property
-    def tokens_cut(self) -> int:
-        """Number of tokens that are in no record."""
-        return sum(builder.tokens_cut for builder in self._builders)
-
-    def add(self, encoded: Encoded) -> None:
-        """Add the usable rows of a batch."""
-        usable = np.flatnonzero(encoded.reasons == "")
-        row_tokens = encoded.ragged["input_ids"].lengths
-        cut = encoded.full_lengths - row_tokens
-        bucket = bucket_of(self._lengths, row_tokens[usable])
-        for at, builder in enumerate(self._builders):
-            mine = np.flatnonzero(bucket == at)
-            self._rows[at].append(self._num_rows + mine)
-            if len(mine):
-                rows = usable[mine]
-                beside = {name: values[rows] for name, values in encoded.arrays.items()}
-                taken = encoded.take(rows)
-                builder.add(dataclasses.replace(taken, arrays=beside, tokens_cut=int(cut[rows].sum())))
-        self._num_rows += len(usable)
-
-    def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
-        """Yield columns by feature name, those of the shortest records first."""
-        yield from itertools.chain.from_iterable(group.builder.chunks(rng) for group in self.length_groups())
-
-    def lineage(self, rng: np.random.Generator | None) -> Lineage:
-        """Return the lineage of the records that `chunks` would give with the same `rng`."""
-        every = self.length_groups()
-        lineages = [group.lineage(rng) for group in every]
-        edges = np.cumsum([0, *(len(group.rows) for group in every if group.rows is not None)])
-
-        def pieces(record: int) -> list[Piece]:
-            at = int(np.searchsorted(edges, record, "right")) - 1
-            return lineages[at](record - int(edges[at]))
-
-        return pieces
-
-    def length_groups(self) -> tuple[LengthGroup, ...]:
-        """Return the groups that have rows, or the one of the longest records if none has."""
-        every = [
-            LengthGroup(length=length, builder=builder, rows=np.concatenate(rows))
-            for length, builder, rows in zip(self._lengths, self._builders, self._rows, strict=True)
-        ]
-        return tuple(group for group in every if group.rows is not None and len(group.rows)) or (every[-1],)

@@ -19,20 +19,20 @@ with padding on the left the shift would begin in the padding. The reader makes 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, LayoutContext, feature
-from pipelines.prepare.layouts.pad import PAD, fields_of
-from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
+from pipelines.prepare.layouts.base import BatchEncoder, Encoded, Layout, LayoutContext, feature
+from pipelines.prepare.layouts.pad import open_pad
+from pipelines.prepare.layouts.rows_builder import Field, RowsEncoder
 from pipelines.prepare.options.config import SourceConfig, Truncation
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Rows
 from pipelines.prepare.tokenize import engines
 from pipelines.prepare.tokenize.ragged import id_dtype
 from tfrecord_io.errors import ConfigError
-from tfrecord_io.schema import Feature
 
 __all__ = ["SEQ2SEQ"]
 
@@ -59,16 +59,15 @@ def _open_encoder(context: LayoutContext) -> BatchEncoder:
             f"--target-length {targets.length}, but {special} positions of each target are special tokens",
             remedy=f"give at least {special + 1}",
         )
-    return _Seq2SeqEncoder(PAD.open_encoder(context), PAD.open_encoder(targets), context)
-
-
-def _features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
-    length = _target_length(context)
-    return (
-        *PAD.features(context, encoder),
-        feature("target_ids", "token ids of what is to be generated", length),
-        feature("target_mask", "1 on tokens of the target, 0 on padding", length),
+    inputs = open_pad(context)
+    facts, length = context.facts, _target_length(context)
+    target = Field(
+        feature=feature("target_ids", "token ids of what is to be generated", length),
+        fill=facts.pad_id,
+        held=id_dtype(facts.vocab_size),
+        mask=feature("target_mask", "1 on tokens of the target, 0 on padding", length),
     )
+    return _Seq2SeqEncoder(inputs, open_pad(targets), context, [*inputs.fields, target])
 
 
 def _target_length(context: LayoutContext) -> int:
@@ -107,31 +106,23 @@ class _AsTarget:
         return getattr(self._tokenizer, name)
 
 
-class _Seq2SeqEncoder(BatchEncoder):
+class _Seq2SeqEncoder(RowsEncoder):
     """Batch encoder for inputs and targets, each tokenized as `pad` does."""
 
-    def __init__(self, inputs: BatchEncoder, targets: BatchEncoder, context: LayoutContext) -> None:
+    def __init__(
+        self, inputs: BatchEncoder, targets: BatchEncoder, context: LayoutContext, fields: Sequence[Field]
+    ) -> None:
         # The rows are the reference's only if both inputs and targets are.
         named = targets if engines.is_reference(inputs.engine) else inputs
         self.engine, self.engine_version = named.engine, named.engine_version
         self.concurrent = inputs.concurrent and targets.concurrent
         self.may_reject = inputs.may_reject or targets.may_reject
-        self.constant_type = inputs.constant_type
         if inputs.reference or targets.reference:
-            self.reference = _Seq2SeqEncoder(inputs.reference or inputs, targets.reference or targets, context)
+            both = inputs.reference or inputs, targets.reference or targets
+            self.reference = _Seq2SeqEncoder(*both, context, fields)
+        self._context, self.fields = context, tuple(fields)
         self._inputs, self._targets = inputs, targets
         self._prefix = context.layout.input_prefix
-        self._fields, self._constants = fields_of(context, constant_type=self.constant_type)
-        self._fields.append(
-            Field(
-                name="target_ids",
-                length=_target_length(context),
-                fill=context.facts.pad_id,
-                side="right",
-                held=id_dtype(context.facts.vocab_size),
-                mask="target_mask",
-            )
-        )
 
     def encode(self, rows: Rows) -> Encoded:
         first, *second = rows.texts
@@ -151,8 +142,5 @@ class _Seq2SeqEncoder(BatchEncoder):
             tokens_cut=int((full_lengths - kept)[reasons == ""].sum()),
         )
 
-    def builder(self) -> Builder:
-        return RowsBuilder(self._fields, constants=self._constants)
 
-
-SEQ2SEQ = Layout(open_encoder=_open_encoder, features=_features, inputs=_inputs)
+SEQ2SEQ = Layout(open_encoder=_open_encoder, inputs=_inputs)

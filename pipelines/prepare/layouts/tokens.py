@@ -18,8 +18,8 @@ import logging
 import numpy as np
 
 from pipelines.prepare.layouts.base import BatchEncoder, Encoded, Layout, LayoutContext, beside_reference, feature
-from pipelines.prepare.layouts.pad import PAD, PadEncoder
-from pipelines.prepare.layouts.rows_builder import Field
+from pipelines.prepare.layouts.pad import PadEncoder
+from pipelines.prepare.layouts.rows_builder import UINT8, Field
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Rows
 from pipelines.prepare.sources.columns.labels import list_lengths, tag_values
@@ -48,29 +48,23 @@ def _open_encoder(context: LayoutContext) -> BatchEncoder:
     return beside_reference(lambda rows: _TokensEncoder(rows, context), fast, slow)
 
 
-def _features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
-    if joins_words(context.tokenizer):
-        _log.warning(
-            "this %s puts no space between words: ['a', 'b'] gives the tokens of 'ab'; if its model was trained on "
-            "text with spaces, save it with add_prefix_space=True and give that folder as --tokenizer",
-            type(context.tokenizer).__name__,
-        )
-    tags = "class id of the word that a token begins, 0 where tag_mask is 0"
-    return (
-        *PAD.features(context, encoder),
-        feature("token_labels", tags, context.length, name="tags"),
-        feature("token_label_mask", "1 on tokens with a label of their own", context.length, name="tag_mask"),
-    )
-
-
 class _TokensEncoder(PadEncoder):
     def __init__(self, encoder: RowEncoder, context: LayoutContext) -> None:
-        super().__init__(encoder, context)
-        length, side, narrow = context.length, context.facts.padding_side, np.dtype(np.uint8)
-        self._fields += [
-            Field(name="tags", length=length, fill=0, side=side, held=np.dtype(np.int32)),
-            Field(name="tag_mask", length=length, fill=0, side=side, held=narrow, laid_out=narrow),
-        ]
+        length, side = context.length, context.facts.padding_side
+        meaning = "class id of the word that a token begins, 0 where tag_mask is 0"
+        tags = feature("token_labels", meaning, length, name="tags")
+        mask = feature("token_label_mask", "1 on tokens with a label of their own", length, name="tag_mask")
+        fields = Field(feature=tags, side=side), Field(feature=mask, side=side, held=UINT8, laid_out=UINT8)
+        super().__init__(encoder, context, *fields)
+
+    def features(self) -> tuple[Feature, ...]:
+        if joins_words(self._context.tokenizer):
+            _log.warning(
+                "this %s puts no space between words: ['a', 'b'] gives the tokens of 'ab'; if its model was trained on "
+                "text with spaces, save it with add_prefix_space=True and give that folder as --tokenizer",
+                type(self._context.tokenizer).__name__,
+            )
+        return super().features()
 
     def encode(self, rows: Rows) -> Encoded:
         plan = self._context.columns.tags
@@ -106,4 +100,4 @@ def _aligned(
     return of_tokens, labelled.astype(np.uint8)
 
 
-TOKENS = Layout(open_encoder=_open_encoder, features=_features, inputs=_inputs)
+TOKENS = Layout(open_encoder=_open_encoder, inputs=_inputs)

@@ -14,22 +14,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, LayoutContext, feature
-from pipelines.prepare.layouts.pad import PAD, fields_of
-from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
+from pipelines.prepare.layouts.base import BatchEncoder, Encoded, Layout, LayoutContext, feature
+from pipelines.prepare.layouts.pad import token_fields
+from pipelines.prepare.layouts.rows_builder import Field, RowsEncoder
 from pipelines.prepare.sources.columns.extraction import Rows
 from pipelines.prepare.tokenize.overflow_windows import EncodedWindows, open_windows
 from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype
 from tfrecord_io.errors import ConfigError
-from tfrecord_io.schema import Feature
 
 __all__ = ["WINDOWS", "WindowBatchEncoder"]
 
 
-class WindowBatchEncoder(BatchEncoder):
-    """Batch encoder that makes a record of each window of a text."""
+class WindowBatchEncoder(RowsEncoder):
+    """Batch encoder that makes a record of each window of a text. `more`: fields behind those of windows."""
 
-    def __init__(self, context: LayoutContext, *, stride: int, pair: bool = False) -> None:
+    def __init__(self, context: LayoutContext, *more: Field, stride: int, pair: bool = False) -> None:
         """Open the encoder. Raises: ConfigError if another engine is requested; otherwise as `open_windows`."""
         if context.engine not in ("auto", "hf"):
             raise ConfigError(
@@ -39,37 +38,39 @@ class WindowBatchEncoder(BatchEncoder):
             )
         dtype = id_dtype(context.facts.vocab_size)
         self._encoder = open_windows(context.tokenizer, length=context.length, stride=stride, pair=pair, dtype=dtype)
-        super().__init__(self._encoder)
-        self._fields, _ = fields_of(context, constant_type=None)
-        side, held = context.facts.padding_side, np.dtype(np.int32)
-        for name in ("char_starts", "char_ends"):
-            self._fields.append(Field(name=name, length=context.length, fill=0, side=side, held=held))
+        side, length, numbers = context.facts.padding_side, context.length, np.dtype(np.int64)
+        source_row = feature("source_row", "number of the row in the source's split, from 0")
+        starts = feature("char_starts", "where a token begins in the text, in characters", length)
+        ends = feature("char_ends", "where it ends; both are 0 on tokens that are not of this text", length)
+        fields = [
+            *token_fields(context),
+            Field(feature=source_row, held=numbers, laid_out=numbers),
+            *(Field(feature=each, side=side) for each in (starts, ends)),
+            *more,
+        ]
+        super().__init__(self._encoder, context, fields)
 
     def encode(self, rows: Rows) -> Encoded:
         """Tokenize one batch."""
         return self._encoded(self._encoder.encode([rows.texts[0].to_pylist()]), rows)
 
-    def _encoded(self, encoded: EncodedWindows, rows: Rows, **more: RaggedTokens) -> Encoded:
-        """Return the batch. `more`: other values of each window, by feature name."""
-        values = {"char_starts": encoded.starts, "char_ends": encoded.ends}
+    def _encoded(self, encoded: EncodedWindows, rows: Rows, **more: np.ndarray) -> Encoded:
+        """Return the batch. `more`: other values by feature name, one for each window."""
+        of_tokens = {"input_ids": encoded.ids.ids, "char_starts": encoded.starts, "char_ends": encoded.ends}
         if encoded.types is not None:
-            values["token_type_ids"] = encoded.types
-        ids = encoded.ids
+            of_tokens["token_type_ids"] = encoded.types
+        of_windows = {"source_row": rows.numbers[encoded.owners], **more}
+        one_each = np.arange(len(encoded.owners) + 1)
         return Encoded(
             ragged={
-                "input_ids": ids,
-                **{name: RaggedTokens(each, ids.offsets) for name, each in values.items()},
-                **more,
+                **{name: RaggedTokens(values, encoded.ids.offsets) for name, values in of_tokens.items()},
+                **{name: RaggedTokens(values, one_each) for name, values in of_windows.items()},
             },
-            arrays={**rows.arrays, "source_row": rows.numbers},
+            arrays=rows.arrays,
             reasons=np.full(len(rows), "", dtype=object),
             full_lengths=encoded.full_lengths,
             owners=encoded.owners,
         )
-
-    def builder(self) -> Builder:
-        """Return a builder for one shard."""
-        return RowsBuilder(self._fields)
 
 
 def _open_encoder(context: LayoutContext) -> BatchEncoder:
@@ -78,14 +79,4 @@ def _open_encoder(context: LayoutContext) -> BatchEncoder:
     return WindowBatchEncoder(context, stride=stride)
 
 
-def _features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
-    ends = "where it ends; both are 0 on tokens that are not of this text"
-    return (
-        *PAD.features(context, encoder),
-        feature("source_row", "number of the row in the source's split, from 0"),
-        feature("char_starts", "where a token begins in the text, in characters", context.length),
-        feature("char_ends", ends, context.length),
-    )
-
-
-WINDOWS = Layout(open_encoder=_open_encoder, features=_features, one_record=False)
+WINDOWS = Layout(open_encoder=_open_encoder, one_record=False)

@@ -1,32 +1,174 @@
-"""Datasets of packed rows: against a packer that is slow and plain, and through every command and reader."""
+"""Packed rows hold every token of every document once, in full rows, as a packer that is slow and plain fills them."""
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 import re
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pipelines.prepare.audit import invariants, reopened_dataset
 from pipelines.prepare.audit.decode import load_tokenizer
+from pipelines.prepare.layouts import documents
 from pipelines.prepare.layouts.base import Encoded
-from pipelines.prepare.layouts.pack import PackBuilder
+from pipelines.prepare.layouts.documents import PackBuilder
+from pipelines.prepare.layouts.packing import pack
 from pipelines.prepare.tokenize.document_frames import DocumentFrame, open_frame
 from pipelines.prepare.tokenize.ragged import from_lists
 from tests import building
 from tests.building import REVIEWS, built, read_manifest, read_shard
-from tests.prepare.layouts import slow_packing
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io.errors import CorruptRecordError
 
 LENGTH = 64
+UINT16 = np.dtype(np.uint16)
+PAD, BOS, EOS = 0, 1, 2
 ROWS = [json.loads(line)["text"] for line in (REVIEWS / "train.jsonl").read_text(encoding="utf-8").splitlines()]
+# On both sides of what a word of the bitmap holds.
+ROW_LENGTHS = st.sampled_from([1, 2, 3, 7, 8, 16, 63, 64, 65, 4095, 4096, 4097, 70_000])
 
 Columns = dict[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Part:
+    """Tokens [first, first + size) of a document; `place` counts the parts in the documents' order."""
+
+    place: int
+    document: int
+    first: int
+    size: int
+
+
+@dataclasses.dataclass
+class _Row:
+    room: int
+    changed: int
+    parts: list[Part]
+
+
+def plainly_packed(lengths: Sequence[int], *, length: int) -> list[list[Part]]:
+    """The parts of each row, in order: best fit, longest first, a look at every row; rows by what opened them."""
+    cuts = [(document, first) for document, size in enumerate(lengths) for first in range(0, size, length)]
+    parts = [
+        Part(place, document, first, min(length, lengths[document] - first))
+        for place, (document, first) in enumerate(cuts)
+    ]
+    rows: list[_Row] = []
+    for step, part in enumerate(sorted(parts, key=lambda part: (-part.size, part.place))):
+        fitting = [row for row in rows if row.room >= part.size]
+        row = min(fitting, key=lambda row: (row.room, -row.changed), default=None)
+        if row is None:
+            row = _Row(length, step, [])
+            rows.append(row)
+        row.parts.append(part)
+        row.room -= part.size
+        row.changed = step
+    rows.sort(key=lambda row: row.parts[0])
+    return [sorted(row.parts) for row in rows]
+
+
+def expected_rows(content: list[list[int]], *, length: int = LENGTH, pad_id: int = PAD) -> dict[str, list[list[int]]]:
+    """What packing makes of documents with all that is put around them."""
+    laid_out: dict[str, list[list[int]]] = {"input_ids": [], "segment_ids": [], "positions": []}
+    for row in plainly_packed([len(tokens) for tokens in content], length=length):
+        ids = [token for part in row for token in content[part.document][part.first : part.first + part.size]]
+        padding = [0] * (length - len(ids))
+        laid_out["input_ids"].append(ids + [pad_id] * len(padding))
+        marks = [segment for segment, part in enumerate(row, start=1) for _ in range(part.size)]
+        laid_out["segment_ids"].append(marks + padding)
+        laid_out["positions"].append([at for part in row for at in range(part.size)] + padding)
+    return laid_out
+
+
+def encoded(lists: list[list[int]], masks: list[list[int]], *, reasons: list[str] | None = None) -> Encoded:
+    ragged = {"input_ids": from_lists(lists, dtype=UINT16), "loss_mask": from_lists(masks, dtype=np.dtype(np.uint8))}
+    given_reasons = np.array([""] * len(lists) if reasons is None else reasons, object)
+    return Encoded(ragged=ragged, arrays={}, reasons=given_reasons, full_lengths=ragged["input_ids"].lengths)
+
+
+# --- the builder ----------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=75)
+@given(lengths=st.lists(st.integers(0, 100), max_size=40), length=ROW_LENGTHS)
+def test_rows_are_those_of_a_packing_that_looks_at_every_row(lengths: list[int], length: int) -> None:
+    packing = pack(np.array(lengths, np.int64), length=length)
+    found = [[(document, stop - start) for document, start, stop in packing.parts(row)] for row in range(len(packing))]
+    expected = plainly_packed(lengths, length=length)
+    assert found == [[(part.document, part.size) for part in row] for row in expected]
+    assert packing.firsts.tolist() == [part.first for row in expected for part in row]
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    sizes=st.lists(st.integers(0, 30), max_size=60),
+    length=st.integers(1, 24),
+    around=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    chunk=st.integers(1, 200),
+    seed=st.none() | st.integers(0, 9),
+)
+def test_records_are_the_documents_in_their_frames_with_their_mask_and_lineage(
+    sizes: list[int], length: int, around: tuple[int, int], chunk: int, seed: int | None
+) -> None:
+    """Every token is another one; those of documents with an odd number of tokens in all are learned."""
+    ends = np.cumsum([10, *sizes]).tolist()
+    content = [list(range(start, stop)) for start, stop in itertools.pairwise(ends)]
+    masks = [[token % 2 for token in tokens] for tokens in content]
+    frame = DocumentFrame(before=(BOS,) * around[0], after=(EOS,) * around[1])
+    builder = PackBuilder(length=length, pad_id=PAD, dtype=UINT16, frame=frame, loss_mask=True)
+    order = list(range(len(content)))
+    if seed is not None:
+        np.random.default_rng(seed).shuffle(order)
+    expected = expected_rows([[*frame.before, *content[at], *frame.after] for at in order], length=length)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(documents, "_TOKENS_PER_CHUNK", chunk)
+        builder.add(encoded(content, masks))
+        chunks = list(builder.chunks(None if seed is None else np.random.default_rng(seed)))
+    found = {name: [row for each in chunks for row in each[name].tolist()] for name in (*expected, "loss_mask")}
+    learned = {BOS: 0, EOS: 1, PAD: 0}
+    assert found.pop("loss_mask") == [[learned.get(at, at % 2) for at in row] for row in expected["input_ids"]]
+    assert found == expected
+    assert builder.rows_used == len(sizes)
+    builder.add(encoded(content, masks))
+    lineage = builder.lineage(None if seed is None else np.random.default_rng(seed))
+    for row, ids in enumerate(expected["input_ids"]):
+        for piece in lineage(row):
+            assert set(ids[piece.start : piece.stop]) <= {BOS, EOS, *content[piece.row]}
+
+
+def test_documents_that_cannot_be_used_are_in_no_record() -> None:
+    builder = PackBuilder(length=8, pad_id=PAD, dtype=UINT16, loss_mask=True)
+    builder.add(encoded([[5, 6, 7], [8, 9]], [[0, 1, 1], [1, 1]], reasons=["", "too_long"]))
+    builder.add(encoded([[11, 12]], [[0, 1]]))
+    (chunk,) = builder.chunks(None)
+    assert chunk["input_ids"].tolist() == [[5, 6, 7, 11, 12, 0, 0, 0]]
+    assert chunk["loss_mask"].tolist() == [[0, 1, 1, 0, 1, 0, 0, 0]]
+    assert builder.rows_used == 2
+
+
+@pytest.mark.parametrize(("median", "spread", "length", "at_least"), [(300, 1.0, 2048, 0.999), (180, 0.7, 512, 0.99)])
+def test_rows_of_natural_texts_are_full(median: int, spread: float, length: int, at_least: float) -> None:
+    """And long documents are spread over the shard: rows in the order in which they opened would begin with them."""
+    rng = np.random.default_rng(median)  # log-normal, as the lengths of pages, articles and reviews are
+    lengths = np.maximum(1, rng.lognormal(np.log(median), spread, 20_000)).astype(np.int64)
+    packing = pack(lengths, length=length)
+    assert float(lengths.sum()) / (len(packing) * length) > at_least
+    segments_per_row = np.diff(packing.edges)
+    halves = segments_per_row[: len(packing) // 2].mean(), segments_per_row[len(packing) // 2 :].mean()
+    assert 0.8 < halves[0] / halves[1] < 1.25
+
+
+# --- what is built --------------------------------------------------------------------------------------------------
 
 
 def packed(**changes: object) -> Path:
@@ -38,7 +180,7 @@ def shard_rows(root: Path, index: int) -> Columns:
     return read_shard(root, read_manifest(root).splits["train"].shards[index])
 
 
-def documents(root: Path) -> list[list[int]]:
+def framed_reviews(root: Path) -> list[list[int]]:
     """The tokens that each review should become."""
     facts, tokenizer = read_manifest(root), load_tokenizer(str(root))
     frame = open_frame(tokenizer, facts.layout.get("special_tokens", "eos"))
@@ -55,21 +197,6 @@ def shard_order(root: Path, index: int, *, usable: set[int], shuffled: bool) -> 
     return [int(row) for row in rows]
 
 
-def expected_rows(content: list[list[int]], *, pad_id: int) -> dict[str, list[list[int]]]:
-    laid_out: dict[str, list[list[int]]] = {"input_ids": [], "segment_ids": [], "positions": []}
-    for row in slow_packing.packed([len(tokens) for tokens in content], length=LENGTH):
-        ids = [token for piece in row for token in content[piece.document][piece.first : piece.first + piece.size]]
-        padding = [0] * (LENGTH - len(ids))
-        laid_out["input_ids"].append(ids + [pad_id] * len(padding))
-        marks = [segment for segment, piece in enumerate(row, start=1) for _ in range(piece.size)]
-        laid_out["segment_ids"].append(marks + padding)
-        laid_out["positions"].append([at for piece in row for at in range(piece.size)] + padding)
-    return laid_out
-
-
-# --- what is built --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [
@@ -84,7 +211,7 @@ def expected_rows(content: list[list[int]], *, pad_id: int) -> dict[str, list[li
 def test_records_are_those_of_a_plain_packer(zoo: Zoo, kind: str | None, changes: dict[str, Any]) -> None:
     root = packed(**changes, **({} if kind is None else {"tokenizer": zoo.path(kind)}))
     facts = read_manifest(root)
-    content = documents(root)
+    content = framed_reviews(root)
     usable = {row for row, tokens in enumerate(content) if "long_documents" not in changes or len(tokens) <= LENGTH}
     assert len(facts.splits["train"].shards) > 1
     for index in range(len(facts.splits["train"].shards)):
@@ -95,7 +222,7 @@ def test_records_are_those_of_a_plain_packer(zoo: Zoo, kind: str | None, changes
 
 def test_long_documents_are_rejected_by_name_where_they_are_to_be_dropped() -> None:
     root = packed(long_documents="drop", max_error_rate=1.0)
-    long = {row for row, tokens in enumerate(documents(root)) if len(tokens) > LENGTH}
+    long = {row for row, tokens in enumerate(framed_reviews(root)) if len(tokens) > LENGTH}
     ledger = read_manifest(root).splits["train"].ledger
     assert dict(ledger.rejected) == {"too_long": len(long)}
     assert ledger.rows_used == len(ROWS) - len(long)
@@ -163,29 +290,6 @@ def test_something_in_the_padding_is_found() -> None:
         check(input_ids=(row, ends, 7))
 
 
-# --- the builder ----------------------------------------------------------------------------------------------------
-
-
-def encoded(lists: list[list[int]], masks: list[list[int]], *, reasons: list[str]) -> Encoded:
-    ragged = {
-        "input_ids": from_lists(lists, dtype=np.dtype(np.uint16)),
-        "loss_mask": from_lists(masks, dtype=np.dtype(np.uint8)),
-    }
-    lengths = ragged["input_ids"].lengths
-    return Encoded(ragged=ragged, arrays={}, reasons=np.array(reasons, object), full_lengths=lengths)
-
-
-def test_a_loss_mask_is_packed_with_its_documents_and_without_those_that_cannot_be_used() -> None:
-    builder = PackBuilder(length=8, pad_id=0, dtype=np.dtype(np.uint16), loss_mask=True)
-    builder.add(encoded([[5, 6, 7], [8, 9]], [[0, 1, 1], [1, 1]], reasons=["", "too_long"]))
-    builder.add(encoded([[11, 12]], [[0, 1]], reasons=[""]))
-    (chunk,) = builder.chunks(None)
-    assert chunk["input_ids"].tolist() == [[5, 6, 7, 11, 12, 0, 0, 0]]
-    assert chunk["loss_mask"].tolist() == [[0, 1, 1, 0, 1, 0, 0, 0]]
-    assert builder.rows_used == 2
-    assert list(builder.chunks(None)) == []
-
-
 # --- the docs -------------------------------------------------------------------------------------------------------
 
 
@@ -196,10 +300,8 @@ def test_the_example_in_the_docs_of_the_format_is_what_is_made() -> None:
     lines = dict(re.findall(r"^(documents|input_ids|segment_ids|positions) +(.+)$", section, re.MULTILINE))
     letters = {letter: index for index, letter in enumerate("_.abcdefghijklmnopqrstuvwxyz")}
     content = [[letters[letter] for letter in part.split()] for part in lines.pop("documents").split("|")]
-    builder = PackBuilder(
-        length=8, pad_id=letters["_"], dtype=np.dtype(np.uint16), frame=DocumentFrame(after=(letters["."],))
-    )
-    builder.add(encoded(content, content, reasons=[""] * len(content)))
+    builder = PackBuilder(length=8, pad_id=letters["_"], dtype=UINT16, frame=DocumentFrame(after=(letters["."],)))
+    builder.add(encoded(content, content))
     (chunk,) = builder.chunks(None)
     spelled = {number: letter for letter, number in letters.items()}
     for name, line in lines.items():

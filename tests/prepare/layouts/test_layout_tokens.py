@@ -200,8 +200,7 @@ def test_a_tokenizer_that_refuses_words_is_an_error_with_the_way_out(zoo: Zoo) -
 def test_words_that_run_together_are_warned_of(
     zoo: Zoo, kind: str, joins: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    context, encoder = _context(zoo, kind), _encoder(zoo, kind)
-    LAYOUTS["tokens"].features(context, encoder)
+    _encoder(zoo, kind).features()
     assert ("puts no space between words" in caplog.text) == joins
 
 

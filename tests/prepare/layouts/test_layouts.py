@@ -14,15 +14,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.layouts import LAYOUTS, BatchEncoder, LayoutContext, concat, rows_builder
-from pipelines.prepare.options.config import LayoutConfig, SpecialTokens
+from pipelines.prepare.layouts import LAYOUTS, BatchEncoder, LayoutContext, documents, rows_builder
+from pipelines.prepare.layouts.base import Encoded, feature, input_ids
+from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
+from pipelines.prepare.options.config import LayoutConfig, Side, SpecialTokens
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
 from pipelines.prepare.tokenize import tokenization
+from pipelines.prepare.tokenize.ragged import from_lists
 from tests.support import texts
 from tests.support.tokenizers_zoo import Zoo
-from tfrecord_io.errors import ConfigError, TokenizerError
+from tfrecord_io.errors import ConfigError, SchemaError, TokenizerError
 
 LENGTH = 12
+UINT16 = np.dtype(np.uint16)
 WORDS = "the a of every small house river walks 7 , x"
 SOME_TEXTS = [*texts.sentences(12, seed=7), "", "one", *texts.HOSTILE[::6]]
 
@@ -33,12 +37,11 @@ CUTS = st.lists(st.integers(0, 100), max_size=4)
 
 @dataclasses.dataclass(frozen=True)
 class Opened:
-    """A tokenizer, its tools for one layout, and what they were opened with."""
+    """A tokenizer, and its encoder for one layout."""
 
     tokenizer: Any
     encoder: BatchEncoder
     layout: LayoutConfig
-    context: LayoutContext
 
 
 @functools.cache
@@ -47,7 +50,7 @@ def _opened(zoo: Zoo, kind: str, layout: LayoutConfig, pair: bool) -> Opened:
     facts = tokenization.facts(tokenizer, name=kind, files={})
     columns = ColumnPlan(texts=("text", "other") if pair else ("text",))
     context = LayoutContext(tokenizer=tokenizer, facts=facts, layout=layout, length=LENGTH, columns=columns)
-    return Opened(tokenizer, LAYOUTS[layout.name].open_encoder(context), layout, context)
+    return Opened(tokenizer, LAYOUTS[layout.name].open_encoder(context), layout)
 
 
 def _pad(zoo: Zoo, kind: str = "wordpiece_cased", *, pair: bool = False, **options: Any) -> Opened:
@@ -81,7 +84,7 @@ def _build(
         builder.add(opened.encoder.encode(rows))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows_builder, "_ROWS_PER_CHUNK", chunk)
-        patch.setattr(concat, "_TOKENS_PER_CHUNK", chunk)
+        patch.setattr(documents, "_TOKENS_PER_CHUNK", chunk)
         chunks = list(builder.chunks(None if seed is None else np.random.default_rng(seed)))
     return {name: np.concatenate([each[name] for each in chunks]) for name in (chunks[0] if chunks else {})}
 
@@ -151,10 +154,37 @@ def test_a_type_id_is_said_to_be_constant_only_where_it_is(
     zoo: Zoo, kind: str, pair: bool, constant: int | None
 ) -> None:
     opened = _pad(zoo, kind, pair=pair)
-    assert opened.encoder.constant_type == constant
+    constants = {each.name: each.constant for each in opened.encoder.features()}
+    assert constants.get("token_type_ids") == constant
     if constant is not None:
         built = _build(opened, [SOME_TEXTS] * (1 + pair), cuts=[], chunk=9)
         assert set(built["token_type_ids"].ravel()) == {constant}
+
+
+# --- the builder of rows --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@settings(deadline=None)
+@given(rows=st.lists(st.lists(st.integers(0, 65_535), max_size=7), min_size=1, max_size=10))
+def test_the_unmasked_values_of_a_padded_row_are_the_row(side: Side, rows: list[list[int]]) -> None:
+    mask_of = feature("attention_mask", "", 7, name="mask")
+    builder = RowsBuilder([Field(feature=input_ids(7), fill=99_999, side=side, held=UINT16, mask=mask_of)])
+    ids = from_lists(rows, dtype=UINT16)
+    reasons = np.full(len(rows), "", object)
+    builder.add(Encoded(ragged={"input_ids": ids}, arrays={}, reasons=reasons, full_lengths=ids.lengths))
+    (padded,) = builder.chunks(None)
+    mask = padded["mask"].astype(bool)
+    assert (str(padded["input_ids"].dtype), str(padded["mask"].dtype)) == ("int32", "int8")
+    assert [each[keep].tolist() for each, keep in zip(padded["input_ids"], mask, strict=True)] == rows
+    assert (padded["input_ids"][~mask] == 99_999).all()
+    assert (np.sort(mask, axis=1) == (mask if side == "left" else mask[:, ::-1])).all()
+
+
+def test_a_row_that_is_too_long_is_refused() -> None:
+    ids = from_lists([[1], [1, 2, 3]], dtype=UINT16)
+    with pytest.raises(SchemaError, match="a row of 3 tokens, expected at most 2"):
+        Field(feature=input_ids(2), held=UINT16).laid_out_rows({"input_ids": ids}, np.arange(2))
 
 
 # --- concat ---------------------------------------------------------------------------------------------------------
@@ -220,7 +250,7 @@ def test_a_dropped_remainder_is_counted_to_the_token(zoo: Zoo, texts: list[str],
     builder = opened.encoder.builder()
     builder.add(opened.encoder.encode(_rows([texts])))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(concat, "_TOKENS_PER_CHUNK", chunk)
+        patch.setattr(documents, "_TOKENS_PER_CHUNK", chunk)
         blocks = list(builder.chunks(None))
     size = sum(map(len, _documents(opened, texts)))
     assert sum(len(block["input_ids"]) for block in blocks) == size // LENGTH
@@ -235,7 +265,7 @@ def test_a_dropped_remainder_is_counted_to_the_token(zoo: Zoo, texts: list[str],
 @pytest.mark.parametrize("layout", ["pad", "concat"])
 def test_chunks_have_the_features_that_the_schema_gets(zoo: Zoo, kind: str, layout: str) -> None:
     opened = _pad(zoo, kind) if layout == "pad" else _concat(zoo, kind)
-    features = LAYOUTS[opened.layout.name].features(opened.context, opened.encoder)
+    features = opened.encoder.features()
     built = _build(opened, [SOME_TEXTS], cuts=[], chunk=10**6)
     built.pop("row", None)
     assert {feature.name: feature.shape for feature in features} == {

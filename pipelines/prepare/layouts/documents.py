@@ -1,0 +1,217 @@
+"""Layouts `concat` and `pack`: documents side by side in rows of L tokens, each document with its special tokens.
+
+concat: documents are joined, then cut at every L-th token. Only the last record of a shard has padding, '.', and
+`num_tokens` counts the other tokens of a record.
+
+    documents    a b c | d | e f g | h i
+    records      a b c </s>     d </s> e f     g </s> h i     </s> . . .
+    num_tokens        4              4              4             1
+
+pack: whole documents stand in a row, each with its own segment and positions.
+
+    documents      a b c | d | e f g h i      L = 8, each followed by a separator, '|'
+    input_ids      a b c | d | . .            e f g h i | . .
+    segment_ids    1 1 1 1 2 2 0 0            1 1 1 1 1 1 0 0
+    positions      0 1 2 3 0 1 0 0            0 1 2 3 4 5 0 0
+
+A document that is longer than a row is split, or left out (`--long-documents drop`); no other is split. Which documents
+share a row is decided for a whole shard at once, in its permuted order; see `packing` for how, and for the rows' order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from pipelines.prepare.layouts import packing
+from pipelines.prepare.layouts.base import (
+    BatchEncoder,
+    Builder,
+    Encoded,
+    Layout,
+    LayoutContext,
+    Lineage,
+    Piece,
+    beside_reference,
+    feature,
+    input_ids,
+    permuted,
+)
+from pipelines.prepare.sources.columns.extraction import Rows
+from pipelines.prepare.tokenize.document_frames import DocumentFrame, open_frame
+from pipelines.prepare.tokenize.engines import Engine, choose, open_reference
+from pipelines.prepare.tokenize.ragged import GrowingRagged, RaggedTokens, id_dtype
+from tfrecord_io.schema import Feature
+
+__all__ = ["CONCAT", "PACK", "JoinBuilder", "PackBuilder", "open_engines", "packed_features"]
+
+_NO_FRAME = DocumentFrame()
+_TOKENS_PER_CHUNK = 1 << 19
+
+
+def open_engines(context: LayoutContext) -> tuple[Engine, Engine]:
+    """Open engines that tokenize documents without special tokens: the one to use, and the reference."""
+    dtype = id_dtype(context.facts.vocab_size)
+    reference = open_reference(context.tokenizer, dtype=dtype)
+    return choose(context.tokenizer, reference, dtype=dtype, wanted=context.engine), reference
+
+
+def packed_features(length: int) -> tuple[Feature, ...]:
+    """Return the features that `PackBuilder` makes of documents."""
+    return (
+        input_ids(length),
+        feature("segment_ids", "1, 2, ... on the documents of this row, 0 on padding", length),
+        feature("positions", "a token's place in its document, from 0; 0 on padding", length),
+    )
+
+
+class PackBuilder:
+    """Packs the documents of a shard, one sequence of `input_ids` for each row.
+
+    `frame` is put around each document; one without any token counts as used, but is in no record. `loss_mask`: there
+    are sequences of that name too, with 0 or 1 for each token. It is 0 on what the frame puts before a document, and 1
+    on what it puts behind.
+    """
+
+    def __init__(
+        self, *, length: int, pad_id: int, dtype: np.dtype, frame: DocumentFrame = _NO_FRAME, loss_mask: bool = False
+    ) -> None:
+        self.rows_used = 0
+        self.tokens_cut = 0
+        self._length = length
+        self._pad_id = pad_id
+        self._before, self._after = np.array(frame.before, np.int32), np.array(frame.after, np.int32)
+        self._ragged = {"input_ids": GrowingRagged(dtype)}
+        if loss_mask:
+            self._ragged["loss_mask"] = GrowingRagged(np.dtype(np.uint8))
+
+    def add(self, encoded: Encoded) -> None:
+        """Add the documents of the usable rows."""
+        self.tokens_cut += encoded.tokens_cut
+        usable = encoded.usable
+        for name, growing in self._ragged.items():
+            ragged = encoded.ragged[name]
+            growing.append(ragged if usable.all() else ragged.take(np.flatnonzero(usable)))
+
+    def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
+        """Yield columns by feature name, about half a million tokens at a time."""
+        ragged = {name: growing.take_all() for name, growing in self._ragged.items()}
+        packed = self._packed(ragged["input_ids"], rng)
+        if not len(self._before) + len(self._after):
+            self.rows_used += int(np.count_nonzero(ragged["input_ids"].lengths == 0))
+        chunk_rows = max(1, _TOKENS_PER_CHUNK // self._length)
+        for start in range(0, len(packed), chunk_rows):
+            part = packed.rows(start, start + chunk_rows)
+            self.rows_used += int(np.count_nonzero(part.firsts == 0))
+            yield self._laid_out(ragged, part)
+
+    def lineage(self, rng: np.random.Generator | None) -> Lineage:
+        """Return the lineage of records: the documents in each, or parts of them, in order."""
+        packed = self._packed(self._ragged["input_ids"].take_all(), rng)
+        return lambda record: [Piece(*part) for part in packed.parts(record)]
+
+    def _packed(self, documents: RaggedTokens, rng: np.random.Generator | None) -> packing.Packing:
+        lengths = documents.lengths + len(self._before) + len(self._after)
+        return self._pack(lengths, permuted(len(documents), rng))
+
+    def _pack(self, lengths: np.ndarray, order: np.ndarray) -> packing.Packing:
+        return packing.pack(lengths, length=self._length, order=order)
+
+    def _laid_out(self, ragged: dict[str, RaggedTokens], part: packing.Packing) -> dict[str, np.ndarray]:
+        """Return the columns of some rows of the packing."""
+        segment_ids, positions = packing.segments(part, length=self._length)
+        columns = {"input_ids": self._ids(ragged, part), "segment_ids": segment_ids, "positions": positions}
+        if "loss_mask" in ragged:
+            around = np.zeros_like(self._before), np.ones_like(self._after)
+            columns["loss_mask"] = packing.lay_out(ragged["loss_mask"], part, length=self._length, around=around)
+        return columns
+
+    def _ids(self, ragged: dict[str, RaggedTokens], part: packing.Packing) -> np.ndarray:
+        """Return the tokens of some rows, int32 [R, L]."""
+        around = self._before, self._after
+        documents = ragged["input_ids"]
+        return packing.lay_out(
+            documents, part, length=self._length, around=around, fill=self._pad_id, dtype=np.dtype(np.int32)
+        )
+
+
+class JoinBuilder(PackBuilder):
+    """Joins the documents of a shard, and cuts them at every L-th token. `drop`: leave out a record with padding."""
+
+    def __init__(self, *, length: int, pad_id: int, dtype: np.dtype, frame: DocumentFrame, drop: bool) -> None:
+        super().__init__(length=length, pad_id=pad_id, dtype=dtype, frame=frame)
+        self._drop = drop
+
+    def _pack(self, lengths: np.ndarray, order: np.ndarray) -> packing.Packing:
+        joined = packing.join(lengths, length=self._length, order=order)
+        num_whole = int(np.count_nonzero(joined.num_tokens == self._length))
+        if not self._drop or num_whole == len(joined):
+            return joined
+        dropped = joined.rows(num_whole, len(joined))
+        self.rows_used += int(np.count_nonzero(dropped.firsts == 0))
+        self.tokens_cut += int(dropped.sizes.sum())
+        return joined.rows(0, num_whole)
+
+    def _laid_out(self, ragged: dict[str, RaggedTokens], part: packing.Packing) -> dict[str, np.ndarray]:
+        return {"input_ids": self._ids(ragged, part), "num_tokens": part.num_tokens.astype(np.int32)}
+
+
+class _DocumentEncoder(BatchEncoder):
+    """Base class of encoders that put special tokens around each document, and cut none."""
+
+    def __init__(self, engine: Engine, context: LayoutContext) -> None:
+        super().__init__(engine)
+        self._engine = engine
+        self._context = context
+        self._frame = open_frame(context.tokenizer, context.layout.special_tokens)
+
+    @classmethod
+    def open(cls, context: LayoutContext) -> BatchEncoder:
+        """Open the encoder with the engine to use, and the reference beside it."""
+        return beside_reference(lambda engine: cls(engine, context), *open_engines(context))
+
+    def encode(self, rows: Rows) -> Encoded:
+        """Tokenize one batch."""
+        documents = self._engine.encode(rows.texts[0])
+        return Encoded(
+            ragged={"input_ids": documents},
+            arrays={},
+            reasons=np.full(len(rows), "", dtype=object),
+            full_lengths=documents.lengths + self._frame.num_tokens,
+        )
+
+
+class _ConcatEncoder(_DocumentEncoder):
+    def features(self) -> tuple[Feature, ...]:
+        return (input_ids(self._context.length), feature("num_tokens", "tokens of this row that are not padding"))
+
+    def builder(self) -> Builder:
+        context, dtype = self._context, id_dtype(self._context.facts.vocab_size)
+        drop, pad_id = context.layout.remainder == "drop", context.facts.pad_id
+        return JoinBuilder(length=context.length, pad_id=pad_id, dtype=dtype, frame=self._frame, drop=drop)
+
+
+class _PackEncoder(_DocumentEncoder):
+    def __init__(self, engine: Engine, context: LayoutContext) -> None:
+        super().__init__(engine, context)
+        self.may_reject = context.layout.long_documents == "drop"
+
+    def features(self) -> tuple[Feature, ...]:
+        return packed_features(self._context.length)
+
+    def encode(self, rows: Rows) -> Encoded:
+        encoded = super().encode(rows)
+        if not self.may_reject:
+            return encoded
+        reasons = np.where(encoded.full_lengths > self._context.length, "too_long", "").astype(object)
+        return dataclasses.replace(encoded, reasons=reasons)
+
+    def builder(self) -> Builder:
+        context, dtype = self._context, id_dtype(self._context.facts.vocab_size)
+        return PackBuilder(length=context.length, pad_id=context.facts.pad_id, dtype=dtype, frame=self._frame)
+
+
+CONCAT = Layout(open_encoder=_ConcatEncoder.open, joins_rows=True, one_record=False)
+PACK = Layout(open_encoder=_PackEncoder.open, joins_rows=True, one_record=False)
