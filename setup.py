@@ -15,8 +15,8 @@ assert VERSION is not None, "tfrecord_io/__init__.py carries the version"
 # is decided where they are opened (docs/explanation/engines.md); these bounds name what can be tried.
 ENGINES = ["fastokens>=0.3.5,<0.4", "gigatoken>=0.10,<0.11", "tokenizers>=0.23,<0.24"]
 TRAIN = ["keras>=3.12", "keras-hub>=0.25.1", "safetensors>=0.4.5", "tensorflow>=2.20"]
-# Beam's clients for Google Cloud, and what packs this package for workers: half a second more for each import of Beam.
-DATAFLOW = ["apache-beam[gcp]>=2.65", "setuptools>=78.1.1"]
+# Beam's clients for Google Cloud: half a second more for each import of Beam.
+DATAFLOW = ["apache-beam[gcp]>=2.65"]
 # TensorFlow reads the data for JAX too.
 JAX = [*TRAIN, "jax>=0.6.2", "orbax-checkpoint>=0.11.20"]
 JAX_TPU = [*JAX, "jax[tpu]>=0.6.2"]
@@ -48,6 +48,7 @@ DEV = [
     "ruff>=0.11",
     "scikit-learn>=1.5",
     "scipy>=1.13",
+    "setuptools>=78.1.1",
     "tensorflow-datasets>=4.9.9",
     "trustme>=1.1",
 ]

@@ -16,8 +16,6 @@ import dataclasses
 import json
 import subprocess
 import sys
-import sysconfig
-import tarfile
 import threading
 import venv
 from collections.abc import Callable, Iterator, Mapping
@@ -169,7 +167,7 @@ def worker_in_new_environment(gcs: Gcs, folder: Path) -> Work:
 
     The jobs of one launch share the environment if what they install is the same.
     """
-    installed: dict[str, bytes] = {}
+    installed: list[bytes] = []
 
     def work(request: Mapping[str, Any]) -> End:
         options = request["environment"]["sdkPipelineOptions"]["options"]
@@ -178,9 +176,9 @@ def worker_in_new_environment(gcs: Gcs, folder: Path) -> Work:
         for name, content in gcs.objects(bucket, staged).items():
             (folder / name).write_bytes(content)
         packages = [folder / name for name in (folder / "extra_packages.txt").read_text().split()]
-        if installed != (packed := _packed(packages)):
+        if installed != (packed := [path.read_bytes() for path in packages]):
             _make_environment(folder / "environment", packages)
-            installed.update(packed)
+            installed[:] = packed
         # Neither this repository nor the launcher's tokens are there, and no hub answers.
         environment = {"HOME": str(folder), "HF_ENDPOINT": "http://127.0.0.1:1", **_emulator(gcs)}
         ended = subprocess.run(
@@ -203,26 +201,17 @@ def _emulator(gcs: Gcs) -> dict[str, str]:
     return {name: gcs.environment()[name] for name in names}
 
 
-def _packed(packages: list[Path]) -> dict[str, bytes]:
-    """The files in some sdists, by path."""
-    found: dict[str, bytes] = {}
-    for path in packages:
-        with tarfile.open(path) as package:
-            found |= {member.name: package.extractfile(member).read() for member in package if member.isfile()}  # type: ignore[union-attr]
-    return found
-
-
 def _make_environment(home: Path, packages: list[Path]) -> None:
     """A fresh environment with these packages, in which everything else is this one's."""
     venv.EnvBuilder(symlinks=True, clear=True).create(home)
     python = home / "bin" / "python"
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     libraries = home / "lib" / version / "site-packages" / "libraries.pth"
-    libraries.write_text(f"{sysconfig.get_path('purelib')}\n{sysconfig.get_path('platlib')}\n")
+    libraries.write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--disable-pip-version-check"]
     # As workers do, but without a package index: what is named in requirements.txt is here already.
     subprocess.run(
-        [*pip, "--force-reinstall", "--no-deps", "--no-index", "--no-build-isolation", *map(str, packages)],
+        [*pip, "--force-reinstall", "--no-deps", "--no-index", *map(str, packages)],
         check=True,
         capture_output=True,
         timeout=_WORKER_SECONDS,

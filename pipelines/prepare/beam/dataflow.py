@@ -22,14 +22,15 @@ from apache_beam.options.pipeline_options import DebugOptions, GoogleCloudOption
 
 from pipelines.prepare import storage
 from pipelines.prepare.beam import packaging
-from pipelines.prepare.process.progress import Counts, Progress
+from pipelines.prepare.process.progress import Progress
 from tfrecord_io.errors import ConfigError, PrepError
 
 __all__ = ["NAMESPACE", "RUNNER", "Monitor", "check", "is_chosen", "prepare"]
 
 RUNNER = "DataflowRunner"
-# The namespace of the metrics that workers count.
+# The namespace of the metrics that workers count; those that are shown, and their names in `Progress.add`.
 NAMESPACE = "prep-tfrecords"
+_COUNTERS = {"rows": "rows", "tokens": "tokens", "bytes": "num_bytes", "shards": "shards"}
 
 # The service updates counters every few seconds, and allows a few hundred requests a minute for a whole project.
 _POLL_SECONDS = 15.0
@@ -86,18 +87,13 @@ def prepare(options: PipelineOptions, *, name: str, work: str, folder: str) -> N
     Raises: ConfigError if this package cannot be sent to workers.
     """
     packaging.ship(options, folder)
-    debug, cloud = options.view_as(DebugOptions), options.view_as(GoogleCloudOptions)
-    debug.add_experiment(_EXPERIMENT)
-    if not cloud.job_name:
-        cloud.job_name = _job_name(name, work=work)
-
-
-def _job_name(name: str, *, work: str) -> str:
-    """Return the same name for the same work, since the service never runs two jobs of one name at a time."""
-    digest = hashlib.sha256(work.encode()).hexdigest()[:12]
-    room = _LONGEST_NAME - len(f"{NAMESPACE}--{digest}")
-    shown = re.sub("[^a-z0-9]+", "-", name.lower())[:room].strip("-")
-    return "-".join(filter(None, (NAMESPACE, shown, digest)))
+    options.view_as(DebugOptions).add_experiment(_EXPERIMENT)
+    cloud = options.view_as(GoogleCloudOptions)
+    if not cloud.job_name:  # the same for the same work, since the service never runs two jobs of one name at a time
+        digest = hashlib.sha256(work.encode()).hexdigest()[:12]
+        room = _LONGEST_NAME - len(f"{NAMESPACE}--{digest}")
+        shown = re.sub("[^a-z0-9]+", "-", name.lower())[:room].strip("-")
+        cloud.job_name = "-".join(filter(None, (NAMESPACE, shown, digest)))
 
 
 class Monitor:
@@ -112,17 +108,15 @@ class Monitor:
         self._project, self._region = cloud.project, cloud.region
         self._job_id: str | None = None
         self._ended = threading.Event()
-        self._seen = Counts()
 
-    def started(self, result: Any) -> Any:
-        """Show the link to the job, and follow its counters from now on. Returns Beam's `result`."""
+    def follow(self, result: Any) -> None:
+        """Show the link to the job of Beam's `result`, and follow its counters from now on."""
         self._job_id = result.job_id()
         self._progress.post_note(
             f"Dataflow job {self._job_id}: https://console.cloud.google.com/dataflow/jobs/{self._region}/"
             f"{self._job_id}?project={self._project}"
         )
         threading.Thread(target=self._follow, args=(result,), name="dataflow", daemon=True).start()
-        return result
 
     def close(self) -> None:
         """Stop following the counters."""
@@ -144,33 +138,21 @@ class Monitor:
         )
 
     def _follow(self, result: Any) -> None:
+        before = dict.fromkeys(_COUNTERS, 0)
         while not self._ended.wait(_POLL_SECONDS):
-            self._update(result)
-
-    def _update(self, result: Any) -> None:
-        try:
-            now = _counts(result.metrics())
-        except Exception as error:  # it does not affect the job itself
-            _log.debug("no metrics of %s: %s", self._job_id, error)
-            return
-        before, self._seen = self._seen, now
-        self._progress.add(
-            rows=now.rows - before.rows,
-            tokens=now.tokens - before.tokens,
-            num_bytes=now.num_bytes - before.num_bytes,
-            shards=now.shards - before.shards,
-        )
+            try:
+                now = _counts(result.metrics())
+            except Exception as error:  # it does not affect the job itself
+                _log.debug("no metrics of %s: %s", self._job_id, error)
+                continue
+            self._progress.add(**{_COUNTERS[name]: now[name] - before[name] for name in now})
+            before = now
 
 
-def _counts(metrics: Any) -> Counts:
+def _counts(metrics: Any) -> dict[str, int]:
     """Return the job's counters, including those of work under way."""
-    found: dict[str, int] = {}
+    found = dict.fromkeys(_COUNTERS, 0)
     for counter in metrics.query(MetricsFilter().with_namespace(NAMESPACE))["counters"]:
-        value = counter.attempted if counter.attempted is not None else counter.committed
-        found[counter.key.metric.name] = found.get(counter.key.metric.name, 0) + int(value or 0)
-    return Counts(
-        rows=found.get("rows", 0),
-        tokens=found.get("tokens", 0),
-        num_bytes=found.get("bytes", 0),
-        shards=found.get("shards", 0),
-    )
+        if (name := counter.key.metric.name) in found:
+            found[name] += int(counter.committed or 0 if counter.attempted is None else counter.attempted)
+    return found

@@ -23,7 +23,7 @@ from tfrecord_io import errors
 from tfrecord_io.errors import PrepError
 from tfrecord_io.shown import cause_without_secrets
 
-__all__ = ["AGAIN", "Failures", "Reported", "Run", "from_text", "reported_in"]
+__all__ = ["AGAIN", "Reported", "Run", "from_text"]
 
 Result = TypeVar("Result")
 
@@ -69,12 +69,7 @@ _KNOWN = (
         f"start the pool, or correct --environment_config, and {AGAIN}",
     ),
     (
-        r"StatusRuntimeException: CANCELLED: client cancelled()",
-        "a worker process died in the middle of its work",
-        f"{AGAIN}; if the machine ran out of memory, use fewer workers",
-    ),
-    (
-        r"RuntimeError: Channel closed prematurely()",
+        r"StatusRuntimeException: CANCELLED: client cancelled|RuntimeError: Channel closed prematurely",
         "a worker process died in the middle of its work",
         f"{AGAIN}; if the machine ran out of memory, use fewer workers",
     ),
@@ -93,8 +88,13 @@ class Reported(Exception):
 
 def from_text(text: str) -> PrepError:
     """Return the error behind a runner's message about a failed Beam job."""
-    if (reported := reported_in(text)) is not None:
-        return reported
+    rest = text.partition(_ERROR_PREFIX)[2]
+    with contextlib.suppress(json.JSONDecodeError):  # a runner may cut long messages, or know none of our errors
+        facts, _ = json.JSONDecoder().raw_decode(rest)
+        kind = getattr(errors, facts["kind"], None)
+        # A class that is defined elsewhere arrives as the one that all have in common.
+        known = kind if isinstance(kind, type) and issubclass(kind, PrepError) else PrepError
+        return known(facts["cause"], remedy=facts["remedy"])
     for pattern, cause, remedy in _KNOWN:
         if found := re.search(pattern, text):
             return PrepError(cause.format(*found.groups()), remedy=remedy)
@@ -104,29 +104,17 @@ def from_text(text: str) -> PrepError:
     )
 
 
-def reported_in(text: str) -> PrepError | None:
-    """Return the error of a worker that a runner's message contains, or None."""
-    _, prefix, rest = text.partition(_ERROR_PREFIX)
-    if not prefix:
-        return None
-    try:
-        facts, _ = json.JSONDecoder().raw_decode(rest)
-    except json.JSONDecodeError:  # a runner may cut long messages
-        return None
-    kind = getattr(errors, facts["kind"], None)
-    # A class that is defined elsewhere arrives as the one that all have in common.
-    known = kind if isinstance(kind, type) and issubclass(kind, PrepError) else PrepError
-    return known(facts["cause"], remedy=facts["remedy"])
+class Run(Shared):
+    """The state of a Beam job in this process: the first error of its work here, and counters, read in the launcher.
 
-
-class Failures:
-    """Remembers the errors of one run's work in the launcher. After one, nothing else begins.
-
-    In a runner's processes nothing is remembered: there, a failed shard may be tried again.
+    After an error in the launcher nothing else begins. In a runner's processes none is remembered: there, a failed
+    shard may be tried again.
     """
 
-    def __init__(self) -> None:
-        self._seen: list[Exception] = []
+    def __init__(self, *, progress: Progress | None = None) -> None:
+        super().__init__()
+        self.progress = progress or Progress()
+        self.error: BaseException | None = None
         self._is_watched = False
 
     @contextlib.contextmanager
@@ -135,20 +123,15 @@ class Failures:
         self._is_watched = True
         try:
             yield
-        except KeyboardInterrupt:
-            self._seen.append(PrepError("interrupted"))  # a thread is still at work, and ends its processes
+        except KeyboardInterrupt as interrupt:
+            self.error = interrupt  # a thread is still at work, and ends its processes
             raise
         except Exception as error:
-            if self._seen:
-                raise self._seen[0] from error
+            if self.error is not None:
+                raise self.error from error
             raise
-        if self._seen:
-            raise self._seen[0]
-
-    @property
-    def any(self) -> bool:
-        """Return whether there is one, which may be an interrupt."""
-        return bool(self._seen)
+        if self.error is not None:
+            raise self.error
 
     def attempt(self, work: Callable[[], Result]) -> Result | None:
         """Return the result of `work`. In the launcher's process an error is remembered and None returned, for this and
@@ -156,24 +139,15 @@ class Failures:
 
         Raises: Reported in another process, in place of a PrepError.
         """
-        if self._seen:
+        if self.error is not None:
             return None
         try:
             return work()
         except Exception as error:
             if self._is_watched:
-                self._seen.append(error)
+                self.error = self.error or error  # another thread may have failed meanwhile
                 return None
             if isinstance(error, PrepError):
                 # The runner's text has the traceback in it, with all causes.
                 raise Reported.of(error) from cause_without_secrets(error)
             raise
-
-
-class Run(Shared):
-    """The state of a Beam job in this process: the failures of its work here, and counters, read in the launcher."""
-
-    def __init__(self, *, progress: Progress | None = None) -> None:
-        super().__init__()
-        self.failures = Failures()
-        self.progress = progress or Progress()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import shutil
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, PortableOptions, StandardOptions
@@ -16,7 +15,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.job_server import ExternalJobServer
 from apache_beam.runners.portability.portable_runner import PortableRunner
 
-from pipelines.prepare.beam import dataflow, waiting
+from pipelines.prepare.beam import dataflow
 from pipelines.prepare.process.cores import cores
 from tfrecord_io.errors import ConfigError, PrepError
 
@@ -46,17 +45,13 @@ def check(beam_args: Sequence[str], *, root: str) -> None:
             remedy="give --job_endpoint=HOST:PORT, the address of its job service",
         )
     if endpoint and endpoint != "embed":
-        _reach(endpoint)
-
-
-def _reach(endpoint: str) -> None:
-    try:
-        ExternalJobServer(endpoint, timeout=_CONNECT_SECONDS).start()
-    except Exception as error:
-        raise PrepError(
-            f"no job service answers at {endpoint} within {_CONNECT_SECONDS} seconds",
-            remedy="start it, or correct --job_endpoint",
-        ) from error
+        try:
+            ExternalJobServer(endpoint, timeout=_CONNECT_SECONDS).start()
+        except Exception as error:
+            raise PrepError(
+                f"no job service answers at {endpoint} within {_CONNECT_SECONDS} seconds",
+                remedy="start it, or correct --job_endpoint",
+            ) from error
 
 
 def is_embedded(options: PipelineOptions) -> bool:
@@ -87,36 +82,31 @@ def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOp
     if given & {"--runner", "--job_endpoint"} and "--job-server-timeout" not in given:
         defaults["--job_server_timeout"] = str(_JOB_SECONDS)
     added = [f"{name}={value}" for name, value in defaults.items() if name not in given]
-    this = threading.current_thread()
-    try:
-        # argparse prints a hundred lines, of which only the last says what is wrong.
-        with waiting.collected(lambda thread: thread is this) as said:
-            options = PipelineOptions([*beam_args, *added])
-            unknown = _unknown(options, beam_args)
-    except SystemExit as error:
-        reason = said.getvalue().strip().rpartition("error: ")[2]
-        raise ConfigError(f"Beam: {reason}", remedy="see the Beam options after the --") from error
-    # Runners of other systems have options that only their job servers know.
-    if unknown and runner_name(options) in (*_EMBEDDED, "DataflowRunner"):
+    options = PipelineOptions([*beam_args, *added])
+    unknown: list[str] = []
+
+    def look(parser: Any) -> None:
+        parser.error = refuse  # its own prints a hundred lines, of which only the last says what is wrong
+        unknown.extend(parser.parse_known_args(list(beam_args))[1])
+
+    def refuse(message: str) -> NoReturn:
+        raise ConfigError(f"Beam: {message}", remedy="see the Beam options after the --")
+
+    options.get_all_options(add_extra_args_fn=look)
+    # Beam discards them. Runners of other systems have options that only their job servers know.
+    if unknown and runner_name(options) in (*_EMBEDDED, dataflow.RUNNER):
         raise ConfigError(
             f"Beam does not know {' '.join(unknown)}",
             remedy="check the spelling; our own options go before the --, and Beam's after it",
         )
-    if is_embedded(options):
-        _require_no_port(options)
-    return options
-
-
-def _require_no_port(options: PipelineOptions) -> None:
-    """Refuse Beam's other modes: they open ports on all addresses of this machine, let anybody connect, and unpickle
-    what comes in.
-    """
+    # Its other modes open ports on all addresses of this machine, let anybody connect, and unpickle what comes in.
     mode = options.view_as(DirectOptions).direct_running_mode
-    if mode != "in_memory":
+    if is_embedded(options) and mode != "in_memory":
         raise ConfigError(
             f"--direct_running_mode={mode} opens ports through which anybody could run code here, expected in_memory",
             remedy="leave it out: all cores are used without it, and --workers sets the number of processes",
         )
+    return options
 
 
 def take_workers(options: PipelineOptions, beam_args: Sequence[str], *, workers: int | None) -> int | None:
@@ -126,13 +116,6 @@ def take_workers(options: PipelineOptions, beam_args: Sequence[str], *, workers:
     direct.direct_num_workers = 1
     is_given = workers is not None or _WORKERS in (arg.partition("=")[0] for arg in beam_args)
     return wanted or None if is_given else None
-
-
-def _unknown(options: PipelineOptions, beam_args: Sequence[str]) -> list[str]:
-    """Return arguments that no option class of Beam takes; Beam itself would discard them with a line in its log."""
-    parsers: list[argparse.ArgumentParser] = []
-    options.get_all_options(add_extra_args_fn=parsers.append)
-    return parsers[0].parse_known_args(list(beam_args))[1]
 
 
 @contextlib.contextmanager
@@ -150,31 +133,25 @@ def job_server_running(pipeline: beam.Pipeline, options: PipelineOptions) -> Ite
         return
     if threading.current_thread() is not threading.main_thread():
         raise PrepError(
-            f"--runner={options.view_as(StandardOptions).runner} without --job_endpoint, in a thread: Beam starts job "
+            f"--runner={runner_name(options)} without --job_endpoint, in a thread: Beam starts job "
             "servers in the main thread only",
             remedy="start one, and name it by --job_endpoint",
         )
-    server = _start(runner, options)
-    runner.default_job_server = lambda _: server
-    try:
-        yield
-    finally:
-        server.stop()
-
-
-def _start(runner: PortableRunner, options: PipelineOptions) -> Any:
     on_interrupt = signal.getsignal(signal.SIGINT)
     try:
         server = runner.default_job_server(options)
         server.start()  # once: the runner's own call finds it running
     except Exception as error:
-        name = options.view_as(StandardOptions).runner
         raise PrepError(
-            f"the job server for --runner={name} did not start: {error or type(error).__name__}",
+            f"the job server for --runner={runner_name(options)} did not start: {error or type(error).__name__}",
             remedy="see what it says with --verbose (Flink's and Spark's need Java), or start one, and name it by "
             "--job_endpoint",
         ) from error
     finally:
         # Beam's handler would end the server before anything else sees the interrupt.
         signal.signal(signal.SIGINT, on_interrupt)
-    return server
+    runner.default_job_server = lambda _: server
+    try:
+        yield
+    finally:
+        server.stop()

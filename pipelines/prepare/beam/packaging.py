@@ -1,25 +1,24 @@
 """Packages for workers on other machines: this project, and the libraries that decide bytes.
 
     sent                                                                              by Beam's option
-    this package, as an sdist                                                         --extra_package
+    this package, as a wheel with the name, version and requirements that are         --extra_package
+    installed here
     datasets, tokenizers, transformers and the engines of other projects, in the      --requirements_file
     launcher's versions
 
-Setuptools makes the sdist from a copy of the package, with a setup.py that repeats the installed name, version and
-requirements.
-
 Workers get base dependencies only, since they do not need TensorFlow. An --extra_package is used because it is
-installed even if the same version is present, and Beam does not process it here; for a --setup_file it would run
-setuptools and print its output. A user's own --setup_file, --extra_package or --sdk_container_image takes precedence;
-then the user must see to it that workers have this package. Each worker compares its versions with the launcher's
-before it starts.
+installed even if the same version is present. A user's own --setup_file, --extra_package or --sdk_container_image takes
+precedence; then the user must see to it that workers have this package. Each worker compares its versions with the
+launcher's before it starts.
 """
 
 from __future__ import annotations
 
-import shutil
-import subprocess
+import base64
+import contextlib
+import hashlib
 import sys
+import zipfile
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -36,9 +35,9 @@ _PACKAGES = ("pipelines", "tfrecord_io")
 _PINNED = ("datasets", "tokenizers", "transformers", "fastokens", "gigatoken")
 # Libraries that some tokenizers load when they are opened; not base dependencies.
 _IF_LOADED = ("sentencepiece", "tiktoken")
-# Files that Python leaves behind; the trainer and the commands; and the rooms that stand below this one, which nothing
-# that runs on workers may import (tests/project/test_rooms.py).
-_NOT_FOR_WORKERS = ("__pycache__", "*.pyc", "train", "cli", "launch", "audit", "report", "doctor")
+# The trainer and the commands; and the rooms that stand below this one, which nothing that runs on workers may import
+# (tests/project/test_rooms.py).
+_NOT_FOR_WORKERS = {"train", "cli", "launch", "audit", "report", "doctor"}
 
 
 def versions() -> dict[str, str]:
@@ -72,7 +71,7 @@ def ship(options: PipelineOptions, folder: str) -> None:
     setup, worker = options.view_as(SetupOptions), options.view_as(WorkerOptions)
     if setup.setup_file or setup.extra_packages or worker.sdk_container_image or worker.worker_harness_container_image:
         return
-    setup.extra_packages = [str(_sdist(Path(folder)))]
+    setup.extra_packages = [str(_wheel(Path(folder)))]
     if not setup.requirements_file:
         requirements = Path(folder, "requirements.txt")
         requirements.write_text("".join(f"{pin}\n" for pin in _pins()))
@@ -82,40 +81,15 @@ def ship(options: PipelineOptions, folder: str) -> None:
 
 
 def _pins() -> Iterator[str]:
-    for name in (*filter(_is_installed, _PINNED), *(name for name in _IF_LOADED if name in sys.modules)):
-        version = metadata.version(name)
-        if "+" not in version:  # a local build, which no registry has
-            yield f"{name}=={version}"
+    for name in (*_PINNED, *(name for name in _IF_LOADED if name in sys.modules)):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            version = metadata.version(name)
+            if "+" not in version:  # a local build, which no registry has
+                yield f"{name}=={version}"
 
 
-def _is_installed(name: str) -> bool:
-    try:
-        metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
-
-
-def _sdist(folder: Path) -> Path:
-    """Make the sdist in a copy, since setuptools leaves files behind, and must not write to a checkout."""
-    copy, source = folder / "copy", Path(tfrecord_io.__file__).resolve().parents[1]
-    for package in _PACKAGES:
-        shutil.copytree(source / package, copy / package, ignore=shutil.ignore_patterns(*_NOT_FOR_WORKERS))
-    (copy / "setup.py").write_text(_setup(), encoding="utf-8")
-    command = [sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", str(folder / "dist")]
-    made = subprocess.run(command, cwd=copy, capture_output=True, text=True)
-    if made.returncode:
-        said = made.stderr.strip().splitlines() or [f"it ended with status {made.returncode}"]
-        raise ConfigError(
-            f"{source}: `python setup.py sdist` cannot make the package that workers install: {said[-1]}",
-            remedy="pip install setuptools, or give what workers should install with --extra_package after the --",
-        )
-    (sdist,) = (folder / "dist").iterdir()
-    return sdist
-
-
-def _setup() -> str:
-    """Return a setup.py with the name, version and base requirements of the installed package.
+def _wheel(folder: Path) -> Path:
+    """Write a wheel (https://packaging.python.org/specifications/binary-distribution-format) of what is installed here.
 
     Raises: ConfigError if it is not installed.
     """
@@ -126,11 +100,28 @@ def _setup() -> str:
             f"{_DISTRIBUTION} is not installed here, so it cannot be sent to workers",
             remedy="pip install -e CHECKOUT, or give what workers should install with --extra_package after the --",
         ) from error
-    fields = {
-        "name": _DISTRIBUTION,
-        "version": installed.version,
-        "python_requires": installed.metadata["Requires-Python"],
-        "install_requires": [each for each in installed.requires or () if "extra ==" not in each],
-        "package_data": {package: ["py.typed"] for package in _PACKAGES},
+    stem = f"{_DISTRIBUTION.replace('-', '_')}-{installed.version}"
+    metadata_lines = [
+        *("Metadata-Version: 2.1", f"Name: {_DISTRIBUTION}", f"Version: {installed.version}"),
+        f"Requires-Python: {installed.metadata['Requires-Python']}",
+        *(f"Requires-Dist: {each}" for each in installed.requires or () if "extra ==" not in each),
+    ]
+    files = {
+        f"{stem}.dist-info/METADATA": "\n".join([*metadata_lines, ""]).encode(),
+        f"{stem}.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
-    return f"import setuptools\n\nsetuptools.setup(packages=setuptools.find_packages(), **{fields!r})\n"
+    root = Path(tfrecord_io.__file__).resolve().parents[1]
+    for path in sorted(path for package in _PACKAGES for path in (root / package).rglob("*")):
+        inside = path.relative_to(root)
+        if (path.suffix == ".py" or path.name == "py.typed") and not _NOT_FOR_WORKERS & {*inside.parts}:
+            files[inside.as_posix()] = path.read_bytes()
+    record = ""
+    for name, content in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+        record += f"{name},sha256={digest},{len(content)}\n"
+    files[f"{stem}.dist-info/RECORD"] = f"{record}{stem}.dist-info/RECORD,,\n".encode()
+    made = folder / f"{stem}-py3-none-any.whl"
+    with zipfile.ZipFile(made, "w") as wheel:
+        for name, content in files.items():
+            wheel.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
+    return made

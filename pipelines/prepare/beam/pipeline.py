@@ -12,17 +12,21 @@ process alone.
 from __future__ import annotations
 
 import contextlib
+import io
+import logging
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.prepare import storage
-from pipelines.prepare.beam import dataflow, failures, packaging, waiting
+from pipelines.prepare.beam import dataflow, failures, packaging
 from pipelines.prepare.beam.failures import Run
 from pipelines.prepare.beam.options import is_embedded, job_server_running, open_pipeline, parse, take_workers
 from pipelines.prepare.beam.transforms import Call, Commit, TaskFunction, WriteShards
@@ -33,11 +37,17 @@ from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process import workers as processes
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.process.threads import in_background, wait_for
 from pipelines.prepare.shards.shard_maker import ShardMaker
 from tfrecord_io.errors import OutputError, PrepError
 from tfrecord_io.manifest import Manifest
+from tfrecord_io.shown import visible, without_secrets
 
 __all__ = ["add_calls", "run", "run_tasks"]
+
+_LAST_MESSAGES_SECONDS = 2.0
+
+_log = logging.getLogger(__name__)
 
 
 def run(
@@ -59,17 +69,14 @@ def run(
     options = parse(beam_args, workers=workers)
     run = Run(progress=progress)
     keys = [plan_files.key_of(task) for task in tasks]
-    wanted = take_workers(options, beam_args, workers=workers) if is_embedded(options) else None
-
-    def make_here(pipeline: beam.Pipeline) -> Any:
-        count = _processes(job, keys, task_bytes=task_bytes, wanted=wanted, concurrent=encoder.concurrent)
-        maker = ShardMaker(job, max(1, cores() // max(1, count)), encoder=encoder)
-        elements = pipeline | "Tasks" >> beam.Create([keys], reshuffle=False)
-        return elements | "WriteShards" >> beam.ParDo(WriteShards(maker, run=run, processes=count))
 
     def add_steps(pipeline: beam.Pipeline) -> None:
         if is_embedded(options):
-            receipts = make_here(pipeline)
+            wanted = take_workers(options, beam_args, workers=workers)
+            count = _processes(job, keys, task_bytes=task_bytes, wanted=wanted, concurrent=encoder.concurrent)
+            maker = ShardMaker(job, max(1, cores() // max(1, count)), encoder=encoder)
+            elements = pipeline | "Tasks" >> beam.Create([keys], reshuffle=False)
+            receipts = elements | "WriteShards" >> beam.ParDo(WriteShards(maker, run=run, processes=count))
         else:
             call = Call(ShardMaker(job), run=run, versions=packaging.versions())
             receipts = add_calls(pipeline, "WriteShard", call, keys) | "Collect" >> beam.combiners.ToList()
@@ -148,20 +155,36 @@ def _run(
         monitor = dataflow.Monitor(options, completes=completes, progress=run.progress) if on_dataflow else None
         try:
             with (
-                contextlib.nullcontext() if embedded else waiting.held_back(),
+                contextlib.nullcontext() if embedded else _stderr_held_back(),
                 job_server_running(pipeline, options),
-                run.failures.watched(),
-                _as_prep_error(is_here=embedded),
+                run.watched(),
             ):
-                waiting.until_done(lambda: monitor.started(pipeline.run()) if monitor else pipeline.run())
+                # On a daemon thread: on the main thread, Beam would turn an interrupt into an error of the current
+                # step, or go on until every thread has made all of its shards.
+                wait_for(in_background(lambda: _require_done(pipeline.run(), monitor)))
         except KeyboardInterrupt:
             if monitor and (error := monitor.interrupted()):
                 raise error from None
             raise
+        except PrepError:
+            raise
+        except Exception as error:
+            if embedded or error is run.error:  # a bug in this process keeps its own traceback
+                raise
+            raise failures.from_text(str(error)) from error
         finally:
             shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
             if monitor:
                 monitor.close()
+
+
+def _require_done(result: Any, monitor: dataflow.Monitor | None) -> None:
+    """Wait for the end of a job. Raises: what it raises; PrepError if it ends in another state than DONE."""
+    if monitor:
+        monitor.follow(result)
+    state = result.wait_until_finish() or result.state
+    if state != "DONE":
+        raise PrepError(f"the job ended in the state {state}, expected DONE", remedy=failures.AGAIN)
 
 
 @contextlib.contextmanager
@@ -179,14 +202,39 @@ def _without_ipython() -> Iterator[None]:
         sys.modules.update(hidden)
 
 
+class _Stderr:
+    """Replacement of sys.stderr that collects what threads that are not in `others` print, until that is None."""
+
+    def __init__(self, others: Collection[threading.Thread]) -> None:
+        self.others: Collection[threading.Thread] | None = others
+        self.said, self.below = io.StringIO(), sys.stderr
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.said if self.is_held(threading.current_thread()) else self.below, name)
+
+    def is_held(self, thread: threading.Thread) -> bool:
+        return self.others is not None and thread not in self.others and thread.name != in_background.__name__
+
+
 @contextlib.contextmanager
-def _as_prep_error(*, is_here: bool) -> Iterator[None]:
-    """Raise the error behind one that Beam raises. A bug in this process keeps its own traceback."""
+def _stderr_held_back() -> Iterator[None]:
+    """Hold back what threads that start meanwhile print to stderr. After an error it is logged, as information.
+
+    Beam prints the traceback of a failed worker to stderr whatever its log level is, and its threads print one when
+    their connection breaks; a PrepError says the same in two lines. Several jobs of a process may do so at a time.
+    """
+    sys.stderr = held = _Stderr({*threading.enumerate()})
     try:
         yield
-    except PrepError:
+    except Exception:
+        # A thread that reads the job's messages ends with a traceback after a broken connection.
+        give_up = time.monotonic() + _LAST_MESSAGES_SECONDS
+        for thread in filter(held.is_held, threading.enumerate()):
+            thread.join(max(0.0, give_up - time.monotonic()))
+        _log.info("printed while the job ran:\n%s", without_secrets(held.said.getvalue()))
         raise
-    except Exception as error:
-        if is_here:
-            raise
-        raise failures.from_text(str(error)) from error
+    finally:
+        held.others = None  # whoever took it for stderr keeps it
+        if sys.stderr is held:
+            sys.stderr = held.below
+    sys.stderr.write(visible(without_secrets(held.said.getvalue()), lines=True))

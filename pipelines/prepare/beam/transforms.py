@@ -35,11 +35,11 @@ class Call(beam.DoFn):
 
     def setup(self) -> None:
         """Compare versions, once for each worker."""
-        self._run.failures.attempt(lambda: packaging.require_versions(self._versions))
+        self._run.attempt(lambda: packaging.require_versions(self._versions))
 
     def process(self, task: Any) -> Iterator[Any]:
         """Take a task, yield its result, or nothing after an error that the launcher raises."""
-        done = self._run.failures.attempt(lambda: self._function(task, self._run.progress))
+        done = self._run.attempt(lambda: self._function(task, self._run.progress))
         if done is not None:
             _count(done)
             yield done.result
@@ -55,11 +55,11 @@ class WriteShards(beam.DoFn):
 
     def process(self, keys: Sequence[TaskKey]) -> Iterator[list[Receipt]]:
         """Take the keys of all tasks, yield one list of their receipts, so that no further step need group them."""
-        failures = self._run.failures
+        run = self._run
         made = self._maker.make(
-            keys, processes=self._processes, progress=self._run.progress, is_stopped=lambda: failures.any
+            keys, processes=self._processes, progress=run.progress, is_stopped=lambda: run.error is not None
         )
-        finished = failures.attempt(lambda: list(made)) or []
+        finished = run.attempt(lambda: list(made)) or []
         for done in finished:
             _count(done)
         yield [done.result for done in finished]
@@ -80,5 +80,5 @@ class Commit(beam.DoFn):
 
     def process(self, receipts: list[Receipt]) -> Iterator[str]:
         """Take the receipts of this run (those of earlier runs are in the job's folder), yield the fingerprint."""
-        if (manifest := self._run.failures.attempt(self._commit)) is not None:
+        if (manifest := self._run.attempt(self._commit)) is not None:
             yield manifest.fingerprint

@@ -26,7 +26,7 @@ from pipelines.prepare.sources.parquet.groups import Pieces, cover
 from pipelines.prepare.sources.rows import unused_rows
 from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
 
-__all__ = ["DuplicatesTask", "KeysTask", "Rules", "find_duplicates", "keys_tasks", "ranges_of", "tables", "write_keys"]
+__all__ = ["Comparison", "Part", "divide", "find_duplicates", "tables", "write_keys"]
 
 _KEY = np.dtype([("high", "<u8"), ("low", "<u8"), ("at", "<u8")])
 _FOUND = np.dtype([("at", "<u8"), ("of", "<u8")])
@@ -40,117 +40,116 @@ _TASK_BYTES, _TASK_ROWS = 256 << 20, 1_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Rules:
-    """What is decided: duplicates unless `dedup` is None, also `across` splits; and overlap with evaluation sets."""
+class Comparison:
+    """What all tasks of a comparison share.
 
-    dedup: str | None = None
-    across: bool = False
-    runs: EvaluationRuns | None = None
+    Duplicates are looked for unless `dedup` is None; `train` is the number of that split if it yields to the others;
+    `sets` are names of evaluation sets, whose runs are in a file of `folder`. Content is in the `columns`.
+    """
+
+    columns: ColumnPlan
+    dedup: str | None
+    train: int | None
+    sets: tuple[str, ...]
+    num_parts: int
+    num_ranges: int
+    folder: str
+    inside: str | None
+
+    def write(self, name: str, records: np.ndarray) -> None:
+        """Write a file of records for other tasks."""
+        storage.write_bytes(storage.join(self.folder, name), records.tobytes(), inside=self.inside)
+
+    def read(self, names: Sequence[str], kind: np.dtype) -> np.ndarray:
+        """Return the records of several files."""
+        found = storage.read_many([storage.join(self.folder, name) for name in names])
+        return np.concatenate([np.zeros(0, kind), *(np.frombuffer(each, kind) for each in found if each is not None)])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class KeysTask:
-    """Part `index` of all rows: `pieces` of split number `split`, whose content is compared.
-
-    `dedup` as in `Rules`; `has_runs`: those of evaluation sets are in the file `runs` of the folder.
-    """
+class Part:
+    """Part `index` of all rows: `pieces` of split number `split`."""
 
     index: int
     split: int
     reader: RowReader
     pieces: Pieces
-    columns: ColumnPlan
-    dedup: str | None
-    has_runs: bool
-    num_ranges: int
-    folder: str
-    inside: str | None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DuplicatesTask:
-    """Range `index` of keys, in the files of `num_parts` parts. `train`: that split's number if it yields to others."""
-
-    index: int
-    num_parts: int
-    train: int | None
-    folder: str
-    inside: str | None
-
-
-def ranges_of(num_rows: int) -> int:
-    """Return how many ranges of keys there are for so many rows."""
-    return -(-max(num_rows, 1) // _RANGE_ROWS)
-
-
-def keys_tasks(
-    splits: Mapping[str, SplitSource], *, columns: ColumnPlan, rules: Rules, folder: str, inside: str | None
-) -> list[KeysTask]:
+def divide(
+    splits: Mapping[str, SplitSource],
+    *,
+    columns: ColumnPlan,
+    dedup: str | None,
+    runs: EvaluationRuns | None,
+    across: bool,
+    folder: str,
+    inside: str | None,
+) -> tuple[Comparison, list[Part]]:
     """Cut the rows of all splits into parts of about 256 MB, or a million rows, and write the runs for them."""
-    if rules.runs is not None:
-        storage.write_bytes(storage.join(folder, _RUNS), rules.runs.dump(), inside=inside)
-    tasks: list[KeysTask] = []
-    num_ranges = ranges_of(sum(each.num_rows for each in splits.values()))
+    if runs is not None:
+        storage.write_bytes(storage.join(folder, _RUNS), runs.dump(), inside=inside)
+    parts: list[Part] = []
     for number, split in enumerate(splits.values()):
         found = cover(split.groups.ends, split.ranges)
         share = found.counts / np.maximum(split.groups.num_rows[found.groups], 1)
         weight = np.cumsum(split.groups.num_bytes[found.groups] * share / _TASK_BYTES + found.counts / _TASK_ROWS)
         spans = np.stack([found.starts, found.starts + found.counts], axis=1)
         for part in np.split(spans, np.flatnonzero(np.diff(weight.astype(np.int64))) + 1):
-            tasks.append(
-                KeysTask(
-                    index=len(tasks),
-                    split=number,
-                    reader=split.reader,
-                    pieces=split.groups.pieces(part).part(slice(None)),
-                    columns=columns,
-                    dedup=rules.dedup,
-                    has_runs=rules.runs is not None,
-                    num_ranges=num_ranges,
-                    folder=folder,
-                    inside=inside,
-                )
-            )
-    return tasks
+            pieces = split.groups.pieces(part).part(slice(None))
+            parts.append(Part(index=len(parts), split=number, reader=split.reader, pieces=pieces))
+    comparison = Comparison(
+        columns=columns,
+        dedup=dedup,
+        train=[*splits].index("train") if across else None,
+        sets=runs.names if runs is not None else (),
+        num_parts=len(parts),
+        num_ranges=-(-max(sum(each.num_rows for each in splits.values()), 1) // _RANGE_ROWS),
+        folder=folder,
+        inside=inside,
+    )
+    return comparison, parts
 
 
-def write_keys(task: KeysTask, progress: Progress) -> Done:
+def write_keys(comparison: Comparison, task: Part, progress: Progress) -> Done:
     """Write the keys of the rows that can be used, by range of keys, and the contaminated ones."""
-    parts = [np.zeros(0, _KEY)]
+    keys = [np.zeros(0, _KEY)]
     contaminated = [np.zeros(0, _FOUND)]
-    runs = EvaluationRuns.load(storage.read_bytes(storage.join(task.folder, _RUNS))) if task.has_runs else None
+    plan, runs = comparison.columns, None
+    if comparison.sets:
+        runs = EvaluationRuns.load(storage.read_bytes(storage.join(comparison.folder, _RUNS)))
     base = np.uint64(task.split) << _ROW_BITS
-    for first, batch in task.reader.read(task.pieces, task.columns.names):
-        stays = extraction.validate(batch, task.columns) == ""
+    for first, batch in task.reader.read(task.pieces, plan.names):
+        stays = extraction.validate(batch, plan) == ""
         rows = batch.filter(pa.array(stays))
         places = base + np.arange(first, first + batch.num_rows, dtype=np.uint64)[stays]
-        columns = [rows.column(name) for name in task.columns.content]
-        if task.dedup is not None:
+        columns = [rows.column(name) for name in plan.content]
+        if comparison.dedup is not None:
             found = np.empty(len(places), _KEY)
             found["at"] = places
-            found["high"], found["low"] = text_hashes.row_keys(columns, verbatim=task.dedup == "verbatim").T
-            parts.append(found)
+            found["high"], found["low"] = text_hashes.row_keys(columns, verbatim=comparison.dedup == "verbatim").T
+            keys.append(found)
         if runs is not None:
             of = np.max([runs.find(each) for each in columns], axis=0)
             hits = np.empty(int((of >= 0).sum()), _FOUND)
             hits["at"], hits["of"] = places[of >= 0], of[of >= 0]
             contaminated.append(hits)
-    every = np.concatenate(parts)
-    ranges = every["high"] % np.uint64(task.num_ranges)
-    for number in range(task.num_ranges):
-        _write(task, f"keys-{task.index}-{number}", every[ranges == number])
-    _write(task, f"contaminated-{task.index}", np.concatenate(contaminated))
+    every = np.concatenate(keys)
+    ranges = every["high"] % np.uint64(comparison.num_ranges)
+    for number in range(comparison.num_ranges):
+        comparison.write(f"keys-{task.index}-{number}", every[ranges == number])
+    comparison.write(f"contaminated-{task.index}", np.concatenate(contaminated))
     progress.add(rows=task.pieces.num_rows)
     return Done(counts={"rows": task.pieces.num_rows})
 
 
-def find_duplicates(task: DuplicatesTask, progress: Progress) -> Done:
+def find_duplicates(comparison: Comparison, number: int, progress: Progress) -> Done:
     """Write which of the rows in a range of keys are duplicates, and of which rows."""
-    every = _read(task.folder, [f"keys-{part}-{task.index}" for part in range(task.num_parts)], _KEY)
+    every = comparison.read([f"keys-{part}-{number}" for part in range(comparison.num_parts)], _KEY)
     high = np.sort(every["high"])
     # Few rows are left where most are there once.
     rows = every[np.isin(every["high"], high[1:][high[1:] == high[:-1]])]
-    _write(task, f"found-{task.index}", _duplicates(rows, train=task.train))
+    comparison.write(f"found-{number}", _duplicates(rows, train=comparison.train))
     return Done(counts={"rows": len(every)})
 
 
@@ -172,33 +171,19 @@ def _duplicates(rows: np.ndarray, *, train: int | None) -> np.ndarray:
     return found
 
 
-def tables(splits: Sequence[str], rules: Rules, *, folder: str, num_parts: int, num_ranges: int) -> dict[str, pa.Table]:
+def tables(comparison: Comparison, splits: Sequence[str]) -> dict[str, pa.Table]:
     """Return the decided rows of each split, in the order of `splits` in which their tasks were numbered."""
-    same = _read(folder, [f"found-{number}" for number in range(num_ranges)], _FOUND)
-    test = _read(folder, [f"contaminated-{part}" for part in range(num_parts)], _FOUND)
+    same = comparison.read([f"found-{number}" for number in range(comparison.num_ranges)], _FOUND)
+    test = comparison.read([f"contaminated-{part}" for part in range(comparison.num_parts)], _FOUND)
     same = np.unique(same[~np.isin(same["at"], test["at"])])
     at = np.concatenate([same["at"], test["at"]])
-    sets = pa.array([f"contaminated:{name}" for name in rules.runs.names] if rules.runs else [], pa.string())
-    reasons = [pa.repeat(pa.scalar("duplicate"), len(same)), sets.take(pa.array(test["of"].astype(np.int64)))]
-    table = pa.Table.from_arrays(
-        [
-            pa.array((at & _ROW_MASK).astype(np.int64)),
-            pa.chunked_array(reasons),
-            pa.chunked_array(
-                [pa.array(splits).take(pa.array(same["of"] >> _ROW_BITS)), pa.nulls(len(test), pa.string())]
-            ),
-            pa.chunked_array([pa.array((same["of"] & _ROW_MASK).astype(np.int64)), pa.nulls(len(test), pa.int64())]),
-        ],
-        schema=unused_rows.TYPES,
-    )
+    sets = pa.array([f"contaminated:{name}" for name in comparison.sets], pa.string())
+    columns = [
+        [pa.repeat(pa.scalar("duplicate"), len(same)), sets.take(pa.array(test["of"].astype(np.int64)))],
+        [pa.array(splits).take(pa.array(same["of"] >> _ROW_BITS)), pa.nulls(len(test), pa.string())],
+        [pa.array((same["of"] & _ROW_MASK).astype(np.int64)), pa.nulls(len(test), pa.int64())],
+    ]
+    arrays = [pa.array((at & _ROW_MASK).astype(np.int64)), *map(pa.chunked_array, columns)]
+    table = pa.Table.from_arrays(arrays, schema=unused_rows.TYPES)
     of = at >> _ROW_BITS
     return {name: table.filter(pa.array(of == number)).sort_by("row") for number, name in enumerate(splits)}
-
-
-def _write(task: KeysTask | DuplicatesTask, name: str, records: np.ndarray) -> None:
-    storage.write_bytes(storage.join(task.folder, name), records.tobytes(), inside=task.inside)
-
-
-def _read(folder: str, names: Sequence[str], kind: np.dtype) -> np.ndarray:
-    found = storage.read_many([storage.join(folder, name) for name in names])
-    return np.concatenate([np.zeros(0, kind), *(np.frombuffer(each, kind) for each in found if each is not None)])

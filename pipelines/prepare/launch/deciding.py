@@ -6,6 +6,7 @@ What is decided is stored in OUT/.prep/FINGERPRINT/decided/SPLIT.parquet. A run 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,6 @@ import pyarrow as pa
 from pipelines.prepare import storage
 from pipelines.prepare.dataset.job import decided_path
 from pipelines.prepare.dedup import deciding, text_hashes
-from pipelines.prepare.dedup.deciding import DuplicatesTask, Rules
 from pipelines.prepare.dedup.text_hashes import EvaluationRuns
 from pipelines.prepare.launch import task_runs
 from pipelines.prepare.options.config import PrepareConfig, SourceConfig
@@ -82,12 +82,11 @@ def decide(
 
     Raises: ConfigError if the options do not fit the dataset; as `task_runs.run`.
     """
-    rules = Rules(dedup=config.source.dedup, across=config.source.dedup_across_splits, runs=runs)
     if runs is not None and columns.nested:
         raise ConfigError(
             "--decontaminate takes columns of texts, and this layout reads lists or structs", remedy="leave it out"
         )
-    if rules.across and "train" not in splits:
+    if config.source.dedup_across_splits and "train" not in splits:
         raise ConfigError(
             f"--dedup-across-splits: there is no split train, only {', '.join(splits)}",
             remedy="name one train, as in --split train=SPLIT, or leave it out",
@@ -97,7 +96,7 @@ def decide(
         found = {name: unused_rows.decode(path) for name, path in paths.items()}
     else:
         stages.begin(f"comparing {sum(split.num_rows for split in splits.values()):,} rows")
-        found = _run(config, splits, columns, rules, scratch=scratch, inside=inside)
+        found = _run(config, splits, columns, runs, scratch=scratch, inside=inside)
     kept = {}
     for name, split in splits.items():
         share = max(1 - len(found[name]) / split.num_rows, 1e-6)
@@ -110,29 +109,27 @@ def _run(
     config: PrepareConfig,
     splits: Mapping[str, SplitSource],
     columns: ColumnPlan,
-    rules: Rules,
+    runs: EvaluationRuns | None,
     *,
     scratch: str,
     inside: str | None,
 ) -> dict[str, pa.Table]:
+    across = config.source.dedup_across_splits
     # Rows of train yield to the others, so they come last.
-    names = sorted(splits, key=lambda name: name == "train") if rules.across else list(splits)
+    names = sorted(splits, key=lambda name: name == "train") if across else list(splits)
     ordered = {name: splits[name] for name in names}
-    tasks = deciding.keys_tasks(ordered, columns=columns, rules=rules, folder=scratch, inside=inside)
-    num_ranges = deciding.ranges_of(sum(split.num_rows for split in splits.values()))
-    rounds: list[tuple[Any, Sequence[Any]]] = [(deciding.write_keys, tasks)]
-    if rules.dedup is not None:
-        train = names.index("train") if rules.across else None
-        ranges = [
-            DuplicatesTask(index=index, num_parts=len(tasks), train=train, folder=scratch, inside=inside)
-            for index in range(num_ranges)
-        ]
-        rounds.append((deciding.find_duplicates, ranges))
+    dedup = config.source.dedup
+    comparison, parts = deciding.divide(
+        ordered, columns=columns, dedup=dedup, runs=runs, across=across, folder=scratch, inside=inside
+    )
+    rounds: list[tuple[Any, Sequence[Any]]] = [(deciding.write_keys, parts)]
+    if dedup is not None:
+        rounds.append((deciding.find_duplicates, range(comparison.num_ranges)))
     # Addresses with credentials never leave this process.
     sees_secrets = any(split.reader.addresses for split in splits.values())
     for function, some in rounds:
         task_runs.run(
-            function,
+            functools.partial(function, comparison),
             some,
             processes=0 if sees_secrets else processes.number(len(some), task_bytes=_TASK_BYTES, wanted=config.workers),
             folder=scratch,
@@ -142,6 +139,6 @@ def _run(
             beam_args=config.beam_args if inside is not None else (),
             progress=Progress(),
         )
-    found = deciding.tables(names, rules, folder=scratch, num_parts=len(tasks), num_ranges=num_ranges)
+    found = deciding.tables(comparison, names)
     storage.delete(scratch, inside=inside)
     return found

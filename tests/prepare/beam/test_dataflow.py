@@ -7,9 +7,9 @@ import io
 import json
 import re
 import subprocess
-import tarfile
 import time
 import types
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.runners.dataflow import dataflow_runner
 
-from pipelines.prepare.beam import dataflow, packaging, pipeline, transforms, waiting
+from pipelines.prepare.beam import dataflow, packaging, pipeline, transforms
 from pipelines.prepare.beam.failures import AGAIN, Reported
 from pipelines.prepare.launch import launcher
 from pipelines.prepare.launch.open_job import OpenJob, open_job, open_request
@@ -119,18 +119,17 @@ class TestAFinishedJob:
         assert TOKEN not in json.dumps(launched.request)
         contents = [*launched.staged.values(), *launched.made.values()]
         for name, content in launched.staged.items():
-            if name.endswith(".tar.gz"):
-                with tarfile.open(fileobj=io.BytesIO(content)) as package:
-                    contents += [package.extractfile(member).read() for member in package if member.isfile()]  # type: ignore[union-attr]
+            if name.endswith(".whl"):
+                with zipfile.ZipFile(io.BytesIO(content)) as package:
+                    contents += map(package.read, package.namelist())
         assert len(contents) > 80
         assert not [content for content in contents if TOKEN.encode() in content]
         assert TOKEN not in launched.err
 
     def test_no_session_of_the_launcher_is_sent(self, launched: Launched) -> None:
-        # Newer releases of setuptools write the name of a package with an underscore.
-        assert {name.rpartition("/")[2].replace("prep_tfrecords", "prep-tfrecords") for name in launched.staged} == {
+        assert {name.rpartition("/")[2] for name in launched.staged} == {
             "extra_packages.txt",
-            f"prep-tfrecords-{packaging.versions()['prep-tfrecords']}.tar.gz",
+            f"prep_tfrecords-{packaging.versions()['prep-tfrecords']}-py3-none-any.whl",
             "pipeline.pb",
             "requirements.txt",
         }
@@ -139,14 +138,14 @@ class TestAFinishedJob:
     def test_the_graph_and_the_package_are_small(self, launched: Launched) -> None:
         sizes = {name.rpartition("/")[2]: len(content) for name, content in launched.staged.items()}
         assert sizes.pop("pipeline.pb") < 60_000
-        assert max(sizes.values()) < 500_000
+        assert max(sizes.values()) < 700_000
 
     def test_workers_install_base_dependencies_and_the_launchers_versions(self, launched: Launched) -> None:
         files = {name.rpartition("/")[2]: content for name, content in launched.staged.items()}
         pins = files["requirements.txt"].decode().split()
         for name in ("tokenizers", "transformers"):
             assert f"{name}=={packaging.versions()[name]}" in pins
-        (name,) = (name for name in files if name.endswith(".tar.gz"))
+        (name,) = (name for name in files if name.endswith(".whl"))
         assert files["extra_packages.txt"].decode().split() == [name]
         base = [line for line in launched.report["requires"] if "extra ==" not in line]
         assert {"apache-beam", "datasets", "tokenizers"} <= {re.split("[<>]", line)[0] for line in base}
@@ -182,18 +181,18 @@ class TestAFinishedJob:
 
 
 def no_package(folder: Path) -> Path:
-    """In place of the sdist, which nobody will install."""
-    path = folder / "prep-tfrecords-0.tar.gz"
+    """In place of the wheel, which nobody will install."""
+    path = folder / "prep_tfrecords-0-py3-none-any.whl"
     path.write_bytes(b"packed")
     return path
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beam waits five seconds between its questions. And an sdist takes a second or two."""
+    """Beam waits five seconds between its questions."""
     clock = types.SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(min(seconds, 0.05)))
     monkeypatch.setattr(dataflow_runner, "time", clock)
-    monkeypatch.setattr(packaging, "_sdist", no_package)
+    monkeypatch.setattr(packaging, "_wheel", no_package)
 
 
 def launch(store: Gcs, service: Service, *more: str) -> Outcome:
@@ -240,11 +239,11 @@ class TestOtherEnds:
         dataset = f"gs://{bucket}/data/{source.name}"
         fsspec.filesystem("gs").put(str(source), dataset)
 
-        def interrupted(start: Any, **_: Any) -> None:
-            start()
+        def interrupted(done: Any) -> None:
+            done.result()
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(waiting, "until_done", interrupted)
+        monkeypatch.setattr(pipeline, "wait_for", interrupted)
         with dataflow_service.running(job_without_workers) as service:
             outcome = building.command(*arguments(bucket, service, dataset=dataset))
             assert [each for each in service.asked if each.startswith("PUT")] == []
@@ -256,10 +255,10 @@ class TestOtherEnds:
     def test_an_interrupt_before_there_is_a_job_is_as_elsewhere(
         self, store: Gcs, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def interrupted(start: Any, **_: Any) -> None:
+        def interrupted(start: Any) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(waiting, "until_done", interrupted)
+        monkeypatch.setattr(pipeline, "in_background", interrupted)
         with dataflow_service.running(job_without_workers) as service:
             assert launch(store, service).error[0] == "interrupted before the dataset was complete"
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-import tarfile
+import zipfile
 from importlib import metadata
 from pathlib import Path
 
@@ -38,26 +37,15 @@ def pip(*args: object) -> None:
 
 
 @pytest.fixture(scope="module")
-def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    setup = shipped(tmp_path_factory.mktemp("sdist"))
-    (package,) = setup.extra_packages
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    (package,) = shipped(tmp_path_factory.mktemp("wheel")).extra_packages
     return Path(package)
 
 
-def test_the_modules_that_workers_run_are_sent(sdist: Path) -> None:
-    with tarfile.open(sdist) as package:
-        names = {name.partition("/")[2] for name in package.getnames()}
-    assert modules() == {name for name in names if name.endswith(".py")} - {"setup.py"}
-    assert {"setup.py", "PKG-INFO", "tfrecord_io/py.typed"} <= names
-    assert not [name for name in names if name.startswith(("tests", "scripts")) or "__pycache__" in name]
-
-
-@pytest.mark.slow
-def test_making_it_leaves_the_checkout_as_it_was(tmp_path: Path) -> None:
-    before = sorted(os.listdir(building.REPOSITORY))
-    (package,) = shipped(tmp_path).extra_packages
-    assert sorted(os.listdir(building.REPOSITORY)) == before
-    assert Path(package).is_relative_to(tmp_path)
+def test_the_modules_that_workers_run_are_sent(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as package:
+        names = {name for name in package.namelist() if ".dist-info/" not in name}
+    assert names == modules() | {"pipelines/py.typed", "tfrecord_io/py.typed"}
 
 
 def test_the_launchers_versions_are_what_workers_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +58,7 @@ def test_the_launchers_versions_are_what_workers_install(tmp_path: Path, monkeyp
         return versions[name]
 
     monkeypatch.setattr(metadata, "version", version)
-    monkeypatch.setattr(packaging, "_sdist", lambda folder: folder / "x.tar.gz")
+    monkeypatch.setattr(packaging, "_wheel", lambda folder: folder / "x.whl")
     monkeypatch.setitem(sys.modules, "tiktoken", sys)
     monkeypatch.delitem(sys.modules, "sentencepiece", raising=False)
     setup = shipped(tmp_path)
@@ -98,19 +86,10 @@ def test_what_the_user_says_of_packages_wins(tmp_path: Path, args: list[str]) ->
 
 
 def test_a_users_own_requirements_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packaging, "_sdist", lambda folder: folder / "x.tar.gz")
+    monkeypatch.setattr(packaging, "_wheel", lambda folder: folder / "x.whl")
     setup = shipped(tmp_path, "--requirements_file=mine.txt")
     assert (setup.requirements_file, setup.requirements_cache) == ("mine.txt", None)
-    assert setup.extra_packages == [str(tmp_path / "x.tar.gz")]
-
-
-def test_an_sdist_that_cannot_be_made_is_an_error_that_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(packaging, "_setup", lambda: "raise ModuleNotFoundError(\"No module named 'setuptools'\")")
-    with pytest.raises(ConfigError, match="No module named 'setuptools'") as caught:
-        packaging._sdist(tmp_path)
-    assert "pip install setuptools" in caught.value.remedy
+    assert setup.extra_packages == [str(tmp_path / "x.whl")]
 
 
 SHIP = (
@@ -124,9 +103,9 @@ SHIP = (
 
 
 @pytest.mark.slow
-def test_an_installed_package_is_sent_with_its_modules_and_requirements(sdist: Path, tmp_path: Path) -> None:
+def test_an_installed_package_is_sent_with_its_modules_and_requirements(wheel: Path, tmp_path: Path) -> None:
     installed = tmp_path / "installed"
-    pip("install", "--no-deps", "--no-index", "--no-build-isolation", "--target", installed, sdist)
+    pip("install", "--no-deps", "--no-index", "--target", installed, wheel)
     command = [sys.executable, "-c", SHIP, str(tmp_path)]
     ended = subprocess.run(
         command,
@@ -139,7 +118,7 @@ def test_an_installed_package_is_sent_with_its_modules_and_requirements(sdist: P
     code, sent = json.loads(ended.stdout.splitlines()[-1])
     assert Path(code).is_relative_to(installed)
     again = tmp_path / "again"
-    pip("install", "--no-deps", "--no-index", "--no-build-isolation", "--target", again, sent)
+    pip("install", "--no-deps", "--no-index", "--target", again, sent)
     assert described(again) == described(installed)
     assert modules() <= {str(path.relative_to(again)) for path in again.rglob("*.py")}
 

@@ -30,9 +30,9 @@ from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import DirectOptions, PortableOptions
 from apache_beam.runners.runner import PipelineResult
 
-from pipelines.prepare.beam import failures, pipeline, transforms, waiting
+from pipelines.prepare.beam import failures, pipeline, transforms
 from pipelines.prepare.beam import options as beam_options
-from pipelines.prepare.beam.failures import Failures, Reported
+from pipelines.prepare.beam.failures import Reported, Run
 from pipelines.prepare.dataset import commit, plan_files
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.plan_files import TaskKey
@@ -410,7 +410,7 @@ def raising(error: Exception) -> Callable[[], None]:
 def test_a_worker_in_another_process_reports_its_error_as_text() -> None:
     error = OutputError("cause", remedy="remedy")
     with pytest.raises(Reported, match="OutputError") as caught:
-        Failures().attempt(raising(error))
+        Run().attempt(raising(error))
     assert caught.value.__cause__ is error
 
 
@@ -418,7 +418,7 @@ def test_a_report_from_another_process_and_its_traceback_hold_no_secret() -> Non
     error = OutputError("ftp://me:hush@host: cannot be written", remedy="use https://host/x?sig=hush")
     error.__cause__ = OSError("no answer from https://host/x?X-Goog-Signature=hush")
     with pytest.raises(Reported) as caught:
-        Failures().attempt(raising(error))
+        Run().attempt(raising(error))
     assert "hush" not in "".join(traceback.format_exception(caught.value))
     found = failures.from_text(str(caught.value))
     assert (found.cause, found.remedy) == ("ftp://...@host: cannot be written", "use https://host/x?...")
@@ -455,7 +455,7 @@ def test_what_else_a_runner_says_gets_a_cause_and_a_remedy(text: str, cause: str
 @pytest.mark.parametrize("state", ["CANCELLED", "FAILED", "UPDATED", "DRAINED"])
 def test_a_job_that_ends_in_another_state_than_done_is_an_error(state: str) -> None:
     with pytest.raises(PrepError, match=f"ended in the state {state}, expected DONE"):
-        waiting.until_done(lambda: PipelineResult(state))
+        pipeline._require_done(PipelineResult(state), None)
 
 
 @pytest.mark.slow

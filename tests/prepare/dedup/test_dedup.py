@@ -152,7 +152,7 @@ def test_a_build_that_was_stopped_goes_on_with_what_was_decided(
     shutil.copytree(root, tmp_path / "out")
     (tmp_path / "out" / "manifest.json").unlink()
     next((tmp_path / "out").glob("*train*.tfrecord")).unlink()
-    monkeypatch.setattr(deciding, "keys_tasks", None)
+    monkeypatch.setattr(deciding, "divide", None)
     build(dataset, tmp_path / "out", **options_of(root.parent))
     assert building.files(tmp_path / "out") == building.files(root)
 
