@@ -39,7 +39,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("RUST_BACKTRACE", "0")
 
-from pipelines.prepare.tokenize.engines.qualified import NotQualified
+from pipelines.prepare.tokenize.engines import NotQualified
 from tests.qualifying import comparing, fuzzing, kinds, published, strange
 from tests.qualifying.comparing import Effort, Trial
 

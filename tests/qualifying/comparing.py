@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare.options.config import Truncation
-from pipelines.prepare.tokenize.engines import Engine, HuggingFaceEngine, choice, copy_backend, qualified
+from pipelines.prepare.tokenize.engines import Engine, HuggingFaceEngine, base, choice, copy_backend
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from pipelines.prepare.tokenize.special_tokens import probe
 from pipelines.prepare.tokenize.text_rows import TemplateRows
@@ -42,7 +42,7 @@ def opened(name: str, tokenizer: Any, *, dtype: np.dtype = INT32, any_version: b
     """
     module, kind = choice._FAST[name]
     make = getattr(importlib.import_module(module), kind)
-    within = mock.patch.object(qualified, "_is_of", return_value=True) if any_version else contextlib.nullcontext()
+    within = mock.patch.object(base, "_is_of", return_value=True) if any_version else contextlib.nullcontext()
     with within:
         engine: Engine = make(HuggingFaceEngine(tokenizer, dtype=dtype), dtype=dtype)
     return engine

@@ -21,7 +21,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from pipelines.prepare.tokenize.engines import split_patterns as patterns
+from pipelines.prepare.tokenize.engines import package_engines as patterns
 from tests.qualifying import unigram_kinds
 from tests.support import texts
 from tests.support.tokenizers_zoo import FAST_KINDS, Zoo

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 from tokenizers import AddedToken, Tokenizer, pre_tokenizers, processors
 
-from pipelines.prepare.tokenize.engines import split_patterns as patterns
+from pipelines.prepare.tokenize.engines import package_engines as patterns
 from tests.support.charsmaps import nmt_nfkc
 
 __all__ = ["FAMILIES", "SPACES", "VANISHING", "WORDS", "make", "rare_points"]

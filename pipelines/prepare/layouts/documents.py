@@ -41,7 +41,7 @@ from pipelines.prepare.layouts.base import (
 )
 from pipelines.prepare.sources.columns.extraction import Rows
 from pipelines.prepare.tokenize.document_frames import DocumentFrame, open_frame
-from pipelines.prepare.tokenize.engines import Engine, choose, open_reference
+from pipelines.prepare.tokenize.engines import Engine, decide, open_reference
 from pipelines.prepare.tokenize.ragged import GrowingRagged, RaggedTokens, id_dtype
 from tfrecord_io.schema import Feature
 
@@ -55,7 +55,7 @@ def open_engines(context: LayoutContext) -> tuple[Engine, Engine]:
     """Open engines that tokenize documents without special tokens: the one to use, and the reference."""
     dtype = id_dtype(context.facts.vocab_size)
     reference = open_reference(context.tokenizer, dtype=dtype)
-    return choose(context.tokenizer, reference, dtype=dtype, wanted=context.engine), reference
+    return decide(context.tokenizer, reference, dtype=dtype, wanted=context.engine).engine, reference
 
 
 def packed_features(length: int) -> tuple[Feature, ...]:

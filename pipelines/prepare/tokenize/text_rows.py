@@ -25,7 +25,7 @@ from pipelines.prepare.tokenize.engines import (
     HuggingFaceEngine,
     SlowEngine,
     Tokenizing,
-    choose,
+    decide,
     open_reference,
 )
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
@@ -265,7 +265,7 @@ def with_engine(
     Raises: ConfigError if an engine that was requested by name cannot.
     """
     reference = rows.engine if isinstance(rows, TemplateRows) else SlowEngine(tokenizer, dtype=dtype)
-    chosen = choose(tokenizer, reference, dtype=dtype, wanted=wanted)
+    chosen = decide(tokenizer, reference, dtype=dtype, wanted=wanted).engine
     return rows if isinstance(rows, ReferenceRows) or chosen is rows.engine else rows.with_engine(chosen)
 
 

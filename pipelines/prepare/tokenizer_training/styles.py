@@ -31,7 +31,7 @@ from tokenizers import (
 )
 
 from pipelines.prepare.options.tokenizer_options import Kind, Style
-from pipelines.prepare.tokenize.engines.split_patterns import LLAMA3
+from pipelines.prepare.tokenize.engines.package_engines import LLAMA3
 
 __all__ = ["Template", "template_of"]
 

@@ -18,23 +18,24 @@ from pipelines.prepare.tokenize.engines.base import (
     BATTERY,
     Engine,
     HuggingFaceEngine,
+    NotQualified,
     SlowEngine,
     Tokenizing,
     copy_backend,
     is_reference,
     utf8_of,
 )
-from pipelines.prepare.tokenize.engines.choice import Choice, Reference, choose, decide, open_reference, why_slow
+from pipelines.prepare.tokenize.engines.choice import Choice, Reference, decide, open_reference, why_slow
 
 __all__ = [
     "BATTERY",
     "Choice",
     "Engine",
     "HuggingFaceEngine",
+    "NotQualified",
     "Reference",
     "SlowEngine",
     "Tokenizing",
-    "choose",
     "copy_backend",
     "decide",
     "is_reference",

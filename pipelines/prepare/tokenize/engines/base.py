@@ -1,10 +1,14 @@
-"""The interface of engines, and the reference engines: the Rust tokenizer itself, and a tokenizer in Python."""
+"""The interface of engines, the reference engines (the Rust tokenizer itself, and a tokenizer in Python), and the base
+class of the fast ones.
+"""
 
 from __future__ import annotations
 
+import abc
 import copy
 import functools
 import json
+import re
 from collections.abc import Mapping
 from importlib import metadata
 from typing import Any, Protocol
@@ -17,12 +21,16 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, from_list
 
 __all__ = [
     "BATTERY",
+    "MAX_ID",
     "Engine",
+    "FastEngine",
     "HuggingFaceEngine",
+    "NotQualified",
     "SlowEngine",
     "Tokenizing",
     "copy_backend",
     "is_reference",
+    "require_release",
     "utf8_of",
 ]
 
@@ -48,6 +56,7 @@ BATTERY = (
     "https://example.org/a_b?c=d&e=%20 foo@bar.baz $12,345.67",
 )
 
+MAX_ID = 2**28 - 2  # what a unit of a vocabulary's trie has room for
 
 # The last one is `transformers` itself, row by row (see `text_rows`).
 _REFERENCES = ("hf", "slow", "reference")
@@ -156,6 +165,82 @@ class SlowEngine:
         with library_failures.named(f"transformers {self.version}", num_texts=len(strings)):
             ids = self._tokenizer(strings, add_special_tokens=False, truncation=False, verbose=False)
         return from_lists(ids["input_ids"], dtype=self._dtype)
+
+
+class NotQualified(Exception):
+    """Raised if an engine cannot serve a tokenizer; `reason` is a sentence without a full stop."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class FastEngine(abc.ABC):
+    """Base class of engines that serve some tokenizers only. Threads may share one."""
+
+    name: str
+    version = "1"
+    concurrent = True
+
+    def __init__(self, reference: HuggingFaceEngine, *, dtype: np.dtype) -> None:
+        """Open an engine for the reference's tokenizer. `reference` encodes the texts that are left to it.
+
+        docs/explanation/engines.md argues for each part of each engine that its ids are the reference's. A release, a
+        pattern or a setting that no argument covers is not qualified.
+        Raises: NotQualified unless the tokenizer is one for which the engine is qualified.
+        """
+        self._reference, self._dtype = reference, dtype
+        require_release("tokenizers", tried="0.23.*")
+        if not _keeps_ids(reference.parts["post_processor"]):
+            raise NotQualified("its post-processor does more than to add special tokens")
+        vocabulary, added = reference.parts["model"]["vocab"], reference.parts["added_tokens"]
+        ids = vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
+        largest = max([*ids, *(token["id"] for token in added)], default=0)
+        if largest > min(np.iinfo(dtype).max, MAX_ID):
+            raise NotQualified(f"its largest id is {largest}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (type(self), self._reference, self._dtype)
+
+
+def _reopened(kind: type[FastEngine], reference: HuggingFaceEngine, dtype: np.dtype) -> FastEngine:
+    """Open an engine that another process has compared and chosen: no comparison here, and no `transformers`."""
+    try:
+        return kind(reference, dtype=dtype)
+    finally:
+        reference.forget_parts()
+
+
+def require_release(package: str, *, tried: str) -> str:
+    """Return the version of an installed package.
+
+    Raises: NotQualified if it is not installed, or not of the release that was tried.
+    """
+    try:
+        version = metadata.version(package)
+    except metadata.PackageNotFoundError:
+        raise NotQualified(f"{package} is not installed; pip install {package}") from None
+    if not _is_of(version, tried.removesuffix(".*")):
+        raise NotQualified(
+            f"{package} {version} is installed, but {tried} is qualified; pip install '{package}=={tried}'"
+        )
+    return version
+
+
+def _is_of(version: str, release: str) -> bool:
+    """Return whether a version is that release, or one of its patches; no release candidate, and no local build."""
+    return re.fullmatch(rf"{re.escape(release)}(\.\d+)*", version) is not None
+
+
+def _keeps_ids(post_processor: Mapping[str, Any] | None) -> bool:
+    """Return whether the post-processor only adds special tokens to the ids of a text."""
+    if post_processor is None or post_processor["type"] in ("BertProcessing", "RobertaProcessing", "ByteLevel"):
+        return True
+    if post_processor["type"] == "Sequence":
+        return all(map(_keeps_ids, post_processor["processors"]))
+    return post_processor["type"] == "TemplateProcessing" and [
+        piece["Sequence"]["id"] for piece in post_processor["single"] if "Sequence" in piece
+    ] == ["A"]
 
 
 def copy_backend(tokenizer: Any) -> Any:

@@ -13,12 +13,11 @@ import pyarrow as pa
 
 from pipelines.prepare.options.config import EngineName
 from pipelines.prepare.tokenize import library_failures
-from pipelines.prepare.tokenize.engines.base import BATTERY, Engine, HuggingFaceEngine, SlowEngine
-from pipelines.prepare.tokenize.engines.qualified import NotQualified
+from pipelines.prepare.tokenize.engines.base import BATTERY, Engine, HuggingFaceEngine, NotQualified, SlowEngine
 from tfrecord_io.errors import ConfigError, TokenizerError
 from tfrecord_io.shown import first_line
 
-__all__ = ["Choice", "Reference", "choose", "decide", "open_reference", "why_slow"]
+__all__ = ["Choice", "Reference", "decide", "open_reference", "why_slow"]
 
 Reference: TypeAlias = HuggingFaceEngine | SlowEngine
 
@@ -57,11 +56,6 @@ def open_reference(tokenizer: Any, *, dtype: np.dtype) -> Reference:
             f"{error.cause}; these are ordinary texts of many scripts that every tokenizer is tried on",
             remedy="mend the tokenizer: one without an unknown token, for example, knows no character but its own",
         ) from error
-
-
-def choose(tokenizer: Any, reference: Engine, *, dtype: np.dtype, wanted: EngineName = "auto") -> Engine:
-    """Return the engine that `decide` chooses. Raises: as `decide`."""
-    return decide(tokenizer, reference, dtype=dtype, wanted=wanted).engine
 
 
 def decide(tokenizer: Any, reference: Engine, *, dtype: np.dtype, wanted: EngineName = "auto") -> Choice:

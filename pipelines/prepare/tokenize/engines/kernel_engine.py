@@ -1,71 +1,160 @@
-"""What our own engines share: memory, a cache of code points, and the documents that are left to the reference.
+"""What our own engines share: kernels for texts, a cache of code points, memory, and what is left to the reference.
 
 What a tokenizer makes of code points is kept in pages of 256, each computed when a text first needs it. An entry has 64
-bits: the kind of a code point in the lowest 3 (`text_kernels`); of one that is part of a word, the number of bytes that
-become of it in bits 3-7, and their place in `pool` from bit 13 on. Bits 8-12 are the engine's own.
+bits. The lowest 3 say of what kind the code point is:
+
+    DROP        nothing becomes of it
+    SPACE       it ends a word and is no part of one
+    ISOLATED    it is a word by itself
+    ORDINARY    it is a part of a word, as the bytes that its entry refers to
+    REORDERED   the same, if Unicode's order of marks changes nothing: no such one stands before it
+    ASK         the reference has to do the document
+
+Of a code point that is part of a word, bits 3-7 are the number of bytes that become of it, and bits 13- their place in
+`pool`. Bits 8-12 are the engine's own.
+
+Words seen before, with at most three ids, are remembered in a table of rows of four words of 64 bits:
+
+    row of `memory`    key, key | ids 0, 1 | id 2, count
+
+A row is overwritten by the next word that falls on it. The table belongs to one call at a time.
 """
 
 from __future__ import annotations
 
 import abc
-import dataclasses
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+import numba
 import numpy as np
 import pyarrow as pa
 from tokenizers import normalizers
 
 from pipelines.prepare.tokenize.engines import vocabulary_trie
-from pipelines.prepare.tokenize.engines.base import utf8_of
-from pipelines.prepare.tokenize.engines.qualified import FastEngine
-from pipelines.prepare.tokenize.engines.text_kernels import ORDINARY, find_pages
+from pipelines.prepare.tokenize.engines.base import FastEngine, utf8_of
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io.codec.kernels import frozen
 
-__all__ = ["PAGE", "Contents", "KernelEngine", "Pages", "changed_between_marks", "letters_of_page", "one_by_one"]
-__all__ += ["NUM_PAGES"]
+__all__ = ["ASK", "DROP", "ISOLATED", "MISSING_PAGE", "NUM_PAGES", "ORDINARY", "PAGE", "REORDERED", "SPACE"]
+__all__ += ["Contents", "KernelEngine", "Pages", "changed_between_marks", "code_point", "entry_of", "holds", "jit"]
+__all__ += ["letters_of_page", "memory_row", "one_by_one", "recall", "remember"]
 
+DROP, SPACE, ISOLATED, ORDINARY, REORDERED, ASK = range(6)
+MISSING_PAGE = -1
 PAGE = 256
 NUM_PAGES = 0x110000 // PAGE
 _COMMON_PAGES = [0x00, 0x01, 0x20]  # Latin, and the punctuation of printed text
 _SURROGATES = range(0xD800, 0xE000)  # which are not asked for: UTF-8 cannot hold them
 _SLACK = bytes(32)  # the kernels copy so many at most, of which an entry has 31
+_MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 
 # Returns the entries of the page with a number, and appends the bytes that they refer to to the pool.
 ReadPage: TypeAlias = Callable[[int, bytearray], list[int]]
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Pages:
-    """The pages computed so far. Immutable: `extended` returns a new object, so threads can read without a lock."""
+def jit(function: _Function) -> _Function:
+    """Compile like `codec.kernels.jit`, but without reference counts, since these kernels never allocate arrays.
+
+    Numba counts each array of a tuple at each call and in each loop: ten times the time of all the rest (measured).
+    """
+    try:
+        return numba.njit(nogil=True, cache=True, _nrt=False)(function)
+    except RuntimeError:  # no folder for compiled code, see there
+        return numba.njit(nogil=True, _nrt=False)(function)
+
+
+@jit
+def code_point(data, at, end):  # type: ignore[no-untyped-def]
+    """Return the code point at `at` and its width in bytes; -1 where the bytes are not valid UTF-8."""
+    first = np.int64(data[at])
+    if first < 0x80:
+        return first, 1
+    width = 2 if first < 0xE0 else (3 if first < 0xF0 else 4)
+    if first < 0xC0 or at + width > end:
+        return -1, 1
+    if width == 2:
+        return (first & 0x1F) << 6 | np.int64(data[at + 1]) & 0x3F, 2
+    point = (np.int64(data[at + 1]) & 0x3F) << 6 | np.int64(data[at + 2]) & 0x3F
+    if width == 3:
+        return (first & 0x0F) << 12 | point, 3
+    point = (first & 0x07) << 18 | point << 6 | np.int64(data[at + 3]) & 0x3F
+    return (point if point < 0x110000 else -1), 4
+
+
+@jit
+def entry_of(point, pages):  # type: ignore[no-untyped-def]
+    """Return the entry of a code point; 6 if its page is missing."""
+    if point < 128:
+        return pages.entries[point] if point >= 0 else np.uint64(ASK)
+    page = np.int64(pages.page_of[point >> 8])
+    return pages.entries[page << 8 | point & 255] if page >= 0 else np.uint64(6)
+
+
+@jit
+def find_pages(data, edges, wanted):  # type: ignore[no-untyped-def]
+    """Set `wanted` (uint8 [0x1100]) to 1 for the page of every code point in the data."""
+    for at in range(edges[0], edges[-1]):
+        if data[at] & 0xC0 != 0x80:
+            point, _ = code_point(data, at, edges[-1])
+            if point >= 0:
+                wanted[point >> 8] = 1
+
+
+@jit
+def holds(data, at, end, contents):  # type: ignore[no-untyped-def]
+    """Return whether the bytes at `at` begin with one of the contents."""
+    if not contents.first[data[at]]:
+        return False
+    node = contents.trie.start
+    while at < end:
+        byte = np.int64(data[at])
+        unit = contents.trie.units[node + byte]
+        if np.int64(unit & np.uint64(255)) != byte:
+            return False
+        if (unit >> np.uint64(8)) & np.uint64(0xFFFFFFF):
+            return True
+        node = np.int64(unit >> np.uint64(36))
+        at += 1
+    return False
+
+
+@jit
+def memory_row(low, high, bits):  # type: ignore[no-untyped-def]
+    """Return the place of a key's row in a memory of 2^bits rows."""
+    return np.int64((low * _MIX_1 ^ high * _MIX_2) >> np.uint64(64 - bits)) << 2
+
+
+@jit
+def recall(memory, row, out, to):  # type: ignore[no-untyped-def]
+    """Write the ids that a row remembers; `out` has room for three. Returns: their end in `out`."""
+    two, last = memory[row + 2], memory[row + 3]
+    out[to] = np.int32(two & np.uint64(0xFFFFFFFF))
+    out[to + 1] = np.int32(two >> np.uint64(32))
+    out[to + 2] = np.int32(last & np.uint64(0xFFFFFFFF))
+    return to + np.int64(last >> np.uint64(32))
+
+
+@jit
+def remember(memory, row, low, high, out, to, end):  # type: ignore[no-untyped-def]
+    """Let a row remember the ids out[to:end], if they are at most three."""
+    if end - to <= 3:
+        memory[row], memory[row + 1] = low, high
+        memory[row + 2] = np.uint64(np.uint32(out[to])) | np.uint64(np.uint32(out[to + 1])) << np.uint64(32)
+        memory[row + 3] = np.uint64(np.uint32(out[to + 2])) | np.uint64(end - to) << np.uint64(32)
+
+
+class Pages(NamedTuple):
+    """The pages computed so far. Immutable: `extended` returns a new object, so threads can read without a lock.
+
+    The entry of code point c is entries[page_of[c >> 8] << 8 | c & 255]; page 0 is at 0.
+    """
 
     page_of: np.ndarray  # int32 [NUM_PAGES], -1 if missing
     entries: np.ndarray  # uint64
     pool: np.ndarray  # uint8
-
-    @classmethod
-    def none(cls) -> Pages:
-        """Return an object without pages."""
-        return cls(
-            page_of=frozen(np.full(NUM_PAGES, -1, np.int32)),
-            entries=frozen(np.zeros(0, np.uint64)),
-            pool=frozen(np.frombuffer(_SLACK, np.uint8)),
-        )
-
-    def kind(self, point: int) -> int:
-        """Return the kind of a code point whose page is present."""
-        return self._entry(point) & 7
-
-    def spelling(self, point: int) -> bytes | None:
-        """Return the UTF-8 that an ORDINARY code point becomes, if its page is present; None for other kinds."""
-        entry = self._entry(point)
-        start = entry >> 13
-        return self.pool[start : start + (entry >> 3 & 31)].tobytes() if entry & 7 == ORDINARY else None
-
-    def _entry(self, point: int) -> int:
-        return int(self.entries[int(self.page_of[point // PAGE]) * PAGE + point % PAGE])
 
     def extended(self, numbers: list[int], *, read: ReadPage) -> Pages:
         """Return these pages together with the missing ones of the given numbers."""
@@ -109,8 +198,7 @@ def one_by_one(normalize: Callable[[str], str], texts: list[str], *, between: st
     return [normalize(text) for text in texts]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Contents:
+class Contents(NamedTuple):
     """Texts to search for, as kernels expect them: which bytes one begins with (bool [256]), and a trie."""
 
     first: np.ndarray
@@ -134,7 +222,8 @@ class KernelEngine(FastEngine):
         """Get ready to encode. `read` computes the pages of code points that a text needs."""
         self._read = read
         self._memories: list[np.ndarray] = []  # those not in use; list.pop and list.append are atomic
-        self._pages = Pages.none()
+        nothing, no_page = np.zeros(0, np.uint64), np.full(NUM_PAGES, -1, np.int32)
+        self._pages = Pages(page_of=no_page, entries=nothing, pool=np.frombuffer(_SLACK, np.uint8))
         self._pages_lock = threading.Lock()
         self._take_pages(_COMMON_PAGES)
 

@@ -14,22 +14,43 @@ import pyarrow.compute as pc
 from tokenizers import pre_tokenizers
 
 from pipelines.prepare.tokenize import library_failures
-from pipelines.prepare.tokenize.engines import split_patterns as patterns
-from pipelines.prepare.tokenize.engines.base import HuggingFaceEngine, utf8_of
-from pipelines.prepare.tokenize.engines.qualified import (
+from pipelines.prepare.tokenize.engines.base import (
     FastEngine,
+    HuggingFaceEngine,
     NotQualified,
-    require_ids_kept,
-    require_merges_only,
     require_release,
+    utf8_of,
 )
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 from tfrecord_io.shown import first_line
 
-__all__ = ["FastokensEngine", "GigatokenEngine", "PackageEngine"]
+__all__ = ["DEEPSEEK", "LLAMA3", "O200K", "QWEN2", "QWEN35", "TEKKEN", "FastokensEngine", "GigatokenEngine"]
 
-_SPLITS = [[pattern] for pattern in (patterns.LLAMA3, patterns.QWEN2, patterns.QWEN35, patterns.O200K, patterns.TEKKEN)]
-_SPLITS.append(list(patterns.DEEPSEEK))
+# The regular expressions that split text into words in byte-level tokenizers, as in their tokenizer.json files.
+_ENDINGS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_SIGN = r"[^\r\n\p{L}\p{N}]"
+
+LLAMA3 = rf"{_ENDINGS}|{_SIGN}?\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}"
+QWEN2 = rf"{_ENDINGS}|{_SIGN}?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}"
+QWEN35 = rf"{_ENDINGS}|{_SIGN}?[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_SPACES}"
+O200K = (
+    rf"{_SIGN}?{_UPPER}*{_LOWER}+{_ENDINGS}?|{_SIGN}?{_UPPER}+{_LOWER}*{_ENDINGS}?"
+    rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
+)
+TEKKEN = rf"{_SIGN}?{_UPPER}*{_LOWER}+|{_SIGN}?{_UPPER}+{_LOWER}*|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
+# One after the other. The last one has its line ends as they are, not as escapes.
+DEEPSEEK = (
+    r"\p{N}{1,3}",
+    "[一-龥\u3040-ゟ゠-ヿ]+",
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
+    "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
+)
+
+_SPLITS = [*([pattern] for pattern in (LLAMA3, QWEN2, QWEN35, O200K, TEKKEN)), list(DEEPSEEK)]
+# fastokens merges each entry in a time that grows with its length squared. Vocabularies in use are far below this.
+_MAX_SQUARED_LENGTHS = 1 << 28
 _NO_CHANGE = {"type": "Sequence", "normalizers": []}
 _NORMALIZERS: tuple[dict[str, Any] | None, ...] = (None, _NO_CHANGE, {"type": "NFC"})
 _MARK = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
@@ -41,16 +62,20 @@ _log = logging.getLogger(__name__)
 
 
 class PackageEngine(FastEngine):
-    """Base class of engines of other packages. `name` is the package's, too; `tried` its release that is qualified."""
+    """Base class of engines of other packages, for BPE that consists only of merges.
+
+    `name` is the package's, too; `tried` its release that is qualified. `byte_fallback`: the setting of the model.
+    """
 
     tried: str
+    byte_fallback: bool
 
     def __init__(self, reference: HuggingFaceEngine, *, dtype: np.dtype) -> None:
         """Open the package, as `FastEngine`. Raises: NotQualified also if the package cannot be imported or opened."""
         super().__init__(reference, dtype=dtype)
-        require_ids_kept(reference.parts["post_processor"])
         # Without the parts that do not affect the ids of a text.
         parts = {**reference.parts, **dict.fromkeys(("post_processor", "decoder", "truncation", "padding"))}
+        self._require_merges_only(parts["model"])
         self._require(parts)
         self.version = require_release(self.name, tried=self.tried)
         try:
@@ -60,6 +85,17 @@ class PackageEngine(FastEngine):
                 raise
             _log.debug("%s cannot open the tokenizer", self.name, exc_info=True)
             raise NotQualified(f"{self.name} cannot open it: {first_line(error)}") from error
+
+    def _require_merges_only(self, model: dict[str, Any]) -> None:
+        if model["type"] != "BPE":
+            raise NotQualified(f"its model is {model['type']}, not BPE")
+        if bool(model["byte_fallback"]) is not self.byte_fallback:
+            raise NotQualified("its BPE has no byte fallback" if self.byte_fallback else "its BPE has byte fallback")
+        for setting in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
+            if model[setting]:
+                raise NotQualified(f"its BPE has a {setting}")
+        if sum(len(entry) ** 2 for entry in model["vocab"]) > _MAX_SQUARED_LENGTHS:
+            raise NotQualified("the entries of its vocabulary are very long")
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
         """Return the tokens of each text."""
@@ -90,7 +126,7 @@ class FastokensEngine(PackageEngine):
     """Engine for byte-level BPE. It encodes each batch on all cores by itself.
 
     It remembers the tokens of words seen before, in tables of a fixed size, and has scanners of its own for the
-    patterns in `split_patterns`. Other patterns it leaves to a regular expression library to which U+180E is white
+    patterns above. Other patterns it leaves to a regular expression library to which U+180E is white
     space, as it is not to the reference: they are not qualified.
 
     Texts with a long s (ſ) are left to the reference: where a pattern takes 's for an ending whatever its case,
@@ -101,9 +137,9 @@ class FastokensEngine(PackageEngine):
 
     name = "fastokens"
     tried = "0.3.5"
+    byte_fallback = False
 
     def _require(self, parts: dict[str, Any]) -> None:
-        require_merges_only(parts, byte_fallback=False, dtype=self._dtype)
         vocabulary = parts["model"]["vocab"]
         if not vocabulary.keys() >= set(pre_tokenizers.ByteLevel.alphabet()):
             raise NotQualified("its vocabulary has no entry for some bytes")
@@ -132,10 +168,8 @@ class FastokensEngine(PackageEngine):
         runs = super().encode(texts)
         data, edges = utf8_of(texts)
         data = data[edges[0] : edges[-1]]
-        first = data[:-1] == 0xC5
-        if not (
-            first.any() and (first & (data[1:] == 0xBF)).any()
-        ):  # the bytes of a long s; most languages have neither
+        first = data[:-1] == 0xC5  # of the two bytes of a long s; most languages have neither
+        if not first.any() or not (first & (data[1:] == 0xBF)).any():
             return runs
         asked = np.flatnonzero(pc.match_substring(texts, "\u017f"))
         return self._reference.put_into(runs, texts, asked)
@@ -180,9 +214,9 @@ class GigatokenEngine(PackageEngine):
 
     name = "gigatoken"
     tried = "0.10.0"
+    byte_fallback = True
 
     def _require(self, parts: dict[str, Any]) -> None:
-        require_merges_only(parts, byte_fallback=True, dtype=self._dtype)
         model = parts["model"]
         if model["ignore_merges"]:
             raise NotQualified("its BPE ignores merges")

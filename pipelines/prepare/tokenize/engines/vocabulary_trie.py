@@ -18,8 +18,8 @@ Size: 8 bytes a node and under 5% of gaps: 0.9 MB for BERT's 30,522 entries, abo
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,17 +27,15 @@ import pyarrow as pa
 from pipelines.prepare.tokenize.engines.base import utf8_of
 from tfrecord_io.codec.kernels import frozen, jit
 
-__all__ = ["MAX_ID", "Trie", "build"]
+__all__ = ["Trie", "build"]
 
-MAX_ID = 2**28 - 2
 _ID_SHIFT, _BASE_SHIFT = 8, 36
 _FIELD = 2**28 - 1
 _EMPTY = 0xFF
 _TRIES = 256  # places tried among the gaps, before a node with several children goes behind all the others
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Trie:
+class Trie(NamedTuple):
     """Double-array trie. `units` uint64; `start` and `inner` are the bases for a word's first and its later pieces."""
 
     units: np.ndarray
@@ -46,7 +44,7 @@ class Trie:
 
 
 def build(vocabulary: Mapping[str, int], *, inner_prefix: str = "") -> Trie:
-    """Build the trie of a vocabulary with ids from 0 to MAX_ID."""
+    """Build the trie of a vocabulary with ids from 0 to `MAX_ID`."""
     words = sorted(word for word in vocabulary if word)  # by code point, which is the order of the bytes, too
     data, edges = utf8_of(pa.array(words, pa.large_string()))
     data, ids = frozen(data), frozen(np.fromiter(map(vocabulary.__getitem__, words), np.int64, len(words)))

@@ -18,7 +18,7 @@ from pipelines.prepare.tokenize.chat.alignment import Aligner
 from pipelines.prepare.tokenize.chat.conversation import Message
 from pipelines.prepare.tokenize.chat.encoder import ChatEncoder, EncodedChats, cuts
 from pipelines.prepare.tokenize.chat.template import Template, open_template
-from pipelines.prepare.tokenize.engines import Engine, choose, open_reference
+from pipelines.prepare.tokenize.engines import Engine, decide, open_reference
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES, chat_tokenizer
 from tests.support.tokenizers_zoo import Zoo
 
@@ -50,7 +50,7 @@ def engine_of(tokenizer: Any) -> tuple[Engine, Aligner]:
     """The same for all tokenizers that differ in their templates alone."""
     content = tokenizer.backend_tokenizer.to_str()
     if content not in _engines:
-        engine = choose(tokenizer, open_reference(tokenizer, dtype=DTYPE), dtype=DTYPE)
+        engine = decide(tokenizer, open_reference(tokenizer, dtype=DTYPE), dtype=DTYPE).engine
         _engines[content] = engine, Aligner(tokenizer, dtype=DTYPE)
     return _engines[content]
 

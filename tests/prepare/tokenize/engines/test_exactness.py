@@ -20,8 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.tokenize.engines import BATTERY, Engine, HuggingFaceEngine
-from pipelines.prepare.tokenize.engines.qualified import NotQualified
+from pipelines.prepare.tokenize.engines import BATTERY, Engine, HuggingFaceEngine, NotQualified
 from tests.prepare.tokenize.engines.compared import assert_same, check
 from tests.qualifying import comparing, fuzzing, kinds, strange, strange_texts, strings
 from tests.qualifying.comparing import INT32, Effort

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken, Tokenizer, normalizers, processors
 
-from pipelines.prepare.tokenize.engines.qualified import NotQualified
+from pipelines.prepare.tokenize.engines import NotQualified
 from tests.prepare.tokenize.engines.compared import altered_kind, bert
 from tests.prepare.tokenize.odd_tokenizers import BYTES, byte_level, differing, sentencepiece, wrapped
 from tests.qualifying import comparing

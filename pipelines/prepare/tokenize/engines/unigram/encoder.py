@@ -18,20 +18,24 @@ each of its tokens.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from pipelines.prepare.tokenize.engines import vocabulary_trie
-from pipelines.prepare.tokenize.engines.base import HuggingFaceEngine
-from pipelines.prepare.tokenize.engines.kernel_engine import Contents, KernelEngine, Pages
-from pipelines.prepare.tokenize.engines.qualified import NotQualified, require_ids_kept, require_reference
-from pipelines.prepare.tokenize.engines.text_kernels import MISSING_PAGE, ORDINARY, SPACE
+from pipelines.prepare.tokenize.engines.base import HuggingFaceEngine, NotQualified
+from pipelines.prepare.tokenize.engines.kernel_engine import (
+    MISSING_PAGE,
+    ORDINARY,
+    SPACE,
+    Contents,
+    KernelEngine,
+    Pages,
+)
 from pipelines.prepare.tokenize.engines.unigram import kernels as kernels
 from pipelines.prepare.tokenize.engines.unigram.paths import MARK_BYTES, Scratch
-from pipelines.prepare.tokenize.engines.unigram.points import MARK, Reader, Steps, charsmap_units, steps_of
+from pipelines.prepare.tokenize.engines.unigram.points import MARK, Reader, charsmap_units, steps_of
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io.codec.kernels import frozen
 
@@ -52,24 +56,29 @@ class UnigramEngine(KernelEngine):
         """Open the engine, as `FastEngine`."""
         super().__init__(reference, dtype=dtype)
         parts = reference.parts
-        model = parts["model"]
-        require_reference()
-        require_ids_kept(parts["post_processor"])
+        model, normalizer = parts["model"], parts["normalizer"]
         if model["type"] != "Unigram":
             raise NotQualified(f"its model is {model['type']}, not Unigram")
         if model["unk_id"] is None:
             raise NotQualified("its Unigram has no unknown token")
-        largest = max([len(model["vocab"]) - 1, *(token["id"] for token in parts["added_tokens"])])
-        if largest > min(np.iinfo(dtype).max, vocabulary_trie.MAX_ID):
-            raise NotQualified(f"its largest id is {largest}")
-        words, steps = _Words.of(parts["pre_tokenizer"]), steps_of(parts["normalizer"])
+        words, steps = _words(parts["pre_tokenizer"]), steps_of(normalizer)
         if steps is None or (steps.merges_into_mark and words.splits_white):
             raise NotQualified("its normalizer has a step, or an order of steps, that cannot be followed")
         reader = Reader(steps, splits_white=words.splits_white)
         raw, normal = _forbidden(reference, reader, literals=steps.literals)
-        self._tables = _tables(parts, steps, words, raw=raw, normal=normal, joint_line_end=reader.joint_line_end)
+        charsmap = charsmap_units(steps.local[steps.context]) if steps.contextual == "Precompiled" else np.zeros(0)
+        self._fixed = {
+            **_model_tables(model),
+            "raw": raw,
+            "normal": normal,
+            "charsmap": frozen(charsmap.astype(np.uint32)),
+            "words": words,
+            "merges": steps.merges,
+            "strips_left": steps.strips_left,
+            "strips_right": steps.strips_right,
+        }
         self._begin(reader.page)
-        if self._pages.kind(ord(" ")) != SPACE:
+        if int(self._pages.entries[ord(" ")]) & 7 != SPACE:
             raise NotQualified("its normalizer makes something else of a space")
 
     def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray, memory: np.ndarray) -> RaggedTokens:
@@ -86,52 +95,38 @@ class UnigramEngine(KernelEngine):
         return RaggedTokens(out[: offsets[-1]].astype(self._dtype), offsets)
 
     def _tables_of(self, pages: Pages) -> kernels.Tables:
-        tables = self._tables
+        raw, normal, merges = self._fixed["raw"], self._fixed["normal"], self._fixed["merges"]
 
         def is_plain(byte: int) -> bool:
-            if byte >= 128 or tables.raw_first[byte] or tables.normal_first[byte]:
+            if byte >= 128 or raw.first[byte] or normal.first[byte]:
                 return False
             entry = int(pages.entries[byte])
+            at, size = entry >> 13, entry >> 3 & 31
             itself = entry & 7 == ORDINARY and not entry & int(kernels.JOINS | kernels.ENDS_IN_MARK)
-            return itself and pages.spelling(byte) == bytes([byte])
+            return itself and pages.pool[at : at + size].tobytes() == bytes([byte])
 
         space = int(pages.entries[0x20])
-        kept = space & 7 == SPACE and not space & int(kernels.JOINS) and not tables.raw_first[0x20]
-        return tables._replace(
-            page_of=pages.page_of,
-            entries=pages.entries,
-            pool=pages.pool,
+        kept = space & 7 == SPACE and not space & int(kernels.JOINS) and not raw.first[0x20]
+        return kernels.Tables(
+            pages=pages,
             plain=frozen(np.array([is_plain(byte) for byte in range(256)])),
-            plain_space=bool(kept and (not tables.merges or space & int(kernels.MERGES))),
+            plain_space=bool(kept and (not merges or space & int(kernels.MERGES))),
+            **self._fixed,
         )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Words:
-    """How a pre-tokenizer splits text into words.
-
-    `splits_white`: words end at any white space, which is dropped; otherwise at spaces, which become marks.
-
-    `marks_kept_first`: the first word gets the mark only if the text's first code point was kept.
-    """
-
-    splits_white: bool
-    marks_first: bool
-    marks_kept_first: bool
-
-    @classmethod
-    def of(cls, pre_tokenizer: Mapping[str, Any] | None) -> _Words:
-        """Return how this pre-tokenizer splits words. Raises: NotQualified for an unknown pre-tokenizer."""
-        pre_tokenizer = pre_tokenizer or {"type": ""}
-        given = pre_tokenizer["pretokenizers"] if pre_tokenizer["type"] == "Sequence" else [pre_tokenizer]
-        splits_white = [step["type"] for step in given] == ["WhitespaceSplit", "Metaspace"]
-        scheme = given[-1].get("prepend_scheme") if given else None
-        # "first" is the first word of the text, if no space stands before it: known without WhitespaceSplit only.
-        schemes = ("always", "never") if splits_white else ("always", "first", "never")
-        expected = {**_METASPACE, "prepend_scheme": scheme}
-        if scheme not in schemes or given[-1] != expected or not (splits_white or len(given) == 1):
-            raise NotQualified("its pre-tokenizer is not Metaspace that splits, with WhitespaceSplit before it or not")
-        return cls(splits_white=splits_white, marks_first=scheme != "never", marks_kept_first=scheme == "first")
+def _words(pre_tokenizer: Mapping[str, Any] | None) -> kernels.Words:
+    """Return how a pre-tokenizer splits words. Raises: NotQualified for an unknown pre-tokenizer."""
+    pre_tokenizer = pre_tokenizer or {"type": ""}
+    given = pre_tokenizer["pretokenizers"] if pre_tokenizer["type"] == "Sequence" else [pre_tokenizer]
+    splits_white = [step["type"] for step in given] == ["WhitespaceSplit", "Metaspace"]
+    scheme = given[-1].get("prepend_scheme") if given else None
+    # "first" is the first word of the text, if no space stands before it: known without WhitespaceSplit only.
+    schemes = ("always", "never") if splits_white else ("always", "first", "never")
+    expected = {**_METASPACE, "prepend_scheme": scheme}
+    if scheme not in schemes or given[-1] != expected or not (splits_white or len(given) == 1):
+        raise NotQualified("its pre-tokenizer is not Metaspace that splits, with WhitespaceSplit before it or not")
+    return kernels.Words(splits_white=splits_white, marks_first=scheme != "never", marks_kept_first=scheme == "first")
 
 
 def _scratch(num_bytes: int) -> Scratch:
@@ -164,40 +159,15 @@ def _forbidden(reference: HuggingFaceEngine, reader: Reader, *, literals: Iterab
     return Contents.of(raw), Contents.of(normal)
 
 
-def _tables(
-    parts: Mapping[str, Any], steps: Steps, words: _Words, *, raw: Contents, normal: Contents, joint_line_end: bool
-) -> kernels.Tables:
-    """Return the kernel's tables, without code points yet."""
-    model, none = parts["model"], Pages.none()
+def _model_tables(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the kernel's tables that the model decides."""
     vocabulary = {piece: index for index, (piece, _) in enumerate(model["vocab"])}  # of equal ones, the last counts
     scores = np.array([score for _, score in model["vocab"]], np.float64)
-    trie = vocabulary_trie.build(vocabulary)
     byte_ids = [vocabulary.get(f"<0x{byte:02X}>", -1) if model["byte_fallback"] else -1 for byte in range(256)]
-    charsmap = charsmap_units(steps.local[steps.context]) if steps.contextual == "Precompiled" else np.zeros(0)
-    return kernels.Tables(
-        units=trie.units,
-        start=trie.start,
-        scores=frozen(scores),
-        unknown=model["unk_id"],
-        unknown_score=float(scores.min()) - _UNKNOWN_PENALTY,
-        byte_ids=frozen(np.array(byte_ids, np.int32)),
-        page_of=none.page_of,
-        entries=none.entries,
-        pool=none.pool,
-        plain=frozen(np.zeros(256, bool)),
-        plain_space=False,
-        raw_first=raw.first,
-        raw_units=raw.trie.units,
-        raw_start=raw.trie.start,
-        normal_first=normal.first,
-        normal_units=normal.trie.units,
-        normal_start=normal.trie.start,
-        charsmap=frozen(charsmap.astype(np.uint32)),
-        joint_line_end=joint_line_end,
-        splits_white=words.splits_white,
-        marks_first=words.marks_first,
-        marks_kept_first=words.marks_kept_first,
-        merges=steps.merges,
-        strips_left=steps.strips_left,
-        strips_right=steps.strips_right,
-    )
+    return {
+        "vocabulary": vocabulary_trie.build(vocabulary),
+        "scores": frozen(scores),
+        "unknown": model["unk_id"],
+        "unknown_score": float(scores.min()) - _UNKNOWN_PENALTY,
+        "byte_ids": frozen(np.array(byte_ids, np.int32)),
+    }

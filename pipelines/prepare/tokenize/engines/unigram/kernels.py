@@ -7,8 +7,8 @@ puts one, and is cut into pieces by itself (`paths`): no piece reaches over a ma
               otherwise            one for each space, which becomes its mark, even if nothing follows; and what stands
                                    before the first space, with the mark or without
 
-Words of at most 15 bytes are looked up in a table of words seen before (`text_kernels`), as they stand in the document.
-The key is bytes 0-7, then bytes 8-14 with the size and whether there is a mark.
+Words of at most 15 bytes are looked up in a table of words seen before (`kernel_engine`), as they stand in the
+document. The key is bytes 0-7, then bytes 8-14 with the size and whether there is a mark.
 
 What is in there was normalized once, and nothing around it can change what becomes of it: it has no code point that
 joins what is before it, and no byte with which something begins that a document must not hold. An empty row has the
@@ -21,24 +21,28 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipelines.prepare.tokenize.engines.text_kernels import (
+from pipelines.prepare.tokenize.engines.kernel_engine import (
     ASK,
     DROP,
     MISSING_PAGE,
     REORDERED,
     SPACE,
+    Contents,
+    Pages,
     code_point,
     entry_of,
-    is_entry,
+    holds,
     jit,
     memory_row,
     recall,
     remember,
 )
 from pipelines.prepare.tokenize.engines.unigram.paths import MARK_BYTES, best_path
+from pipelines.prepare.tokenize.engines.vocabulary_trie import Trie
 from tfrecord_io.codec.kernels import load, lowest_bit, store
 
-__all__ = ["ENDS_IN_MARK", "JOINS", "LONG_WORD", "MEMORY_WORDS", "MERGES", "NO_ROOM", "STRIPPED", "Tables", "encode"]
+__all__ = ["ENDS_IN_MARK", "JOINS", "LONG_WORD", "MEMORY_WORDS", "MERGES", "NO_ROOM", "STRIPPED", "Tables", "Words"]
+__all__ += ["encode"]
 
 _REFERENCE, NO_ROOM, LONG_WORD = -2, -3, -4
 # 8 MB for each thread. Words stand there with their punctuation, so there are many: of English of 60,000 word forms a
@@ -54,31 +58,29 @@ _HIGH, _ONES = np.uint64(0x8080808080808080), np.uint64(0x0101010101010101)
 _SPACES = np.uint64(0x20) * _ONES
 
 
-class Tables(NamedTuple):
-    """Read-only tables of the loop. The entry of code point c is entries[page_of[c >> 8] << 8 | c & 255]."""
+class Words(NamedTuple):
+    """How a pre-tokenizer splits text into words."""
 
-    units: np.ndarray  # uint64: the vocabulary, see `vocabulary_trie`
-    start: int
+    splits_white: bool  # at any white space, which is dropped; otherwise at spaces, which become marks
+    marks_first: bool  # whether a word without a space before it has the mark
+    marks_kept_first: bool  # ... but not where what the text begins with is taken away
+
+
+class Tables(NamedTuple):
+    """Read-only tables of the loop."""
+
+    vocabulary: Trie
     scores: np.ndarray  # float64, by id
     unknown: int  # id
     unknown_score: float
     byte_ids: np.ndarray  # int32 [256], -1 for none
-    page_of: np.ndarray  # int32 [0x1100], -1: not asked for yet; page 0 is at 0
-    entries: np.ndarray  # uint64
-    pool: np.ndarray  # uint8
+    pages: Pages
     plain: np.ndarray  # bool [256]: ASCII bytes that are part of a word as they are
     plain_space: bool  # whether a space is a SPACE, and nothing else
-    raw_first: np.ndarray  # bool [256]: first bytes of what a document must not hold
-    raw_units: np.ndarray  # a trie of it
-    raw_start: int
-    normal_first: np.ndarray  # the same of what a normalized word must not hold
-    normal_units: np.ndarray
-    normal_start: int
+    raw: Contents  # what a document must not hold
+    normal: Contents  # what a normalized word must not hold
     charsmap: np.ndarray  # uint32: trie of the Precompiled step, empty if there is none
-    joint_line_end: bool  # whether a line feed after a carriage return is nothing
-    splits_white: bool
-    marks_first: bool  # whether a word without a space before it has the mark
-    marks_kept_first: bool  # ... but not where what the text begins with is taken away
+    words: Words
     merges: bool
     strips_left: bool
     strips_right: bool
@@ -110,22 +112,17 @@ def encode(data, edges, asked, out, ends, progress, memory, scratch, tables):  #
 @jit
 def _document(data, begin, end, out, to, memory, scratch, tables):  # type: ignore[no-untyped-def]
     """Write the ids of data[begin:end]. Returns: end in `out`, or MISSING_PAGE, NO_ROOM, LONG_WORD, _REFERENCE."""
-    at, whole = np.int64(begin), end
-    if tables.strips_right:
-        end = _strip_right(data, begin, end, tables)
-        if end < 0:
-            return end
-    if tables.strips_left:
-        at = _strip_left(data, begin, end, tables)
-        if at < 0:
-            return at
-    if tables.marks_kept_first and at < end:
-        kind = entry_of(code_point(data, at, end)[0], tables) & np.uint64(7)
+    whole = end
+    at, end = _stripped(data, np.int64(begin), end, tables)
+    if at < 0:
+        return at
+    if tables.words.marks_kept_first and at < end:
+        kind = entry_of(code_point(data, at, end)[0], tables.pages) & np.uint64(7)
         if kind > np.uint64(ASK):
             return MISSING_PAGE
         if kind == np.uint64(DROP) or at > begin:
             return _REFERENCE
-    marked, alone_counts, merging = tables.marks_first, False, False
+    marked, alone_counts, merging = tables.words.marks_first, False, False
     safe = len(data) - 16
     while True:
         if at <= safe and tables.plain_space:
@@ -138,18 +135,18 @@ def _document(data, begin, end, out, to, memory, scratch, tables):  # type: igno
                         return NO_ROOM
                     to = recall(memory, row, out, to)
                     at += size + 1
-                    marked, alone_counts, merging = marked if tables.splits_white else True, True, True
+                    marked, alone_counts, merging = marked if tables.words.splits_white else True, True, True
                     continue
         at, start, stop, size, entry = _next_word(data, begin, at, end, whole, merging, scratch, tables)
         if at < 0:
             return at
         if to + size + _SLACK > len(out):
             return NO_ROOM
-        if size > 0 or (alone_counts and not tables.splits_white):
+        if size > 0 or (alone_counts and not tables.words.splits_white):
             to = _word(data, start, stop, size, marked, out, to, memory, scratch, tables)
         if entry == 0:
             return to
-        if not tables.splits_white:
+        if not tables.words.splits_white:
             marked, alone_counts = True, True
         merging = entry & MERGES != 0
 
@@ -178,15 +175,15 @@ def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: 
             size, at, after_mark = size + 1, at + 1, False
             continue
         point, width = code_point(data, at, end)
-        entry = entry_of(point, tables)
+        entry = entry_of(point, tables.pages)
         kind = np.int64(entry & np.uint64(7))
         if kind > ASK:
             return MISSING_PAGE, 0, 0, 0, nothing
         if kind == ASK or (kind == REORDERED and after_mark):
             return _REFERENCE, 0, 0, 0, nothing
-        if tables.raw_first[byte]:
+        if tables.raw.first[byte]:
             is_itself = False
-            if is_entry(data, at, whole, tables.raw_units, tables.raw_start):
+            if holds(data, at, whole, tables.raw):
                 return _REFERENCE, 0, 0, 0, nothing
         if entry & JOINS != 0:
             is_itself = False
@@ -194,10 +191,6 @@ def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: 
                 return _REFERENCE, 0, 0, 0, nothing
         stop = at
         at += width
-        if point == 0x0D and tables.joint_line_end and at < end and data[at] == 0x0A:
-            if tables.raw_first[0x0A]:
-                return _REFERENCE, 0, 0, 0, nothing
-            at += 1
         if kind == SPACE:
             if merging and size == 0 and tables.merges and entry & MERGES != 0:
                 start = at
@@ -223,41 +216,37 @@ def _append(word, size, entry, tables):  # type: ignore[no-untyped-def]
     source = np.int64(entry >> np.uint64(13))
     special = False
     for step in range(0, count, 8):
-        store(word, MARK_BYTES + size + step, load(tables.pool, source + step))
+        store(word, MARK_BYTES + size + step, load(tables.pages.pool, source + step))
     for step in range(count):
-        special = special or tables.normal_first[word[MARK_BYTES + size + step]]
+        special = special or tables.normal.first[word[MARK_BYTES + size + step]]
     return size + count, special
 
 
 @jit
-def _strip_right(data, begin, end, tables):  # type: ignore[no-untyped-def]
-    """Return the document's end after Strip; or MISSING_PAGE or _REFERENCE."""
-    while end > begin:
+def _stripped(data, begin, end, tables):  # type: ignore[no-untyped-def]
+    """Return what Strip leaves of the document: where it begins, or MISSING_PAGE or _REFERENCE; where it ends."""
+    while tables.strips_right and end > begin:
         at = end - 1
         while at > begin and data[at] & 0xC0 == 0x80:
             at -= 1
         found = _is_stripped(data, at, end, tables)
         if found <= 0:
-            return end if found == 0 else found
+            if found < 0:
+                return found, end
+            break
         end = at
-    return end
-
-
-@jit
-def _strip_left(data, at, end, tables):  # type: ignore[no-untyped-def]
-    """Return the document's start after Strip; or MISSING_PAGE or _REFERENCE."""
-    while at < end:
-        found = _is_stripped(data, at, end, tables)
+    while tables.strips_left and begin < end:
+        found = _is_stripped(data, begin, end, tables)
         if found <= 0:
-            return at if found == 0 else found
-        at += code_point(data, at, end)[1]
-    return at
+            return (found if found < 0 else begin), end
+        begin += code_point(data, begin, end)[1]
+    return begin, end
 
 
 @jit
 def _is_stripped(data, at, end, tables):  # type: ignore[no-untyped-def]
     """Return 1 if Strip removes this code point at the edge of a text, else 0; or MISSING_PAGE or _REFERENCE."""
-    entry = entry_of(code_point(data, at, end)[0], tables)
+    entry = entry_of(code_point(data, at, end)[0], tables.pages)
     kind = entry & np.uint64(7)
     if kind > np.uint64(ASK):
         return MISSING_PAGE
@@ -267,8 +256,7 @@ def _is_stripped(data, at, end, tables):  # type: ignore[no-untyped-def]
         return 0
     if entry & JOINS != 0:
         return _REFERENCE
-    is_held = tables.raw_first[data[at]] and is_entry(data, at, len(data), tables.raw_units, tables.raw_start)
-    return _REFERENCE if is_held else 1
+    return _REFERENCE if holds(data, at, len(data), tables.raw) else 1
 
 
 @jit
@@ -298,10 +286,9 @@ def _may_change_together(data, begin, at, width, end, tables):  # type: ignore[n
 @jit
 def _holds(word, at, end, tables):  # type: ignore[no-untyped-def]
     """Return whether the normalized word contains one of the forbidden texts."""
-    for place in range(at, end):
-        if tables.normal_first[word[place]]:  # noqa: SIM102, Numba evaluates both sides of a longer condition
-            if is_entry(word, place, end, tables.normal_units, tables.normal_start):
-                return True
+    for place in range(at, end):  # noqa: SIM110, Numba compiles no generator
+        if holds(word, place, end, tables.normal):
+            return True
     return False
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipelines.prepare.tokenize.engines.text_kernels import jit
+from pipelines.prepare.tokenize.engines.kernel_engine import jit
 
 __all__ = ["MARK_BYTES", "Scratch", "best_path"]
 
@@ -46,10 +46,10 @@ def best_path(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-
     while place < end:
         lead, here = word[place], best[place]
         after = place + (1 if lead < 0x80 else (2 if lead < 0xE0 else (3 if lead < 0xF0 else 4)))
-        node, at, is_known = tables.start, place, False
+        node, at, is_known = tables.vocabulary.start, place, False
         while at < end:
             byte = np.int64(word[at])
-            unit = tables.units[node + byte]
+            unit = tables.vocabulary.units[node + byte]
             if np.int64(unit & np.uint64(255)) != byte:
                 break
             at += 1
@@ -92,10 +92,10 @@ def _follow_back(first, end, out, to, scratch, tables):  # type: ignore[no-untyp
 @jit
 def _unknown(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
     """Write the id or byte ids of a run of unknown pieces, last one first."""
-    word, node, at, found = scratch.word, tables.start, first, np.uint64(0)
+    word, node, at, found = scratch.word, tables.vocabulary.start, first, np.uint64(0)
     while at < end:
         byte = np.int64(word[at])
-        unit = tables.units[node + byte]
+        unit = tables.vocabulary.units[node + byte]
         if np.int64(unit & np.uint64(255)) != byte:
             break
         found = (unit >> np.uint64(8)) & np.uint64(0xFFFFFFF)

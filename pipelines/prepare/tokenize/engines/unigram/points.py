@@ -54,13 +54,17 @@ import numpy as np
 from tokenizers import Tokenizer, normalizers
 
 from pipelines.prepare.tokenize.engines.kernel_engine import (
+    ASK,
+    DROP,
     NUM_PAGES,
+    ORDINARY,
     PAGE,
+    REORDERED,
+    SPACE,
     changed_between_marks,
     letters_of_page,
     one_by_one,
 )
-from pipelines.prepare.tokenize.engines.text_kernels import ASK, DROP, ORDINARY, REORDERED, SPACE
 from pipelines.prepare.tokenize.engines.unigram.kernels import ENDS_IN_MARK, JOINS, MERGES, STRIPPED
 
 __all__ = ["MARK", "Reader", "Steps", "charsmap_units", "steps_of"]
@@ -155,9 +159,7 @@ class Reader:
         form = steps.contextual if steps.contextual.startswith("NF") else ""
         self._decompose = (normalizers.NFKD() if "K" in form else normalizers.NFD()).normalize_str if form else None
         self._seconds = _seconds() if form in ("NFC", "NFKC") else frozenset()
-        joint = self._joint_line_end()
-        self.joint_line_end = bool(joint)
-        self._asks_for = frozenset() if joint is not None else frozenset("\r")
+        self._asks_for = frozenset() if self._splits_line_end() else frozenset("\r")
 
     def after(self, text: str, *, step: int | None = None) -> str:
         """Apply the steps to a text: all of them, or those before `step`."""
@@ -167,16 +169,16 @@ class Reader:
             self._chains[count] = Tokenizer.from_str(json.dumps({**_BARE, "normalizer": normalizer})).normalizer
         return str(self._chains[count].normalize_str(text)) if count else text
 
-    def _joint_line_end(self) -> bool | None:
-        """Return whether "\\r\\n" normalizes to the same text as "\\r" alone.
+    def _splits_line_end(self) -> bool:
+        """Return whether "\\r\\n", which may be one cluster, becomes what the two code points become one by one.
 
-        None if the result is neither that nor the two code points normalized one by one.
+        White space may differ where words end at any, or where runs of spaces become one.
         """
         both, first, second = (self.after(text) for text in ("\r\n", "\r", "\n"))
-        white = all(self.is_space(letter) for letter in both + first + second)
-        if both == first + second or (self._splits_white and white and both and first and second):
-            return False
-        return True if both == first and self._steps.context == 0 else None
+        if both == first + second:
+            return True
+        runs = self._splits_white or self._steps.merge > self._steps.context
+        return runs and all(text and all(map(self.is_space, text)) for text in (both, first, second))
 
     def is_space(self, letter: str) -> bool:
         """Return whether this code point ends a word."""

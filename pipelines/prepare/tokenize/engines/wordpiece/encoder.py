@@ -50,30 +50,22 @@ import numpy as np
 from tokenizers import normalizers
 
 from pipelines.prepare.tokenize.engines import vocabulary_trie
-from pipelines.prepare.tokenize.engines.base import HuggingFaceEngine
+from pipelines.prepare.tokenize.engines.base import HuggingFaceEngine, NotQualified
 from pipelines.prepare.tokenize.engines.kernel_engine import (
+    ASK,
+    DROP,
+    ISOLATED,
+    MISSING_PAGE,
+    ORDINARY,
     PAGE,
+    REORDERED,
+    SPACE,
     Contents,
     KernelEngine,
     Pages,
     changed_between_marks,
     letters_of_page,
     one_by_one,
-)
-from pipelines.prepare.tokenize.engines.qualified import (
-    NotQualified,
-    largest_id,
-    require_ids_kept,
-    require_reference,
-)
-from pipelines.prepare.tokenize.engines.text_kernels import (
-    ASK,
-    DROP,
-    ISOLATED,
-    MISSING_PAGE,
-    ORDINARY,
-    REORDERED,
-    SPACE,
 )
 from pipelines.prepare.tokenize.engines.wordpiece import kernels as kernels
 from pipelines.prepare.tokenize.ragged import RaggedTokens
@@ -84,7 +76,6 @@ __all__ = ["WordPieceEngine"]
 _KINDS = {"model": "WordPiece", "normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}
 _FOLD = 0x2020202020202020
 _MAX_CHARS = 2**62  # more than there are in any text
-_LETTERS = (string.digits + string.ascii_letters).encode()
 # What becomes of a code point, by kinds. That there are as many characters as it has bytes, at most, is asked besides:
 # that no document has more ids than bytes rests on it.
 _ORDINARY = {(ORDINARY,) * count for count in range(1, 4)}
@@ -106,30 +97,27 @@ class WordPieceEngine(KernelEngine):
         """Open the engine, as `FastEngine`."""
         super().__init__(reference, dtype=dtype)
         parts = reference.parts
-        require_reference()
-        require_ids_kept(parts["post_processor"])
-        _require_kind(parts, dtype=dtype)
+        for part, expected in _KINDS.items():
+            kind = (parts[part] or {}).get("type")
+            if kind != expected:
+                raise NotQualified(f"its {part.replace('_', '-')} is {kind or 'missing'}, not {expected}")
+        self._model, self._lowercase = parts["model"], parts["normalizer"]["lowercase"]
+        if self._model["unk_token"] not in self._model["vocab"]:
+            raise NotQualified("its vocabulary has no entry for what is unknown")
+        for token in parts["added_tokens"]:
+            if token["normalized"]:
+                raise NotQualified(f"its added token {token['content']!r} is looked for in normalized text")
         contents = [token["content"] for token in parts["added_tokens"] if token["content"]]
         # The kernel looks at each punctuation mark by itself; what begins otherwise may stand within a word.
         visited = [content for content in contents if content[0] in string.punctuation]
         self._hidden, self._visited = Contents.of(set(contents) - set(visited)), Contents.of(visited)
-        self._model, self._lowercase = parts["model"], parts["normalizer"]["lowercase"]
         prefix = self._model["continuing_subword_prefix"]
         self._trie = vocabulary_trie.build(self._model["vocab"], inner_prefix=prefix)
         self._begin(_CodePoints(reference.backend, parts["normalizer"], self._model).page)
-        if not self._takes_short_cuts_rightly():
-            raise NotQualified("its normalizer makes something else of spaces, letters, digits or punctuation of ASCII")
-
-    def _takes_short_cuts_rightly(self) -> bool:
-        """Return whether the tokenizer treats ASCII as the kernel's short cuts assume."""
-        folded = _LETTERS.lower() if self._tables.fold else _LETTERS
-        spelled = b"".join(self._pages.spelling(letter) or b"?" for letter in _LETTERS)
-        alone = all(self._pages.kind(mark) == ISOLATED for mark in string.punctuation.encode())
-        return spelled == folded and alone and self._pages.kind(ord(" ")) == SPACE
 
     def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray, memory: np.ndarray) -> RaggedTokens:
         if self._hidden.first.any():
-            kernels.find_added(data, edges, self._hidden.first, self._hidden.trie.units, self._hidden.trie.start, asked)
+            kernels.find_added(data, edges, self._hidden, asked)
         num_bytes, longest = int(edges[-1] - edges[0]), int(np.diff(edges).max(initial=0))
         out = np.empty(num_bytes + 4, np.int32)  # most of it is never touched, so never resident
         offsets = np.zeros(len(edges), np.int64)
@@ -139,39 +127,16 @@ class WordPieceEngine(KernelEngine):
         return RaggedTokens(out[: offsets[-1]].astype(self._dtype), offsets)
 
     def _tables_of(self, pages: Pages) -> kernels.Tables:
-        breaks = [byte < 128 and pages.kind(byte) in (SPACE, ISOLATED) for byte in range(256)]
+        breaks = [byte < 128 and int(pages.entries[byte]) & 7 in (SPACE, ISOLATED) for byte in range(256)]
         return kernels.Tables(
-            units=self._trie.units,
-            start=self._trie.start,
-            inner=self._trie.inner,
+            vocabulary=self._trie,
             unknown=self._model["vocab"][self._model["unk_token"]],
             max_chars=min(self._model["max_input_chars_per_word"], _MAX_CHARS),
             fold=np.uint64(_FOLD if self._lowercase else 0),
-            page_of=pages.page_of,
-            entries=pages.entries,
-            pool=pages.pool,
+            pages=pages,
             breaks=frozen(np.array(breaks)),
-            suspect=self._visited.first,
-            added_units=self._visited.trie.units,
-            added_start=self._visited.trie.start,
+            added=self._visited,
         )
-
-
-def _require_kind(parts: Mapping[str, Any], *, dtype: np.dtype) -> None:
-    """Raise NotQualified unless tokenizer.json describes a WordPiece tokenizer that this engine accepts."""
-    for part, expected in _KINDS.items():
-        kind = (parts[part] or {}).get("type")
-        if kind != expected:
-            raise NotQualified(f"its {part.replace('_', '-')} is {kind or 'missing'}, not {expected}")
-    model = parts["model"]
-    if model["unk_token"] not in model["vocab"]:
-        raise NotQualified("its vocabulary has no entry for what is unknown")
-    largest = largest_id(parts)
-    if largest > min(np.iinfo(dtype).max, vocabulary_trie.MAX_ID):
-        raise NotQualified(f"its largest id is {largest}")
-    for token in parts["added_tokens"]:
-        if token["normalized"]:
-            raise NotQualified(f"its added token {token['content']!r} is looked for in normalized text")
 
 
 class _CodePoints:

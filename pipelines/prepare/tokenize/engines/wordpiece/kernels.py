@@ -9,7 +9,7 @@ One pass over a document, item by item. What an item is, its first code point sa
 
 Two short cuts, both for what is nearly all of English. Eight bytes at a time are tested for letters and digits, and
 lower-cased, in one register; and a word of at most 15 bytes is looked up in a table of words seen before
-(`text_kernels`). The key is bytes 0-7, then bytes 8-14 and the size, so padding with zeros is no ambiguity.
+(`kernel_engine`). The key is bytes 0-7, then bytes 8-14 and the size, so padding with zeros is no ambiguity.
 """
 
 from __future__ import annotations
@@ -18,21 +18,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipelines.prepare.tokenize.engines.text_kernels import (
+from pipelines.prepare.tokenize.engines.kernel_engine import (
     ASK,
     DROP,
     ISOLATED,
     MISSING_PAGE,
     REORDERED,
     SPACE,
+    Contents,
+    Pages,
     code_point,
     entry_of,
-    is_entry,
+    holds,
     jit,
     memory_row,
     recall,
     remember,
 )
+from pipelines.prepare.tokenize.engines.vocabulary_trie import Trie
 from tfrecord_io.codec.kernels import load, lowest_bit, store
 
 __all__ = ["MEMORY_WORDS", "Tables", "encode", "find_added"]
@@ -49,21 +52,15 @@ _CASE = np.uint64(0x20) * _ONES
 
 
 class Tables(NamedTuple):
-    """Read-only tables of the loop. The entry of code point c is entries[page_of[c >> 8] << 8 | c & 255]."""
+    """Read-only tables of the loop."""
 
-    units: np.ndarray  # uint64, see `trie`
-    start: int
-    inner: int
+    vocabulary: Trie
     unknown: int  # id
     max_chars: int  # of a word that is not unknown for its length alone
     fold: np.uint64  # 0x20 in each byte, or 0 if letters keep their case
-    page_of: np.ndarray  # int32 [0x1100], -1: not asked for yet; page 0 is at 0
-    entries: np.ndarray  # uint64
-    pool: np.ndarray  # uint8
+    pages: Pages
     breaks: np.ndarray  # bool [256]: ASCII bytes that end a word
-    suspect: np.ndarray  # bool [256]: ISOLATED bytes with which an added token begins
-    added_units: np.ndarray  # a trie of these added tokens
-    added_start: int
+    added: Contents  # tokens that begin with ASCII punctuation, which is ISOLATED
 
 
 @jit
@@ -110,11 +107,10 @@ def _document(data, at, end, out, to, memory, word, tables):  # type: ignore[no-
             continue
         if size == 0:
             point, width = code_point(data, at, end)
-            entry = entry_of(point, tables)
+            entry = entry_of(point, tables.pages)
             kind = np.int64(entry & np.uint64(7))
             if kind in (SPACE, ISOLATED):
-                suspect = point < 128 and tables.suspect[point]
-                if suspect and is_entry(data, at, end, tables.added_units, tables.added_start):
+                if holds(data, at, end, tables.added):
                     return _REFERENCE
                 at += width
                 if kind == ISOLATED:
@@ -170,7 +166,7 @@ def _rest_of_word(data, at, end, word, size, tables):  # type: ignore[no-untyped
     after_mark = False
     while at < end:
         point, width = code_point(data, at, end)
-        entry = entry_of(point, tables)
+        entry = entry_of(point, tables.pages)
         kind = np.int64(entry & np.uint64(7))
         if kind in (SPACE, ISOLATED):
             break
@@ -184,8 +180,8 @@ def _rest_of_word(data, at, end, word, size, tables):  # type: ignore[no-untyped
             chars += np.int64(entry >> np.uint64(8)) & 31
             if chars <= tables.max_chars:
                 source = np.int64(entry >> np.uint64(13))
-                store(word, size, load(tables.pool, source))
-                store(word, size + 8, load(tables.pool, source + 8))
+                store(word, size, load(tables.pages.pool, source))
+                store(word, size + 8, load(tables.pages.pool, source + 8))
                 size += np.int64(entry >> np.uint64(3)) & 31
     return at, size, chars
 
@@ -218,12 +214,12 @@ def _pieces(word, size, chars, out, to, tables):  # type: ignore[no-untyped-def]
 
     Pieces are valid UTF-8, and so is the word: a piece never ends inside a character.
     """
-    stop, place, base = to, 0, tables.start
+    stop, place, base = to, 0, tables.vocabulary.start
     while place < size:
         node, found, after, at = base, np.uint64(0), place, place
         while at < size:
             byte = np.int64(word[at])
-            unit = tables.units[node + byte]
+            unit = tables.vocabulary.units[node + byte]
             if np.int64(unit & np.uint64(255)) != byte:
                 break
             at += 1
@@ -235,15 +231,15 @@ def _pieces(word, size, chars, out, to, tables):  # type: ignore[no-untyped-def]
             out[to] = tables.unknown
             return to + 1
         out[stop] = np.int64(found) - 1
-        stop, place, base = stop + 1, after, tables.inner
+        stop, place, base = stop + 1, after, tables.vocabulary.inner
     return stop
 
 
 @jit
-def find_added(data, edges, first, units, start, asked):  # type: ignore[no-untyped-def]
-    """Set `asked` for documents that contain an added token. `first` bool [256]: first bytes of added tokens."""
+def find_added(data, edges, added, asked):  # type: ignore[no-untyped-def]
+    """Set `asked` for documents that contain an added token."""
     for index in range(len(edges) - 1):
         for at in range(edges[index], edges[index + 1]):
-            if first[data[at]] and is_entry(data, at, edges[index + 1], units, start):
+            if holds(data, at, edges[index + 1], added):
                 asked[index] = 1
                 break
