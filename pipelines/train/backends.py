@@ -10,9 +10,8 @@ import os
 from typing import TYPE_CHECKING, Literal
 
 from pipelines.terminal import tensorflow_start
-from pipelines.train.config import TrainConfig
+from pipelines.train.config import PredictConfig, TrainConfig
 from pipelines.train.errors import TrainingError
-from pipelines.train.predict.config import PredictConfig
 from pipelines.train.targets import Target
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE

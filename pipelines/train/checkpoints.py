@@ -3,17 +3,23 @@
     MODEL_DIR/run.json                 identity: the dataset's fingerprint, task, model, batch size, seed …
     MODEL_DIR/checkpoints/ckpt-120.*   after 120 steps, in the backend's own form (ckpt_120/ on JAX)
     MODEL_DIR/best/ckpt-80.*           that of the best evaluation, with --keep-best
+    MODEL_DIR/evaluations.json         [{"step": 10, "metrics": {"loss": 0.61, "accuracy": 0.70}}, ...]
     MODEL_DIR/model.keras, model.weights.h5   when the training is done, and what `model_files` writes
 
 The step is the reader's position too: with the same identity, batch 120 is the same on every run, so a training goes on
 with `start_step=120`. That holds only for the same identity, so another one is refused. A kill
 while a checkpoint is written leaves the one before it in force.
+
+A training that goes on after step S forgets the evaluations after S, which will be made again; so the best one, and the
+count of those since, are what an uninterrupted run would have.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
+import math
 import os
 import re
 import tempfile
@@ -22,12 +28,13 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tfrecord_io.errors import FingerprintMismatchError, OutputError
+from pipelines.train.metrics import is_better
+from tfrecord_io.errors import FingerprintMismatchError, OutputError, PrepError
 from tfrecord_io.format import json_fields
 
 __all__ = [
-    *("BEST", "PARTS", "SAVES", "Saves", "belongs_to", "claimed", "damaged", "last_step", "put", "save_model"),
-    *("unwritten", "usable", "write_json"),
+    *("BEST", "Evaluation", "History", "PARTS", "SAVES", "Saves", "belongs_to", "claimed", "damaged", "last_step"),
+    *("put", "save_model", "unwritten", "usable", "write_json"),
 ]
 
 SAVES, BEST = "checkpoints", "best"
@@ -44,6 +51,8 @@ _NAMED = {"data": "fingerprint of the data"}
 # What TensorFlow puts around a message.
 _WHERE = re.compile(r"\{\{.*?\}\} | \[Op:.*")
 _MOST_BYTES = 1 << 20
+_EVALUATIONS = "evaluations.json"
+_MOST_EVALUATIONS_BYTES = 1 << 26
 
 
 def belongs_to(model_dir: str, *, identity: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -178,3 +187,74 @@ def usable(folder: str) -> Iterator[None]:
 
 def _first_line(error: BaseException) -> str:
     return _WHERE.sub("", str(error).strip().partition("\n")[0])[:200]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """One pass over the evaluation split, after so many steps."""
+
+    step: int
+    metrics: Mapping[str, float]
+
+
+class History:
+    """The evaluations in a folder, local or gs://, judged by one metric. `writes`: whether this process keeps them."""
+
+    def __init__(self, model_dir: str, *, metric: str, writes: bool = True) -> None:
+        self._writes = writes
+        self._folder = model_dir.rstrip("/")
+        self._metric = metric
+        self._evaluations: list[Evaluation] = []
+
+    def open(self, start: int) -> None:
+        """Read what an earlier run left, up to step `start`. Raises: OutputError if it cannot be read."""
+        path = f"{self._folder}/{_EVALUATIONS}"
+        if not start or not tf.io.gfile.exists(path):
+            return
+        try:
+            with tf.io.gfile.GFile(path) as file:
+                if file.size() > _MOST_EVALUATIONS_BYTES:
+                    raise ValueError("too large")
+                found = json_fields.load(file.read())
+            for each in found:
+                values = {name: math.nan if value is None else float(value) for name, value in each["metrics"].items()}
+                if int(each["step"]) <= start:
+                    self._evaluations.append(Evaluation(step=int(each["step"]), metrics=values))
+        except (tf.errors.OpError, PrepError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise OutputError(
+                f"{path}: cannot be read ({type(error).__name__}), expected the evaluations of this training",
+                remedy="delete it: the best evaluation is then looked for among those to come",
+            ) from error
+
+    def add(self, step: int, metrics: Mapping[str, float]) -> bool:
+        """Note an evaluation, in the file too. Returns whether it is the best so far.
+
+        Raises: OutputError if it cannot be written.
+        """
+        before = [each for each in self._evaluations if each.step != step]
+        self._evaluations = [*before, Evaluation(step=step, metrics=dict(metrics))]
+        if self._writes:
+            numbers = [
+                {name: value if math.isfinite(value) else None for name, value in each.metrics.items()}
+                for each in self._evaluations
+            ]
+            pairs = zip(self._evaluations, numbers, strict=True)
+            write_json(self._folder, _EVALUATIONS, [{"step": each.step, "metrics": values} for each, values in pairs])
+        best = self.best
+        return best is not None and best.step == step
+
+    @property
+    def best(self) -> Evaluation | None:
+        """The first of those that no other beats; None if none has the metric."""
+        best: Evaluation | None = None
+        for each in self._evaluations:
+            than = None if best is None else best.metrics[self._metric]
+            if is_better(self._metric, each.metrics.get(self._metric, math.nan), than):
+                best = each
+        return best
+
+    @property
+    def since_best(self) -> int:
+        """Evaluations after the best one, or all if there is no best."""
+        best = self.best
+        return sum(best is None or each.step > best.step for each in self._evaluations)

@@ -22,7 +22,6 @@ from pipelines.terminal.console import TwoLineErrors, errors, say
 from pipelines.train import backends, targets
 from pipelines.train import config as configs
 from pipelines.train.errors import graph_error, usual_remedies
-from pipelines.train.predict import config as predict_config
 from tfrecord_io.errors import ConfigError
 
 __all__ = ["main"]
@@ -111,7 +110,7 @@ def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> Any:
 
 
 @cloup.command(context_settings={"show_default": True})
-@takes([predict_config.PredictConfig], groups=predict_config.GROUPS, required=["model"])
+@takes([configs.PredictConfig], groups=configs.PREDICT_GROUPS, required=["model"])
 @click.option("--fill-mask", "text", metavar="TEXT", help="For mlm: what belongs at each mask token in TEXT.")
 @click.option("--top", type=click.IntRange(min=1), default=5, metavar="N", help="With --fill-mask: candidates.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
@@ -125,7 +124,7 @@ def predict(text: str | None, top: int, as_json: bool, verbose: bool, **options:
 
 
 def _predicted(options: dict[str, Any], *, verbose: bool) -> Any:
-    config = predict_config.PredictConfig(**values_of(predict_config.PredictConfig, options))
+    config = configs.PredictConfig(**values_of(configs.PredictConfig, options))
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
     backends.load(verbose=verbose, backend=targets.backend(config.backend, target))
     import tensorflow as tf

@@ -20,10 +20,10 @@ import numpy as np
 from pipelines.train import models
 from pipelines.train.checkpoints import Saves
 from pipelines.train.config import TrainConfig
-from pipelines.train.metrics.evaluation import Evaluated
+from pipelines.train.metrics import Evaluated
 from pipelines.train.models import Built
 from pipelines.train.setup import TrainingSetup
-from pipelines.train.steps.adamw import AdamW
+from pipelines.train.steps import AdamW
 from tfrecord_io.errors import ConfigError
 
 __all__ = ["AfterCall", "Engine", "Feed", "Learner", "built", "optimizer"]

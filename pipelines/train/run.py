@@ -14,14 +14,14 @@ from typing import Any
 
 from pipelines.train import backends, checkpoints, datasets, model_files, targets
 from pipelines.train import setup as jobs
-from pipelines.train.best import History
+from pipelines.train.checkpoints import History
 from pipelines.train.config import TrainConfig
 from pipelines.train.engines import Engine
 from pipelines.train.errors import StoppedError, TrainingError
-from pipelines.train.metrics.evaluation import Evaluated, together
+from pipelines.train.feeds import Feeds
+from pipelines.train.metrics import Evaluated, together
 from pipelines.train.progress import Progress
 from pipelines.train.setup import TrainingSetup
-from pipelines.train.steps.feeds import Feeds
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
 
 __all__ = ["Trained", "train"]

@@ -22,7 +22,7 @@ from pipelines.train import backends, cli
 from tests import building
 from tests.building import Outcome
 
-__all__ = ["run"]
+__all__ = ["outcomes", "program", "run", "with_known_weights"]
 
 
 def run(
@@ -31,17 +31,29 @@ def run(
     """Run command lines of `train-tpu` in a process of a backend, with more environment variables. `how`: "nudged",
     with first weights that differ by one rounding; "float64", where all is computed in it.
     """
-    words = [sys.executable, "-m", "tests.train.backend_runs", backend, json.dumps(commands), *how]
     ended = subprocess.run(
-        words, env={**building.environment(), **variables}, text=True, capture_output=True, timeout=1800
+        [sys.executable, *program(backend, commands), *how],
+        env={**building.environment(), **variables},
+        text=True,
+        capture_output=True,
+        timeout=1800,
     )
     assert ended.returncode == 0, ended.stderr
-    # Gloo writes there too.
-    return [Outcome(**json.loads(line)) for line in ended.stdout.splitlines() if line.startswith("{")]
+    return outcomes(ended.stdout)
+
+
+def program(backend: str, commands: Sequence[Sequence[str]]) -> list[str]:
+    """Return Python's arguments for a process that runs these command lines; `outcomes` reads what it writes."""
+    return ["-m", __name__, backend, json.dumps(commands)]
+
+
+def outcomes(written: str) -> list[Outcome]:
+    """Return what came of each command line. Gloo writes to standard output too."""
+    return [Outcome(**json.loads(line)) for line in written.splitlines() if line.startswith("{")]
 
 
 def with_known_weights(build: Any, *, nudged: bool = False) -> Any:
-    """The function that builds models, with matrices that are the same on any backend; vectors are, anyway."""
+    """Return `build`, which makes models, with matrices that are the same on any backend; vectors are, anyway."""
 
     def built(*arguments: Any) -> Any:
         made = build(*arguments)

@@ -37,7 +37,7 @@ def _tokens() -> dict[str, Any]:
 
 
 def _buckets() -> dict[str, Any]:
-    return {"model": "bert-tiny", **_built("reviews", label_column="label", max_length=16, bucket_lengths="8,16")}
+    return {"model": "bert-tiny", "data": building.reviews(max_length=16, bucket_lengths="8,16")}
 
 
 _SMALL = "tests.train.small"

@@ -22,9 +22,11 @@ def steady(manifest: Manifest) -> keras.Model:
 
 
 def any_length(manifest: Manifest) -> keras.Model:
-    """As `bag`, for rows of any length."""
+    """As `steady`, for rows of any length and any number of classes."""
     num_outputs = len(manifest.label_names or ())
-    return _bag(manifest, vocab_size=manifest.tokenizer.vocab_size, num_outputs=num_outputs, any_length=True)
+    return _bag(
+        manifest, vocab_size=manifest.tokenizer.vocab_size, num_outputs=num_outputs, dropout=0.0, any_length=True
+    )
 
 
 def spans(manifest: Manifest) -> keras.Model:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipelines.train.steps.adamw import AdamW
+from pipelines.train.steps import AdamW
 from tests.support import pages
 
 

@@ -10,8 +10,8 @@ import keras
 import numpy as np
 import pytest
 
-from pipelines.train.best import History
-from pipelines.train.metrics.evaluation import is_better
+from pipelines.train.checkpoints import History
+from pipelines.train.metrics import is_better
 from tests.train import training
 from tfrecord_io.errors import OutputError
 

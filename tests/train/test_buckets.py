@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from pipelines.train import datasets, tasks
 from pipelines.train.config import TrainConfig
+from pipelines.train.feeds import Feeds
 from pipelines.train.on_tensorflow.engine import TensorFlowEngine
-from pipelines.train.steps.feeds import Feeds
-from pipelines.train.steps.pure_step import PureStep
+from pipelines.train.steps import PureStep
 from pipelines.train.targets import Target
 from tests import building
 from tests.train import training

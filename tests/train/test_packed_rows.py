@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pipelines.train.config import TrainConfig
-from pipelines.train.models import packed_rows
+from pipelines.train.models import backbones
 from tests import building
 from tests.tfrecord_io.conftest import make_manifest
 from tests.train import training
@@ -41,7 +41,7 @@ def alone(backbone: Any, ids: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("kind", ["BertBackbone", "GPT2Backbone"])
 def test_a_document_gets_the_logits_that_it_would_get_alone(kind: str) -> None:
     backbone = getattr(keras_hub.models, kind)(**SIZES, max_sequence_length=10)
-    model = packed_rows.keeping_apart(backbone)
+    model = backbones.keeping_apart(backbone)
     states = model({"token_ids": IDS, "documents": DOCUMENTS, "positions": POSITIONS})
     logits = np.asarray(backbone.token_embedding(states, reverse=True))[0]
     for document in (1, 2, 3):
@@ -54,7 +54,7 @@ def test_a_document_gets_the_logits_that_it_would_get_alone(kind: str) -> None:
 
 def test_its_weights_are_those_of_the_backbone_by_name() -> None:
     backbone = keras_hub.models.GPT2Backbone(**SIZES, max_sequence_length=10)
-    model = packed_rows.keeping_apart(backbone)
+    model = backbones.keeping_apart(backbone)
     assert model.name == backbone.name
     assert {each.path for each in model.variables} == {each.path for each in backbone.variables}
 
@@ -63,7 +63,7 @@ def test_a_backbone_that_would_see_across_documents_is_refused() -> None:
     backbone = keras_hub.models.DistilBertBackbone(**SIZES)
     config = TrainConfig(data="d", task="mlm", model="distil_bert_base_en")
     with pytest.raises(ConfigError, match="has several documents in a row") as caught:
-        packed_rows.require(backbone, config=config, manifest=make_manifest())
+        backbones.require_apart(backbone, config=config, manifest=make_manifest())
     assert "segment_attention_mask" in caught.value.remedy
 
 

@@ -62,7 +62,7 @@ def test_what_xla_cannot_compile_is_named_with_its_place(tmp_path: Path, model: 
 
 def test_a_batch_too_large_is_an_error_and_the_largest_is_found(tmp_path: Path) -> None:
     outcome = training.command(
-        tmp_path, model="tests.train.rule_breakers:grows", preflight="v3-8", global_batch_size=8 * 1024
+        tmp_path, model="tests.train.rule_breakers:grows", preflight="v3-8", global_batch_size=8 * 128
     )
     assert outcome.status == 1
     found = json.loads(outcome.out)

@@ -23,10 +23,8 @@ def finished(model_dir: Path, **changes: Any) -> str:
 
 
 @pytest.mark.slow
-def test_a_tiny_bert_on_8_replicas_learns_to_tell_reviews_apart(tmp_path: Path) -> None:
-    out = finished(
-        tmp_path, model="bert-tiny", replicas=8, global_batch_size=32, steps=40, warmup=4, learning_rate=1e-3
-    )
+def test_a_model_on_8_replicas_learns_to_tell_reviews_apart(tmp_path: Path) -> None:
+    out = finished(tmp_path, replicas=8, global_batch_size=32, steps=40, warmup=4)
     # Half of the 80 reviews are positive: 65 % by chance would be 2.7 standard deviations off.
     # Five seeds gave 0.79 to 0.83.
     assert training.metrics(out)["accuracy"] >= 0.65

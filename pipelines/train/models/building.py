@@ -16,7 +16,7 @@ from keras import ops
 
 from pipelines.train.config import Pooling, TrainConfig
 from pipelines.train.errors import said
-from pipelines.train.models import backbones, heads, names, packed_rows
+from pipelines.train.models import backbones, heads, names
 from pipelines.train.tasks import BoundTask
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.manifest import Manifest
@@ -84,7 +84,7 @@ def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Buil
     backbone = backbones.make(config, manifest)
     backbones.check(backbone, config=config)
     if manifest.schema.with_role("segment_ids") is not None:
-        packed_rows.require(backbone, config=config, manifest=manifest)
+        backbones.require_apart(backbone, config=config, manifest=manifest)
     pooling = config.pooling
     if pooling == "auto":
         scratch = names.from_scratch(config.model)

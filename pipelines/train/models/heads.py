@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from pipelines.train.config import Pooling
-from pipelines.train.models import backbones, packed_rows
+from pipelines.train.models import backbones
 from pipelines.train.tasks import BoundTask
 from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.manifest import Manifest
@@ -95,7 +95,7 @@ def _fed(backbone: Any, manifest: Manifest, inputs: dict[str, Any]) -> tuple[ker
         }
     documents, positions = schema.with_role("segment_ids"), schema.with_role("positions")
     if documents is not None and positions is not None:
-        apart = packed_rows.keeping_apart(backbone)
+        apart = backbones.keeping_apart(backbone)
         return apart, {"token_ids": ids, "documents": inputs[documents.name], "positions": inputs[positions.name]}
     types = schema.with_role("token_type_ids")
     feeds = {"token_ids": ids, "padding_mask": mask}

@@ -23,12 +23,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from pipelines.train.checkpoints import damaged, unwritten
 from pipelines.train.engines import AfterCall, Feed, built
 from pipelines.train.errors import DeviceError
-from pipelines.train.metrics.evaluation import Evaluated, collected
+from pipelines.train.metrics import Evaluated, collected
 from pipelines.train.models import Built
 from pipelines.train.on_jax.global_step import AXIS, GlobalStep
 from pipelines.train.preflight.tpu_slices import peak_flops_per_s
 from pipelines.train.setup import TrainingSetup
-from pipelines.train.steps.pure_step import answering
+from pipelines.train.steps import answering
 from pipelines.train.targets import Target
 from tfrecord_io.errors import ConfigError
 

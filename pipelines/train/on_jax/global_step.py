@@ -21,7 +21,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from pipelines.train.engines import optimizer
 from pipelines.train.models import Built
 from pipelines.train.setup import TrainingSetup
-from pipelines.train.steps.pure_step import Batch, PureStep
+from pipelines.train.steps import Batch, PureStep
 
 __all__ = ["AXIS", "GlobalStep", "State"]
 

@@ -15,15 +15,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from pipelines.train import feeds
 from pipelines.train.checkpoints import damaged, unwritten
 from pipelines.train.engines import AfterCall, Feed, built, optimizer
-from pipelines.train.metrics.evaluation import Evaluated, collected
+from pipelines.train.metrics import Evaluated, collected
 from pipelines.train.models import Built
 from pipelines.train.on_tensorflow import strategies
 from pipelines.train.on_tensorflow.replica_step import ReplicaStep, specs_of, traced_once, values_of
 from pipelines.train.setup import TrainingSetup
-from pipelines.train.steps import feeds
-from pipelines.train.steps.pure_step import answering
+from pipelines.train.steps import answering
 from pipelines.train.targets import Target
 from tfrecord_io.errors import ConfigError
 

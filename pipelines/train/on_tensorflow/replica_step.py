@@ -4,7 +4,7 @@
     rows ─► logits ─► weighted losses, gradients ─►  sum           ─► clip, AdamW ─► assigned to its copy of the weights
             └──── a pure function, traced once ───┘                   └─ another ─┘
 
-The pure functions are those of `pure_step`; seeds of dropout follow from the replica's number too, so that replicas
+The pure functions are those of `steps`; seeds of dropout follow from the replica's number too, so that replicas
 differ. Batches of another length are another graph, traced and compiled once; the update is the same for all.
 """
 
@@ -17,8 +17,7 @@ import keras
 import tensorflow as tf
 
 from pipelines.train.models import Built
-from pipelines.train.steps.adamw import AdamW
-from pipelines.train.steps.pure_step import Batch, PureStep
+from pipelines.train.steps import AdamW, Batch, PureStep
 from pipelines.train.tasks import BoundTask
 
 __all__ = ["ReplicaStep", "specs_of", "traced_once", "values_of"]

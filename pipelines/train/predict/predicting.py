@@ -39,10 +39,10 @@ import tensorflow as tf
 
 from pipelines.terminal.console import say
 from pipelines.train import backends, checkpoints, model_files, targets
+from pipelines.train.config import PredictConfig
 from pipelines.train.engines import Engine
 from pipelines.train.model_files import TrainedModel
 from pipelines.train.predict import loading
-from pipelines.train.predict.config import PredictConfig
 from pipelines.train.predict.predictors import Predictor, open_predictor
 from tfrecord_io import reader
 from tfrecord_io.errors import ConfigError, OutputError, PrepError

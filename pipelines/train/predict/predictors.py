@@ -18,11 +18,10 @@ import pyarrow.compute as pc
 import tensorflow as tf
 from keras import ops
 
-from pipelines.train.config import Task
-from pipelines.train.metrics import answers
+from pipelines.train import metrics
+from pipelines.train.config import PredictConfig, Task
 from pipelines.train.model_files import TrainedModel
 from pipelines.train.predict import decoding
-from pipelines.train.predict.config import PredictConfig
 from tfrecord_io import objectives
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import Manifest
@@ -154,7 +153,7 @@ class SpanPredictor(Predictor):
 
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
         text = features[self.feature("char_ends")] > features[self.feature("char_starts")]
-        return answers.best_spans(ops.cast(call(features), "float32"), text)
+        return metrics.best_spans(ops.cast(call(features), "float32"), text)
 
     def columns(self, outputs: Arrays, features: Arrays) -> dict[str, pa.Array]:
         first, last = outputs["first"], outputs["last"]

@@ -29,6 +29,7 @@ import tensorflow as tf
 from jax.experimental import topologies
 from jax.sharding import Mesh
 
+from pipelines.train import feeds
 from pipelines.train.config import TrainConfig
 from pipelines.train.engines import built
 from pipelines.train.errors import StepError
@@ -37,7 +38,6 @@ from pipelines.train.preflight import tpu_slices
 from pipelines.train.preflight.preflight import checked
 from pipelines.train.preflight.tpu_slices import Slice
 from pipelines.train.setup import TrainingSetup
-from pipelines.train.steps import feeds
 from tfrecord_io.errors import PrepError
 
 __all__ = ["collectives"]

@@ -15,13 +15,12 @@ of a span are the positions of the row that have text, and the first, which stan
 Everything is a sum over weighted values, never a mean: the mean is taken once, over the whole global batch or the
 whole evaluation, so that neither replicas with fewer weights nor fill rows tilt it.
 
-    base   classes, of rows, tokens or the vocabulary     of_rows   numbers, and several classes of a row
-    span   answers     binding  from options and manifest to one of these
+    kinds   tasks by their labels      binding   from options and manifest to one of these
 """
 
 from __future__ import annotations
 
-from pipelines.train.tasks.base import BoundTask
 from pipelines.train.tasks.binding import bind, decoder_start
+from pipelines.train.tasks.kinds import BoundTask
 
 __all__ = ["BoundTask", "bind", "decoder_start"]

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from typing import get_args
 
 from pipelines.train.config import Task, TrainConfig
-from pipelines.train.tasks.base import BoundTask
-from pipelines.train.tasks.of_rows import NumberTask, SeveralClassesTask
-from pipelines.train.tasks.span import SpanObjective, SpanTask
+from pipelines.train.tasks.kinds import BoundTask, NumberTask, SeveralClassesTask, SpanObjective, SpanTask
 from tfrecord_io import objectives
 from tfrecord_io.errors import ConfigError, ReaderError
 from tfrecord_io.manifest import Manifest

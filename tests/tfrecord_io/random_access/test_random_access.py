@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests import building
-from tests.project.test_fences import imported_by
+from tests.project.test_rooms import imported_by
 from tests.support import frames
 from tests.tfrecord_io.conftest import CONCAT_SCHEMA, LENGTH, PAD_SCHEMA, WriteDataset, pad_rows, pad_shards
 from tfrecord_io import manifest as manifests

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from transformers import AutoTokenizer
 
 from pipelines.train import model_files
-from pipelines.train.export import causal
+from pipelines.train.export import exporting
 from pipelines.train.predict import loading
 from tests import building
 from tests.train import training
@@ -122,7 +122,7 @@ def test_an_exporter_that_leaves_out_weights_is_not_trusted(tmp_path: Path) -> N
     # KerasHub 0.32 writes the first of Gemma's key and value heads alone.
     backbone = keras_hub.models.GemmaBackbone(**{**DECODERS["GemmaBackbone"], "num_key_value_heads": 4})
     with pytest.raises(ConfigError, match="leaves out 768 of"):
-        causal.write(backbone, model_files.read(str(finished("clm", "gpt2-tiny"))), tmp_path)
+        exporting.write_decoder(backbone, model_files.read(str(finished("clm", "gpt2-tiny"))), tmp_path)
 
 
 @pytest.mark.parametrize("family", DECODERS)
@@ -130,10 +130,10 @@ def test_kerashubs_decoders_come_back_with_the_same_logits(tmp_path: Path, famil
     keras.utils.set_random_seed(3)
     backbone = getattr(keras_hub.models, family)(**DECODERS[family])
     trained = model_files.read(str(finished("clm", "gpt2-tiny")))
-    causal.write(backbone, trained, tmp_path)
+    exporting.write_decoder(backbone, trained, tmp_path)
     again = keras_hub.models.Backbone.from_preset(str(tmp_path))
     ids = np.arange(12, dtype=np.int32).reshape(2, 6) + 5
     inputs = {"token_ids": ids, "padding_mask": np.ones_like(ids)}
     found, expected = (each.token_embedding(each(inputs), reverse=True) for each in (again, backbone))
     np.testing.assert_allclose(found, expected, atol=1e-4)
-    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [causal.ARCHITECTURES[family]]
+    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [exporting.DECODERS[family]]

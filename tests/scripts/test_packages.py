@@ -1,4 +1,4 @@
-"""The wheel works by itself: installed into an empty environment, its commands run and build a dataset."""
+"""The packages that are published: the source distribution, and the wheel."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -15,6 +16,40 @@ import pytest
 
 from tests import building
 from tests.building import REPOSITORY, REVIEWS
+
+# For version control and the service that runs scripts/check; nobody builds or tests with them.
+LEFT_OUT = {".ci/run", ".gitignore"}
+# What setuptools writes into every sdist.
+METADATA = ("PKG-INFO", "setup.cfg", "prep_tfrecords.egg-info/")
+
+
+def sources() -> set[str]:
+    """The files of this checkout, or of the unpacked sdist that this is."""
+    if (REPOSITORY / "PKG-INFO").exists():
+        listed = (REPOSITORY / "prep_tfrecords.egg-info" / "SOURCES.txt").read_text(encoding="utf-8")
+    else:
+        command = ["git", "ls-files"]
+        listed = subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, text=True).stdout
+    return {name for name in listed.splitlines() if not name.startswith(METADATA)}
+
+
+@pytest.mark.slow
+def test_an_sdist_is_all_that_is_under_version_control(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    for name in sources():
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(REPOSITORY / name, checkout / name)
+    (checkout / "tests" / "__pycache__").mkdir()
+    (checkout / "tests" / "__pycache__" / "conftest.pyc").touch()
+
+    command = [sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", str(tmp_path / "dist")]
+    subprocess.run(command, cwd=checkout, check=True, capture_output=True, timeout=60)
+
+    [sdist] = (tmp_path / "dist").iterdir()
+    with tarfile.open(sdist) as packed:
+        names = {member.name.partition("/")[2] for member in packed if member.isfile()}
+    assert {name for name in names if not name.startswith(METADATA)} == sources() - LEFT_OUT
+
 
 PACKAGES = ("pipelines", "tfrecord_io")
 

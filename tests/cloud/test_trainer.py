@@ -1,22 +1,26 @@
-"""A training whose data and model folder are in a bucket: killed, gone on with, and finished there.
+"""The trainer in a bucket: a training that is killed and goes on, `predict`, `export`.
 
 TensorFlow's own gs:// client reads and writes, see tests.cloud.namespace.
 """
 
 from __future__ import annotations
 
+import io
 import json
 from collections import Counter
 from pathlib import Path
 
 import keras
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from tests import building
+from tests.building import Outcome
 from tests.cloud import namespace, proxy, resuming
 from tests.cloud.emulator import Gcs
-from tests.train import training
+from tests.train import backend_runs, training
+from tests.train.finished import finished
 
 pytestmark = pytest.mark.slow
 
@@ -100,3 +104,56 @@ def test_old_checkpoints_are_deleted(trained: Trained) -> None:
 def test_scalars_for_tensorboard_are_there(trained: Trained) -> None:
     [*_, events] = [content for name, content in sorted(trained.objects.items()) if name.startswith("logs/")]
     assert all(tag in events for tag in (b"train/loss", b"train/steps_per_s", b"validation/accuracy"))
+
+
+@pytest.fixture(scope="module")
+def bucket(gcs: Gcs) -> str:
+    """A bucket with a dataset and a model."""
+    name = gcs.bucket()
+    for folder, files in (("out", training.data()), ("model", finished("classify", "tests.train.small:bag"))):
+        for path, content in building.files(files).items():
+            gcs.write(name, f"{folder}/{path}", content)
+    return name
+
+
+@pytest.fixture(scope="module")
+def ended(gcs: Gcs, bucket: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Outcome]]:
+    """What came of `predict` and of `export`, each run twice into the same place."""
+    there = f"gs://{bucket}"
+    commands = {
+        "predict": [
+            *("predict", "--model", f"{there}/model", "--data", f"{there}/out", "--split", "validation"),
+            *("--tpu", "none", "--output", f"{there}/predicted/p.parquet"),
+        ],
+        "export": ["export", "--model", f"{there}/model", "--format", "keras", "--output", f"{there}/export"],
+    }
+    words = [words for words in commands.values() for _ in range(2)]
+    with proxy.running(gcs.endpoint, tls=True) as google:
+        # The plan is read by the preparing side's client, which is told here where Google is.
+        trusted = {name: str(google.ca_file) for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")}
+        told = {"STORAGE_EMULATOR_HOST": "https://storage.googleapis.com", **trusted}
+        done = namespace.run(
+            backend_runs.program("tensorflow", words), google, tmp_path_factory.mktemp("ended"), seconds=240, **told
+        )
+    assert done.returncode == 0, done.stderr
+    found = backend_runs.outcomes(done.stdout)
+    return {name: found[2 * at : 2 * at + 2] for at, name in enumerate(commands)}
+
+
+def test_a_split_in_a_bucket_is_predicted_into_it(gcs: Gcs, bucket: str, ended: dict[str, list[Outcome]]) -> None:
+    first, again = ended["predict"]
+    assert first.status == 0, first.err
+    [(name, content)] = gcs.objects(bucket, "predicted/").items()
+    assert name.endswith("p.parquet")
+    assert [row["row"] for row in pq.read_table(io.BytesIO(content)).to_pylist()] == list(range(80))
+    assert again.status == 1
+    assert "there already" in again.err
+
+
+def test_an_export_is_written_into_a_bucket_once(gcs: Gcs, bucket: str, ended: dict[str, list[Outcome]]) -> None:
+    first, again = ended["export"]
+    assert first.status == 0, first.err
+    files = {name.removeprefix("export/") for name in gcs.objects(bucket, "export/") if not name.endswith("/")}
+    assert files >= {"README.md", "model.keras", "tokenizer/tokenizer.json"}
+    assert again.status == 1
+    assert "holds something already" in again.err

@@ -1,4 +1,4 @@
-"""A step's cost and its sums: what is computed over the vocabulary, and what a user's model may leave undone."""
+"""A step's cost and its sums: what is computed over the vocabulary, what a user's model leaves undone, and parts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipelines.train import tasks
+from pipelines.train import models, tasks
+from pipelines.train.config import TrainConfig
 from pipelines.train.on_tensorflow.replica_step import ReplicaStep
+from pipelines.train.steps import AdamW
 from tests.train import training
-from tests.train.stepping import prepared
 from tfrecord_io import objectives, reader
 from tfrecord_io.reader import Data
 
@@ -20,6 +21,23 @@ pytestmark = pytest.mark.slow
 
 BATCH, LENGTH = 4, 16
 P = 3  # 15 % of 16 are 2.4
+
+
+def prepared(data: Data, *, batch_size: int = 4, **changes: Any) -> tuple[ReplicaStep, Any]:
+    """The step of a training with these options, always with the same weights, and its first batch."""
+    config = TrainConfig(data=data.root, model_dir="unused", tpu="none", **changes)
+    bound = tasks.bind(config, data.manifest)
+    batches = data.dataset("train", global_batch_size=batch_size, objective=bound.objective)
+    keras.utils.set_random_seed(0)
+    replica_step = ReplicaStep(
+        models.build(config, data.manifest, bound),
+        task=bound,
+        optimizer=AdamW(rate=1e-3, warmup=0, steps=10, decay=0.0, clip_norm=1.0),
+        seed=0,
+        batch_specs=[batches.element_spec],
+        accumulate=config.accumulate,
+    )
+    return replica_step, next(iter(batches))
 
 
 @pytest.fixture(scope="module")
@@ -85,3 +103,49 @@ def test_smoothed_losses_are_the_cross_entropy_with_smoothed_targets(shape: tupl
     expected = -(targets * (logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True)))).sum(axis=-1)
     found = task.losses(tf.constant(logits), tf.constant(labels, tf.int32), smoothing=True)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+ROWS = 8
+
+
+def after_two_steps(data: Data, **changes: Any) -> tuple[list[float], list[np.ndarray]]:
+    """Losses, and all weights."""
+    replica_step, batch = prepared(data, batch_size=ROWS, **changes)
+    losses = [float(replica_step.train(batch)) for _ in range(2)]
+    return losses, replica_step.model.get_weights()
+
+
+@pytest.mark.parametrize(("task", "model"), [("mlm", "bert-tiny"), ("clm", "gpt2-tiny")])
+def test_parts_add_up_to_the_whole(data: Data, task: str, model: str) -> None:
+    # Rows of 3 to 16 tokens: the weights of the parts differ.
+    options = {"task": task, "model": model, "dropout": 0.0}
+    (losses, weights), (expected_losses, expected) = (
+        after_two_steps(data, **options, accumulate=parts) for parts in (4, 1)
+    )
+    np.testing.assert_allclose(losses, expected_losses, rtol=1e-5)
+    for got, wanted in zip(weights, expected, strict=True):
+        # A step of AdamW is as long for a gradient of 1e-7 as for one of 1: rounding shows there.
+        np.testing.assert_allclose(got, wanted, atol=2e-4)
+
+
+def test_parts_draw_masks_of_their_own(data: Data) -> None:
+    replica_step, batch = prepared(data, batch_size=2, task="classify", model="tests.train.small:bag", accumulate=2)
+    twice = tf.nest.map_structure(lambda values: tf.repeat(values[:1], 2, axis=0), batch)
+    alike, _ = prepared(data, batch_size=1, task="classify", model="tests.train.small:bag")
+    alone = float(alike.train(tf.nest.map_structure(lambda values: values[:1], batch)))
+    assert float(replica_step.train(twice)) != pytest.approx(alone, abs=1e-6), "one mask for both would be that loss"
+
+
+@pytest.mark.parametrize(("parts", "variance"), [(1, 0.99), (2, 0.99**2)])
+def test_a_running_variance_goes_from_part_to_part(data: Data, parts: int, variance: float) -> None:
+    step, batch = prepared(data, task="classify", model="tests.train.small:normed", accumulate=parts)
+    step.train(batch)
+    # It begins at 1 and takes 1 % of what it sees, which is near 0 in a fresh model.
+    [found] = [each.numpy() for each in step.model.variables if each.name == "moving_variance"]
+    np.testing.assert_allclose(found, variance, atol=1e-3)
+
+
+def test_a_batch_that_does_not_divide_leads_to_one_that_does(tmp_path: Any) -> None:
+    cause, remedy = training.command(tmp_path, accumulate=5).error
+    assert cause.startswith("--global-batch-size 16 on 1 replicas with --accumulate 5, expected a multiple of 5")
+    assert remedy == "give --global-batch-size 15 or 20"

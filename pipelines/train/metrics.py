@@ -1,0 +1,260 @@
+"""Metrics of an evaluation: from logits and labels to named numbers.
+
+    on the devices                                        on the host, in float64
+    counts         [3, C] right, predicted, actual   ──►  accuracy, f1, macro_f1, matthews
+    sums           losses, weights                   ──►  loss, perplexity
+                   rows, where sums are not enough   ──►  mae, pearson, spearman, exact_match, token_f1
+
+Sums are added over replicas and steps; rows are gathered, and those that only fill up a batch are dropped.
+
+The metrics of classes, as scikit-learn's, come from three counts of each class: examples that are right, predicted, and
+actual. A matrix of all pairs of classes would be needed only to look at: of 10,000 classes it is 400 MB, the counts are
+120 kB. Those of numbers, as SciPy's, come from all pairs, in float64, not from sums of moments: in float32 those of
+labels such as years leave no correct digit.
+
+    labels 0 0 1 2, predicted 0 1 1 1           class   0  1  2
+                                                right   1  1  0
+                                            predicted   1  3  0
+                                               actual   2  1  1
+
+The answer of a row, cut into windows of its text, is the best of all its windows; there is none if in some window no
+answer scores at least as high (BERT, arXiv:1810.04805, section 4.3). It is compared with the label by characters and by
+tokens of the text, while SQuAD's own script compares words without articles and punctuation.
+
+    a source row, cut into windows     window 0              window 1              window 2
+    best answer, and its score         "at night"  4.1       "by ear"   2.0        …
+    score of no answer                  0.3                   1.1
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+__all__ = [
+    *("MOST_ANSWER_TOKENS", "PART", "WEIGHT", "Evaluated", "accuracy", "best_spans", "collected", "count"),
+    *("exact_match_and_f1", "f1", "is_better", "macro_f1", "mae", "matthews", "micro_f1", "pearson", "spearman"),
+    "together",
+]
+
+# Rows of several datasets, evaluated together, are told apart by this column of `rows`.
+PART = "part"
+# The column of `rows` that is 0 on rows that only fill up a batch.
+WEIGHT = "weight"
+# Steps of an evaluation whose results may wait on the devices.
+_WAITING = 100
+_LOWER_IS_BETTER = ("loss", "mae", "perplexity")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluated:
+    """`sums` float64 by name, of any shape; `rows` one value or row of values for each example, by name."""
+
+    sums: Mapping[str, np.ndarray]
+    rows: Mapping[str, np.ndarray]
+
+    def mean(self, name: str) -> float:
+        """A sum divided by the sum of weights; NaN where nothing had a weight."""
+        weight = float(self.sums["weight"])
+        return float(self.sums[name]) / weight if weight else math.nan
+
+
+def together(found: Sequence[Evaluated]) -> Evaluated:
+    """Several datasets as if they were one."""
+    sums = {name: np.sum([each.sums[name] for each in found], axis=0) for name in found[0].sums}
+    rows: dict[str, np.ndarray] = {}
+    if found[0].rows:
+        rows = {name: np.concatenate([each.rows[name] for each in found]) for name in found[0].rows}
+        counts = [len(each.rows[WEIGHT]) for each in found]
+        rows[PART] = np.repeat(np.arange(len(found)), counts)
+    return Evaluated(sums=sums, rows=rows)
+
+
+def collected(steps: Iterable[Any], fetch: Callable[[Any], Any]) -> Evaluated:
+    """Add up a pass over a split: of each step the sums over its batch, and what is needed of each row.
+
+    `fetch`: from values on the devices to NumPy's; many steps wait there, so that the devices don't wait for the host.
+    """
+    total: dict[str, Any] = {}
+    parts: list[dict[str, np.ndarray]] = []
+    waiting = iter(steps)
+    while some := list(itertools.islice(waiting, _WAITING)):
+        for sums, rows in fetch(some):
+            for name, value in sums.items():
+                total[name] = total.get(name, 0.0) + np.asarray(value, np.float64)
+            parts.extend([rows] if rows else [])
+    return Evaluated(sums=total, rows=_real_rows(parts))
+
+
+def _real_rows(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The rows of all steps without those that only fill up a batch; of windows of several lengths, as wide as the
+    longest.
+    """
+    joined = {}
+    for name in parts[0] if parts else ():
+        values = [each[name] for each in parts]
+        if values[0].ndim > 1:
+            width = max(each.shape[-1] for each in values)
+            values = [np.pad(each, [(0, 0)] * (each.ndim - 1) + [(0, width - each.shape[-1])]) for each in values]
+        joined[name] = np.concatenate(values)
+    return {name: values[joined[WEIGHT] > 0] for name, values in joined.items()}
+
+
+def is_better(name: str, value: float, than: float | None) -> bool:
+    """Return whether an evaluation beats the best one before it, if any. NaN beats nothing."""
+    if math.isnan(value):
+        return False
+    if than is None:
+        return True
+    return value < than if name in _LOWER_IS_BETTER else value > than
+
+
+def count(predicted: Any, labels: Any, weights: Any, *, num_classes: int) -> Any:
+    """float32 [3, C]: right, predicted and actual, each the sum of weights. The arguments have one shape."""
+    predicted, labels, weights = (ops.reshape(each, [-1]) for each in (predicted, labels, weights))
+    right = ops.where(predicted == labels, weights, 0.0)
+    return ops.stack(
+        [
+            ops.segment_sum(values, classes, num_segments=num_classes)
+            for values, classes in ((right, labels), (weights, predicted), (weights, labels))
+        ]
+    )
+
+
+def accuracy(counts: np.ndarray) -> float:
+    """Share that is right; NaN of nothing."""
+    right, _, actual = counts.sum(axis=1).tolist()
+    return float(right / actual) if actual else math.nan
+
+
+def f1(counts: np.ndarray, *, positive: int = 1) -> float:
+    """F1 of one class, 0 where it is neither predicted nor actual: scikit-learn's `f1_score(average="binary")`."""
+    right, predicted, actual = counts[:, positive].tolist()
+    return float(2 * right / (predicted + actual)) if predicted + actual else 0.0
+
+
+def micro_f1(counts: np.ndarray) -> float:
+    """F1 of all classes together, 0 where none is predicted or actual: `f1_score(average="micro")`."""
+    return f1(counts.sum(axis=1, keepdims=True), positive=0)
+
+
+def macro_f1(counts: np.ndarray) -> float:
+    """Mean F1 of the classes that are predicted or actual: `f1_score(average="macro")`."""
+    right, predicted, actual = counts
+    seen = predicted + actual > 0
+    return float(np.mean(2 * right[seen] / (predicted + actual)[seen])) if seen.any() else math.nan
+
+
+def matthews(counts: np.ndarray) -> float:
+    """Matthews' correlation coefficient, of any number of classes (Gorodkin, 2004, equation 8); 0 where it is 0 / 0."""
+    right, predicted, actual = counts
+    total = actual.sum()
+    covariance = right.sum() * total - predicted @ actual
+    spread = math.sqrt((total**2 - predicted @ predicted) * (total**2 - actual @ actual))
+    return float(covariance / spread) if spread else 0.0
+
+
+def mae(predicted: np.ndarray, labels: np.ndarray) -> float:
+    """Mean absolute error; NaN of nothing."""
+    return float(np.mean(np.abs(predicted - labels))) if len(labels) else math.nan
+
+
+def pearson(predicted: np.ndarray, labels: np.ndarray) -> float:
+    """Pearson's correlation, as `scipy.stats.pearsonr`; NaN where one of both is constant."""
+    if len(labels) < 2:
+        return math.nan
+    one, other = (values - values.mean() for values in (predicted.astype(np.float64), labels.astype(np.float64)))
+    spread = math.sqrt(float(one @ one) * float(other @ other))
+    return float(one @ other) / spread if spread else math.nan
+
+
+def spearman(predicted: np.ndarray, labels: np.ndarray) -> float:
+    """Spearman's rank correlation, as `scipy.stats.spearmanr`; equal values share the mean of their ranks."""
+    return pearson(_ranks(predicted), _ranks(labels))
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return ((last - counts + 1 + last) / 2)[which]
+
+
+# As in BERT's own run_squad.py.
+MOST_ANSWER_TOKENS = 30
+
+
+def best_spans(logits: Any, text: Any) -> dict[str, Any]:
+    """The best answer of each window.
+
+    Args:
+        logits: float32 [B, L, 2], of first and last tokens.
+        text: bool [B, L], the tokens that an answer may have.
+
+    Returns: `first` and `last` int32 [B]; `score` float32 [B], -inf in a window without text; `none` float32 [B], the
+        score of no answer, which is that of the first position.
+    """
+    start_BL, end_BL = (ops.where(text, logits[..., at], -math.inf) for at in (0, 1))
+    length = logits.shape[1]
+    gap = np.arange(length)[None, :] - np.arange(length)[:, None]
+    allowed = (gap >= 0) & (gap < MOST_ANSWER_TOKENS)
+    scores = ops.where(allowed, start_BL[:, :, None] + end_BL[:, None, :], -math.inf)
+    flat = ops.reshape(scores, [-1, length * length])
+    best = ops.argmax(flat, axis=1)
+    return {
+        "first": best // length,
+        "last": best % length,
+        "score": ops.max(flat, axis=1),
+        "none": logits[:, 0, 0] + logits[:, 0, 1],
+    }
+
+
+def exact_match_and_f1(rows: Mapping[str, np.ndarray]) -> tuple[float, float]:
+    """Means over source rows, NaN of nothing.
+
+    Args:
+        rows: for each window those of `best_spans`; `source_row` [N]; `label` [N, 2], the labelled first and last
+            position, 0 twice without; `char_starts`, `char_ends` [N, L]; `part` [N] where there are several datasets.
+    """
+    parts = rows.get(PART, np.zeros_like(rows["source_row"]))
+    keys, of_row = np.unique(np.stack([parts, rows["source_row"]], axis=1), axis=0, return_inverse=True)
+    if not len(keys):
+        return math.nan, math.nan
+    order = np.argsort(of_row.reshape(-1), kind="stable")
+    windows = np.split(order, np.flatnonzero(np.diff(of_row.reshape(-1)[order])) + 1)
+    scored = np.array([_score(_predicted(rows, each), _labelled(rows, each)) for each in windows])
+    exact, overlap = scored.mean(axis=0).tolist()
+    return exact, overlap
+
+
+def _predicted(rows: Mapping[str, np.ndarray], windows: np.ndarray) -> frozenset[tuple[int, int]]:
+    best = windows[np.argmax(rows["score"][windows])]
+    if not rows["score"][best] > rows["none"][windows].min():
+        return frozenset()
+    return _tokens(rows, best, rows["first"][best], rows["last"][best])
+
+
+def _labelled(rows: Mapping[str, np.ndarray], windows: np.ndarray) -> frozenset[tuple[int, int]]:
+    for window in windows:
+        first, last = rows["label"][window].tolist()
+        if first or last:
+            return _tokens(rows, window, first, last)
+    return frozenset()
+
+
+def _tokens(rows: Mapping[str, np.ndarray], window: int, first: int, last: int) -> frozenset[tuple[int, int]]:
+    """The tokens of an answer as their characters in the text, the same in every window."""
+    starts, ends = (rows[name][window][first : last + 1].tolist() for name in ("char_starts", "char_ends"))
+    return frozenset(zip(starts, ends, strict=True))
+
+
+def _score(predicted: frozenset[tuple[int, int]], labelled: frozenset[tuple[int, int]]) -> tuple[float, float]:
+    if not predicted or not labelled:
+        agree = float(predicted == labelled)
+        return agree, agree
+    return float(predicted == labelled), 2 * len(predicted & labelled) / (len(predicted) + len(labelled))

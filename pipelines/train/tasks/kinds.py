@@ -1,0 +1,257 @@
+"""Tasks by their labels: classes of rows, of tokens or of the vocabulary; numbers; several classes; answers.
+
+    a row of the layout `qa`          [CLS] Who ? [SEP] Anna lives in Rome [SEP] [PAD]
+    may be chosen    x               x    x     x  x                   text, and the first position for no answer
+
+The logits of all other positions are masked, in the loss as in a prediction: neither the question nor padding can be
+an answer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from pipelines.train import metrics
+from pipelines.train.config import Task
+from pipelines.train.metrics import Evaluated
+from tfrecord_io import objectives
+from tfrecord_io.errors import ReaderError
+from tfrecord_io.manifest import Manifest
+from tfrecord_io.objectives import MASKED_POSITIONS, BoundObjective, Objective
+from tfrecord_io.schema import Role
+
+__all__ = ["BoundTask", "NumberTask", "SeveralClassesTask", "SpanObjective", "SpanTask", "weighted_sum"]
+
+_OF_VOCABULARY = ("mlm", "clm", "seq2seq")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BoundTask:
+    """A task on a dataset. `num_outputs` is the last dimension of the logits: classes, 1 for a number, or V.
+
+    per_token: there are logits for tokens, not one vector for the row.
+    """
+
+    name: Task
+    num_outputs: int
+    per_token: bool
+    regression: bool
+    label_smoothing: float
+    objective: Objective
+
+    @property
+    def of_vocabulary(self) -> bool:
+        """Return whether entries of the vocabulary are predicted, so that there are as many outputs."""
+        return self.name in _OF_VOCABULARY
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """Return what `metrics` gives."""
+        if self.of_vocabulary:
+            return ("loss", "accuracy", "perplexity")
+        if self.name == "tokens":
+            return ("loss", "accuracy", "macro_f1")
+        return ("loss", "accuracy", *(["f1"] if self.num_outputs == 2 else []), "macro_f1", "matthews")
+
+    def aligned(self, logits: Any, inputs: Mapping[str, Any], *, taken: Mapping[str, Any]) -> Any:
+        """Logits where there are labels. `taken`: the inputs that the model used; it may have computed more logits."""
+        if MASKED_POSITIONS in inputs.keys() - taken.keys():
+            return ops.take_along_axis(logits, inputs[MASKED_POSITIONS][..., None], axis=1)
+        return logits
+
+    def weights(self, labels: Any, weights: Any) -> Any:
+        """The weights, 0 where a row has no label: -1, as unlabelled test splits have it."""
+        if self.name != "classify" or self.regression:
+            return weights
+        return ops.where(labels < 0, 0.0, weights)
+
+    def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
+        """float32, of the shape of the weights: one loss for each label, not weighted."""
+        logits = ops.cast(logits, "float32")  # a softmax over a vocabulary needs more than bfloat16's 8 bits
+        if self.name == "classify":
+            labels = ops.maximum(labels, 0)  # -1 has weight 0, see `weights`; its loss must be a number all the same
+        exact = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+        if not (smoothing and self.label_smoothing):
+            return exact
+        # (1 - s) exact + s (logsumexp - mean), without another softmax over the vocabulary: exact = logsumexp - target.
+        target = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+        return exact + self.label_smoothing * (target - ops.mean(logits, axis=-1))
+
+    def sums(self, logits: Any, labels: Any, weights: Any) -> dict[str, Any]:
+        """Return what can be added over replicas and steps, float32."""
+        losses = self.losses(logits, labels, smoothing=False)
+        found = {"loss": weighted_sum(losses, weights), "weight": ops.sum(weights)}
+        predicted = ops.argmax(logits, axis=-1)
+        if self.of_vocabulary:
+            return {**found, "hits": ops.sum(ops.where(predicted == labels, weights, 0.0))}
+        counts = metrics.count(predicted, labels, weights, num_classes=self.num_outputs)
+        return {**found, "counts": counts}
+
+    def rows(self, logits: Any, labels: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what is needed of each row, [B, ...], where sums are not enough."""
+        del logits, labels, inputs
+        return {}
+
+    def metrics(self, found: Evaluated) -> dict[str, float]:
+        """Numbers by `metric_names`, over everything that was evaluated."""
+        loss = found.mean("loss")
+        if self.of_vocabulary:
+            return {"loss": loss, "accuracy": found.mean("hits"), "perplexity": math.exp(min(loss, 700.0))}
+        counts = found.sums["counts"]
+        every = {
+            "loss": loss,
+            "accuracy": metrics.accuracy(counts),
+            "macro_f1": metrics.macro_f1(counts),
+            "matthews": metrics.matthews(counts),
+        }
+        if self.num_outputs == 2:
+            every["f1"] = metrics.f1(counts)
+        return {name: every[name] for name in self.metric_names}
+
+
+def weighted_sum(values: Any, weights: Any) -> Any:
+    """The sum of values times weights; weight 0 wins over a value that is no number, as a model may make of a row that
+    only fills up a batch.
+    """
+    return ops.sum(ops.where(weights == 0, 0.0, values * weights))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NumberTask(BoundTask):
+    """Regression: logits [B, 1], labels float32 [B], the loss is the squared error."""
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return ("loss", "mae", "pearson", "spearman")
+
+    def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
+        del smoothing  # numbers have no other classes to share with
+        return ops.square(ops.cast(logits[..., 0], "float32") - labels)
+
+    def sums(self, logits: Any, labels: Any, weights: Any) -> dict[str, Any]:
+        losses = self.losses(logits, labels, smoothing=False)
+        return {"loss": weighted_sum(losses, weights), "weight": ops.sum(weights)}
+
+    def rows(self, logits: Any, labels: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        del inputs
+        return {"predicted": ops.cast(logits[..., 0], "float32"), "label": labels}
+
+    def metrics(self, found: Evaluated) -> dict[str, float]:
+        pair = [found.rows[name].astype(np.float64) for name in ("predicted", "label")]
+        return {
+            "loss": found.mean("loss"),
+            "mae": metrics.mae(*pair),
+            "pearson": metrics.pearson(*pair),
+            "spearman": metrics.spearman(*pair),
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SeveralClassesTask(BoundTask):
+    """Multi-label classification: logits [B, C], labels int32 [B, C] of 0 and 1. A class with a positive logit is
+    predicted. The loss of a row is the mean of the sigmoid cross-entropies of its classes.
+    """
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return ("loss", "micro_f1", "macro_f1")
+
+    def weights(self, labels: Any, weights: Any) -> Any:
+        del labels  # a row without a class is one to learn from
+        return weights
+
+    def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
+        targets = ops.cast(labels, "float32")
+        if smoothing:
+            targets += self.label_smoothing * (0.5 - targets)
+        each = ops.binary_crossentropy(targets, ops.cast(logits, "float32"), from_logits=True)
+        return ops.mean(each, axis=-1)
+
+    def sums(self, logits: Any, labels: Any, weights: Any) -> dict[str, Any]:
+        losses = self.losses(logits, labels, smoothing=False)
+        predicted, actual = ops.cast(logits > 0, "float32"), ops.cast(labels, "float32")
+        counts = [ops.matmul(weights, each) for each in (predicted * actual, predicted, actual)]
+        return {"loss": weighted_sum(losses, weights), "weight": ops.sum(weights), "counts": ops.stack(counts)}
+
+    def metrics(self, found: Evaluated) -> dict[str, float]:
+        counts = found.sums["counts"]
+        every = [metrics.f1(counts, positive=each) for each in range(self.num_outputs)]
+        return {
+            "loss": found.mean("loss"),
+            "micro_f1": metrics.micro_f1(counts),
+            "macro_f1": float(np.mean(every)),
+        }
+
+
+# The features that an answer is read by, under names of their own among the inputs.
+_ROLES: tuple[Role, ...] = ("char_starts", "char_ends", "source_row")
+_PREFIX = "span/"
+_MASKED = -1e9  # as low as a softmax needs; an infinity times weight 0 would be no number
+
+
+@dataclasses.dataclass(frozen=True)
+class SpanObjective:
+    """`span_answers` with one label [B, 2], and what answers are read by among the inputs."""
+
+    def bind(self, manifest: Manifest) -> BoundObjective:
+        inner = objectives.span_answers().bind(manifest)
+        names = {role: manifest.schema.with_role(role) for role in _ROLES}
+        positions = [manifest.schema.with_role("start_position"), manifest.schema.with_role("end_position")]
+        if None in names.values():
+            raise ReaderError(
+                f"dataset {manifest.name!r}: no {', '.join(role for role, each in names.items() if each is None)} "
+                f"among the features {list(manifest.schema.names)}, expected those of the layout qa",
+                remedy="build the dataset with --layout qa",
+            )
+
+        def apply(features: Mapping[str, tf.Tensor], ops: Any) -> Any:
+            inputs, labels, weights = inner.apply(features, ops)
+            more = {f"{_PREFIX}{role}": features[each.name] for role, each in names.items() if each is not None}
+            label = tf.stack([labels[each.name] for each in positions if each is not None], axis=1)
+            return {**inputs, **more}, label, weights
+
+        return BoundObjective(manifest.schema, inner.tokens, apply)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SpanTask(BoundTask):
+    """Logits [B, L, 2], of the first and the last token; labels int32 [B, 2], 0 twice where there is no answer."""
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return ("loss", "exact_match", "token_f1")
+
+    def aligned(self, logits: Any, inputs: Mapping[str, Any], *, taken: Mapping[str, Any]) -> Any:
+        del taken
+        text_BL = _text(inputs)
+        first_L = ops.arange(text_BL.shape[1]) == 0
+        return ops.where(ops.logical_or(text_BL, first_L)[..., None], ops.cast(logits, "float32"), _MASKED)
+
+    def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
+        del smoothing  # most of the positions that would get a share are masked
+        each = ops.sparse_categorical_crossentropy(labels, ops.transpose(logits, [0, 2, 1]), from_logits=True)
+        return ops.mean(each, axis=1)
+
+    def sums(self, logits: Any, labels: Any, weights: Any) -> dict[str, Any]:
+        losses = self.losses(logits, labels, smoothing=False)
+        return {"loss": weighted_sum(losses, weights), "weight": ops.sum(weights)}
+
+    def rows(self, logits: Any, labels: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        read: dict[str, Any] = {role: inputs[f"{_PREFIX}{role}"] for role in _ROLES}
+        return {**metrics.best_spans(logits, _text(inputs)), **read, "label": labels}
+
+    def metrics(self, found: Evaluated) -> dict[str, float]:
+        exact, overlap = metrics.exact_match_and_f1(found.rows)
+        return {"loss": found.mean("loss"), "exact_match": exact, "token_f1": overlap}
+
+
+def _text(inputs: Mapping[str, Any]) -> Any:
+    """bool [B, L]: tokens of the text."""
+    return inputs[f"{_PREFIX}char_ends"] > inputs[f"{_PREFIX}char_starts"]

@@ -1,0 +1,294 @@
+"""Tasks: labels of every kind, several classes of a row, answers, and targets of an encoder with a decoder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import keras_hub
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import scipy.stats
+import sklearn.metrics
+import tensorflow as tf
+
+from pipelines.train import models, tasks
+from pipelines.train.config import TrainConfig
+from pipelines.train.metrics import Evaluated
+from pipelines.train.models import backbones
+from pipelines.train.tasks.kinds import BoundTask
+from tests import building
+from tests.tfrecord_io.conftest import PAD_SCHEMA, WriteDataset, make_manifest, pad_rows, write_dataset
+from tests.tfrecord_io.objectives.test_objectives_labelled import TAGS_SCHEMA
+from tests.train import training
+from tests.train.finished import command
+from tfrecord_io import objectives, reader
+from tfrecord_io.errors import ConfigError
+from tfrecord_io.reader import Data
+from tfrecord_io.schema import Feature, Schema
+
+__all__ = ["write_dataset"]  # a fixture
+
+NUMBERS = Schema(
+    tuple(
+        Feature(name="label", dtype="float32", shape=(), role="label") if each.role == "label" else each
+        for each in PAD_SCHEMA.features
+    )
+)
+
+
+def rated(num_rows: int) -> dict[str, np.ndarray]:
+    """Rows whose label is the share of their tokens."""
+    rows = pad_rows(num_rows)
+    return {**rows, "label": rows["attention_mask"].mean(axis=1).astype(np.float32)}
+
+
+@pytest.mark.slow
+def test_correlations_are_those_of_the_models_predictions(tmp_path: Path, write_dataset: WriteDataset) -> None:
+    import keras
+
+    data = write_dataset({"train": [rated(200)], "validation": [rated(45)]}, schema=NUMBERS)
+    # 45 rows in batches of 32: the second is filled up with rows that must not count.
+    outcome = training.command(tmp_path, data=data, model="bert-tiny", steps=20, global_batch_size=32)
+    assert outcome.status == 0, outcome.err
+    found = training.metrics(outcome.out)
+    model = keras.models.load_model(tmp_path / "model.keras")
+    features = next(iter(reader.open(data).dataset("validation", global_batch_size=45)))
+    inputs = {name: features[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
+    predicted, labels = np.asarray(model(inputs, training=False))[:, 0], features["label"].numpy()
+    assert found["pearson"] == pytest.approx(scipy.stats.pearsonr(predicted, labels).statistic, abs=1e-4)
+    assert found["spearman"] == pytest.approx(scipy.stats.spearmanr(predicted, labels).statistic, abs=2e-2)
+    assert found["mae"] == pytest.approx(np.abs(predicted - labels).mean(), abs=1e-5)
+
+
+def test_a_row_without_a_label_has_no_weight() -> None:
+    config = TrainConfig(data="d", task="classify", model="bert-tiny", num_labels=2)
+    task = tasks.bind(config, make_manifest())
+    labels, weights = tf.constant([1, -1, 0]), tf.ones([3])
+    counted = task.weights(labels, weights)
+    np.testing.assert_array_equal(counted, [1, 0, 1])
+    sums = task.sums(tf.constant([[0.0, 9.0], [9.0, 0.0], [9.0, 0.0]]), labels, counted)
+    assert np.isfinite(sums["loss"].numpy())
+    np.testing.assert_array_equal(sums["counts"], [[1, 1], [1, 1], [1, 1]])
+
+
+def tagged(num_rows: int) -> dict[str, np.ndarray]:
+    """Rows whose tokens have one of three tags, which follows from their ids; special tokens have none."""
+    rows = pad_rows(num_rows)
+    ids = np.where(rows["input_ids"] > 4, 5 + rows["input_ids"] % 12, rows["input_ids"])
+    return {
+        "input_ids": ids,
+        "attention_mask": rows["attention_mask"],
+        "tags": np.where(ids > 4, ids % 3, 0),
+        "tag_mask": (ids > 4).astype(np.int64),
+    }
+
+
+def config(**changes: object) -> TrainConfig:
+    options: dict[str, object] = {"data": "d", "task": "tokens", "model": "bert-tiny", "model_dir": "m", **changes}
+    return TrainConfig(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_labels_of_tokens_are_learned(tmp_path: Path, write_dataset: WriteDataset) -> None:
+    data = write_dataset({"train": [tagged(300)], "validation": [tagged(50)]}, schema=TAGS_SCHEMA)
+    outcome = training.command(
+        tmp_path / "model", data=data, task="tokens", model="bert-tiny", num_labels=3, steps=30, learning_rate=3e-3
+    )
+    assert outcome.status == 0, outcome.err
+    found = training.metrics(outcome.out)
+    assert found["accuracy"] > 0.6, "guessing finds a third"
+    assert "perplexity" not in found
+
+
+def test_the_number_of_labels_is_needed_where_they_have_no_names() -> None:
+    manifest = make_manifest(TAGS_SCHEMA)
+    assert tasks.bind(config(num_labels=3), manifest).num_outputs == 3
+    with pytest.raises(ConfigError, match="--num-labels N"):
+        tasks.bind(config(), manifest)
+
+
+def test_a_model_of_another_width_is_refused(tmp_path: Path, write_dataset: WriteDataset) -> None:
+    data = write_dataset({"train": [tagged(20)], "validation": [tagged(5)]}, schema=TAGS_SCHEMA)
+    outcome = training.command(tmp_path, data=data, task="tokens", model="tests.train.small:everywhere", num_labels=3)
+    assert outcome.status == 2
+    assert "expected logits [B, L, 3] for --task tokens" in outcome.error[0]
+
+
+CLASSES = 3
+MULTI_HOT = Schema(
+    tuple(
+        Feature(name="label", dtype="int64", shape=(CLASSES,), role="label") if each.role == "label" else each
+        for each in PAD_SCHEMA.features
+    )
+)
+
+
+def bound(*, label_smoothing: float = 0.0) -> tasks.BoundTask:
+    config = TrainConfig(data="d", task="classify", model="bert-tiny", label_smoothing=label_smoothing)
+    return tasks.bind(config, make_manifest(MULTI_HOT))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_metrics_are_those_of_scikit_learn_and_rows_of_weight_0_do_not_count(seed: int) -> None:
+    draws = np.random.default_rng(seed)
+    labels = (draws.random((40, CLASSES)) < (0.6, 0.2, 0)).astype(np.int32)
+    logits = draws.normal(size=(40, CLASSES)).astype(np.float32) - (0, 0, 9)
+    logits[30:] = np.nan  # as rows without a token may have
+    weights = np.repeat(np.array([1, 0], np.float32), [30, 10])
+    task = bound()
+    sums = task.sums(tf.constant(logits), tf.constant(labels), tf.constant(weights))
+    found = task.metrics(Evaluated(sums={name: each.numpy().astype(float) for name, each in sums.items()}, rows={}))
+    actual, predicted = labels[:30], logits[:30] > 0
+    for average in ("micro", "macro"):
+        expected = sklearn.metrics.f1_score(actual, predicted, average=average, zero_division=0.0)
+        assert found[f"{average}_f1"] == pytest.approx(expected)
+    exact = sklearn.metrics.log_loss(actual.ravel(), 1 / (1 + np.exp(-logits[:30].astype(float).ravel())))
+    assert found["loss"] == pytest.approx(exact, rel=1e-5)
+
+
+def test_smoothing_moves_targets_towards_a_half() -> None:
+    logits, labels = tf.constant([[2.0, -1.0, 0.5]]), tf.constant([[1, 0, 1]])
+    expected = tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.constant([[0.9, 0.1, 0.9]]), logits=logits)
+    smoothed = bound(label_smoothing=0.2).losses(logits, labels, smoothing=True)
+    np.testing.assert_allclose(smoothed, tf.reduce_mean(expected, axis=1), rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_model_learns_several_classes_predicts_lists_and_is_exported(tmp_path: Path) -> None:
+    words = {"good": "praise", "bad": "blame", "long": "length"}
+    chosen = [[word for bit, word in enumerate(words) if row >> bit & 1] for row in range(160)]
+    rows = [{"text": " ".join(each) or "film", "about": [words[word] for word in each]} for each in chosen]
+    source = building.source(tmp_path / "in", train=rows, validation=rows[:45])
+    data, model = building.built(source, label_column="about", max_length=8), tmp_path / "model"
+    given = {"data": data, "model": "bert-tiny", "pooling": "first", "log_every": 20, "global_batch_size": 32}
+    outcome = training.command(model, **given, steps=60, learning_rate=0.003)
+    assert outcome.status == 0, outcome.err
+    found = training.metrics(outcome.out)
+    assert found["micro_f1"] > 0.75
+    predicted = command(
+        "predict", model=model, data=data, split="validation", output=tmp_path / "p.parquet", tpu="none"
+    )
+    assert predicted.status == 0, predicted.err
+    table = pq.read_table(tmp_path / "p.parquet").to_pylist()
+    assert [row["label"] for row in table] == [sorted(row["about"]) for row in rows[:45]]
+    names = sorted(words.values())
+    of_row = [[each for each, p in zip(names, row["probabilities"], strict=True) if p > 0.5] for row in table]
+    assert [row["prediction"] for row in table] == of_row
+    actual, guessed = ([[each in row[column] for each in names] for row in table] for column in ("label", "prediction"))
+    again = sklearn.metrics.f1_score(np.array(actual), np.array(guessed), average="macro", zero_division=0.0)
+    assert found["macro_f1"] == pytest.approx(again, abs=1e-6)
+    exported = command("export", model=model, output=tmp_path / "hf", format="transformers")
+    assert exported.status == 0, exported.err
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert config["problem_type"] == "multi_label_classification"
+    assert list(config["id2label"].values()) == names
+
+
+@pytest.fixture(scope="module")
+def data() -> Data:
+    """The questions."""
+    return reader.open(training.questions())
+
+
+@pytest.fixture(scope="module")
+def task(data: Data) -> BoundTask:
+    return tasks.bind(TrainConfig(data=data.root, task="span", model="bert-tiny"), data.manifest)
+
+
+def test_neither_question_nor_padding_can_be_an_answer(data: Data, task: BoundTask) -> None:
+    inputs, labels, _ = next(iter(data.dataset("train", global_batch_size=16, objective=task.objective)))
+    logits = task.aligned(tf.zeros([16, data.manifest.row_length, 2]), inputs, taken=inputs).numpy()
+    features = next(iter(data.dataset("train", global_batch_size=16)))
+    text = (features["char_ends"] > features["char_starts"]).numpy()
+    text[:, 0] = True
+    np.testing.assert_array_equal(logits[..., 0] == 0, text)
+    for row, (first, last) in enumerate(labels.numpy()):
+        assert text[row, first], "what is right is never masked"
+        assert text[row, last]
+    losses = task.losses(tf.constant(logits), labels, smoothing=False).numpy()
+    np.testing.assert_allclose(losses, np.log(text.sum(axis=1)), rtol=1e-5)
+
+
+def test_the_loss_is_the_mean_of_both_ends(task: BoundTask) -> None:
+    draws = np.random.default_rng(0)
+    logits, labels = draws.normal(size=(3, 9, 2)).astype(np.float32), draws.integers(0, 9, (3, 2))
+    shares = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    expected = [-(shares[row, first, 0] + shares[row, last, 1]) / 2 for row, (first, last) in enumerate(labels)]
+    found = task.losses(tf.constant(logits), tf.constant(labels, tf.int32), smoothing=False)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_positions_are_not_smoothed(data: Data) -> None:
+    config = TrainConfig(data=data.root, task="span", model="bert-tiny", label_smoothing=0.1)
+    with pytest.raises(ConfigError, match="expected labels that are classes"):
+        tasks.bind(config, data.manifest)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["t5-tiny", "bart-tiny"])
+def test_a_few_translations_are_learned_by_heart(tmp_path: Path, model: str) -> None:
+    outcome = training.command(
+        tmp_path,
+        data=training.translations(),
+        task="seq2seq",
+        model=model,
+        eval_split="train",
+        steps=60,
+        global_batch_size=24,
+        learning_rate=5e-3,
+        dropout=0.0,
+        log_every=30,
+    )
+    assert outcome.status == 0, outcome.err
+    found = training.metrics(outcome.out)
+    assert found["accuracy"] > 0.5, "of 500 entries"
+    assert found["perplexity"] == pytest.approx(np.exp(found["loss"]))
+
+
+@pytest.mark.slow
+def test_a_decoder_does_not_see_what_it_is_to_predict() -> None:
+    data = reader.open(training.translations())
+    config = TrainConfig(data=data.root, task="seq2seq", model="t5-tiny", dropout=0.0)
+    task = tasks.bind(config, data.manifest)
+    model = models.build(config, data.manifest, task).model
+    inputs, _, _ = next(iter(data.dataset("train", global_batch_size=2, objective=task.objective)))
+    ids = inputs[objectives.DECODER_INPUTS].numpy()
+    ids[:, 5] += 1
+    changed = {**inputs, objectives.DECODER_INPUTS: tf.constant(ids)}
+    before, after = (np.asarray(model(each, training=False)) for each in (inputs, changed))
+    np.testing.assert_allclose(before[:, :5], after[:, :5], atol=1e-5)
+    assert np.abs(before[:, 5] - after[:, 5]).max() > 1e-3
+
+
+def test_a_tied_t5_divides_its_states_as_transformers_does() -> None:
+    sizes = {"vocabulary_size": 9, "num_layers": 1, "num_heads": 1, "hidden_dim": 4, "intermediate_dim": 4}
+    tied, untied = (keras_hub.models.T5Backbone(**sizes, tie_embedding_weights=each) for each in (True, False))
+    bart = keras_hub.models.BartBackbone(**sizes)
+    scales = [backbones.scales_tied_logits(each) for each in (tied, untied, bart)]
+    assert scales == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("model", "start", "token"), [("t5-tiny", "auto", "pad"), ("bart-tiny", "auto", "eos"), ("t5-tiny", "eos", "eos")]
+)
+def test_a_target_begins_with_the_token_of_its_model(model: str, start: str, token: str) -> None:
+    data = reader.open(training.translations())
+    config = TrainConfig(data=data.root, task="seq2seq", model=model, decoder_start=start)  # type: ignore[arg-type]
+    objective = tasks.bind(config, data.manifest).objective
+    inputs, _, _ = next(iter(data.dataset("train", global_batch_size=2, objective=objective)))
+    expected = getattr(data.manifest.tokenizer, f"{token}_id")
+    assert set(inputs[objectives.DECODER_INPUTS][:, 0].numpy()) == {expected}
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "words"),
+    [
+        ("seq2seq", "bert-tiny", "it is no encoder with a decoder"),
+        ("clm", "t5-tiny", "it is an encoder with a decoder"),
+    ],
+)
+def test_a_model_of_another_kind_is_refused(tmp_path: Path, task: str, model: str, words: str) -> None:
+    outcome = training.command(tmp_path, data=training.translations(), task=task, model=model)
+    assert words in outcome.error[0]
