@@ -38,7 +38,6 @@ import pyarrow.compute as pc
 from pipelines.prepare.sources.columns import chats
 from pipelines.prepare.sources.columns.labels import (
     INT32,
-    MAX_LABEL_NAMES,
     LabelPlan,
     decode_texts,
     is_text,
@@ -56,7 +55,6 @@ from tfrecord_io.errors import SourceError
 from tfrecord_io.schema import MOST_VALUE_BYTES, Feature
 
 __all__ = [
-    "MAX_LABEL_NAMES",
     "ColumnPlan",
     "Inputs",
     "LabelPlan",
@@ -205,7 +203,10 @@ def extract(batch: pa.RecordBatch, plan: ColumnPlan, *, first: int = 0) -> tuple
         arrays["label"] = label_values(batch.column(plan.label.column), plan.label)
     for feature in plan.kept:
         column = batch.column(feature.name)
-        arrays[feature.name] = _kept_values(_utf8(column, feature.name) if feature.is_bytes else column, feature)
+        if feature.is_bytes:
+            column = _utf8(column, feature.name)
+        values = np.asarray(column.flatten() if feature.shape else column)
+        arrays[feature.name] = values.astype(feature.array_dtype).reshape(len(column), *feature.shape)
     rows = Rows(
         texts=tuple(_utf8(batch.column(name), name) for name in plan.texts),
         arrays=arrays,
@@ -267,11 +268,6 @@ def _reject_kept(reasons: np.ndarray, column: pa.Array, feature: Feature) -> Non
         reasons[owners[overflows_float32(values)]] = "float_out_of_range"
     reasons[owners[np.asarray(values.is_null())]] = "column_null"
     reasons[np.asarray(column.is_null())] = "column_null"
-
-
-def _kept_values(column: pa.Array, feature: Feature) -> np.ndarray:
-    values = np.asarray(column.flatten() if feature.shape else column)
-    return values.astype(feature.array_dtype).reshape(len(column), *feature.shape)
 
 
 def is_json(kind: pa.DataType) -> bool:

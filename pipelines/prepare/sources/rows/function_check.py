@@ -86,14 +86,19 @@ def examine_functions(
         for function in functions:
             result = call(function, table, where=where)
             if isinstance(result, pa.Table):
-                unchanged = {name: each for name, each in unchanged.items() if _is_unchanged(name, table, result)}
+                same = [name for name in unchanged if name in result.column_names and table[name] == result[name]]
+                unchanged = {name: unchanged[name] for name in same}
                 table = result
             else:
                 table = table.filter(pa.array(result))
             if not table.num_rows:
                 break
         else:
-            columns = _columns(table.schema, unchanged)
+            # A changed column goes without its metadata, which may belong to what a map has replaced.
+            plain = [pa.field(field.name, field.type) for field in table.schema]
+            columns = Columns(
+                (each.name, unchanged.get(each.name) or columns_of(pa.schema([each]))[each.name]) for each in plain
+            )
             return RowChanges(functions=functions, schema=columns.arrow_schema, share=table.num_rows / seen), columns
     filters = " and ".join(function.option for function in functions if function.kind == "filter")
     raise SourceError(
@@ -124,13 +129,3 @@ def _clusters(groups: Groups) -> list[tuple[int, int]]:
         ends = np.minimum(edges[:-1] + _CLUSTER_ROWS, edges[1:])
         ranges += [(int(low), int(high)) for low, high in zip(edges[:-1], ends, strict=True) if low < high]
     return ranges
-
-
-def _is_unchanged(name: str, before: pa.Table, after: pa.Table) -> bool:
-    return name in after.column_names and bool(before.column(name).equals(after.column(name)))
-
-
-def _columns(schema: pa.Schema, unchanged: Mapping[str, Column]) -> Columns:
-    """Describe columns; a changed one without its metadata, which may belong to what a map has replaced."""
-    plain = (pa.field(field.name, field.type) for field in schema)
-    return Columns((each.name, unchanged.get(each.name) or columns_of(pa.schema([each]))[each.name]) for each in plain)

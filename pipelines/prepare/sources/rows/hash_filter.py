@@ -85,20 +85,18 @@ def _hashes(column: pa.Array, seed: int) -> np.ndarray:
     elif pa.types.is_null(kind):
         hashes = np.full(len(column), _NULL)
     else:
-        _, offsets, data = (held := _as_bytes(column)).buffers()
+        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+            held = column.cast(pa.large_binary())
+        else:
+            try:
+                held = column.cast(pa.large_string()).view(pa.large_binary())
+            except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # without a text form, or nested beside texts
+                texts = pa.array([repr(value) for value in column.to_pylist()], pa.large_string())
+                held = texts.view(pa.large_binary())
+        _, offsets, data = held.buffers()
         ends = np.frombuffer(offsets or b"", np.int64)[held.offset : held.offset + len(held) + 1]
         hashes = _digests(data or b"", ends, seed)
     return np.where(np.asarray(column.is_null()), _NULL, hashes)
-
-
-def _as_bytes(column: pa.Array) -> pa.LargeBinaryArray:
-    kind = column.type
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        return column.cast(pa.large_binary())
-    try:
-        return column.cast(pa.large_string()).view(pa.large_binary())
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # a type without a text form, nested beside texts
-        return pa.array([repr(value) for value in column.to_pylist()], pa.large_string()).view(pa.large_binary())
 
 
 def _joined(hashes: Sequence[np.ndarray], seed: int) -> np.ndarray:

@@ -139,10 +139,21 @@ def locate_rows(
     Raises: SourceError if rows cannot be read, or a Parquet file lacks columns of its split; OutputError if a part
         cannot be written.
     """
-    if source.footers:
-        _require_columns(source, splits, columns)
+    for name in splits if source.footers else ():
+        types = stored_columns.schema_of(source.types(name), _there(source.types(name), columns))
+        last: pa.Schema | None = None
+        for file in source.listing.splits[name]:
+            if (schema := source.footers[file.path].schema) is not last:  # files with the same columns share it
+                stored_columns.require_castable(schema, types, where=without_access(file.path))
+            last = schema
     ingest = IngestSource(streams=source.streams(splits), folder=folder, inside=inside)
-    unread = {task: rows for task in ingest.tasks() if (rows := _known(ingest, task, known or {})) is not None}
+    unread = {}
+    for task in ingest.tasks():
+        stream, rows = ingest.streams[task.split], (known or {}).get(task.split, np.zeros(0, np.int64))
+        shards = stream.shards_of(task)
+        # Where a file has several shards, its rows are known but not theirs.
+        if len(set(stream.shard_files)) in (0, stream.num_shards) and shards.stop <= len(rows):
+            unread[task] = rows[shards.start : shards.stop]
     wanted = [task for task in ingest.tasks() if task not in unread]
     located = ingesting.read_groups(_parts(ingest, wanted, run=run), columns)
     found = {}
@@ -155,7 +166,10 @@ def locate_rows(
                     for task in stream.tasks(name)
                 ]
             )
-            found[name] = dataclasses.replace(joined, source_rows=_by_file(stream, joined.source_rows))
+            if stream.shard_files:
+                sums = np.bincount(stream.shard_files, weights=joined.source_rows, minlength=len(stream.files))
+                joined = dataclasses.replace(joined, source_rows=sums.astype(np.int64))
+            found[name] = joined
         elif name in splits:
             copies = [(source.copies.get(file.path, file), source.footers[file.path]) for file in files]
             found[name] = Groups.joined([row_groups.groups_of(file, footer) for file, footer in copies])
@@ -165,36 +179,6 @@ def locate_rows(
 def _there(types: pa.Schema, columns: Collection[str] | None) -> list[str]:
     """Return those of the columns that there are; all by default."""
     return types.names if columns is None else [name for name in columns if stored_columns.path_of(types, name)]
-
-
-def _known(ingest: IngestSource, task: IngestTask, known: Mapping[str, np.ndarray]) -> np.ndarray | None:
-    """Return the rows of the shards of a task if all of them are known and need not be read, int64 [S]."""
-    stream, rows = ingest.streams[task.split], known.get(task.split, np.zeros(0, np.int64))
-    shards = stream.shards_of(task)
-    # Where a file has several shards, its rows are known but not theirs.
-    is_one_each = len(set(stream.shard_files)) in (0, stream.num_shards)
-    return rows[shards.start : shards.stop] if is_one_each and shards.stop <= len(rows) else None
-
-
-def _by_file(stream: SplitStream, rows: np.ndarray) -> np.ndarray:
-    """Sum the rows of shards by file, int64 [S], where it is known which file a shard is of."""
-    if not stream.shard_files:
-        return rows
-    return np.bincount(stream.shard_files, weights=rows, minlength=len(stream.files)).astype(np.int64)
-
-
-def _require_columns(source: OpenedSource, splits: Collection[str], columns: Collection[str] | None) -> None:
-    """Check on the launcher that every file has the columns of its split, in types that can be cast.
-
-    Raises: SourceError, which names the file.
-    """
-    for name in splits:
-        types = stored_columns.schema_of(source.types(name), _there(source.types(name), columns))
-        last: pa.Schema | None = None
-        for file in source.listing.splits[name]:
-            if (schema := source.footers[file.path].schema) is not last:  # files with the same columns share it
-                stored_columns.require_castable(schema, types, where=without_access(file.path))
-            last = schema
 
 
 def _parts(source: IngestSource, wanted: Sequence[IngestTask], *, run: Ingest) -> dict[IngestTask, DataFile]:

@@ -26,8 +26,6 @@ from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.source_config import HoldOutOption, SplitOption
 from pipelines.prepare.options.suggestions import suggestion
@@ -141,13 +139,8 @@ def select_splits(
     for one, other in itertools.combinations(chosen.values(), 2):
         spans = itertools.product(one.ranges, other.ranges) if one.source_split == other.source_split else ()
         if rows := sum(max(0, min(left[1], right[1]) - max(left[0], right[0])) for left, right in spans):
-            _log.warning(
-                "%s rows of split %r will be in %r and in %r, whose slices overlap",
-                f"{rows:,}",
-                one.source_split,
-                one.name,
-                other.name,
-            )
+            twice = f"{rows:,} rows of split {one.source_split!r} will be in {one.name!r} and in {other.name!r}"
+            _log.warning("%s, whose slices overlap", twice)
     return {name: each.source(groups, readers) for name, each in chosen.items()}
 
 
@@ -172,7 +165,9 @@ def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str,
                 f"with a plus sign, as in --split '{source_split}[:10%]+{source_split}[90%:]'",
             )
         if ranges:
-            chosen[name] = SelectedSplit(name=name, source_split=source_split, ranges=_first(ranges, config.limit))
+            chosen[name] = SelectedSplit(
+                name=name, source_split=source_split, ranges=_filled(ranges, limit=config.limit)
+            )
         else:
             _log.warning("%s: split %r has no rows and is left out", config.dataset, name)
     return chosen
@@ -202,16 +197,14 @@ def _slices(spec: str, lengths: Mapping[str, int]) -> tuple[str, tuple[Range, ..
     return source_splits[0], _filled([(part.from_, part.to) for part in parts])
 
 
-def _filled(ranges: Sequence[Range]) -> tuple[Range, ...]:
-    return tuple((start, stop) for start, stop in ranges if start < stop)
-
-
-def _first(ranges: Sequence[Range], limit: int | None) -> tuple[Range, ...]:
-    """Return the first `limit` rows of ranges."""
-    if limit is None:
-        return tuple(ranges)
-    left = min(limit, 1 << 62) - np.cumsum([0, *(stop - start for start, stop in ranges)])
-    return _filled([(start, min(stop, start + int(most))) for (start, stop), most in zip(ranges, left, strict=False)])
+def _filled(ranges: Sequence[Range], *, limit: int | None = None) -> tuple[Range, ...]:
+    """Return the ranges that have rows, up to `limit` rows."""
+    left, found = 1 << 62 if limit is None else limit, []
+    for start, stop in ranges:
+        if (rows := min(stop - start, left)) > 0:
+            found.append((start, start + rows))
+            left -= rows
+    return tuple(found)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -259,9 +252,21 @@ def resolve_hold_outs(
                 f"{option.text}: there is a split {option.name!r} already, expected the name of a new split",
                 remedy="choose another name, or leave that split out by naming the others with --split",
             )
-        from_split = _from_split(option, splits)
+        default = "train" if "train" in splits or len(splits) != 1 else next(iter(splits))
+        if (from_split := option.split or default) not in splits:
+            raise SplitNotFoundError(
+                f"{option.text}: no split {from_split!r} is made here, expected one of {', '.join(splits)}",
+                remedy=f"{suggestion(from_split, sorted(splits))}name it as in --hold-out {option.name}="
+                f"{next(iter(splits))}:{option.amount}",
+            )
         low = sum(each.high - each.low for each in hold_outs if each.from_split == from_split)
-        high = low + max(1, round(_share(option, splits[from_split]) * HASHES))
+        all_rows = splits[from_split].num_rows
+        if (option.rows or 0) >= max(all_rows, 1):
+            raise ConfigError(
+                f"{option.text}: split {from_split!r} has only {all_rows:,} rows", remedy="hold out fewer rows"
+            )
+        share = Fraction(option.rows or 0, max(all_rows, 1)) if option.share is None else option.share
+        high = low + max(1, round(share * HASHES))
         if high >= HASHES:
             raise ConfigError(
                 f"{option.text}: no row of split {from_split!r} would be left, expected some",
@@ -301,26 +306,3 @@ def divide(
             reader = dataclasses.replace(whole.reader, hold_out=kept)
             divided[name] = dataclasses.replace(whole, name=name, reader=reader)
     return divided
-
-
-def _from_split(option: HoldOutOption, splits: Mapping[str, SplitSource]) -> str:
-    name = option.split or ("train" if "train" in splits or len(splits) != 1 else next(iter(splits)))
-    if name not in splits:
-        raise SplitNotFoundError(
-            f"{option.text}: no split {name!r} is made here, expected one of {', '.join(splits)}",
-            remedy=f"{suggestion(name, sorted(splits))}name it as in --hold-out {option.name}={next(iter(splits))}:"
-            f"{option.amount}",
-        )
-    return name
-
-
-def _share(option: HoldOutOption, split: SplitSource) -> Fraction:
-    if option.share is not None:
-        return option.share
-    assert option.rows is not None, "a HoldOutOption has either a share or rows"
-    if option.rows >= split.num_rows:
-        raise ConfigError(
-            f"{option.text}: split {split.name!r} has only {split.num_rows:,} rows",
-            remedy="hold out fewer rows",
-        )
-    return Fraction(option.rows, split.num_rows)

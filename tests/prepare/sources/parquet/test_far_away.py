@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import collections
-import http.server
 import json
-import re
 import subprocess
 import sys
-import threading
-import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,11 +14,13 @@ import pyarrow as pa
 import pytest
 
 from pipelines.prepare.sources.parquet import row_groups
+from pipelines.prepare.sources.parquet.access import is_readable_by_workers, relay
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.storage import storage_errors
 from tests import building
 from tests.prepare.sources import stored
-from tests.prepare.sources.stored import in_place
+from tests.prepare.sources.stored import data_file, in_place
+from tests.prepare.sources.web import Web, serving
 from tfrecord_io.errors import SourceError
 
 SHA = "a" * 40
@@ -30,58 +28,32 @@ TABLE = pa.table({"text": [f"row {row}" for row in range(100)], "number": range(
 SIGNED = "X-Goog-Signature=hush"
 
 
-class _Server(http.server.ThreadingHTTPServer):
+class _Server:
     """Serves one file under every name, in ranges; what it was asked for, and what it is to refuse, by path."""
 
-    daemon_threads = True
-
     def __init__(self, content: bytes) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
         self.content = content
         self.etag = '"first"'
-        self.asked: list[str] = []
         self.refusals: dict[str, list[int]] = collections.defaultdict(list)
+        self.web = Web(address="")
 
+    @property
+    def asked(self) -> list[str]:
+        return self.web.asked
 
-class _Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: _Server
-
-    def do_GET(self) -> None:
-        path = urllib.parse.urlsplit(self.path).path
-        self.server.asked.append(f"{self.command} {path}")
-        if self.server.refusals[path]:
-            self._say(self.server.refusals[path].pop(0), b"", {})
-            return
-        content = self.server.content
-        found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
-        if found is None or path.startswith("/whole"):
-            self._say(200, content, {})
-            return
-        start, stop = int(found[1]), int(found[2]) + 1
-        self._say(206, content[start:stop], {"Content-Range": f"bytes {start}-{stop - 1}/{len(content)}"})
-
-    do_HEAD = do_GET
-
-    def _say(self, status: int, content: bytes, headers: dict[str, str]) -> None:
-        self.send_response(status)
-        for name, value in {**headers, "ETag": self.server.etag, "Content-Length": str(len(content))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
-
-    def log_message(self, *_: Any) -> None:
-        pass
+    def answer(self, method: str, path: str, query: str) -> tuple[int, bytes, dict[str, str]]:
+        del method, query
+        ranges = "none" if path.startswith("/whole") else "bytes"
+        status = self.refusals[path].pop(0) if self.refusals[path] else 200
+        return status, self.content if status == 200 else b"", {"ETag": self.etag, "Accept-Ranges": ranges}
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[_Server]:
     stored.parquet(tmp_path / "a.parquet", TABLE)
-    with _Server((tmp_path / "a.parquet").read_bytes()) as serving:
-        threading.Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        yield serving
-        serving.shutdown()
+    server = _Server((tmp_path / "a.parquet").read_bytes())
+    with serving(server.answer) as server.web:
+        yield server
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +63,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def on_web(server: _Server, name: str = "a.parquet", *, version: str = '"first"') -> DataFile:
-    address = f"http://127.0.0.1:{server.server_port}/{name}?{SIGNED}"
+    address = f"{server.web.address}/{name}?{SIGNED}"
     return DataFile(path=address, name=name, size=len(server.content), version=version)
 
 
@@ -159,7 +131,7 @@ os._exit(0)
 
 def on_hub(server: _Server, name: str, **changes: str) -> Any:
     """What a process reads of a file on the hub, or the error that it gets."""
-    hub = {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1"}
+    hub = {"HF_ENDPOINT": server.web.address, "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1"}
     command = [sys.executable, "-c", _ON_HUB, name, str(len(server.content))]
     environment = {**building.environment(), **hub, **changes}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
@@ -169,7 +141,7 @@ def on_hub(server: _Server, name: str, **changes: str) -> Any:
 
 @pytest.mark.slow
 def test_rows_on_the_hub_take_a_request_for_each_range_and_no_other(server: _Server) -> None:
-    path = f"/datasets/me/data/resolve/{SHA}/train/a%20b.parquet"
+    path = f"/datasets/me/data/resolve/{SHA}/train/a b.parquet"
     server.refusals[path] = [503]
     assert on_hub(server, "train/a b.parquet") == [f"row {row}" for row in range(15, 25)]
     assert server.asked == [f"GET {path}"] * 5, "one that was refused, two footers and two row groups"
@@ -187,3 +159,58 @@ def test_rows_on_the_hub_take_a_request_for_each_range_and_no_other(server: _Ser
 def test_what_the_hub_refuses_is_said(server: _Server, status: int, said: str) -> None:
     server.refusals[f"/datasets/me/data/resolve/{SHA}/a.parquet"] = [status] * 100
     assert said in on_hub(server, "a.parquet")
+
+
+# Parquet files that workers cannot read are sent as they are, once.
+
+
+@pytest.mark.parametrize(
+    ("path", "needs_token", "expected"),
+    [
+        ("gs://bucket/a.jsonl", False, True),
+        ("gs://bucket/a.jsonl", True, True),
+        ("hf://datasets/me/it@abc/a.jsonl", False, True),
+        ("hf://datasets/me/it@abc/a.jsonl", True, False),
+        ("https://host/a.jsonl", False, True),
+        ("https://host/a.jsonl?X-Goog-Signature=abc", False, False),
+        ("https://me:secret@host/a.jsonl", False, False),
+        ("s3://bucket/a.jsonl", False, False),
+        ("/data/a.jsonl", False, False),
+    ],
+)
+def test_workers_read_what_needs_no_credentials(path: str, needs_token: bool, expected: bool) -> None:
+    assert is_readable_by_workers(DataFile(path=path, name="a.jsonl", size=1), needs_token=needs_token) is expected
+
+
+def written(path: Path, content: bytes = b"content") -> DataFile:
+    path.write_bytes(content)
+    return data_file(path)
+
+
+def test_copies_have_the_bytes_of_the_files(tmp_path: Path) -> None:
+    files = [written(tmp_path / "a b.parquet", b"one"), written(tmp_path / "c.parquet", b"two")]
+    copies = relay(files, folder=str(tmp_path / "rows"), addresses={})
+    for file in files:
+        copied = copies[file.path]
+        assert Path(copied.path).read_bytes() == Path(file.path).read_bytes()
+        assert Path(copied.path).parent == tmp_path / "rows" / "source"
+        assert (copied.name, copied.size) == (file.name, file.size)
+
+
+def test_what_is_there_is_not_sent_again(tmp_path: Path) -> None:
+    file = written(tmp_path / "a.jsonl")
+    (copied,) = relay([file], folder=str(tmp_path / "rows"), addresses={}).values()
+    stamp = Path(copied.path).stat().st_mtime_ns
+    relay([file], folder=str(tmp_path / "rows"), addresses={})
+    assert Path(copied.path).stat().st_mtime_ns == stamp
+    Path(copied.path).write_bytes(b"{")
+    relay([file], folder=str(tmp_path / "rows"), addresses={})
+    assert Path(copied.path).read_bytes() == Path(file.path).read_bytes()
+
+
+def test_a_file_that_has_changed_is_not_sent(tmp_path: Path) -> None:
+    file = written(tmp_path / "a.jsonl")
+    Path(file.path).write_bytes(b"longer than before")
+    with pytest.raises(SourceError, match=r"a\.jsonl"):
+        relay([file], folder=str(tmp_path / "rows"), addresses={})
+    assert not list((tmp_path / "rows").rglob("*a.jsonl"))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
-import http.server
 import json
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs
 
 SHA = "a" * 39 + "1"
 
@@ -28,14 +25,14 @@ class Repository:
 
 
 class Hub:
-    """The repositories by name, and which requests came."""
+    """The repositories by name."""
 
     def __init__(self, repositories: Mapping[str, Repository]) -> None:
         self.repositories = repositories
-        self.asked: list[str] = []
 
-    def answer(self, path: str, query: Mapping[str, list[str]]) -> tuple[int, bytes, dict[str, str]]:
-        """Status, body and headers."""
+    def answer(self, method: str, path: str, query: str) -> tuple[int, bytes, dict[str, str]]:
+        """Status, body and headers, for `web.serving`."""
+        del method
         parts = path.removeprefix("/api").removeprefix("/datasets/").split("/")
         repository = self.repositories.get("/".join(parts[:2]))
         if repository is None:
@@ -46,7 +43,9 @@ class Hub:
         if parts[2:3] == ["resolve"]:
             return _content(repository, revision=parts[3], name="/".join(parts[4:]))
         if parts[2:3] == ["tree"]:
-            return _tree(repository, "/".join(parts[4:]), recursive=query.get("recursive", ["no"])[0].lower() == "true")
+            return _tree(
+                repository, "/".join(parts[4:]), recursive=parse_qs(query).get("recursive", ["no"])[0].lower() == "true"
+            )
         if parts[2:3] == ["revision"] and parts[3] not in ("main", SHA, "refs"):
             return 404, b"{}", {"X-Error-Code": "RevisionNotFound"}
         said = {"id": "/".join(parts[:2]), "sha": SHA, "private": repository.private, "gated": repository.gated}
@@ -75,37 +74,3 @@ def _tree(repository: Repository, folder: str, *, recursive: bool) -> tuple[int,
     if folder and not entries:
         return 404, b"{}", {"X-Error-Code": "EntryNotFound"}
     return 200, json.dumps(entries).encode(), {}
-
-
-@contextlib.contextmanager
-def serving(hub: Hub) -> Iterator[str]:
-    """Yields its address."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def log_message(self, *_: Any) -> None:
-            """Keeps quiet."""
-
-        def do_GET(self) -> None:
-            address = urlsplit(self.path)
-            path = unquote(address.path)
-            hub.asked.append(f"{self.command} {path}")
-            code, body, headers = hub.answer(path, parse_qs(address.query))
-            if code == 200 and (wanted := self.headers.get("Range", "").removeprefix("bytes=")):
-                start, _, stop = wanted.partition("-")
-                body, code = body[int(start) : int(stop) + 1 if stop else None], 206
-            self.send_response(code)
-            for name, value in {**headers, "Content-Length": str(len(body))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(body)
-
-        do_HEAD = do_GET
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()

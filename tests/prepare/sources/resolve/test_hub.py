@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from tests.prepare.sources.resolve.fake_hub import SHA, Hub, Repository, serving
+from tests.prepare.sources.resolve.fake_hub import SHA, Hub, Repository
+from tests.prepare.sources.web import Web, serving
 
 OTHER_SHA = "b" * 40
 TOKEN = "hf_SecretSecretSecretSecret"
@@ -105,14 +106,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def hub() -> Hub:
-    return Hub(REPOSITORIES)
+def hub() -> Iterator[Web]:
+    with serving(Hub(REPOSITORIES).answer) as web:
+        yield web
 
 
 @pytest.fixture(scope="module")
-def endpoint(hub: Hub) -> Iterator[str]:
-    with serving(hub) as address:
-        yield address
+def endpoint(hub: Web) -> str:
+    return hub.address
 
 
 def _run(program: str, home: Path, endpoint: str, *arguments: Any, offline: bool = False) -> Any:
@@ -207,7 +208,7 @@ def test_only_those_that_not_everybody_may_read_need_a_token(online: dict[str, d
     ]
 
 
-def test_only_the_pinned_commit_is_read(online: dict[str, dict[str, Any]], hub: Hub) -> None:
+def test_only_the_pinned_commit_is_read(online: dict[str, dict[str, Any]], hub: Web) -> None:
     assert online
     read = [line for line in hub.asked if "/tree/" in line]
     assert read

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pytest
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.resolve.library import SourceListing
 from pipelines.prepare.sources.resolve.resolve import resolve
+from tests.prepare.sources.web import Web, serving
 from tfrecord_io.errors import SourceError
 
 ROW = b'{"text": "a"}\n'
@@ -20,30 +19,10 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 )
 
 
-class Asked(http.server.ThreadingHTTPServer):
-    """A web server that notes who asks it."""
-
-    def __init__(self) -> None:
-        self.paths: list[str] = []
-        asked = self.paths
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                asked.append(self.path)
-                self.send_error(404)
-
-            do_HEAD = do_GET
-
-        super().__init__(("127.0.0.1", 0), Handler)
-
-
 @pytest.fixture
-def web() -> Iterator[Asked]:
-    server = Asked()
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+def web() -> Iterator[Web]:
+    with serving(lambda method, path, query: (404, b"", {})) as server:
+        yield server
 
 
 def _folder(tmp_path: Path, yaml: str, *, name: str = "README.md") -> Path:
@@ -82,22 +61,22 @@ def _resolve(dataset: Path | str) -> SourceListing:
     ],
 )
 def test_a_card_that_leads_out_is_refused_before_anybody_is_asked(
-    tmp_path: Path, web: Asked, name: str, configs: str, outside: str
+    tmp_path: Path, web: Web, name: str, configs: str, outside: str
 ) -> None:
-    outside = outside.replace("PORT", str(web.server_address[1]))
+    outside = outside.replace("http://127.0.0.1:PORT", web.address)
     data = _folder(tmp_path, f"configs: {configs.replace('{}', outside)}", name=name)
     with pytest.raises(SourceError, match=f"{name}: names .*, expected paths inside of the dataset") as caught:
         _resolve(data)
     assert outside in caught.value.cause
-    assert web.paths == []
+    assert web.asked == []
 
 
-def test_a_card_among_files_that_are_named_is_no_exception(tmp_path: Path, web: Asked) -> None:
-    address = f"http://127.0.0.1:{web.server_address[1]}/a.jsonl"
+def test_a_card_among_files_that_are_named_is_no_exception(tmp_path: Path, web: Web) -> None:
+    address = f"{web.address}/a.jsonl"
     data = _folder(tmp_path, f"configs: [{{config_name: x, data_files: '{address}'}}]")
     with pytest.raises(SourceError, match="expected paths inside of the dataset"):
         _resolve(data / "*")
-    assert web.paths == []
+    assert web.asked == []
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import http.server
 import json
-import re
 import socket
-import threading
-import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,6 +14,7 @@ from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.resolve.resolve import resolve
 from tests import building
 from tests.building import Outcome
+from tests.prepare.sources.web import serving
 from tfrecord_io.errors import SourceError
 
 SIGNATURE = "X-Goog-Signature=hush/4a%2B&X-Goog-Expires=900"
@@ -26,36 +22,18 @@ ROWS = "".join(json.dumps({"text": f"row {number} [/INST]"}) + "\n" for number i
 FILES = {"/train.jsonl": ROWS, "/b/test.jsonl.gz": gzip.compress(ROWS)}
 
 
-class _Signed(http.server.BaseHTTPRequestHandler):
-    """As storage services answer to an address that is signed for GET."""
-
-    def do_HEAD(self) -> None:
-        self.send_error(403)
-
-    def do_GET(self) -> None:
-        address = urllib.parse.urlsplit(self.path)
-        content = FILES.get(address.path)
-        if "X-Goog-Signature=hush" not in address.query or content is None:
-            self.send_error(403 if content else 404)
-            return
-        start, stop = 0, len(content)
-        if found := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", "")):
-            start, stop = int(found[1]), int(found[2]) + 1
-        self.send_response(206 if found else 200)
-        self.send_header("Content-Length", str(len(content[start:stop])))
-        self.end_headers()
-        self.wfile.write(content[start:stop])
-
-    def log_message(self, *_: Any) -> None:
-        pass
+def signed(method: str, path: str, query: str) -> tuple[int, bytes, dict[str, str]]:
+    """Answers as storage services do for an address that is signed for GET."""
+    content = FILES.get(path)
+    if method == "HEAD" or (content and "X-Goog-Signature=hush" not in query):
+        return 403, b"", {}
+    return (404, b"", {}) if content is None else (200, content, {})
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Signed) as serving:
-        threading.Thread(target=serving.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{serving.server_port}"
-        serving.shutdown()
+    with serving(signed) as web:
+        yield web.address
 
 
 def refusing() -> str:

@@ -300,33 +300,15 @@ class TestLater:
         if layout == "pad":
             assert seen == read_rows(root, "train")["n"].tolist()
 
-    def test_without_the_stored_text_it_is_said(self, root: Path) -> None:
-        facts = read_manifest(root)
-        path = root / ".prep" / facts.fingerprint / "source.json"
-        place = json.loads(path.read_text())
-        place["steps"][0]["source"] += "# edited"
-        path.write_text(json.dumps(place))
-        outcome = building.command("trace", root, "--split", "train", "--shard", 0, "--record", 0)
-        assert f"{path}: lacks the functions that the manifest names (--map clean:spaced" in outcome.error[0]
-
 
 class TestMistakes:
     """Each is one line of cause and one of remedy, and leaves nothing behind."""
 
-    @pytest.mark.parametrize(
-        ("changes", "said", "status"),
-        [
-            ({"map": "missing:f"}, "--map missing:f: there is no module missing", 2),
-            ({"filter": "clean:missing"}, "--filter clean:missing: clean has no function 'missing'", 2),
-            ({"map": "clean:some"}, "--map clean:some returned a ChunkedArray of bool", 1),
-            ({"map": "clean:tripled", "text_column": "body"}, "split 'train' has no column 'body'", 1),
-        ],
-    )
-    def test_it_is_refused_before_any_work(self, folder: Path, changes: Any, said: str, status: int) -> None:
+    def test_it_is_refused_before_any_work(self, folder: Path) -> None:
         pq.write_table(pa.Table.from_pylist(ROWS), folder / "train.parquet")
-        outcome = build(folder / "train.parquet", folder / "out", **changes)
-        assert said in outcome.error[0]
-        assert outcome.status == status
+        outcome = build(folder / "train.parquet", folder / "out", map="clean:some")
+        assert "--map clean:some returned a ChunkedArray of bool" in outcome.error[0]
+        assert outcome.status == 1
         assert not (folder / "out").exists()
 
     @pytest.mark.slow
