@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pipelines.prepare.audit.decode import DecodedRow
     from pipelines.prepare.audit.verify import CheckedFile
-    from pipelines.prepare.export.export_record import ExportedShard
     from pipelines.prepare.export.export_settings import ExportFormat
+    from pipelines.prepare.export.exporting import Exported
     from pipelines.prepare.launch.estimate import Estimate
     from tfrecord_io.manifest import Manifest
 
-__all__ = ["Built", "Exported", "Inspected", "Planned", "Verified", "build", "export", "inspect", "plan", "verify"]
+__all__ = ["Built", "Inspected", "Planned", "Verified", "build", "export", "inspect", "plan", "verify"]
 
 Text = str | os.PathLike[str]
 
@@ -73,17 +73,6 @@ class Verified:
     def damaged(self) -> tuple[CheckedFile, ...]:
         """The files that are damaged or missing."""
         return tuple(each for each in self.files if each.problem)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Exported:
-    """A finished export in `root`: the shards with their files, and how many of them this call made and kept."""
-
-    root: str
-    shards: tuple[ExportedShard, ...] = dataclasses.field(repr=False)
-    shards_made: int
-    shards_kept: int
-    seconds: float
 
 
 def build(*datasets: Any, output: Text, tokenizer: Any, beam_args: Sequence[str] = (), **options: Any) -> Built:
@@ -165,7 +154,8 @@ def export(
 ) -> Exported:
     """Write a finished dataset in a format of other trainers, as `prep-tfrecords export` does.
 
-    rename: new names by the present ones. The other arguments are the options of the same names.
+    rename: new names by the present ones. The other arguments are the options of the same names. The result has the
+    export's `root`, its `shards` with their files, and as a build's `shards_made`, `shards_kept` and `seconds`.
 
     Raises:
         ManifestError: there is no finished dataset.
@@ -182,18 +172,11 @@ def export(
         extra=tuple(add),
         documents=documents,
     )
-    made = exporting.export(
+    return exporting.export(
         os.fspath(dataset),
         settings,
         output=os.fspath(output),
         splits=(split,) if isinstance(split, str) else tuple(split),
         workers=workers,
         beam_args=beam_args,
-    )
-    return Exported(
-        root=made.output,
-        shards=made.record.shards,
-        shards_made=made.shards_made,
-        shards_kept=made.shards_kept,
-        seconds=made.seconds,
     )

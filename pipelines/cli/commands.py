@@ -181,7 +181,7 @@ def export_dataset(
     made = exporting.export(
         dataset, wanted, output=output, splits=splits, workers=workers, beam_args=beam_args, watch=watch
     )
-    rows, tokens = (sum(getattr(each, name) for each in made.record.shards) for name in ("num_examples", "num_tokens"))
+    rows, tokens = (sum(getattr(each, name) for each in made.shards) for name in ("num_examples", "num_tokens"))
     if not is_quiet():
         say(
             f"{wanted.to} of {rows:,} records with {tokens:,} tokens in {output}: {made.shards_made} shards "

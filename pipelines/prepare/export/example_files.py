@@ -14,20 +14,20 @@ import dataclasses
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
 from pipelines.prepare.export.export_settings import ExportSettings
 from tfrecord_io import examples, records
 from tfrecord_io.errors import ConfigError
-from tfrecord_io.examples import Payloads
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Schema
 
 __all__ = ["array_record_files", "require_library", "schema_of", "tfrecord_files"]
 
 _NO_TAG = -1
+
+Columns = Mapping[str, np.ndarray]
 
 
 def schema_of(manifest: Manifest, settings: ExportSettings) -> Schema:
@@ -37,25 +37,28 @@ def schema_of(manifest: Manifest, settings: ExportSettings) -> Schema:
     return Schema(tuple(dataclasses.replace(feature, name=chosen[feature.name]) for feature in kept))
 
 
-def tfrecord_files(batches: Iterator[Mapping[str, np.ndarray]], manifest: Manifest, settings: ExportSettings) -> Any:
-    """Return the content of the file, in pieces, by its suffix."""
+def tfrecord_files(batches: Iterator[Columns], manifest: Manifest, settings: ExportSettings) -> dict[str, bytes]:
+    """Return the content of the file by its suffix."""
     schema = schema_of(manifest, settings)
-    return {
-        ".tfrecord": b"".join(
-            records.encode_framed(_renamed(columns, manifest, settings), schema).data.data for columns in batches
-        )
-    }
+    labels, mask = manifest.schema.with_role("token_labels"), manifest.schema.with_role("token_label_mask")
+    pieces = []
+    for columns in batches:
+        if labels is not None and mask is not None:
+            columns = {**columns, labels.name: np.where(columns[mask.name] == 1, columns[labels.name], _NO_TAG)}
+        pieces.append(records.encode_framed(_renamed(columns, manifest, settings), schema).data.data)
+    return {".tfrecord": b"".join(pieces)}
 
 
-def array_record_files(batches: Iterator[Payloads], manifest: Manifest, settings: ExportSettings) -> dict[str, bytes]:
-    """Return the content of the file by its suffix. `batches` are messages as they stand in the shard."""
+def array_record_files(batches: Iterator[Columns], manifest: Manifest, settings: ExportSettings) -> dict[str, bytes]:
+    """Return the content of the file by its suffix."""
     from array_record.python import array_record_module
 
+    schema = schema_of(manifest, settings)
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
         path = os.path.join(folder, "records")  # the library writes to a path
         writer = array_record_module.ArrayRecordWriter(path, "group_size:1,uncompressed")
-        for payloads in batches:
-            for message in _encoded(payloads, manifest, settings):
+        for columns in batches:
+            for message in examples.encode(_renamed(columns, manifest, settings), schema):
                 writer.write(message)
         writer.close()
         with open(path, "rb") as file:
@@ -72,17 +75,5 @@ def require_library() -> None:
         ) from error
 
 
-def _encoded(payloads: Payloads, manifest: Manifest, settings: ExportSettings) -> Payloads:
-    if not settings.renamed and not settings.dropped:
-        return payloads
-    columns = examples.decode(payloads, manifest.schema, place=manifest.name)
-    chosen = settings.chosen(manifest.schema.names)
-    return examples.encode({new: columns[old] for old, new in chosen.items()}, schema_of(manifest, settings))
-
-
-def _renamed(columns: Mapping[str, np.ndarray], manifest: Manifest, settings: ExportSettings) -> dict[str, np.ndarray]:
-    columns = dict(columns)
-    tags, mask = manifest.schema.with_role("token_labels"), manifest.schema.values(columns, "token_label_mask")
-    if tags is not None and mask is not None:
-        columns[tags.name] = np.where(mask == 1, columns[tags.name], _NO_TAG)
+def _renamed(columns: Columns, manifest: Manifest, settings: ExportSettings) -> dict[str, np.ndarray]:
     return {new: columns[old] for old, new in settings.chosen(manifest.schema.names).items()}

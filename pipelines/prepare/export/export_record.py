@@ -23,10 +23,10 @@ __all__ = [
     "ExportRecord",
     "ExportedFile",
     "ExportedShard",
-    "dump_receipt",
-    "parse_receipt",
+    "dump",
     "problems",
     "read",
+    "receipt_of",
 ]
 
 FILE_NAME = "export.json"
@@ -76,10 +76,14 @@ class ExportRecord:
     shards: tuple[ExportedShard, ...]
     files: tuple[ExportedFile, ...]
 
-    def dump(self) -> bytes:
-        """Return the canonical text, with a digest of all the rest."""
-        document = {"format": _FORMAT, "format_version": _VERSION, **dataclasses.asdict(self)}
-        return _dump({**document, "sha256": _seal(document)})
+
+def dump(content: ExportedShard | ExportRecord) -> bytes:
+    """Return the canonical text of a receipt, or of a record with a digest of all the rest."""
+    document = dataclasses.asdict(content)
+    if isinstance(content, ExportRecord):
+        document |= {"format": _FORMAT, "format_version": _VERSION}
+        document["sha256"] = _seal(document)
+    return _text(document)
 
 
 def read(root: str) -> ExportRecord | None:
@@ -117,21 +121,13 @@ def problems(root: str, record: ExportRecord) -> Iterator[tuple[str, str]]:
         except FileNotFoundError:
             yield file.name, "not there"
             continue
-        found = ExportedFile(name=file.name, num_bytes=num_bytes, sha256=digest.hexdigest())
-        yield (
-            file.name,
-            ""
-            if found == file
-            else f"{num_bytes} bytes with sha256 {found.sha256}, expected {file.num_bytes} with {file.sha256}",
-        )
+        sha256 = digest.hexdigest()
+        is_whole = (num_bytes, sha256) == (file.num_bytes, file.sha256)
+        expected = f"{num_bytes} bytes with sha256 {sha256}, expected {file.num_bytes} with {file.sha256}"
+        yield file.name, "" if is_whole else expected
 
 
-def dump_receipt(shard: ExportedShard) -> bytes:
-    """Return the text of a receipt."""
-    return _dump(dataclasses.asdict(shard))
-
-
-def parse_receipt(content: bytes) -> ExportedShard | None:
+def receipt_of(content: bytes) -> ExportedShard | None:
     """Return the receipt in `content`, or None if it is none, so that its files are made again."""
     try:
         found: ExportedShard = decoded(ExportedShard, json_fields.load(content))
@@ -141,8 +137,8 @@ def parse_receipt(content: bytes) -> ExportedShard | None:
 
 
 def _seal(document: Mapping[str, Any]) -> str:
-    return hashlib.sha256(_dump(document)).hexdigest()
+    return hashlib.sha256(_text(document)).hexdigest()
 
 
-def _dump(document: Mapping[str, Any]) -> bytes:
+def _text(document: Mapping[str, Any]) -> bytes:
     return (json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()

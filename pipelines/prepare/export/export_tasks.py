@@ -8,10 +8,7 @@ Nothing is written before the whole shard was read and its digest is that of the
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
-
-import numpy as np
 
 from pipelines.prepare import storage
 from pipelines.prepare.audit import verify
@@ -23,7 +20,6 @@ from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.workers import Done
 from tfrecord_io import examples
 from tfrecord_io.errors import ConfigError
-from tfrecord_io.examples import Payloads
 from tfrecord_io.manifest import Manifest, Shard
 
 __all__ = ["ExportTask", "check", "run"]
@@ -74,9 +70,13 @@ def run(task: ExportTask, progress: Progress) -> Done:
 
     Raises: CorruptRecordError if the shard is not that of the manifest; OutputError.
     """
-    contents = _WRITERS[task.settings.to](_batches(task), task.manifest, task.settings)
+    place = storage.join(task.root, task.shard.name)
+    batches = (
+        examples.decode(payloads, task.manifest.schema, place=place)
+        for payloads in verify.read_shard(task.root, task.shard, task.manifest)
+    )
     files = []
-    for suffix, content in contents.items():
+    for suffix, content in _WRITERS[task.settings.to](batches, task.manifest, task.settings).items():
         name = f"{task.stem}{suffix}"
         storage.write_bytes(storage.join(task.output, name), content, inside=task.output)
         files.append(ExportedFile.of(name, content))
@@ -89,16 +89,7 @@ def run(task: ExportTask, progress: Progress) -> Done:
         files=tuple(files),
     )
     path = storage.join(task.output, WORK_FOLDER, task.key, f"{task.shard.name}.json")
-    storage.write_bytes(path, export_record.dump_receipt(receipt), inside=task.output)
+    storage.write_bytes(path, export_record.dump(receipt), inside=task.output)
     num_bytes = sum(file.num_bytes for file in files)
     progress.add(rows=receipt.num_examples, tokens=receipt.num_tokens, num_bytes=num_bytes, shards=1)
     return Done(counts={"rows": receipt.num_examples})
-
-
-def _batches(task: ExportTask) -> Iterator[Payloads | dict[str, np.ndarray]]:
-    """Yield the records of the shard: as messages where they are copied, else as arrays."""
-    for payloads in verify.read_shard(task.root, task.shard, task.manifest):
-        if task.settings.to == "arrayrecord":
-            yield payloads
-        else:
-            yield examples.decode(payloads, task.manifest.schema, place=storage.join(task.root, task.shard.name))

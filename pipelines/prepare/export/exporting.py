@@ -47,10 +47,10 @@ _LIBRARIES = {"parquet": ("pyarrow",), "arrayrecord": ("array_record",)}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Exported:
-    """A finished export in `output`: its record, and how many shards this call exported and kept."""
+    """A finished export in `root`: the shards with their files, and how many of them this call made and kept."""
 
-    output: str
-    record: ExportRecord
+    root: str
+    shards: tuple[ExportedShard, ...] = dataclasses.field(repr=False)
     shards_made: int
     shards_kept: int
     seconds: float
@@ -78,20 +78,21 @@ def export(
     export_tasks.check(manifest, settings)
     if beam_args:
         task_runs.check(beam_args, root=output)
-    job = _Job.of(_absolute(root), manifest, settings, splits, output=_absolute(output))
+    # Workers of other processes stand in other folders.
+    root, output = (storage.local_path(path) or path.rstrip("/") for path in (root, output))
+    job = _Job.of(root, manifest, settings, splits, output=output)
     with local_storage.held(job.output, work_folder=WORK_FOLDER):
         job.claim()
         kept = job.made()
         missing = [task for task in job.tasks if task.shard.name not in kept]
         progress, total = Progress(), sum(task.shard.num_examples for task in missing)
         if missing:
+            largest = max(task.shard.num_bytes for task in missing)
             with watch(total, progress) if watch else contextlib.nullcontext():
                 task_runs.run(
                     export_tasks.run,
                     missing,
-                    processes=processes.number(
-                        len(missing), task_bytes=max(task.shard.num_bytes for task in missing), wanted=workers
-                    ),
+                    processes=processes.number(len(missing), task_bytes=largest, wanted=workers),
                     folder=storage.join(job.output, WORK_FOLDER, job.key),
                     root=job.output,
                     name="export",
@@ -101,17 +102,12 @@ def export(
                 )
         record = job.commit()
     return Exported(
-        output=job.output,
-        record=record,
+        root=job.output,
+        shards=record.shards,
         shards_made=len(missing),
         shards_kept=len(job.tasks) - len(missing),
         seconds=time.perf_counter() - began,
     )
-
-
-def _absolute(path: str) -> str:
-    # Workers of other processes stand in other folders.
-    return storage.local_path(path) or path.rstrip("/")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,14 +128,15 @@ class _Job:
             raise ConfigError(
                 f"{root}: no split {unknown[0]!r}", remedy=f"choose among {', '.join(manifest.splits)} with --split"
             )
-        dataset = {
-            "name": manifest.name,
-            "fingerprint": manifest.fingerprint,
-            # Of the file: another release of this library may write the same manifest with another format version.
-            "manifest_sha256": hashlib.sha256(storage.read_bytes(storage.join(root, manifests.FILE_NAME))).hexdigest(),
-        }
         items = {
-            "dataset": dataset,
+            "dataset": {
+                "name": manifest.name,
+                "fingerprint": manifest.fingerprint,
+                # Of the file: another release may write the same manifest with another format version.
+                "manifest_sha256": hashlib.sha256(
+                    storage.read_bytes(storage.join(root, manifests.FILE_NAME))
+                ).hexdigest(),
+            },
             "splits": [name for name in manifest.splits if name in splits or not splits],
             **settings.to_json(),
             "versions": {name: metadata.version(name) for name in _LIBRARIES.get(settings.to, ())},
@@ -199,7 +196,7 @@ class _Job:
         record, sizes = export_record.read(self.output), storage.sizes(self.output)
         work = storage.join(self.output, WORK_FOLDER, self.key)
         paths = [storage.join(work, name) for name in storage.list_names(work) if name.endswith(".json")]
-        receipts = (export_record.parse_receipt(content) for content in storage.read_many(paths) if content is not None)
+        receipts = (export_record.receipt_of(content) for content in storage.read_many(paths) if content is not None)
         known = {each.shard: each for each in (*(record.shards if record else ()), *filter(None, receipts))}
         return {
             shard.name: found
@@ -226,7 +223,9 @@ class _Job:
             shards=tuple(made.values()),
             files=tuple(ExportedFile.of(name, content) for name, content in sorted(beside.items())),
         )
-        storage.write_bytes(storage.join(self.output, export_record.FILE_NAME), record.dump(), inside=self.output)
+        storage.write_bytes(
+            storage.join(self.output, export_record.FILE_NAME), export_record.dump(record), inside=self.output
+        )
         storage.delete(storage.join(self.output, WORK_FOLDER, self.key), inside=self.output)
         return record
 
@@ -241,19 +240,18 @@ class _Job:
         elif self.settings.to in tfds.FILE_FORMATS:
             # A manifest of the exported files, as far as TFDS asks.
             shards = {shard.name: shard for split in self.manifest.splits.values() for shard in split.shards}
-            described = dataclasses.replace(
-                self.manifest,
-                schema=example_files.schema_of(self.manifest, self.settings),
-                splits={
-                    split: Split(
-                        shards=tuple(
-                            dataclasses.replace(shards[each.shard], num_bytes=each.files[0].num_bytes) for each in found
-                        )
+            files = {each.shard: each.files[0] for each in made}
+            splits = {
+                split: Split(
+                    shards=tuple(
+                        dataclasses.replace(shards[each.shard], num_bytes=files[each.shard].num_bytes) for each in found
                     )
-                    for split, found in by_split.items()
-                },
-                compression="none",
-                generations=(),
+                )
+                for split, found in by_split.items()
+            }
+            schema = example_files.schema_of(self.manifest, self.settings)
+            described = dataclasses.replace(
+                self.manifest, schema=schema, splits=splits, compression="none", generations=()
             )
             beside |= tfds.files(described, file_format=tfds.FILE_FORMATS[self.settings.to])
         return beside

@@ -57,12 +57,9 @@ def files(
         assert ids.counts is not None, "rows of tokens are ragged"
         parts.append(ids.values.astype(dtype))
         lengths.append(ids.counts)
-    return {".bin": np.concatenate(parts).tobytes(), ".idx": _index(np.concatenate(lengths), dtype)}
-
-
-def _index(lengths_S: np.ndarray, dtype: np.dtype) -> bytes:
-    sequences = len(lengths_S)
-    begins_S = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths_S)])[:-1] * dtype.itemsize
-    header = _MAGIC + struct.pack("<QBQQ", _VERSION, _CODES[dtype], sequences, sequences + 1)
-    ends = np.arange(sequences + 1, dtype=np.int64)
-    return header + lengths_S.astype(np.int32).tobytes() + begins_S.astype(np.int64).tobytes() + ends.tobytes()
+    lengths_S = np.concatenate(lengths)
+    begins_S = (np.cumsum(lengths_S) - lengths_S) * dtype.itemsize
+    header = _MAGIC + struct.pack("<QBQQ", _VERSION, _CODES[dtype], len(lengths_S), len(lengths_S) + 1)
+    ends = np.arange(len(lengths_S) + 1, dtype=np.int64)
+    index = header + lengths_S.astype(np.int32).tobytes() + begins_S.astype(np.int64).tobytes() + ends.tobytes()
+    return {".bin": np.concatenate(parts).tobytes(), ".idx": index}

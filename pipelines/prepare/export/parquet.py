@@ -58,7 +58,13 @@ def files(
 
 
 def _writer(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
-    numbers = [_leaf(field.name, field.type) for field in schema if _is_split(field.type)]
+    numbers = []
+    for field in schema:
+        path, kind = field.name, field.type
+        while pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+            path, kind = f"{path}.list.element", kind.value_type
+        if pa.types.is_int32(kind) or pa.types.is_int64(kind) or pa.types.is_float32(kind):
+            numbers.append(path)
     return pq.ParquetWriter(
         sink,
         schema,
@@ -98,23 +104,19 @@ def card(manifest: Manifest, splits: Mapping[str, Sequence[str]]) -> bytes:
 def _table(found: Mapping[str, Column], manifest: Manifest, settings: ExportSettings) -> pa.Table:
     chosen = settings.chosen(found)
     table = pa.table({new: _array(found[old]) for old, new in chosen.items()})
-    if classes := _classes(manifest, found, chosen):
-        info = {"info": {"features": classes}}
-        table = table.replace_schema_metadata({"huggingface": json.dumps(info)})
-    return table
-
-
-def _classes(manifest: Manifest, found: Mapping[str, Column], chosen: Mapping[str, str]) -> dict[str, Any]:
-    """Return the features of `datasets` for columns of class ids, with their names."""
     if manifest.label_names is None:
-        return {}
+        return table
+    # The features of `datasets` for columns of class ids, with their names.
     kind = {"names": list(manifest.label_names), "_type": "ClassLabel"}
     label = manifest.schema.with_role("label")
+    classes: dict[str, Any] = {}
     if label is not None and not label.shape and label.name in chosen:
-        return {chosen[label.name]: kind}
-    if manifest.schema.with_role("token_labels") is not None and "labels" in chosen:
-        return {chosen["labels"]: {"feature": kind, "_type": "List"}}
-    return {}
+        classes = {chosen[label.name]: kind}
+    elif manifest.schema.with_role("token_labels") is not None and "labels" in chosen:
+        classes = {chosen["labels"]: {"feature": kind, "_type": "List"}}
+    return table.replace_schema_metadata(
+        {"huggingface": json.dumps({"info": {"features": classes}})} if classes else None
+    )
 
 
 def _array(column: Column) -> pa.Array:
@@ -126,16 +128,3 @@ def _array(column: Column) -> pa.Array:
     for size in reversed(column.values.shape[1:]):
         array = pa.FixedSizeListArray.from_arrays(array, size)
     return array
-
-
-def _is_split(kind: pa.DataType) -> bool:
-    while pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
-        kind = kind.value_type
-    return pa.types.is_int32(kind) or pa.types.is_int64(kind) or pa.types.is_float32(kind)
-
-
-def _leaf(name: str, kind: pa.DataType) -> str:
-    """Return the path of a column's values in the file."""
-    while pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
-        name, kind = f"{name}.list.element", kind.value_type
-    return name

@@ -37,12 +37,6 @@ class Column:
     counts: np.ndarray | None = None
 
 
-def _is_token(columns: Mapping[str, np.ndarray], manifest: Manifest) -> np.ndarray:
-    """Return which positions hold a token and no padding, bool [N, L]."""
-    left = manifest.tokenizer.padding_side == "left"
-    return ~invariants.padding(dict(columns), manifest.schema, length=manifest.row_length, left=left)
-
-
 def _dense_or_ragged(values: np.ndarray, chosen: np.ndarray, dtype: type[np.integer] = np.int32) -> Column:
     """Return the `chosen` values, bool [N, L], of each row. Without padding anywhere nothing is searched for."""
     flat = values.reshape(-1) if chosen.all() else values[chosen]
@@ -65,7 +59,8 @@ def unpadded(columns: Mapping[str, np.ndarray], manifest: Manifest, *, extra: tu
     of packed rows (as TRL has them); everything else under its own name. Constant features are left out.
     """
     schema = manifest.schema
-    tokens = _is_token(columns, manifest)
+    left = manifest.tokenizer.padding_side == "left"
+    tokens = ~invariants.padding(dict(columns), schema, length=manifest.row_length, left=left)
     ids = schema.values(columns, "token_ids")
     assert ids is not None, "a manifest has them"
     found = {"input_ids": _dense_or_ragged(ids, tokens)}
@@ -81,7 +76,7 @@ def unpadded(columns: Mapping[str, np.ndarray], manifest: Manifest, *, extra: tu
         if feature.role in (*_IMPLIED, "token_ids", "target_ids", "token_labels") or feature.constant is not None:
             continue
         values = columns[feature.name]
-        if feature.role in ("start_position", "end_position") and manifest.tokenizer.padding_side == "left":
+        if feature.role in ("start_position", "end_position") and left:
             values = np.where(values > 0, values - np.argmax(tokens, axis=1), 0)
         name = "position_ids" if feature.role == "positions" else feature.name
         if name in found:
@@ -108,7 +103,10 @@ def documents(
         parts = list(found)
         stream = {name: np.concatenate([part[name].values for part in parts]) for name in (parts[0] if parts else ())}
         if stream:
-            lengths = _ended(stream["input_ids"], manifest)
+            facts, ids = manifest.tokenizer, stream["input_ids"]
+            end = facts.sep_id if facts.eos_id is None else facts.eos_id
+            ends = np.flatnonzero(ids == (-1 if end is None else end)) + 1
+            lengths = np.diff(np.unique(np.concatenate([[0], ends, [len(ids)]])))
             yield {name: Column(values, lengths) for name, values in stream.items()}
         return
     for columns in found:
@@ -117,14 +115,6 @@ def documents(
             yield {name: Column(columns[name].values, lengths) for name in _OF_DOCUMENTS if name in columns}
         else:
             yield columns
-
-
-def _ended(flat: np.ndarray, manifest: Manifest) -> np.ndarray:
-    """Return the lengths of the documents in a stream of tokens."""
-    facts = manifest.tokenizer
-    end = facts.sep_id if facts.eos_id is None else facts.eos_id
-    ends = np.flatnonzero(flat == (-1 if end is None else end)) + 1
-    return np.diff(np.unique(np.concatenate([[0], ends, [len(flat)]])))
 
 
 def _labels(columns: Mapping[str, np.ndarray], schema: Schema, ids: np.ndarray, tokens: np.ndarray) -> Column | None:
