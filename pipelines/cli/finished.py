@@ -26,11 +26,12 @@ __all__ = ["doctor", "inspect", "report", "trace", "verify"]
 @common()
 def report(dataset: str, output: str) -> None:
     """Write a report of a finished DATASET folder as one HTML page, which opens from disk and loads nothing."""
+    from pipelines.prepare import storage
     from pipelines.prepare.report import report as reporting
 
     reporting.check_output(output)
     page = reporting.of_dataset(dataset)
-    reporting.write(output, page)
+    storage.write_bytes(output, page)
     if not is_quiet():
         say(f"wrote {output}, {len(page):,} bytes; open it in a browser")
     write_json({"report": output, "bytes": len(page)})

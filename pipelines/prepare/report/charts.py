@@ -10,8 +10,16 @@ import numpy as np
 
 from pipelines.prepare.plan.length_histogram import count_lengths
 from pipelines.prepare.report.page import Chart, Group, Section, Table
-from pipelines.prepare.report.records import SampledRecords, documents_of
-from pipelines.prepare.report.subject import SplitSubject, Subject, count, share, size, some
+from pipelines.prepare.report.subject import (
+    SampledRecords,
+    SplitSubject,
+    Subject,
+    count,
+    documents_of,
+    share,
+    size,
+    some,
+)
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Role
 

@@ -11,9 +11,8 @@ import dataclasses
 import hashlib
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import jinja2
 from markupsafe import Markup
@@ -21,7 +20,7 @@ from markupsafe import Markup
 import tfrecord_io
 from tfrecord_io.shown import visible
 
-__all__ = ["Chart", "Group", "Page", "Section", "ShownRow", "ShownToken", "Table", "render"]
+__all__ = ["Chart", "Group", "Section", "ShownRow", "ShownToken", "Table", "render"]
 
 _FOLDER = Path(__file__).parent
 # Pixels: the drawing, room above the highest bar for the names of marks, and below the axis for its numbers.
@@ -116,30 +115,24 @@ class Section:
     legend: tuple[tuple[str, str], ...] = ()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Page:
-    """The whole report. The template repeats all warnings at its top."""
-
-    title: str
-    says: str
-    sections: tuple[Section, ...]
-
-
-def render(page: Page) -> bytes:
-    """Return the HTML of a page, UTF-8."""
+def render(*, title: str, says: str, sections: Sequence[Section]) -> bytes:
+    """Return the HTML of a page, UTF-8. The template repeats all warnings at its top."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         keep_trailing_newline=True,
-        finalize=_spelt_out,
+        # Control characters are spelt out, in lines that may be several.
+        finalize=lambda text: visible(text, lines=True) if type(text) is str else text,
     )
     style = (_FOLDER / "page.css").read_text(encoding="utf-8")
     style = re.sub(r"\s+", " ", re.sub(r"/\*.*?\*/", "", style, flags=re.S)).strip()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     text = environment.get_template("page.html.j2").render(
-        page=page,
+        title=title,
+        says=says,
+        sections=sections,
         style=Markup(style),
         style_hash=f"sha256-{digest}",
         version=tfrecord_io.__version__,
@@ -148,10 +141,3 @@ def render(page: Page) -> bytes:
         top=_TOP,
     )
     return text.encode("utf-8", "replace")
-
-
-def _spelt_out(value: Any) -> Any:
-    """Spell out control characters of texts, in lines that may be several."""
-    if isinstance(value, Markup) or not isinstance(value, str):
-        return value
-    return visible(value, lines=True)

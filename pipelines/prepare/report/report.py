@@ -15,11 +15,10 @@ from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.dataset import own_files, rejected_rows, source_record
 from pipelines.prepare.dataset.job import rejected_path
 from pipelines.prepare.dataset.rejected_rows import RejectedContent
-from pipelines.prepare.report import records
 from pipelines.prepare.report.charts import labels_section, lengths_group, shards_group
-from pipelines.prepare.report.page import Group, Page, Section, render
+from pipelines.prepare.report.page import Group, Section, render
 from pipelines.prepare.report.rows import shown_section
-from pipelines.prepare.report.subject import SplitSubject, Subject
+from pipelines.prepare.report.subject import SplitSubject, Subject, sampled_records
 from pipelines.prepare.report.tables import (
     ends_group,
     facts_section,
@@ -29,9 +28,9 @@ from pipelines.prepare.report.tables import (
     tokens_group,
 )
 from tfrecord_io.errors import ConfigError, FormatError
-from tfrecord_io.manifest import Manifest, Split
+from tfrecord_io.manifest import Split
 
-__all__ = ["check_output", "of_dataset", "write"]
+__all__ = ["check_output", "of_dataset"]
 
 # Splits that are shown in detail: a page of 2 MB has room for so many.
 _SPLITS = 8
@@ -83,41 +82,25 @@ def of_dataset(root: str) -> bytes:
     names = list(manifest.splits)
     shown = [name for name in names if manifest.splits[name].shards][:_SPLITS]
     share = 2.0 / max(len(shown), 2)
+    try:
+        place = str(source_record.read(root, manifest.fingerprint)["dataset"])
+    except FormatError:  # the work folder is gone, as it is in many copies
+        place = ""
     subject = Subject(
         manifest=manifest,
         tokenizer=load_tokenizer(root),
         splits=tuple(
             SplitSubject(
                 name=name,
-                parts=records.of_dataset(root, manifest, name, share=share),
+                parts=sampled_records(root, manifest, name, share=share),
                 finished=manifest.splits[name],
                 rejected=tuple(_rejected(root, name, manifest.splits[name])),
             )
             for name in shown
         ),
-        place=_place(root, manifest),
+        place=place,
         more_splits=tuple(name for name in names if name not in shown),
     )
-    return render(_page(subject))
-
-
-def check_output(path: str) -> None:
-    """Check that `path` can be a file, before any work. Raises: ConfigError for a folder."""
-    local = storage.local_path(path)
-    if path.endswith("/") or (local is not None and os.path.isdir(local)):
-        raise ConfigError(
-            f"--output {path}: a folder, expected a file", remedy=f"give --output {storage.join(path, 'report.html')}"
-        )
-
-
-def write(path: str, page: bytes) -> None:
-    """Write a page to a local path or an address, atomically. Raises: OutputError."""
-    storage.write_bytes(path, page)
-
-
-def _page(subject: Subject) -> Page:
-    manifest = subject.manifest
-    lengths = ", ".join(f"{length:,}" for length in manifest.bucket_lengths or (manifest.row_length,))
     by_split = {
         name: Section(name=name, title=title, says=says, groups=tuple(make(split, subject) for split in subject.splits))
         for name, (title, says, make) in _BY_SPLIT.items()
@@ -130,21 +113,22 @@ def _page(subject: Subject) -> Page:
         by_split["shards"],
         facts_section(subject),
     )
-    facts = manifest.tokenizer
-    return Page(
+    lengths = ", ".join(f"{length:,}" for length in manifest.bucket_lengths or (manifest.row_length,))
+    return render(
         title=f"Report of the dataset {manifest.name}",
-        says=f"Layout {manifest.layout['name']}, rows of {lengths} tokens, tokenizer {facts.name}, "
+        says=f"Layout {manifest.layout['name']}, rows of {lengths} tokens, tokenizer {manifest.tokenizer.name}, "
         f"fingerprint {manifest.fingerprint[:12]}.",
         sections=tuple(section for section in sections if section is not None),
     )
 
 
-def _place(root: str, manifest: Manifest) -> str:
-    """Return where the source was; empty if the work folder is gone, as it is in many copies."""
-    try:
-        return str(source_record.read(root, manifest.fingerprint)["dataset"])
-    except FormatError:
-        return ""
+def check_output(path: str) -> None:
+    """Check that `path` can be a file, before any work. Raises: ConfigError for a folder."""
+    local = storage.local_path(path)
+    if path.endswith("/") or (local is not None and os.path.isdir(local)):
+        raise ConfigError(
+            f"--output {path}: a folder, expected a file", remedy=f"give --output {storage.join(path, 'report.html')}"
+        )
 
 
 def _rejected(root: str, name: str, split: Split) -> Iterator[RejectedContent]:
@@ -157,14 +141,9 @@ def _rejected(root: str, name: str, split: Split) -> Iterator[RejectedContent]:
             for row in rejected_rows.read(storage.join(root, rejected_path(name, task))):
                 if wanted.get(row.reason):
                     wanted[row.reason] -= 1
-                    yield _shortened(row)
+                    more = " …" if len(row.content) > _REJECTED_CHARACTERS else ""
+                    yield dataclasses.replace(row, content=row.content[:_REJECTED_CHARACTERS] + more)
                 if not any(wanted.values()):
                     return
         except FileNotFoundError:  # `verify` says so
             continue
-
-
-def _shortened(row: RejectedContent) -> RejectedContent:
-    if len(row.content) <= _REJECTED_CHARACTERS:
-        return row
-    return dataclasses.replace(row, content=f"{row.content[:_REJECTED_CHARACTERS]} …")

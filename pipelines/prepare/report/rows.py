@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from pipelines.prepare.audit.decode import TokenMarks, input_marks, json_value, pieces_of, target_marks
 from pipelines.prepare.report.page import Group, Section, ShownRow, ShownToken
-from pipelines.prepare.report.records import SampledRecords
-from pipelines.prepare.report.subject import SplitSubject, Subject
+from pipelines.prepare.report.subject import SampledRecords, SplitSubject, Subject
+from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import OF_TOKENS, Role
 
 __all__ = ["shown_section"]
@@ -83,33 +83,26 @@ def _row(part: SampledRecords, index: int, subject: Subject, *, most: int) -> Sh
     shown = [("input", _tokens(input_marks(row, part.manifest), subject, most=most))]
     if target is not None:
         shown.append(("target", _tokens(target, subject, most=most)))
-    features = (*_marked_texts(row, part, subject), *_features(row, part, subject))
-    return ShownRow(place=part.places[index], parts=tuple(shown), features=features)
-
-
-def _marked_texts(row: Mapping[str, np.ndarray], part: SampledRecords, subject: Subject) -> list[tuple[str, str]]:
-    """Return as text what colours show: what is to be learned, and the answer."""
+    # As text what colours show, too.
     pieces = pieces_of(input_marks(row, part.manifest), subject.tokenizer)
     learned = " … ".join(piece.text for piece in pieces if piece.learned)
     answer = "".join(piece.text for piece in pieces if piece.answer).strip()
-    return [(name, _shortened(text)) for name, text in (("to be learned", learned), ("answer", answer)) if text]
+    texts = [(name, text) for name, text in (("to be learned", learned), ("answer", answer)) if text]
+    texts += _features(row, part.manifest)
+    shortened = [
+        (name, text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …") for name, text in texts
+    ]
+    return ShownRow(place=part.places[index], parts=tuple(shown), features=tuple(shortened))
 
 
-def _features(row: Mapping[str, np.ndarray], part: SampledRecords, subject: Subject) -> tuple[tuple[str, str], ...]:
-    found = []
-    for feature in part.manifest.schema.features:
+def _features(row: Mapping[str, np.ndarray], manifest: Manifest) -> Iterator[tuple[str, str]]:
+    for feature in manifest.schema.features:
         if feature.role in _SHOWN:
             continue
-        value = json_value(row[feature.name])
-        names = part.manifest.label_names
+        value, names = json_value(row[feature.name]), manifest.label_names
         if feature.role == "label" and names is not None and feature.dtype == "int64":
             value = [*itertools.compress(names, value)] if feature.shape else names[value]
-        found.append((feature.name, _shortened(value if isinstance(value, str) else json.dumps(value))))
-    return tuple(found)
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …"
+        yield feature.name, value if isinstance(value, str) else json.dumps(value)
 
 
 def _tokens(marks: TokenMarks, subject: Subject, *, most: int) -> tuple[ShownToken, ...]:

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.prepare.report.page import Group, Section, Table
-from pipelines.prepare.report.records import documents_of, token_positions
-from pipelines.prepare.report.subject import SplitSubject, Subject, count, share, size
+from pipelines.prepare.report.subject import SplitSubject, Subject, count, documents_of, share, size, token_positions
 from tfrecord_io.format.ledger import is_left_out
 from tfrecord_io.manifest import Manifest, dump
 from tfrecord_io.shown import without_secrets
@@ -43,36 +42,29 @@ def overview_section(subject: Subject) -> Section:
 
 
 def padding_group(split: SplitSubject, subject: Subject) -> Group:
-    """Return a split's padding and cut tokens."""
-    exact, padding = _exact(split, subject.manifest)
-    warnings: tuple[str, ...] = ()
-    if padding > _MOST_PADDING:
-        ways = "--bucket-lengths auto:4, a smaller --max-length, or --layout pack"
-        warnings = (f"{share(padding)} of the positions are padding: consider {ways}.",)
-    return Group(title=split.name, tables=(exact,), warnings=warnings)
-
-
-def _positions(manifest: Manifest) -> int:
-    """Return the positions of one record that tokens can be in: of inputs and targets."""
-    features = (manifest.schema.with_role(role) for role in ("token_ids", "target_ids"))
-    return sum(feature.num_values for feature in features if feature is not None)
-
-
-def _exact(split: SplitSubject, manifest: Manifest) -> tuple[Table, float]:
-    """Return the manifest's figures as a table, one line for each row length, and the share of padding of all."""
-    lengths = manifest.bucket_lengths
+    """Return a split's padding and cut tokens, from the manifest: a line for each row length."""
+    manifest = subject.manifest
     rows, positions, tokens = [], 0, 0
-    for length in lengths or (manifest.row_length,):
-        shards = [shard for shard in split.finished.shards if not lengths or shard.length == length]
+    for length in manifest.bucket_lengths or (None,):
+        described = manifest if length is None else manifest.bucket(length)
+        shards = [shard for shard in split.finished.shards if length in (None, shard.length)]
         records, held = sum(shard.num_examples for shard in shards), sum(shard.num_tokens for shard in shards)
-        here = records * _positions(manifest.bucket(length) if lengths else manifest)
+        # Tokens can be in inputs and targets.
+        features = (described.schema.with_role(role) for role in ("token_ids", "target_ids"))
+        here = records * sum(feature.num_values for feature in features if feature is not None)
         positions, tokens = positions + here, tokens + held
-        rows.append((f"{length:,}", *map(count, (len(shards), records, held)), share(here - held, here)))
+        name = f"{described.row_length:,}"
+        rows.append((name, *map(count, (len(shards), records, held)), share(here - held, here)))
     cut = split.finished.ledger.tokens_cut
     says = f"{manifest.layout['name']}, this dataset (exact, from its manifest). "
     says += f"{count(cut)} tokens are cut, {share(cut, tokens + cut)} of all."
     head = ("row length", "shards", "records", "tokens", "padding")
-    return Table(caption=says, head=head, rows=tuple(rows), numbers=4), (positions - tokens) / max(positions, 1)
+    warnings: tuple[str, ...] = ()
+    if positions - tokens > _MOST_PADDING * positions:
+        ways = "--bucket-lengths auto:4, a smaller --max-length, or --layout pack"
+        warnings = (f"{share(positions - tokens, positions)} of the positions are padding: consider {ways}.",)
+    table = Table(caption=says, head=head, rows=tuple(rows), numbers=4)
+    return Group(title=split.name, tables=(table,), warnings=warnings)
 
 
 def tokens_group(split: SplitSubject, subject: Subject) -> Group:
@@ -82,14 +74,8 @@ def tokens_group(split: SplitSubject, subject: Subject) -> Group:
     total, seen = int(counts.sum()), int((counts > 0).sum())
     if not total:
         return Group(title=split.name, texts=("No sampled record has a token.",))
-    special = {
-        "unknown": facts.unk_id,
-        "beginning (BOS)": facts.bos_id,
-        "end (EOS)": facts.eos_id,
-        "CLS": facts.cls_id,
-        "SEP": facts.sep_id,
-        "mask": facts.mask_id,
-    }
+    special = {"unknown": facts.unk_id, "beginning (BOS)": facts.bos_id, "end (EOS)": facts.eos_id}
+    special |= {"CLS": facts.cls_id, "SEP": facts.sep_id, "mask": facts.mask_id}
     rows = [
         (name, subject.token(token), count(counts[token]), share(counts[token], total))
         for name, token in special.items()
