@@ -1,15 +1,14 @@
-"""Whether the fast engines give the very ids of the Rust tokenizer. Only --maxtext downloads anything.
+"""Whether the fast engines give the very ids of the Rust tokenizer. Nothing is downloaded.
 
     python scripts/qualify_engines.py kinds [--strings N] [--engine NAME ...] [--kind TEXT ...] [--any-version]
-    python scripts/qualify_engines.py files [FOLDER ...] [--maxtext] [--strings N] [--engine NAME ...] [--any-version]
+    python scripts/qualify_engines.py files FOLDER ... [--strings N] [--engine NAME ...] [--any-version]
     python scripts/qualify_engines.py strange [--minutes N] [--seed N] [--tokenizers N]
 
 kinds: for each engine and each kind of tokenizer in use that it serves, hostile texts written out by hand, N random
 ones in all, the code points of Unicode in nine surroundings, documents of megabytes, and whole rows with special tokens
 and truncation. --seed N has other random ones.
 
-files: the same with published tokenizers, from folders or, with --maxtext, from MaxText's wheel on PyPI (13 MB): Qwen
-3, Gemma, Llama 2 and Mistral.
+files: the same with published tokenizers, each in a folder.
 
 strange: tokenizers that nobody has, a new one several times a second, each with all that a build would do: the engine
 is chosen, texts and whole rows are compared. It says who served them, since only a fast engine that served one is put
@@ -40,7 +39,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("RUST_BACKTRACE", "0")
 
 from pipelines.prepare.tokenize.engines import NotQualified
-from tests.qualifying import comparing, fuzzing, kinds, published, strange
+from tests.qualifying import comparing, fuzzing, kinds, strange
 from tests.qualifying.comparing import Effort, Trial
 
 _DESCRIPTION = (__doc__ or "").partition("\n")[0]
@@ -58,8 +57,9 @@ def _kinds(options: argparse.Namespace) -> int:
 
 
 def _files(options: argparse.Namespace) -> int:
-    found = {**published.from_folders(options.folders), **(published.from_maxtext() if options.maxtext else {})}
-    return _compare(found, options)
+    from transformers import AutoTokenizer
+
+    return _compare({folder.name: AutoTokenizer.from_pretrained(folder) for folder in options.folders}, options)
 
 
 def _compare(tokenizers: Mapping[str, Any], options: argparse.Namespace) -> int:
@@ -107,8 +107,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", required=True)
     _add_kinds(commands.add_parser("kinds", help="tokenizers of every kind in use"))
     files = commands.add_parser("files", help="published tokenizers")
-    files.add_argument("folders", nargs="*", type=pathlib.Path, metavar="FOLDER", help="a tokenizer's folder")
-    files.add_argument("--maxtext", action="store_true", help="also those in MaxText's wheel, which is downloaded")
+    files.add_argument("folders", nargs="+", type=pathlib.Path, metavar="FOLDER", help="a tokenizer's folder")
     _add_effort(files)
     _add_strange(commands.add_parser("strange", help="tokenizers put together at random"))
     return parser.parse_args(arguments)

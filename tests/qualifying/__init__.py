@@ -1,13 +1,10 @@
 """What scripts/qualify_engines.py tries engines with, and the short suite in the tests too.
 
-    kinds          tokenizers of every kind in use, trained here on text of many scripts
-    unigram_kinds  those of SentencePiece's Unigram
-    strings        hostile, random and mutated texts, each generator from a seed
-    comparing      an engine against the reference: texts, whole rows, and the shortest text that differs; the table
-
-    strange        tokenizers put together at random
-    strange_texts  texts for one of them
-    fuzzing        one of them, as a build would use it, against the tokenizer itself
+    kinds        tokenizers of every kind in use, trained here on text of many scripts
+    strings      hostile, random and mutated texts, each generator from a seed
+    comparing    an engine against the reference: texts, whole rows, and the shortest text that differs; the table
+    strange      tokenizers put together at random, and texts for each
+    fuzzing      one of them, as a build would use it, against the tokenizer itself
 
 An engine is qualified for a kind of tokenizer if no text is found for which it gives other ids.
 """

@@ -6,8 +6,7 @@ import contextlib
 import dataclasses
 import importlib
 import itertools
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest import mock
 
@@ -22,7 +21,7 @@ from pipelines.prepare.tokenize.text_rows import TemplateRows
 from scripts.benchmarks.figures import table
 from tests.qualifying import kinds, strings
 
-__all__ = ["ENGINES", "INT32", "Effort", "Trial", "as_table", "differing", "opened", "rows_differ", "shrink"]
+__all__ = ["ENGINES", "INT32", "Effort", "Trial", "as_table", "differing", "opened", "rows_differ", "shortened"]
 __all__ += ["try_engine"]
 
 INT32 = np.dtype(np.int32)
@@ -70,12 +69,10 @@ class Trial:
     megabytes: float = 0.0
     differing: int = 0
     examples: list[str] = dataclasses.field(default_factory=list)
-    seconds: float = 0.0
 
 
 def try_engine(engine: Engine, *, kind: str, tokenizer: Any, effort: Effort) -> Trial:
     """Compares it with the reference on all that the effort asks for."""
-    began = time.perf_counter()
     reference = HuggingFaceEngine(tokenizer, dtype=INT32)
     trial = Trial(engine=engine.name, kind=kind)
     found: list[str] = []
@@ -85,11 +82,8 @@ def try_engine(engine: Engine, *, kind: str, tokenizer: Any, effort: Effort) -> 
         found += [batch[index] for index in differing(engine, reference, batch)]
     trial.differing = len(found)
     shortest = sorted(found, key=len)[:_KEPT]
-    trial.examples = sorted(
-        {shrink(text, lambda text: bool(differing(engine, reference, [text]))) for text in shortest}
-    )
+    trial.examples = sorted({shortened(text, engine, reference) for text in shortest})
     _try_rows(trial, engine, tokenizer=tokenizer, effort=effort)
-    trial.seconds = time.perf_counter() - began
     return trial
 
 
@@ -122,14 +116,14 @@ def _lists(runs: RaggedTokens) -> list[np.ndarray]:
     return np.split(runs.ids, runs.offsets[1:-1]) if len(runs) else []
 
 
-def shrink(text: str, differs: Callable[[str], bool]) -> str:
+def shortened(text: str, engine: Engine, reference: Engine) -> str:
     """A shorter text that differs too: pieces are left out, half of it first, as long as it does."""
     size = len(text) // 2
     while size:
         start, before = 0, len(text)
         while start < len(text):
             shorter = text[:start] + text[start + size :]
-            if differs(shorter):
+            if differing(engine, reference, [shorter]):
                 text = shorter
             else:
                 start += size
@@ -185,11 +179,11 @@ def rows_differ(
 
 def as_table(trials: Sequence[Trial]) -> str:
     """One line for each engine and kind; below, what differs."""
-    rows = []
-    for each in trials:
-        counts = (f"{each.strings:,}", f"{each.rows:,}", f"{each.megabytes:,.1f}", f"{each.differing:,}")
-        rows.append([each.engine, each.kind, *counts, f"{each.seconds:,.0f}"])
-    lines = [table(["engine", "kind", "texts", "rows", "MB", "differ", "s"], rows)]
+    rows = [
+        [each.engine, each.kind, f"{each.strings:,}", f"{each.rows:,}", f"{each.megabytes:,.1f}", f"{each.differing:,}"]
+        for each in trials
+    ]
+    lines = [table(["engine", "kind", "texts", "rows", "MB", "differ"], rows)]
     for trial in trials:
         lines += [f"{trial.engine}, {trial.kind}: {text!a}" for text in sorted(trial.examples, key=len)[:3]]
     return "\n".join(lines)

@@ -16,7 +16,7 @@ from pipelines.prepare.tokenize.engines import Engine, is_reference, open_refere
 from pipelines.prepare.tokenize.engines.choice import decide
 from pipelines.prepare.tokenize.text_rows import TemplateRows, open_rows
 from scripts.benchmarks.figures import table
-from tests.qualifying import comparing, strange, strange_texts
+from tests.qualifying import comparing, strange
 from tests.qualifying.comparing import INT32
 
 __all__ = ["Outcome", "as_text", "try_number"]
@@ -53,7 +53,7 @@ def try_number(seed: int, number: int, *, num_texts: int) -> Outcome:
         outcome.family, tokenizer = strange.make(seed, number)
         require_deterministic(tokenizer, f"number {number}")  # or else a build refuses it
         reference = open_reference(tokenizer, dtype=INT32)
-        texts = strange_texts.make(tokenizer, count=num_texts, seed=seed, number=number)
+        texts = strange.texts_for(tokenizer, count=num_texts, seed=seed, number=number)
         reference.encode(pa.array(texts, pa.string()))
     if unusable:
         return outcome
@@ -84,12 +84,8 @@ def _errors() -> Iterator[list[str]]:
 
 def _compare_texts(outcome: Outcome, engine: Engine, reference: Engine, texts: list[str]) -> None:
     outcome.texts += len(texts)
-
-    def differs(text: str) -> bool:
-        return bool(comparing.differing(engine, reference, [text]))
-
     if wrong := comparing.differing(engine, reference, texts):
-        text = comparing.shrink(min((texts[index] for index in wrong), key=len), differs)
+        text = comparing.shortened(min((texts[index] for index in wrong), key=len), engine, reference)
         outcome.findings.append(f"{len(wrong)} texts differ, such as {text!a}")
 
 

@@ -3,10 +3,12 @@
     byte-level BPE      by pattern (GPT-2, Llama 3, ...), by normalizer, and by what their added tokens are like
     SentencePiece BPE   byte fallback; the marker put in by a normalizer or by Metaspace, in each of its ways
     WordPiece           those of the tests, and more ways of BertNormalizer
-    Unigram             those of the tests, and more normalizers (`unigram_kinds`)
+    Unigram             normalizers and pre-tokenizers as `transformers` builds them for T5, XLM-R, ALBERT and others,
+                        "converted": from a SentencePiece file; and what `tokenizers` trains by itself ("nmt nfkc")
 
 They are trained on text of many scripts with many merges, so that a wrong word boundary shows: a vocabulary that knows
-single bytes only would give the same ids for every way of splitting. Nothing is downloaded.
+single bytes only would give the same ids for every way of splitting. Those of Unigram have one vocabulary, with an
+entry for each byte, so that any other normalized text shows. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -15,19 +17,23 @@ import functools
 import json
 import random
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from pipelines.prepare.tokenize.engines import package_engines as patterns
-from tests.qualifying import unigram_kinds
 from tests.support import texts
+from tests.support.charsmaps import nmt_nfkc
 from tests.support.tokenizers_zoo import FAST_KINDS, Zoo
 
-__all__ = ["KINDS", "material", "tokenizer"]
+__all__ = ["ADDED", "KINDS", "NORMALIZERS", "altered", "material", "metaspace", "tokenizer", "white_split"]
 
+Maker = Callable[[], Any]
+Step = Mapping[str, Any]
+
+ADDED = ("<tag>", "<tag>more", "word", "wor", " lead", "trail ", "  ", "é!", "\n\n", "中文", "<extra_id_0>")
 _VOCAB_SIZE = 6_000
 _REPEATS = 4
 _END = "<|endoftext|>"
@@ -41,7 +47,6 @@ _TEMPTING = [
     "...!!! ?!? --- === /// //\n */ {\n} (); [] <> ## $$ %% && **\n --\n\n !\r\n ./a _a a_ .a a. -a",
     "camelCase HTTPServer iPhone McDonald ǅ ǅungla ʰa aʰ ªº ΑβΓ ЁжЖ",
 ]
-
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _CL100K = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]"
@@ -49,8 +54,6 @@ _CL100K = (
 )
 # Of no tokenizer in use: whether an engine takes expressions as they come.
 _OWN = r"'(?:[smdt]|ll|re|ve)| ?\p{L}+| ?\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s+"
-
-Maker = Callable[[], Any]
 
 
 @functools.cache
@@ -79,10 +82,18 @@ def _wrapped(backend: Tokenizer, **options: Any) -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=10**9, **options)
 
 
-def _trained(pre_tokenizer: Any, normalizer: Any = None, **model: Any) -> Tokenizer:
-    """Byte-level BPE."""
+@functools.cache
+def _zoo() -> Zoo:
+    return Zoo(Path(tempfile.mkdtemp(prefix="qualifying-")))
+
+
+# --- byte-level BPE ---------------------------------------------------------------------------------------------------
+
+
+def _trained(pre_tokenizer: Any = None, normalizer: Any = None, **model: Any) -> Tokenizer:
+    """With GPT-2's pattern, or another pre-tokenizer."""
     backend = Tokenizer(models.BPE(**model))
-    backend.pre_tokenizer = pre_tokenizer
+    backend.pre_tokenizer = pre_tokenizer or pre_tokenizers.ByteLevel(add_prefix_space=False)
     if normalizer is not None:
         backend.normalizer = normalizer
     backend.decoder = decoders.ByteLevel()
@@ -96,80 +107,40 @@ def _trained(pre_tokenizer: Any, normalizer: Any = None, **model: Any) -> Tokeni
     return backend
 
 
-def _byte_level(*, prefix: bool = False) -> Any:
-    return pre_tokenizers.ByteLevel(add_prefix_space=prefix, use_regex=True)
-
-
 def _split(*expressions: str) -> Any:
     splits = [pre_tokenizers.Split(Regex(expression), behavior="isolated") for expression in expressions]
     return pre_tokenizers.Sequence([*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
-def _bpe(pre_tokenizer: Maker, normalizer: Maker | None = None, **model: Any) -> Maker:
+def _bpe(*expressions: str, pre_tokenizer: Maker | None = None, nfc: bool = False, **model: Any) -> Maker:
+    """GPT-2's kind, or that of these expressions."""
+
     def make() -> Any:
-        backend = _trained(pre_tokenizer(), normalizer() if normalizer else None, **model)
+        before = _split(*expressions) if expressions else pre_tokenizer() if pre_tokenizer else None
+        backend = _trained(before, normalizers.NFC() if nfc else None, **model)
         return _wrapped(backend, eos_token=_END, pad_token=_END)
 
     return make
 
 
-def _roberta(*, prefix: bool) -> Maker:
-    def make() -> Any:
-        backend = _trained(_byte_level(prefix=prefix))
-        backend.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>"])
-        backend.add_special_tokens([AddedToken("<mask>", lstrip=True, normalized=False, special=True)])
-        sep, cls = ((token, backend.get_vocab()[token]) for token in ("</s>", "<s>"))
-        backend.post_processor = processors.RobertaProcessing(sep, cls, add_prefix_space=prefix)
-        names = {"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "sep_token": "</s>"}
-        return _wrapped(backend, **names, pad_token="<pad>", unk_token="<unk>", mask_token="<mask>")
-
-    return make
+def _digits() -> Any:
+    digits, level = pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return pre_tokenizers.Sequence([digits, level])
 
 
-def _with_added(*, special: bool = True, nfc: bool = False, contents: tuple[str, ...] = (), **flags: bool) -> Maker:
-    """GPT-2 with added tokens of one sort: signs, words, one inside another, one that NFC can bring about."""
-    contents = contents or ("<tag>", "<tag>more", "<ta", "word", "wor", " lead", "trail ", "K1", "é!", "\n\n\n", "中文")
-
-    def make() -> Any:
-        backend = _trained(_byte_level(), normalizers.NFC() if nfc else None)
-        tokens = [AddedToken(content, special=special, **{"normalized": False, **flags}) for content in contents]
-        (backend.add_special_tokens if special else backend.add_tokens)(tokens)
-        return _wrapped(backend, eos_token=_END, pad_token=_END)
-
-    return make
-
-
-def _mixed_added() -> Any:
-    """Every way of flagging a token but rstrip, on contents that overlap and that begin with white space."""
-    backend = _trained(_byte_level(), normalizers.NFC())
-    contents = ("<tag>", "<tag>more", "<ta", "word", "wor", " lead", "trail ", "K1", "é!", "\n\n\n", "中文", "  ", ">m")
-    for index, content in enumerate(contents):
-        flags = {"lstrip": index % 2 == 0, "normalized": index % 5 < 2}
-        backend.add_tokens([AddedToken(content, single_word=index % 4 == 1, special=index % 7 < 3, **flags)])
-    return _wrapped(backend, eos_token=_END, pad_token=_END)
-
-
-def _numbered_anew(make: Maker, **model: Any) -> Maker:
-    """Ids in another order than merges, as RoBERTa has them, and entries that no merge leads to, as Llama 3 has."""
-
-    def made() -> Any:
-        parts = json.loads(make().backend_tokenizer.to_str())
-        vocabulary = parts["model"]["vocab"]
-        for piece in ("ĠtheĠ", "zzzz", "ĠNaïve", "ello", "'ſ", "12345678", "ĊĊa", "xyz"):
-            vocabulary.setdefault(piece, len(vocabulary))
-        free = [number for number in range(len(vocabulary)) if number != vocabulary[_END]]
-        others = [piece for piece in vocabulary if piece != _END]
-        random.Random(5).shuffle(others)
-        parts["model"]["vocab"] = {_END: vocabulary[_END], **dict(zip(others, free, strict=True))}
-        parts["model"].update(model)
-        return _wrapped(Tokenizer.from_str(json.dumps(parts)), eos_token=_END, pad_token=_END)
-
-    return made
+def _roberta() -> Any:
+    backend = _trained(pre_tokenizers.ByteLevel(add_prefix_space=True))
+    backend.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>"])
+    backend.add_special_tokens([AddedToken("<mask>", lstrip=True, normalized=False, special=True)])
+    sep, cls = ((token, backend.get_vocab()[token]) for token in ("</s>", "<s>"))
+    backend.post_processor = processors.RobertaProcessing(sep, cls, add_prefix_space=True)
+    names = {"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "sep_token": "</s>"}
+    return _wrapped(backend, **names, pad_token="<pad>", unk_token="<unk>", mask_token="<mask>")
 
 
 def _modernbert() -> Any:
     """GPT-NeoX and OLMo: NFC, GPT-2's pattern, runs of spaces as tokens of their own."""
-    backend = _trained(_byte_level(), normalizers.NFC())
+    backend = _trained(normalizer=normalizers.NFC())
     backend.add_tokens([AddedToken(" " * count, normalized=True) for count in range(24, 1, -1)])
     backend.add_tokens([AddedToken(name, normalized=True) for name in ("|||EMAIL_ADDRESS|||", "|||IP_ADDRESS|||")])
     backend.add_special_tokens(["[UNK]", "[CLS]", "[SEP]", "[PAD]"])
@@ -182,14 +153,38 @@ def _modernbert() -> Any:
     return _wrapped(backend, **names, mask_token="[MASK]")
 
 
-def _split_special() -> Any:
-    made = _with_added()()
-    made.split_special_tokens = True
-    return made
+def _rstrip() -> Any:
+    backend = _trained()
+    contents = ("<tag>", "<tag>more", "<ta", "word", "wor", "trail ", "K1", "é!", "中文")
+    backend.add_special_tokens([AddedToken(content, special=True, rstrip=True) for content in contents])
+    return _wrapped(backend, eos_token=_END, pad_token=_END)
 
 
-def _digits() -> Any:
-    return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _byte_level()])
+def _mixed_added() -> Any:
+    """Every way of flagging a token but rstrip, on contents that overlap and that begin with white space."""
+    backend = _trained(normalizer=normalizers.NFC())
+    contents = ("<tag>", "<tag>more", "<ta", "word", "wor", " lead", "trail ", "K1", "é!", "\n\n\n", "中文", "  ", ">m")
+    for index, content in enumerate(contents):
+        flags = {"lstrip": index % 2 == 0, "normalized": index % 5 < 2}
+        backend.add_tokens([AddedToken(content, single_word=index % 4 == 1, special=index % 7 < 3, **flags)])
+    return _wrapped(backend, eos_token=_END, pad_token=_END)
+
+
+def _numbered_anew() -> Any:
+    """Ids in another order than merges, as RoBERTa has them, and entries that no merge leads to, as Llama 3 has."""
+    parts = json.loads(_trained(_split(patterns.LLAMA3)).to_str())
+    vocabulary = parts["model"]["vocab"]
+    for piece in ("ĠtheĠ", "zzzz", "ĠNaïve", "ello", "'ſ", "12345678", "ĊĊa", "xyz"):
+        vocabulary.setdefault(piece, len(vocabulary))
+    free = [number for number in range(len(vocabulary)) if number != vocabulary[_END]]
+    others = [piece for piece in vocabulary if piece != _END]
+    random.Random(5).shuffle(others)
+    parts["model"]["vocab"] = {_END: vocabulary[_END], **dict(zip(others, free, strict=True))}
+    parts["model"]["ignore_merges"] = True
+    return _wrapped(Tokenizer.from_str(json.dumps(parts)), eos_token=_END, pad_token=_END)
+
+
+# --- SentencePiece's BPE ----------------------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -203,9 +198,9 @@ def _sentencepiece_merges() -> tuple[tuple[str, ...], tuple[tuple[str, str], ...
     return tuple(sorted(learnt["vocab"], key=learnt["vocab"].__getitem__)), merges
 
 
-def _sentencepiece(
-    normalizer: Maker | None, pre_tokenizer: Maker | None, added: dict[str, bool] | None = None, **model: Any
-) -> Maker:
+def _llama2(pre_tokenizer: Maker | None = None, *, prepends: bool, added: str = "", **model: Any) -> Maker:
+    """`prepends`: the normalizer puts a mark before each text. `added`: a flag of tokens that are added."""
+
     def make() -> Any:
         learnt, merges = _sentencepiece_merges()
         spaces = ["▁" * count for count in range(2, 17)]
@@ -216,13 +211,16 @@ def _sentencepiece(
         options = {"unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True, **model}
         vocabulary = {piece: index for index, piece in enumerate(pieces)}
         backend = Tokenizer(models.BPE(vocab=vocabulary, merges=list(merges), **options))
-        if normalizer is not None:
-            backend.normalizer = normalizer()
+        mark = normalizers.Replace(" ", "▁")
+        if prepends:
+            backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), mark])
         if pre_tokenizer is not None:
             backend.pre_tokenizer = pre_tokenizer()
-        flags = {"normalized": False, **(added or {})}
+            if isinstance(backend.pre_tokenizer, pre_tokenizers.Split):
+                backend.normalizer = mark
+        flags = {"normalized": False, **({added: True} if added else {})}
         backend.add_special_tokens([AddedToken(name, special=True, **flags) for name in ("<unk>", "<s>", "</s>")])
-        if added is not None:
+        if added:
             backend.add_tokens([AddedToken(name, **flags) for name in ("<tag>", "<tag>more", "word", "  ", "é!")])
         backend.post_processor = processors.TemplateProcessing(
             single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)]
@@ -232,123 +230,142 @@ def _sentencepiece(
     return make
 
 
-def _marker(*, prepend: bool) -> Any:
-    replace = normalizers.Replace(" ", "▁")
-    return normalizers.Sequence([normalizers.Prepend("▁"), replace]) if prepend else replace
-
-
-def _metaspace(scheme: str, *, split: bool = False) -> Maker:
+def _marks(scheme: str, *, split: bool = False) -> Maker:
     return lambda: pre_tokenizers.Metaspace(prepend_scheme=scheme, split=split)
+
+
+# --- WordPiece and Unigram --------------------------------------------------------------------------------------------
 
 
 def _bert(**options: bool) -> Maker:
     """BERT's tokenizer of the tests with another normalizer: its vocabulary has no other pieces, which is fine here."""
 
     def make() -> Any:
-        made = _of_the_zoo("wordpiece_uncased")
+        made = _zoo().tokenizer("wordpiece_uncased")
         made.backend_tokenizer.normalizer = normalizers.BertNormalizer(**options)
         return made
 
     return make
 
 
-def _unigram(name: str, *, flags: dict[str, bool] | None = None, byte_fallback: bool = True) -> Maker:
-    """With added tokens of these flags, or with XLM-R's mask."""
+def altered(
+    state: Mapping[str, Any],
+    *,
+    normalizer: Step | None,
+    pre_tokenizer: Step,
+    added: list[AddedToken] | None = None,
+    byte_fallback: bool = False,
+    **model: Any,
+) -> Any:
+    """The Unigram of a tokenizer.json with another normalizer and pre-tokenizer, and more tokens."""
+    vocabulary = list(state["model"]["vocab"])
+    if byte_fallback:
+        vocabulary += [[f"<0x{byte:02X}>", -12.5] for byte in range(256)]
+    changed = {"vocab": vocabulary, "byte_fallback": byte_fallback, **model}
+    state = {**state, "normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "model": {**state["model"], **changed}}
+    backend = Tokenizer.from_str(json.dumps(state))
+    backend.add_tokens(added or [])
+    return _wrapped(backend, pad_token="<pad>", eos_token="</s>", unk_token="<unk>")
+
+
+def metaspace(scheme: str = "always", *, split: bool = True) -> Step:
+    """Spaces become marks, of which each begins a word."""
+    return {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split}
+
+
+def white_split(scheme: str = "always") -> Step:
+    """White space goes, then each word gets a mark."""
+    return {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace(scheme)]}
+
+
+def _chain(*steps: Step | str) -> Step:
+    return {"type": "Sequence", "normalizers": [{"type": step} if isinstance(step, str) else step for step in steps]}
+
+
+def _replace(pattern: str, content: str) -> Step:
+    return {"type": "Replace", "pattern": {"Regex" if "{" in pattern else "String": pattern}, "content": content}
+
+
+def _strip(*, left: bool, right: bool) -> Step:
+    return {"type": "Strip", "strip_left": left, "strip_right": right}
+
+
+def _normalizers() -> dict[str, tuple[Step | None, Step]]:
+    charsmap = {"type": "Precompiled", "precompiled_charsmap": nmt_nfkc()}
+    quotes = (_replace("``", '"'), _replace("''", '"'))
+    plain = ("NFKD", "StripAccents", "Lowercase", charsmap)
+    one_space, one_mark = _replace(" {2,}", " "), _replace(" {2,}", "▁")
+    return {
+        "t5": (charsmap, white_split()),
+        "t5 converted": (_chain(charsmap, _strip(left=False, right=True), one_mark), metaspace()),
+        "t5 first": (_chain(charsmap, _strip(left=False, right=True), one_mark), metaspace("first")),
+        "pegasus": (_chain(charsmap, one_space), metaspace()),
+        "albert": (_chain(*quotes, *plain), white_split()),
+        "albert converted": (_chain(*quotes, *plain, one_space), metaspace()),
+        "rembert": (_chain(*quotes, one_space, *plain), metaspace()),
+        "deberta": (_chain("Lowercase", _strip(left=True, right=True), charsmap, one_space), metaspace()),
+        "bigbird": (_chain(_strip(left=False, right=False), one_mark), metaspace()),
+        "nmt nfkc": (_chain("Nmt", "NFKC", one_space), metaspace()),
+        "charsmap never": (charsmap, metaspace("never")),
+        "nfc": (_chain(_strip(left=True, right=True), "NFC"), white_split("never")),
+        "nfd": (_chain("NFD"), metaspace()),
+        "none": (None, metaspace()),
+    }
+
+
+NORMALIZERS = _normalizers()
+
+
+def _unigram(name: str, *, flag: str = "") -> Maker:
+    """With added tokens of this flag, or with XLM-R's mask."""
 
     def make() -> Any:
         state = json.loads((_zoo().path("unigram") / "tokenizer.json").read_text(encoding="utf-8"))
-        normalizer, pre_tokenizer = unigram_kinds.NORMALIZERS[name]
-        added = [AddedToken(content, **{"normalized": False, **(flags or {})}) for content in unigram_kinds.ADDED]
+        added = [AddedToken(content, normalized=False, **{flag: True}) for content in ADDED if flag]
         mask = [AddedToken("<mask>", lstrip=True, normalized=True)]
-        return unigram_kinds.altered(
-            state,
-            normalizer=normalizer,
-            pre_tokenizer=pre_tokenizer,
-            added=mask if flags is None else added,
-            byte_fallback=byte_fallback,
+        normalizer, pre_tokenizer = NORMALIZERS[name]
+        return altered(
+            state, normalizer=normalizer, pre_tokenizer=pre_tokenizer, added=added or mask, byte_fallback=True
         )
 
     return make
 
 
-@functools.cache
-def _zoo() -> Zoo:
-    return Zoo(Path(tempfile.mkdtemp(prefix="qualifying-")))
-
-
-def _of_the_zoo(kind: str) -> Any:
-    return _zoo().tokenizer(kind)
-
-
-_BYTE_LEVEL: dict[str, Maker] = {
-    "gpt2": _bpe(_byte_level),
-    "gpt2 prefix": _bpe(functools.partial(_byte_level, prefix=True)),
-    "gpt2 ignore_merges": _bpe(_byte_level, ignore_merges=True),
-    "gpt2 nfkc": _bpe(_byte_level, normalizers.NFKC),
-    "gpt2 as split": _bpe(lambda: _split(_GPT2)),
-    "roberta": _roberta(prefix=False),
-    "roberta prefix": _roberta(prefix=True),
+KINDS: dict[str, Maker] = {
+    "gpt2": _bpe(),
+    "gpt2 as split": _bpe(_GPT2),
+    "roberta": _roberta,
     "modernbert": _modernbert,
-    "llama3": _bpe(lambda: _split(patterns.LLAMA3), ignore_merges=True),
-    "llama3 merges": _bpe(lambda: _split(patterns.LLAMA3)),
-    "cl100k": _bpe(lambda: _split(_CL100K)),
-    "qwen2": _bpe(lambda: _split(patterns.QWEN2), normalizers.NFC),
-    "qwen35": _bpe(lambda: _split(patterns.QWEN35), normalizers.NFC),
-    "o200k": _bpe(lambda: _split(patterns.O200K)),
-    "deepseek": _bpe(lambda: _split(*patterns.DEEPSEEK)),
-    "tekken": _bpe(lambda: _split(patterns.TEKKEN), ignore_merges=True),
-    "starcoder": _bpe(_digits),
-    "gpt2 numbered anew": _numbered_anew(_bpe(_byte_level)),
-    "llama3 numbered anew": _numbered_anew(_bpe(lambda: _split(patterns.LLAMA3)), ignore_merges=True),
-    "own pattern": _bpe(lambda: _split(_OWN)),
-    "added special": _with_added(),
-    "added plain": _with_added(special=False),
-    "added lstrip": _with_added(lstrip=True),
-    "added rstrip": _with_added(
-        rstrip=True, contents=("<tag>", "<tag>more", "<ta", "word", "wor", "trail ", "K1", "é!", "中文")
-    ),
-    "added single_word": _with_added(single_word=True),
-    "added normalized": _with_added(normalized=True),
-    "added normalized nfc": _with_added(normalized=True, nfc=True),
-    "added nfc": _with_added(nfc=True),
+    "llama3": _bpe(patterns.LLAMA3, ignore_merges=True),
+    "llama3 numbered anew": _numbered_anew,
+    "cl100k": _bpe(_CL100K),
+    "qwen2": _bpe(patterns.QWEN2, nfc=True),
+    "qwen35": _bpe(patterns.QWEN35, nfc=True),
+    "o200k": _bpe(patterns.O200K),
+    "deepseek": _bpe(*patterns.DEEPSEEK),
+    "tekken": _bpe(patterns.TEKKEN, ignore_merges=True),
+    "starcoder": _bpe(pre_tokenizer=_digits),
+    "own pattern": _bpe(_OWN),
+    "added rstrip": _rstrip,
     "added mixed": _mixed_added,
-    "added, split": _split_special,
-}
-_SENTENCEPIECE: dict[str, Maker] = {
-    "llama2": _sentencepiece(lambda: _marker(prepend=True), None),
-    "llama2 always": _sentencepiece(None, _metaspace("always")),
-    "llama2 first": _sentencepiece(None, _metaspace("first")),
-    "llama2 never": _sentencepiece(None, _metaspace("never")),
-    "llama2 split": _sentencepiece(None, _metaspace("always", split=True)),
-    "gemma": _sentencepiece(
-        lambda: _marker(prepend=False), lambda: pre_tokenizers.Split(" ", behavior="merged_with_previous")
-    ),
+    "llama2": _llama2(prepends=True),
+    **{f"llama2 {scheme}": _llama2(_marks(scheme), prepends=False) for scheme in ("always", "first", "never")},
+    "llama2 split": _llama2(_marks("always", split=True), prepends=False),
+    "gemma": _llama2(lambda: pre_tokenizers.Split(" ", behavior="merged_with_previous"), prepends=False),
     **{
-        f"llama2 added {flag}": _sentencepiece(lambda: _marker(prepend=True), None, {flag: True})
+        f"llama2 added {flag}": _llama2(prepends=True, added=flag)
         for flag in ("lstrip", "rstrip", "single_word", "normalized")
     },
-    "llama2 added": _sentencepiece(lambda: _marker(prepend=True), None, {}),
-    "llama2 first added": _sentencepiece(None, _metaspace("first"), {}),
-    "llama2 always added": _sentencepiece(None, _metaspace("always"), {}),
-    "llama2 first normalized": _sentencepiece(None, _metaspace("first"), {"normalized": True}),
-    "llama2 not fused": _sentencepiece(lambda: _marker(prepend=True), None, fuse_unk=False),
-    "llama2 ignore_merges": _sentencepiece(lambda: _marker(prepend=True), None, ignore_merges=True),
-    "llama2 no unknown": _sentencepiece(None, _metaspace("always"), unk_token=None),
-    "llama2 no bytes": _sentencepiece(lambda: _marker(prepend=True), None, byte_fallback=False),
-}
-_OTHERS: dict[str, Maker] = {
+    "llama2 not fused": _llama2(prepends=True, fuse_unk=False),
+    "llama2 ignore_merges": _llama2(prepends=True, ignore_merges=True),
+    "llama2 no unknown": _llama2(_marks("always"), prepends=False, unk_token=None),
     "bert, all off": _bert(clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=False),
     "bert, accents": _bert(strip_accents=False, lowercase=True),
     "bert, no accents": _bert(strip_accents=True, lowercase=False),
-    **{f"zoo {kind}": functools.partial(_of_the_zoo, kind) for kind in FAST_KINDS},
-}
-_UNIGRAM: dict[str, Maker] = {
-    **{f"unigram {name}": _unigram(name) for name in unigram_kinds.NORMALIZERS},
-    "unigram no bytes": _unigram("t5 converted", byte_fallback=False),
+    **{f"zoo {kind}": functools.partial(lambda kind: _zoo().tokenizer(kind), kind) for kind in FAST_KINDS},
+    **{f"unigram {name}": _unigram(name) for name in NORMALIZERS},
     **{
-        f"unigram added {flag}": _unigram("t5 converted", flags={flag: True})
+        f"unigram added {flag}": _unigram("t5 converted", flag=flag)
         for flag in ("special", "lstrip", "rstrip", "single_word")
     },
-    "unigram added, white": _unigram("albert", flags={}),
 }
-KINDS: dict[str, Maker] = {**_BYTE_LEVEL, **_SENTENCEPIECE, **_OTHERS, **_UNIGRAM}

@@ -1,10 +1,10 @@
 """Strange tokenizers: put together at random from all that a tokenizer.json may hold, one for each seed and number.
 
     family          model                normalizer             pre-tokenizer
-    byte level      BPE of bytes         none, NFC, any         GPT-2's pattern and other models', any
-    sentencepiece   BPE of characters    "▁" put in, any        none, Metaspace, Gemma's, any
-    unigram         Unigram              chains of all steps    Metaspace, WhitespaceSplit before it, any
-    wordpiece       WordPiece            BertNormalizer, any    BertPreTokenizer, any
+    byte level      BPE of bytes         none, NFC, any         GPT-2's pattern and other models'
+    sentencepiece   BPE of characters    "▁" put in, any        none, Metaspace, Gemma's
+    unigram         Unigram              chains of all steps    Metaspace, WhitespaceSplit before it
+    wordpiece       WordPiece            BertNormalizer, any    BertPreTokenizer
 
 Nobody has such tokenizers, or somebody has one of them: an engine that serves them all alike has to be right for each.
 What a fast engine may serve comes more often than the rest, or hardly any tokenizer would be tried at all.
@@ -15,29 +15,29 @@ from __future__ import annotations
 import functools
 import json
 import random
-import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from tokenizers import AddedToken, Tokenizer, pre_tokenizers, processors
 
 from pipelines.prepare.tokenize.engines import package_engines as patterns
+from tests.qualifying import strings
 from tests.support.charsmaps import nmt_nfkc
 
-__all__ = ["FAMILIES", "SPACES", "VANISHING", "WORDS", "make", "rare_points"]
+__all__ = ["FAMILIES", "make", "texts_for"]
 
 Step: TypeAlias = dict[str, Any]
 Merge: TypeAlias = tuple[str, str]
 
-WORDS = (
+_WORDS = (
     *("the", "The", "user", "film", "word", "over", "don't", "it's", "we'll", "hello", "house", "lead", "trail"),
     *("12", "123", "3.14", "1", "x", "s", "K", "é", "É", "e\u0301", "ﬁ", "ß", "İ", "Σ", "中文", "日本"),
     *("ไทย", "हि", "각"),
     *("...", "!", "--", "_", "a_b", "(", "'s", "a1", "##a", "``", "''", "👍🏽", "привет", "ſ", "½", "㎏"),
 )
-SPACES = (" ", "  ", "   ", "\n", "\n\n", "\t", "\r\n", " \n", "\x0b", "\x85", "\u00a0", "\u2003", "\u2028", "\u3000")
+_SPACES = (" ", "  ", "   ", "\n", "\n\n", "\t", "\r\n", " \n", "\x0b", "\x85", "\u00a0", "\u2003", "\u2028", "\u3000")
 # What one normalizer or another takes away, or joins with what stands before it.
-VANISHING = (
+_VANISHING = (
     *("\x00", "\x01", "\x0b", "\x1f", "\x7f", "\x8f", "\u00ad", "\u0300", "\u0301", "\u0323", "\u0334", "\u0345"),
     *("\u034f", "\u0600", "\u180e", "\u200b", "\u200c", "\u200d", "\u2060", "\ufe0f", "\ufeff", "\ufffd", "\U000e0001"),
 )
@@ -56,6 +56,9 @@ _MARKED: Step = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepen
 _AT_SPACES: Step = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
 _SERVED_STEPS = ("NFC", "NFD", "NFKC", "NFKD", "Precompiled", "Nmt", "Lowercase", "StripAccents", "Strip", "Replace")
 _PATTERNS = ([patterns.LLAMA3], [patterns.QWEN2], [patterns.QWEN35], [patterns.O200K], [patterns.TEKKEN])
+_NUM_ENTRIES = 60
+_LONGEST = 400
+_READ = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "\n", "ĉ": "\t"})
 _FLAGS = ("normalized", "single_word", "lstrip", "rstrip")
 # Flags of added tokens that no fast engine takes in this family, and that therefore come seldom.
 _UNSERVED = {"byte level": (), "sentencepiece": ("rstrip", "single_word"), "unigram": (), "wordpiece": ("normalized",)}
@@ -85,11 +88,11 @@ def _flag(rng: random.Random, share: float = 0.5) -> bool:
 def _byte_level(rng: random.Random) -> tuple[Step, Step | None, Step | None]:
     words = [_as_bytes(word) for word in _some_words(rng)]
     merges = _merges(rng, words, count=rng.choice((0, 20, 60)))
-    others = [_as_bytes(rng.choice(WORDS)) for _ in range(rng.choice((0, 0, 6)))]
+    others = [_as_bytes(rng.choice(_WORDS)) for _ in range(rng.choice((0, 0, 6)))]
     pieces = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *others, *map("".join, merges)]
-    model = _bpe(rng, pieces, merges, unk_token="!" if _flag(rng, 0.03) else None, byte_fallback=_flag(rng, 0.03))
+    model = _bpe(rng, pieces, merges, unk_token=None, byte_fallback=False)
     normalizer = rng.choice((None, None, None, {"type": "NFC"}, {"type": "NFC"}, _normalizer(rng)))
-    return model, normalizer, _byte_level_split(rng) if _flag(rng, 0.93) else _pre_tokenizer(rng)
+    return model, normalizer, _byte_level_split(rng)
 
 
 def _sentencepiece(rng: random.Random) -> tuple[Step, Step | None, Step | None]:
@@ -99,23 +102,20 @@ def _sentencepiece(rng: random.Random) -> tuple[Step, Step | None, Step | None]:
         name = rng.choice(("<0x0A>", "<0x41>", "<0xC3>"))
         merges += [*_merges(rng, [name], count=len(name)), rng.choice(((name, "a"), ("▁", name), (name, name)))]
     pieces = ["<unk>", *_BYTES, *_ASCII, "▁", *"".join(words), *map("".join, merges)]
-    if _flag(rng, 0.05):
-        pieces.remove(rng.choice(_BYTES))
     merges = [merge for merge in merges if {*merge, "".join(merge)} <= set(pieces)]
     unknown = "<unk>" if _flag(rng, 0.8) else rng.choice((None, None, None, "a"))
-    model = _bpe(rng, pieces, merges, unk_token=unknown, byte_fallback=_flag(rng, 0.95))
+    model = _bpe(rng, pieces, merges, unk_token=unknown, byte_fallback=True)
     forms: list[tuple[Step | None, Step | None]] = [(_MARKED, None), (None, _metaspace(rng)), (_MARK, _AT_SPACES)]
     normalizer, split = rng.choice(forms)
-    return model, _normalizer(rng) if _flag(rng, 0.1) else normalizer, _pre_tokenizer(rng) if _flag(rng, 0.1) else split
+    return model, _normalizer(rng) if _flag(rng, 0.1) else normalizer, split
 
 
 def _bpe(rng: random.Random, pieces: list[str], merges: list[Merge], **options: object) -> Step:
-    odd = _flag(rng, 0.05)
     return {
         "type": "BPE",
-        "dropout": rng.choice((None, None, None, 0.0)),
-        "continuing_subword_prefix": "##" if odd and not merges else rng.choice((None, "")),
-        "end_of_word_suffix": "</w>" if odd else rng.choice((None, "")),
+        "dropout": rng.choice((None, 0.0)),
+        "continuing_subword_prefix": rng.choice((None, "")),
+        "end_of_word_suffix": rng.choice((None, "")),
         "fuse_unk": _flag(rng),
         "ignore_merges": _flag(rng, 0.15),
         "vocab": _numbered(rng, pieces),
@@ -144,7 +144,7 @@ def _unigram(rng: random.Random) -> tuple[Step, Step | None, Step | None]:
     split = _metaspace(rng)
     if _flag(rng, 0.3):
         split = _sequence([{"type": "WhitespaceSplit"}, split])
-    return model, _normalizer(rng), split if _flag(rng, 0.95) else _pre_tokenizer(rng)
+    return model, _normalizer(rng), split
 
 
 def _tied(rng: random.Random) -> float:
@@ -170,7 +170,7 @@ def _wordpiece(rng: random.Random) -> tuple[Step, Step | None, Step | None]:
         "vocab": _numbered(rng, ["[UNK]", "a", *letters, *words, *parts, *inner, *rng.sample(_ENTRIES, 4)]),
     }
     normalizer = _bert_normalizer(rng) if _flag(rng, 0.95) else _normalizer(rng)
-    return model, normalizer, {"type": "BertPreTokenizer"} if _flag(rng, 0.95) else _pre_tokenizer(rng)
+    return model, normalizer, {"type": "BertPreTokenizer"}
 
 
 FAMILIES: dict[str, Callable[[random.Random], tuple[Step, Step | None, Step | None]]] = {
@@ -182,8 +182,8 @@ FAMILIES: dict[str, Callable[[random.Random], tuple[Step, Step | None, Step | No
 
 
 def _some_words(rng: random.Random) -> list[str]:
-    words = [rng.choice(("", " ")) + rng.choice(WORDS) for _ in range(25)]
-    return [*words, *rng.sample(_TEMPTING, 8), *rng.sample(SPACES, 3)]
+    words = [rng.choice(("", " ")) + rng.choice(_WORDS) for _ in range(25)]
+    return [*words, *rng.sample(_TEMPTING, 8), *rng.sample(_SPACES, 3)]
 
 
 def _parts(rng: random.Random, words: Sequence[str]) -> list[str]:
@@ -252,11 +252,6 @@ def _normalizer(rng: random.Random) -> Step | None:
 
 def _normalizer_step(rng: random.Random) -> Step:
     kind = rng.choice(_SERVED_STEPS)
-    if _flag(rng, 0.04):
-        pattern = {"Regex": rng.choice((r"\s+", "[aeiou]", r"^\s"))}
-        replaced = {"type": "Replace", "pattern": pattern, "content": rng.choice((" ", "▁", ""))}
-        prepended = {"type": "Prepend", "prepend": rng.choice(("▁", " ", "a", "\u0301"))}
-        return rng.choice((replaced, prepended, _bert_normalizer(rng)))
     if kind == "Strip":
         return {"type": kind, "strip_left": _flag(rng), "strip_right": _flag(rng)}
     if kind == "Replace":
@@ -274,10 +269,9 @@ def _bert_normalizer(rng: random.Random) -> Step:
 
 
 def _metaspace(rng: random.Random) -> Step:
-    """Metaspace of any scheme; seldom with another mark than usual, or without a split."""
-    scheme = rng.choice(("always", "first", "never"))
-    mark, split = "_" if _flag(rng, 0.05) else "▁", _flag(rng, 0.95)
-    return {"type": "Metaspace", "replacement": mark, "prepend_scheme": scheme, "split": split}
+    """Metaspace of any scheme; seldom without a split."""
+    scheme, split = rng.choice(("always", "first", "never")), _flag(rng, 0.95)
+    return {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split}
 
 
 def _byte_level_split(rng: random.Random) -> Step:
@@ -287,26 +281,15 @@ def _byte_level_split(rng: random.Random) -> Step:
     if kind < 0.4:
         return level
     if kind < 0.55:
-        return _sequence([{"type": "Digits", "individual_digits": _flag(rng, 0.9)}, level])
+        return _sequence([{"type": "Digits", "individual_digits": True}, level])
     expressions = list(patterns.DEEPSEEK) if kind < 0.62 else rng.choice(_PATTERNS)
-    behavior = "Isolated" if _flag(rng, 0.95) else "Removed"
-    splits = [{"type": "Split", "pattern": {"Regex": each}, "behavior": behavior} for each in expressions]
-    last = {**level, "use_regex": False, "add_prefix_space": _flag(rng, 0.05)}
-    return _sequence([*({**split, "invert": False} for split in splits), last])
+    split = {"type": "Split", "behavior": "Isolated", "invert": False}
+    last = {**level, "use_regex": False, "add_prefix_space": False}
+    return _sequence([*({**split, "pattern": {"Regex": each}} for each in expressions), last])
 
 
 def _sequence(steps: list[Step]) -> Step:
     return {"type": "Sequence", "pretokenizers": steps}
-
-
-def _pre_tokenizer(rng: random.Random) -> Step | None:
-    """Any pre-tokenizer, or two of them, or none."""
-    kinds: list[Step] = [{"type": each} for each in ("Whitespace", "WhitespaceSplit", "UnicodeScripts")]
-    kinds += [{"type": "Punctuation", "behavior": "Contiguous"}, {"type": "Digits", "individual_digits": _flag(rng)}]
-    kinds += [{"type": "CharDelimiterSplit", "delimiter": rng.choice(" -a")}, _metaspace(rng), _byte_level_split(rng)]
-    kinds += [{"type": "Split", "pattern": {"Regex": r"\s+"}, "behavior": "Removed", "invert": _flag(rng)}]
-    steps = rng.sample(kinds, rng.choice((0, 1, 1, 2)))
-    return _sequence(steps) if steps else None
 
 
 def _add_tokens(rng: random.Random, backend: Tokenizer, *, without: Sequence[str]) -> None:
@@ -320,11 +303,11 @@ def _add_tokens(rng: random.Random, backend: Tokenizer, *, without: Sequence[str
             before[cut:],
             before[: cut + 1],
             before * 2,
-            before + rng.choice(WORDS),
+            before + rng.choice(_WORDS),
             f" {before}",
             f"{before} ",
         )
-        pools = (_SIGNS, _SIGNS, SPACES, SPACES, WORDS, vocabulary, overlapping, overlapping)
+        pools = (_SIGNS, _SIGNS, _SPACES, _SPACES, _WORDS, vocabulary, overlapping, overlapping)
         found.append(rng.choice(rng.choice(pools)))
     for content in found:
         flags = {flag: _flag(rng, rates[flag]) for flag in _FLAGS}
@@ -377,17 +360,59 @@ def _post_processor(rng: random.Random, *, first: tuple[str, int], last: tuple[s
     return template if _flag(rng, 0.6) else rng.choice(others)
 
 
-@functools.cache
-def _by_kind() -> list[list[str]]:
-    """All code points by general category and combining class."""
-    found: dict[tuple[str, int], list[str]] = {}
-    for point in range(0x110000):
-        if not 0xD800 <= point < 0xE000:
-            letter = chr(point)
-            found.setdefault((unicodedata.category(letter), unicodedata.combining(letter)), []).append(letter)
-    return list(found.values())
+# Texts for one of them: what means something to it, between all that may vanish, join or come apart
 
 
-def rare_points(rng: random.Random, count: int) -> list[str]:
-    """Code points of any category and combining class, each of which is as likely as the next."""
-    return [rng.choice(rng.choice(_by_kind())) for _ in range(count)]
+def texts_for(tokenizer: Any, *, count: int, seed: int, number: int) -> list[str]:
+    """`count` texts for the tokenizer of that seed and number."""
+    rng = random.Random(f"texts {seed} {number}")
+    draws = _draws(tokenizer, rng)
+    return [_text(rng, draws)[:_LONGEST] for _ in range(count)]
+
+
+def _draws(tokenizer: Any, rng: random.Random) -> Sequence[Callable[[random.Random], str]]:
+    added = [token.content for token in tokenizer.added_tokens_decoder.values()] or [""]
+    vocabulary = sorted(tokenizer.get_vocab())
+    entries = rng.sample(vocabulary, min(len(vocabulary), _NUM_ENTRIES))
+    points = [strings.code_point(rng) for _ in range(12)]
+    return (
+        lambda rng: _altered(rng, rng.choice(added)),
+        lambda rng: _altered(rng, rng.choice(added)),
+        lambda rng: rng.choice(entries),
+        lambda rng: rng.choice(entries).translate(_READ),
+        lambda rng: rng.choice(_WORDS),
+        lambda rng: f" {rng.choice(_WORDS)}",
+        lambda rng: rng.choice(_SPACES),
+        lambda rng: rng.choice(_VANISHING),
+        lambda rng: rng.choice(points),
+        lambda rng: f"<0x{rng.choice((0x0A, 0x20, 0x41, 0xC3, 0xE2, rng.randrange(256))):02X}>",
+    )
+
+
+def _altered(rng: random.Random, content: str) -> str:
+    """An added token: whole, doubled, cut, in the other case, with white space around it, with a letter at its side."""
+    kind = rng.randrange(8)
+    if kind == 0:
+        return content * 2
+    if kind == 1:
+        return content[: rng.randrange(len(content) + 1)]
+    if kind == 2:
+        return content[rng.randrange(len(content) + 1) :]
+    if kind == 3:
+        return content.swapcase()
+    if kind == 4:
+        return rng.choice(_SPACES) + content + rng.choice(_SPACES)
+    if kind == 5:
+        return content + rng.choice("a1_'.")
+    return content
+
+
+def _text(rng: random.Random, draws: Sequence[Callable[[random.Random], str]]) -> str:
+    parts = [rng.choice(draws)(rng) for _ in range(rng.randint(1, 6))]
+    if rng.random() < 0.15:
+        parts.insert(0, rng.choice(_VANISHING))
+    if rng.random() < 0.15:
+        parts.append(rng.choice((*_VANISHING, *_SPACES)))
+    if rng.random() < 0.05:
+        parts.append(rng.choice(parts) * (1 << rng.randint(1, 6)))
+    return rng.choice(("", "", "", " ")).join(parts)

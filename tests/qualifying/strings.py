@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pipelines.prepare.tokenize.engines import BATTERY
 from tests.support import texts
 
-__all__ = ["GENERATORS", "every_code_point", "long_documents", "random_batches", "white_document", "written"]
+__all__ = ["code_point", "every_code_point", "long_documents", "random_batches", "white_document", "written"]
 
 _SURROGATES = range(0xD800, 0xE000)
 # CJK twice, Hangul, private use, Tangut, then planes 2 to 13, and 14 after the tags to 16.
@@ -54,13 +54,14 @@ def _real() -> list[str]:
     return [text for text in texts.sentences(_NUM_REAL, seed=31) if text] + texts.MULTI_SCRIPT + texts.HOSTILE
 
 
-def _code_point(rng: random.Random) -> str:
+def code_point(rng: random.Random) -> str:
+    """A code point of any general category, each of which is as likely as the next."""
     return rng.choice(rng.choice(_by_category()))
 
 
 def _piece(rng: random.Random) -> str:
     pool = rng.choice((_SPACES, _JOINERS, _QUOTES, _LINES, _ASCII, _EXPANDING, _NUMBERS, _WORDS, None, None))
-    return _code_point(rng) if pool is None else rng.choice(pool)
+    return code_point(rng) if pool is None else rng.choice(pool)
 
 
 def soup(rng: random.Random, material: Sequence[str]) -> str:

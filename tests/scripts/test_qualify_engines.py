@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from pipelines.prepare.tokenize.engines import HuggingFaceEngine, choice
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from scripts import qualify_engines
-from tests.qualifying import comparing, fuzzing, kinds, published
+from tests.qualifying import comparing, fuzzing, kinds
 from tests.qualifying.comparing import INT32, Effort, Trial
 
 LITTLE = ("--strings=40", "--long-bytes=0", "--code-point-step=100000")
@@ -34,17 +33,8 @@ def test_names_may_stand_behind_one_option_or_each_behind_its_own() -> None:
     assert options.kind == ["a", "b", "c"]
 
 
-def test_published_tokenizers_are_opened_from_a_wheel_and_from_folders(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_published_tokenizers_are_opened_from_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kinds.tokenizer("gpt2").save_pretrained(tmp_path / "saved")
-    wheel = tmp_path / "x.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for file in (tmp_path / "saved").iterdir():
-            archive.write(file, f"maxtext/assets/tokenizers/some-tokenizer/{file.name}")
-        archive.writestr("maxtext/assets/tokenizers/other.tiktoken", "")
-    (tmp_path / "unpacked").mkdir()
-    assert list(published.from_wheel(wheel, tmp_path / "unpacked")) == ["some-tokenizer"]
     assert qualify_engines.main(["files", str(tmp_path / "saved"), *LITTLE]) == 0
     assert "saved" in capsys.readouterr().out
 

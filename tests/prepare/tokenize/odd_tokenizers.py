@@ -1,4 +1,4 @@
-"""Small tokenizers with settings that no model in use has: what an engine must not take for granted."""
+"""Small tokenizers with settings that no model in use has, and an engine compared with the Rust tokenizer on texts."""
 
 from __future__ import annotations
 
@@ -13,19 +13,15 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from pipelines.prepare.tokenize.engines import Engine, HuggingFaceEngine
-from pipelines.prepare.tokenize.library_failures import TextsNotEncoded
+from pipelines.prepare.tokenize.ragged import RaggedTokens
+from tests.qualifying import comparing
+from tests.qualifying.comparing import INT32
+from tests.qualifying.kinds import NORMALIZERS, altered
+from tests.support.tokenizers_zoo import Zoo
 
-__all__ = [
-    "BYTES",
-    "INT32",
-    "byte_level",
-    "differing",
-    "saved",
-    "sentencepiece",
-    "wrapped",
-]
+__all__ = ["BYTES", "INT32", "altered_kind", "assert_same", "bert", "byte_level", "check", "saved", "sentencepiece"]
+__all__ += ["served", "state_of", "wrapped"]
 
-INT32 = np.dtype(np.int32)
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 _ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 
@@ -71,25 +67,51 @@ def sentencepiece(pieces: Iterable[str], merges: Iterable[tuple[str, str]] = ())
     return backend
 
 
-def differing(engine: Engine, tokenizer: Any, texts: list[str]) -> list[str]:
-    """The texts of which the engine gives other ids than the Rust tokenizer, which may fail on one."""
-    reference = HuggingFaceEngine(tokenizer, dtype=INT32)
-    try:
-        return _differing(engine, reference, texts)
-    except TextsNotEncoded:
-        return [text for text in texts if _ids(engine, text) != _ids(reference, text)]
+def state_of(zoo: Zoo, kind: str = "unigram") -> dict[str, Any]:
+    """The content of a tokenizer.json."""
+    state: dict[str, Any] = json.loads((zoo.path(kind) / "tokenizer.json").read_text(encoding="utf-8"))
+    return state
 
 
-def _differing(engine: Engine, reference: Engine, texts: list[str]) -> list[str]:
+def altered_kind(zoo: Zoo, kind: str = "t5 converted", **options: Any) -> Any:
+    """A Unigram of that kind; with byte fallback, so that any other normalized text gives other ids."""
+    normalizer, pre_tokenizer = NORMALIZERS[kind]
+    given_options = {"normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "byte_fallback": True, **options}
+    return altered(state_of(zoo), **given_options)
+
+
+def bert(zoo: Zoo, *, added: list[AddedToken] | None = None, **parts: dict[str, Any] | None) -> Any:
+    """A cased WordPiece with some settings of its parts exchanged, or without a part, and some tokens added."""
+    state = state_of(zoo, "wordpiece_cased")
+    for part, values in parts.items():
+        state[part] = None if values is None else {**state[part], **values}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(state)))
+    tokenizer.add_tokens(added or [])
+    return tokenizer
+
+
+def assert_same(got: RaggedTokens, expected: RaggedTokens, texts: list[str]) -> None:
+    """Fails with the first text that differs."""
+    if np.array_equal(got.offsets, expected.offsets) and np.array_equal(got.ids, expected.ids):
+        return
+    for index, text in enumerate(texts):
+        one, other = (runs.ids[runs.offsets[index] : runs.offsets[index + 1]].tolist() for runs in (got, expected))
+        assert one == other, ascii(text)
+    raise AssertionError("the runs do not lie one behind the other")
+
+
+def check(name: str, tokenizer: Any, texts: list[str]) -> Engine:
+    """The engine of that name, compared twice: the second time words are remembered."""
+    engine = comparing.opened(name, tokenizer)
     column = pa.array(texts, pa.string())
-    got, expected = engine.encode(column), reference.encode(column)
-    pairs = zip(np.split(got.ids, got.offsets[1:-1]), np.split(expected.ids, expected.offsets[1:-1]), strict=True)
-    return [text for text, (ours, theirs) in zip(texts, pairs, strict=True) if not np.array_equal(ours, theirs)]
+    expected = HuggingFaceEngine(tokenizer, dtype=INT32).encode(column)
+    assert_same(engine.encode(column), expected, texts)
+    assert_same(engine.encode(column), expected, texts)
+    return engine
 
 
-def _ids(engine: Engine, text: str) -> list[int] | None:
-    try:
-        ids: list[int] = engine.encode(pa.array([text], pa.string())).ids.tolist()
-    except TextsNotEncoded:
-        return None
-    return ids
+def served(name: str, tokenizer: Any, texts: list[str]) -> bool:
+    """Whether the engine of that name gives the ids of the Rust tokenizer."""
+    return (
+        comparing.differing(comparing.opened(name, tokenizer), HuggingFaceEngine(tokenizer, dtype=INT32), texts) == []
+    )

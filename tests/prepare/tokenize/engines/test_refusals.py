@@ -9,10 +9,9 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, normalizers, processors
 
 from pipelines.prepare.tokenize.engines import NotQualified
-from tests.prepare.tokenize.engines.compared import altered_kind, bert
-from tests.prepare.tokenize.odd_tokenizers import BYTES, byte_level, differing, sentencepiece, wrapped
+from tests.prepare.tokenize.odd_tokenizers import BYTES, altered_kind, bert, byte_level, sentencepiece, served, wrapped
 from tests.qualifying import comparing
-from tests.qualifying.unigram_kinds import metaspace, white_split
+from tests.qualifying.kinds import metaspace, white_split
 from tests.support.tokenizers_zoo import Zoo
 
 JUST_MARK = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"}
@@ -23,10 +22,6 @@ def reason(name: str, tokenizer: Any) -> str:
     with pytest.raises(NotQualified) as refused:
         comparing.opened(name, tokenizer)
     return refused.value.reason
-
-
-def served(name: str, tokenizer: Any, texts: list[str]) -> bool:
-    return differing(comparing.opened(name, tokenizer), tokenizer, texts) == []
 
 
 def raw(content: str, **flags: bool) -> AddedToken:

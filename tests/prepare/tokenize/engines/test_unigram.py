@@ -15,9 +15,9 @@ from tokenizers import AddedToken
 from pipelines.prepare.tokenize.engines import Engine, HuggingFaceEngine
 from pipelines.prepare.tokenize.engines.unigram.kernels import MEMORY_WORDS
 from pipelines.prepare.tokenize.ragged import RaggedTokens
-from tests.prepare.tokenize.engines.compared import altered_kind, check, state_of
+from tests.prepare.tokenize.odd_tokenizers import altered_kind, check, state_of
 from tests.qualifying import comparing
-from tests.qualifying.unigram_kinds import ADDED, NORMALIZERS, altered, metaspace, white_split
+from tests.qualifying.kinds import ADDED, NORMALIZERS, altered, metaspace, white_split
 from tests.support import texts
 from tests.support.charsmaps import charsmap
 from tests.support.speed import slow_but

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken
 
 from pipelines.prepare.tokenize.engines.wordpiece.kernels import MEMORY_WORDS
-from tests.prepare.tokenize.engines.compared import bert, check
+from tests.prepare.tokenize.odd_tokenizers import bert, check
 from tests.support import texts
 from tests.support.speed import slow_but
 from tests.support.tokenizers_zoo import Zoo
