@@ -1,4 +1,4 @@
-"""Rooms and fences: which folder may import which, read from the source, and what a fresh process has imported.
+"""Rooms and fences: who may import what, read from the source, lazy imports included, and seen in fresh processes.
 
 A room imports only rooms that stand above it in its list, and no modules import each other in a circle. The sides of
 the format never pull in each other's weight.
@@ -68,72 +68,55 @@ def _names(node: ast.AST) -> Iterator[str]:
 
 
 @functools.cache
-def _imports(module: str, *, at_import: bool = False) -> frozenset[str]:
-    """What a module imports; with `at_import`, only what is imported as soon as the module is."""
-    tree = _modules()[module]
-    nodes = list(tree.body) if at_import else list(ast.walk(tree))
-    return frozenset(name for node in nodes for name in _names(node)) - {module}
+def _imports(module: str) -> frozenset[str]:
+    return frozenset(name for node in ast.walk(_modules()[module]) for name in _names(node)) - {module}
+
+
+def _of(room: str) -> list[str]:
+    """The modules of a room."""
+    return [name for name in _modules() if _is_in(name, room)]
 
 
 def _is_in(module: str, room: str) -> bool:
     return module == room or module.startswith(f"{room}.")
 
 
-def _crossings(parent: str, rooms: list[str]) -> list[str]:
-    """Imports of a room that stands below, in the list, the one that imports it."""
-    found = []
-    for at, room in enumerate(rooms):
-        for module in [name for name in _modules() if _is_in(name, f"{parent}.{room}")]:
-            below = [f"{parent}.{name}" for name in rooms[at + 1 :]]
-            found += [f"{module} -> {name}" for name in _imports(module) if any(_is_in(name, each) for each in below)]
-    return found
-
-
-def test_every_folder_is_a_room_of_the_list() -> None:
-    for parent, rooms in (("pipelines.prepare", PREPARE_ROOMS), ("pipelines.prepare.sources", SOURCES_ROOMS)):
-        depth = parent.count(".") + 1
-        there = {name.split(".")[depth] for name in _modules() if name.startswith(f"{parent}.")}
-        assert there == set(rooms)
-
-
 @pytest.mark.parametrize(
     ("parent", "rooms"), [("pipelines.prepare", PREPARE_ROOMS), ("pipelines.prepare.sources", SOURCES_ROOMS)]
 )
-def test_a_room_imports_only_rooms_above_it(parent: str, rooms: list[str]) -> None:
-    assert _crossings(parent, rooms) == []
+def test_a_room_imports_only_rooms_above_it_and_has_about_a_dozen_modules(parent: str, rooms: list[str]) -> None:
+    depth = parent.count(".") + 1
+    assert {name.split(".")[depth] for name in _of(parent) if name != parent} == set(rooms)
+    for at, room in enumerate(rooms):
+        below = [f"{parent}.{name}" for name in rooms[at + 1 :]]
+        for module in _of(f"{parent}.{room}"):
+            assert not [name for name in _imports(module) if any(_is_in(name, each) for each in below)], module
+    for folder in building.REPOSITORY.glob("pipelines/prepare/**/"):
+        assert len(list(folder.glob("[!_]*.py"))) <= _MOST_MODULES
 
 
 def test_only_the_launcher_imports_the_beam_room() -> None:
-    inside = [name for name in _modules() if not _is_in(name, "pipelines.prepare.beam")]
-    users = {name for name in inside if any(_is_in(each, "pipelines.prepare.beam") for each in _imports(name))}
+    beam = "pipelines.prepare.beam"
+    users = {name for name in _modules() if any(_is_in(each, beam) for each in _imports(name))} - {*_of(beam)}
     assert users
-    assert all(_is_in(name, "pipelines.prepare.launch") for name in users)
+    assert users <= {*_of("pipelines.prepare.launch")}
 
 
-def test_preparing_knows_neither_commands_nor_trainer() -> None:
-    shared = ("pipelines.terminal.stages", "pipelines.terminal.option_fields")
-    allowed = ("pipelines.prepare", "tfrecord_io", *shared)
-    for module in [name for name in _modules() if _is_in(name, "pipelines.prepare")]:
-        ours = {name for name in _imports(module) if name.startswith(("pipelines", "tfrecord_io"))}
-        assert all(any(_is_in(name, room) for room in allowed) for name in ours), module
-
-
-def test_the_trainer_and_the_format_do_not_know_the_preparing_side() -> None:
-    # How a build permutes rows is the preparing side's own; one module asks it which row a record is.
-    allowed = {"pipelines.train.predict.predicting": {"pipelines.prepare.audit.trace"}}
-    for module in _modules():
-        if _is_in(module, "pipelines.train"):
-            crossing = {name for name in _imports(module) if _is_in(name, "pipelines.prepare")}
-            assert crossing <= allowed.get(module, set()), module
-        if _is_in(module, "tfrecord_io"):
-            assert not [name for name in _imports(module) if _is_in(name, "pipelines")], module
-
-
-def test_the_codec_knows_nothing_of_the_format_but_schemas_and_errors() -> None:
-    allowed = ("tfrecord_io.codec", "tfrecord_io.errors", "tfrecord_io.schema")
-    for module in [name for name in _modules() if _is_in(name, "tfrecord_io.codec")]:
-        ours = {name for name in _imports(module) if name.startswith("tfrecord_io")}
-        assert all(any(_is_in(name, each) for each in allowed) for name in ours), module
+@pytest.mark.parametrize(
+    ("room", "outside", "allowed"),
+    [
+        ("pipelines.prepare", "pipelines", ("prepare", "terminal.stages", "terminal.option_fields")),
+        # How a build permutes rows is the preparing side's own; one module asks it which row a record is.
+        ("pipelines.train", "pipelines.prepare", ("audit.trace",)),
+        ("tfrecord_io", "pipelines", ()),
+        ("tfrecord_io.codec", "tfrecord_io", ("codec", "errors", "schema")),
+    ],
+)
+def test_a_side_knows_nothing_of_another_but_what_is_named(room: str, outside: str, allowed: tuple[str, ...]) -> None:
+    for module in _of(room):
+        known = [name for name in _imports(module) if _is_in(name, outside)]
+        known = [name for name in known if not any(_is_in(name, f"{outside}.{each}") for each in allowed)]
+        assert known == [], module
 
 
 @pytest.mark.parametrize("library", sorted(LIBRARIES))
@@ -150,27 +133,9 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     graphlib.TopologicalSorter(graph).prepare()
 
 
-def test_a_room_has_about_a_dozen_modules() -> None:
-    rooms: dict[str, int] = {}
-    for path in building.REPOSITORY.glob("pipelines/prepare/**/*.py"):
-        if path.name != "__init__.py":
-            rooms[str(path.parent)] = rooms.get(str(path.parent), 0) + 1
-    assert max(rooms.values()) <= _MOST_MODULES, rooms
+# In fresh processes
 
-
-def _modules_of(package: str) -> list[str]:
-    """Of a package and all that are in it."""
-    files = (building.REPOSITORY / package).rglob("*.py")
-    return sorted(".".join(path.relative_to(building.REPOSITORY).with_suffix("").parts) for path in files)
-
-
-PREPARE = _modules_of("pipelines/prepare")
-SOURCES = _modules_of("pipelines/prepare/sources")
-FORMAT = _modules_of("tfrecord_io")
-TRAIN = _modules_of("pipelines/train")
-LIGHT_FORMAT = ["errors", "schema", "manifest", "examples", "records"]
-
-
+HEAVY = {"tensorflow", "keras", "apache_beam", "datasets", "transformers", "pandas"}
 _LIST = "\nimport json, sys; print('\\n' + json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))\n"
 
 
@@ -190,18 +155,29 @@ def imported_in_turn(programs: list[str], *arguments: object) -> list[set[str]]:
     return listings
 
 
-def importing(modules: list[str]) -> set[str]:
-    return imported_by(imports(modules))
-
-
 def imports(modules: list[str]) -> str:
-    return "".join(f"import {name.removesuffix('.__init__')}\n" for name in modules)
+    return "".join(f"import {name}\n" for name in modules)
+
+
+@pytest.mark.parametrize(
+    ("modules", "needed", "heavy"),
+    [
+        (["tfrecord_io.errors", "tfrecord_io.schema", "tfrecord_io.manifest"], "json", {"numpy", "numba", "click"}),
+        (["tfrecord_io.examples", "tfrecord_io.records"], "numpy", {"pyarrow", "pipelines", "click", "fsspec"}),
+        (["pipelines.prepare.tokenize.chat.renderer"], "jinja2", {"tokenizers", "numba", "fsspec"}),
+        (["pipelines.cli.commands"], "click", {"numpy", "numba", "pyarrow", "fsspec", "rich"}),
+        (["pipelines.train.cli"], "click", {"jax"}),
+    ],
+)
+def test_what_starts_fast_imports_nothing_heavy(modules: list[str], needed: str, heavy: set[str]) -> None:
+    found = imported_by(imports(modules))
+    assert needed in found
+    assert not found & (HEAVY | heavy)
 
 
 @pytest.mark.slow
 def test_neither_the_prepare_side_nor_a_whole_build_imports_tensorflow(tmp_path: Path) -> None:
     """In one process, since to import Beam takes longer than the rest: what reads sources, then all, then a build."""
-    assert {"pipelines.prepare.sources.parquet.row_groups", "pipelines.prepare.sources.resolve.hub"} <= set(SOURCES)
     build = (
         "import sys\n"
         "from pipelines.cli import commands\n"
@@ -212,11 +188,12 @@ def test_neither_the_prepare_side_nor_a_whole_build_imports_tensorflow(tmp_path:
         "        assert not ended.code\n"
     )
     arguments = building.options(tmp_path / "out", label_column="label", workers=2)
-    programs = [imports(SOURCES), imports([*PREPARE, "pipelines.cli.commands"]), build]
+    every = [*_of("pipelines.prepare"), "pipelines.cli.commands"]
+    programs = [imports(_of("pipelines.prepare.sources")), imports(every), build]
     sources, prepare, built = imported_in_turn(programs, building.REVIEWS, *arguments)
     # `datasets` is imported when a dataset is opened.
     assert "pyarrow" in sources
-    assert not sources & {"apache_beam", "datasets", "tensorflow", "keras", "transformers"}
+    assert not sources & (HEAVY - {"pandas"})
     assert {"apache_beam", "pyarrow"} <= prepare, "the fence is looked at in earnest"
     assert (tmp_path / "out" / "manifest.json").exists()
     assert not (prepare | built) & {"tensorflow", "keras", "tensorflow_datasets", "torch", "jax"}
@@ -240,44 +217,6 @@ def test_local_files_need_no_module_of_remote_storage(tmp_path: Path) -> None:
     assert not imported_by(program, tmp_path / "out") & {"gcsfs", "fsspec", "requests", "aiohttp"}
 
 
-def test_the_trainers_command_line_imports_nothing_heavy() -> None:
-    assert not importing(["pipelines.train.cli"]) & {"tensorflow", "keras", "apache_beam", "datasets", "transformers"}
-
-
-@pytest.mark.parametrize("module", LIGHT_FORMAT)
-def test_the_format_without_its_reader_needs_no_tensorflow(module: str) -> None:
-    found = importing([f"tfrecord_io.{module}"])
-    assert not found & {"tensorflow", "keras", "apache_beam", "datasets", "transformers", "pyarrow", "pipelines"}
-
-
-@pytest.mark.parametrize("module", ["errors", "schema", "manifest"])
-def test_what_describes_the_format_needs_the_standard_library_only(module: str) -> None:
-    third_party = importing([f"tfrecord_io.{module}"]) - set(sys.stdlib_module_names) - {"tfrecord_io"}
-    assert not third_party & {"numpy", "numba", "click", "rich", "fsspec"}
-
-
-def test_what_renders_conversations_starts_fast() -> None:
-    found = importing(["pipelines.prepare.tokenize.chat.renderer"])
-    assert {"jinja2", "pyarrow"} <= found
-    assert not found & {"transformers", "tokenizers", "datasets", "numba", "apache_beam", "fsspec", "pandas"}
-
-
-def test_the_command_line_imports_nothing_heavy() -> None:
-    found = importing(["pipelines.cli.commands"])
-    assert "click" in found
-    heavy = {"numpy", "numba", "pyarrow", "apache_beam", "datasets", "transformers", "fsspec", "rich", "tensorflow"}
-    assert not found & heavy
-
-
-def test_every_module_is_looked_at() -> None:
-    assert {
-        "pipelines.prepare.beam.pipeline",
-        "pipelines.prepare.shards.shard_writer",
-        "pipelines.prepare.__init__",
-    } <= set(PREPARE)
-    assert {f"tfrecord_io.{name}" for name in [*LIGHT_FORMAT, "reader", "objectives.__init__"]} <= set(FORMAT)
-
-
 @pytest.mark.slow
 def test_training_and_evaluation_need_tensorflow_and_numpy_alone() -> None:
     """A training host may have nothing else: the package is installed there without its dependencies."""
@@ -289,7 +228,5 @@ def test_training_and_evaluation_need_tensorflow_and_numpy_alone() -> None:
         "data = reader.open(sys.argv[1])\n"
         "for split, options in (('train', {'objective': objectives.masked_lm(0.15)}), ('validation', {})):\n"
         "    next(iter(data.dataset(split, global_batch_size=8, **options)))\n"
-        "for name in [name for name in sys.modules if sys.modules[name] is None]:\n"
-        "    del sys.modules[name]"
     )
     assert "tensorflow" in imported_by(program, building.reviews())

@@ -11,19 +11,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tests import building
 from tests.building import REVIEWS, Outcome
+from tests.prepare.beam.test_portable import check_same, reviews, written
 from tests.prepare.launch.late_rows import FOUND_BY_A_SHARD, only_shards_find, small_sample
-from tests.prepare.shards.test_same_bytes import check_same, helpless_launcher
 from tests.support import flink, servers
 from tests.support.servers import Cluster
 from tfrecord_io import manifest
 
-__all__ = ["helpless_launcher", "small_sample"]
+__all__ = ["small_sample"]
 
 # A worker stays for the next stage of a job, which would else start another.
 KEPT = "--environment_cache_millis=20000"
@@ -37,6 +35,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("flink")
     with flink.job_server(folder) as service, servers.worker_pool(folder) as pool:
         yield Cluster(service=service, pool=pool)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("source") / "train.parquet", reviews())
 
 
 @contextlib.contextmanager
@@ -72,23 +75,22 @@ def end_of(process: subprocess.Popen[str]) -> Outcome:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("helpless_launcher")
-def test_flink_with_workers_elsewhere_changes_no_byte(tmp_path: Path, cluster: Cluster) -> None:
+def test_flink_with_workers_elsewhere_changes_no_byte(tmp_path: Path, source: Path, cluster: Cluster) -> None:
     before, logged = cluster.worker_pids(), len(cluster.service.log.read_text())
-    check_same(tmp_path / "out", *cluster.beam_args, KEPT, "--parallelism=3", layout="pad", workers=1)
-    # The source is ingested by the worker of a job of its own.
-    assert len(set(cluster.worker_pids()) - set(before)) == 2, "made by workers that Flink had the pool start"
+    args = [*cluster.beam_args, KEPT, "--parallelism=3"]
+    check_same(source, tmp_path / "out", *args, label_column="label", shard_size="6kB")
+    assert len(set(cluster.worker_pids()) - set(before)) == 1, "made by a worker that Flink had the pool start"
     tasks = re.findall(r"WriteShard.*?\((\d/\d)\)", cluster.service.log.read_text()[logged:])
     assert {"1/3", "2/3", "3/3"} <= set(tasks), "one part of the work for each of three"
 
 
 @pytest.mark.slow
-def test_a_flink_that_beam_starts_changes_no_byte_and_ends_with_the_job(tmp_path: Path) -> None:
-    with build_that_starts_flink(REVIEWS, tmp_path / "out") as process:
+def test_a_flink_that_beam_starts_changes_no_byte_and_ends_with_the_job(tmp_path: Path, source: Path) -> None:
+    with build_that_starts_flink(source, tmp_path / "out") as process:
         started = flink_of(process, tmp_path / "out")
         outcome = end_of(process)
     assert outcome.status == 0, outcome.err
-    plain = building.built(REVIEWS, **CHANGES)
+    plain = building.built(source, **CHANGES)
     assert building.files(tmp_path / "out") == building.files(plain)
     assert json.loads(outcome.out)["manifest_sha256"] == manifest.digest(building.read_manifest(plain))
     assert len(started) == 1
@@ -96,11 +98,8 @@ def test_a_flink_that_beam_starts_changes_no_byte_and_ends_with_the_job(tmp_path
 
 
 @pytest.mark.slow
-def test_an_interrupt_ends_the_flink_that_beam_started_too(tmp_path: Path) -> None:
-    # Read in place, so that no job comes before the one that makes shards.
-    rows = [json.loads(line) for line in (REVIEWS / "train.jsonl").read_text().splitlines()]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
-    with build_that_starts_flink(tmp_path / "train.parquet", tmp_path / "out") as process:
+def test_an_interrupt_ends_the_flink_that_beam_started_too(tmp_path: Path, source: Path) -> None:
+    with build_that_starts_flink(source, tmp_path / "out") as process:
         started = flink_of(process, tmp_path / "out")
         process.send_signal(signal.SIGINT)
         outcome = end_of(process)

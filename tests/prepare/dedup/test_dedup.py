@@ -16,7 +16,6 @@ import pytest
 from pipelines.prepare.dedup import deciding, text_hashes
 from tests import building
 from tests.building import Outcome
-from tests.support import servers
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"]
 FILES = {"train-a": slice(0, 300), "train-b": slice(300, 600), "test": slice(600, 700)}
@@ -133,16 +132,6 @@ def test_workers_change_no_byte_and_a_second_run_makes_nothing(compared: tuple[P
     assert building.files(tmp_path / "out") == building.files(root)
     again = json.loads(build(dataset, tmp_path / "out", **options_of(root.parent), json=True).out)
     assert again["shards_made"] == 0
-
-
-@pytest.mark.slow
-def test_workers_elsewhere_change_no_byte(compared: tuple[Path, Path], tmp_path: Path) -> None:
-    dataset, root = compared
-    with servers.cluster(tmp_path / "servers") as cluster:
-        options = building.options(tmp_path / "out", shard_size="8kB", **options_of(root.parent))
-        outcome = building.command("build", dataset, *options, "--", *cluster.beam_args)
-    assert outcome.status == 0, outcome.err
-    assert building.files(tmp_path / "out") == building.files(root)
 
 
 def test_a_build_that_was_stopped_goes_on_with_what_was_decided(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare.plan import sample_rows
@@ -21,5 +23,6 @@ def small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
 def only_shards_find(folder: Path) -> tuple[Path, list[object]]:
     """The source, and the options of a build into `folder`/out that ends with FOUND_BY_A_SHARD."""
     rows = [{"text": "word " * (50 if row == 199 else 5)} for row in range(200)]
-    data = building.source(folder / "data", train=rows)
+    data = folder / "train.parquet"  # read in place, so that no job comes before the one that makes shards
+    pq.write_table(pa.Table.from_pylist(rows), data)
     return data, building.options(folder / "out", truncation="do_not_truncate", no_shuffle=True, shard_size="2kB")

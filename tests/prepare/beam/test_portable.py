@@ -1,7 +1,8 @@
-"""Processes that die in the middle of a job: it ends soon, with cause and remedy, and the same command finishes it.
+"""Beam's portable runner, with its workers in processes of their own: the same bytes, and an end for whatever dies.
 
-However a launcher ends, it leaves none of its processes behind: each one that is a process here leads a session of its
-own, which has to be empty soon after. Where that is not the point, the launcher is this process.
+A job ends soon after one of its processes, with cause and remedy, and the same command finishes it. However a launcher
+ends, it leaves none of its processes behind: one that is a process leads a session of its own, which has to be empty
+soon after. Where that is not the point, the launcher is this process.
 
 Every process has to import Beam, which is what these tests cost: none starts more of them than its claim needs.
 """
@@ -18,26 +19,75 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines.prepare.shards import shard_writer
 from tests import building
-from tests.building import REVIEWS, Outcome
+from tests.building import REVIEWS, Outcome, read_manifest
 from tests.prepare.launch.late_rows import FOUND_BY_A_SHARD, only_shards_find, small_sample
 from tests.support import servers
 from tests.support.servers import Cluster
+from tfrecord_io import manifest
 
 __all__ = ["small_sample"]
 
-WORKERS = 2
 # Shards after which a build is at work.
 SOME = 3
-CHANGES = {"label_column": "label", "shard_size": "10kB", "workers": WORKERS}
+CHANGES = {"label_column": "label", "shard_size": "10kB", "workers": 1}
 # From the death of a process to the end of the launcher, and from that to the end of its workers, on a busy machine.
 SOON = 90
 GONE = 60
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with servers.cluster(tmp_path_factory.mktemp("cluster") / "servers") as started:
+        yield started
+
+
+def check_same(dataset: Path, output: Path, *beam_args: str, workers: int = 1, **changes: object) -> None:
+    """Build in other processes than this one, and compare every file with those of a plain build."""
+    plain = building.built(dataset, **changes)
+    options = building.options(output, **{**changes, "workers": workers})
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(shard_writer, "write", None)  # whatever gets made was made by another process
+        outcome = building.command("build", dataset, "--json", *options, "--", *beam_args)
+    assert outcome.status == 0, outcome.err
+    assert building.files(output) == building.files(plain)
+    assert json.loads(outcome.out)["manifest_sha256"] == manifest.digest(read_manifest(plain))
+
+
+def written(path: Path, rows: list[dict[str, object]]) -> Path:
+    """A source that is read in place: to ingest it would take a job, and workers, of its own."""
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+def reviews() -> list[dict[str, object]]:
+    return [json.loads(line) for line in (REVIEWS / "train.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.slow
+def test_several_workers_change_no_byte(tmp_path: Path, cluster: Cluster) -> None:
+    check_same(REVIEWS, tmp_path / "out", *cluster.beam_args, workers=2, layout="concat", shard_size="6kB")
+    # The source is ingested by workers of a job of its own.
+    assert len(cluster.worker_pids()) >= 2 * 2, "each in a process of its own"
+    assert "with state DONE" in cluster.service.log.read_text()
+
+
+@pytest.mark.slow
+def test_rows_compared_by_workers_are_those_that_are_compared_here(tmp_path: Path, cluster: Cluster) -> None:
+    rows = reviews()
+    dataset = written(tmp_path / "train.parquet", [*rows, *rows[:9]])
+    exam = building.source(tmp_path, exam=[{"text": rows[20]["text"]}]) / "exam.jsonl"
+    options: dict[str, Any] = {"dedup": "exact", "decontaminate": exam, "decontaminate_words": 8}
+    check_same(dataset, tmp_path / "out", *cluster.beam_args, **options)
+    left = read_manifest(tmp_path / "out").splits["train"].ledger.left_out
+    assert {reason.partition(":")[0]: count for reason, count in left.items()} == {"contaminated": 1, "duplicate": 9}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,53 +98,32 @@ class Launcher:
     output: Path
     log: Path
 
-    @property
-    def session(self) -> int:
-        return self.process.pid
-
-    def said(self) -> str:
-        return self.log.read_text()
-
     def wait_for_shards(self) -> None:
         """Waits until the build has finished some of its shards, but by far not all."""
         while kept(self.output) < SOME:
-            assert self.process.poll() is None, self.said()
+            assert self.process.poll() is None, self.log.read_text()
             time.sleep(0.01)
 
     def wait(self) -> Outcome:
         """What the launcher leaves. Fails if it takes long, or leaves any process that it has started."""
         status = self.process.wait(timeout=SOON)
-        self.check_nobody_is_left()
-        return Outcome(status=status, out="", err=self.said())
-
-    def check_nobody_is_left(self) -> None:
         give_up = time.monotonic() + GONE
-        while left := servers.session(self.session):
+        while left := servers.session(self.process.pid):
             assert time.monotonic() < give_up, [servers.words(pid) for pid in left]
             time.sleep(0.01)
+        return Outcome(status=status, out="", err=self.log.read_text())
 
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset that takes a second or two: the reviews, five times. Read in place: to ingest it would take a job, and
-    workers, of its own.
-    """
-    path = tmp_path_factory.mktemp("large") / "train.parquet"
-    rows = [json.loads(line) for line in (REVIEWS / "train.jsonl").read_text().splitlines()]
-    pq.write_table(pa.Table.from_pylist(rows * 5), path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with servers.cluster(tmp_path_factory.mktemp("cluster") / "servers") as started:
-        yield started
+    """A dataset that takes a second or two: the reviews, five times."""
+    return written(tmp_path_factory.mktemp("large") / "train.parquet", reviews() * 5)
 
 
 @contextlib.contextmanager
-def building_process(dataset: Path, output: Path, *beam_args: str, **changes: object) -> Iterator[Launcher]:
+def building_process(dataset: Path, output: Path, *beam_args: str) -> Iterator[Launcher]:
     """Starts a build."""
-    command = building.program("build", dataset, *building.options(output, **{**CHANGES, **changes}), "--", *beam_args)
+    command = building.program("build", dataset, *building.options(output, **CHANGES), "--", *beam_args)
     home = output.parent / f"{output.name}-home"
     home.mkdir()
     log = home / "log"
@@ -132,8 +161,7 @@ def build_until(at_work: Callable[[], object], dataset: Path, output: Path, *bea
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        options = building.options(output, **{**CHANGES, "workers": 1})
-        outcome = building.command("build", dataset, *options, "--", *beam_args)
+        outcome = building.command("build", dataset, *building.options(output, **CHANGES), "--", *beam_args)
     finally:
         over.set()
         watcher.join()
@@ -156,7 +184,7 @@ def test_a_job_service_that_is_killed_ends_the_job(tmp_path: Path, large: Path, 
     output = tmp_path / "out"
     with servers.job_service(tmp_path) as service:
         own = Cluster(service=service, pool=cluster.pool)
-        with building_process(large, output, *own.beam_args, workers=1) as launcher:
+        with building_process(large, output, *own.beam_args) as launcher:
             launcher.wait_for_shards()
             service.kill()
             cause, remedy = launcher.wait().error
@@ -183,7 +211,7 @@ def test_a_worker_pool_that_is_killed_loses_nothing_once_its_workers_are_at_work
 @pytest.mark.slow
 def test_an_interrupt_ends_a_portable_launcher_at_once(tmp_path: Path, large: Path, cluster: Cluster) -> None:
     output = tmp_path / "out"
-    with building_process(large, output, *cluster.beam_args, workers=1) as launcher:
+    with building_process(large, output, *cluster.beam_args) as launcher:
         launcher.wait_for_shards()
         launcher.process.send_signal(signal.SIGINT)
         assert launcher.wait().error[0] == "interrupted before the dataset was complete"
