@@ -1,10 +1,5 @@
 """Google Cloud Dataflow: preparing and watching a Beam job there.
 
-    launcher    check        before any work: the options, and paths that workers can reach
-                prepare      the package (see `packaging`), and a name
-                Monitor      links to the job, its progress, how to end it
-    workers     as with any runner: WriteShard, Commit; Dataflow starts a process for each core
-
 The Beam job does not need the launcher: an interrupt only ends the watching, and the job commits by itself.
 """
 
@@ -18,14 +13,14 @@ import threading
 from typing import Any
 
 from apache_beam.metrics import MetricsFilter
-from apache_beam.options.pipeline_options import DebugOptions, GoogleCloudOptions, PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import DebugOptions, GoogleCloudOptions, PipelineOptions
 
 from pipelines.prepare import storage
 from pipelines.prepare.beam import packaging
 from pipelines.prepare.process.progress import Progress
 from tfrecord_io.errors import ConfigError, PrepError
 
-__all__ = ["NAMESPACE", "RUNNER", "Monitor", "check", "is_chosen", "prepare"]
+__all__ = ["NAMESPACE", "RUNNER", "Monitor", "check", "prepare"]
 
 RUNNER = "DataflowRunner"
 # The namespace of the metrics that workers count; those that are shown, and their names in `Progress.add`.
@@ -41,18 +36,13 @@ _EXPERIMENT = "disable_logging_submission_environment"
 _log = logging.getLogger(__name__)
 
 
-def is_chosen(options: PipelineOptions) -> bool:
-    """Return whether the options choose Dataflow."""
-    return bool(options.view_as(StandardOptions).runner == RUNNER)
-
-
 def check(options: PipelineOptions, *, root: str) -> None:
     """Check the options before there is any work to lose.
 
     Raises: ConfigError if an option is missing, or the output is out of the workers' reach; OutputError if the location
         for temporary files cannot be listed.
     """
-    if not _has_client():
+    if importlib.util.find_spec("google.cloud.dataflow") is None:
         raise ConfigError(
             "--runner=DataflowRunner needs Google Cloud's libraries for Beam, which are not installed",
             remedy="pip install 'apache-beam[gcp]'",
@@ -70,13 +60,6 @@ def check(options: PipelineOptions, *, root: str) -> None:
             remedy="give a gs:// address",
         )
     storage.list_names(cloud.temp_location or cloud.staging_location)
-
-
-def _has_client() -> bool:
-    try:
-        return importlib.util.find_spec("google.cloud.dataflow") is not None
-    except ModuleNotFoundError:  # not even google.cloud
-        return False
 
 
 def prepare(options: PipelineOptions, *, name: str, work: str, folder: str) -> None:

@@ -35,7 +35,7 @@ def check(beam_args: Sequence[str], *, root: str) -> None:
         reaches; PrepError if no job service answers.
     """
     options = parse(beam_args)
-    if dataflow.is_chosen(options):
+    if runner_name(options) == dataflow.RUNNER:
         dataflow.check(options, root=root)
     shutil.rmtree(open_pipeline(options).local_tempdir, ignore_errors=True)
     endpoint = options.view_as(PortableOptions).job_endpoint

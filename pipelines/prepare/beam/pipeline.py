@@ -12,40 +12,49 @@ process alone.
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
 import shutil
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.metrics import Metrics
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.prepare import storage
 from pipelines.prepare.beam import dataflow, failures, packaging
 from pipelines.prepare.beam.failures import Run
-from pipelines.prepare.beam.options import is_embedded, job_server_running, open_pipeline, parse, take_workers
-from pipelines.prepare.beam.transforms import Call, Commit, TaskFunction, WriteShards
+from pipelines.prepare.beam.options import (
+    is_embedded,
+    job_server_running,
+    open_pipeline,
+    parse,
+    runner_name,
+    take_workers,
+)
 from pipelines.prepare.dataset import own_files, plan_files
 from pipelines.prepare.dataset.job import Job
+from pipelines.prepare.dataset.plan_files import TaskKey
+from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process import workers as processes
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.threads import in_background, wait_for
+from pipelines.prepare.process.workers import Done
 from pipelines.prepare.shards.shard_maker import ShardMaker
 from tfrecord_io.errors import OutputError, PrepError
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.shown import visible, without_secrets
 
-__all__ = ["add_calls", "run", "run_tasks"]
+__all__ = ["Call", "Commit", "TaskFunction", "add_calls", "run", "run_tasks"]
 
-_LAST_MESSAGES_SECONDS = 2.0
+# A picklable function of a module, so that workers elsewhere find it by name.
+TaskFunction = Callable[[Any, Progress], Done]
 
 _log = logging.getLogger(__name__)
 
@@ -91,9 +100,7 @@ def run(
         )
 
 
-def _processes(
-    job: Job, keys: Sequence[plan_files.TaskKey], *, task_bytes: int, wanted: int | None, concurrent: bool
-) -> int:
+def _processes(job: Job, keys: Sequence[TaskKey], *, task_bytes: int, wanted: int | None, concurrent: bool) -> int:
     """Return how many worker processes make the shards; 0 if this process makes them."""
     is_local = storage.local_path(job.root) is not None
     files = plan_files.task_of(job, keys[0]).located.files if wanted and is_local else ()
@@ -145,7 +152,7 @@ def _run(
     """Run a pipeline to its end. `name` is for people, `work` tells the Beam job from others; `completes`: whether its
     end completes the dataset.
     """
-    on_dataflow, embedded = dataflow.is_chosen(options), is_embedded(options)
+    on_dataflow, embedded = runner_name(options) == dataflow.RUNNER, is_embedded(options)
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
         if on_dataflow:
             dataflow.prepare(options, name=name, work=work, folder=folder)
@@ -154,11 +161,9 @@ def _run(
             add_steps(pipeline)
         monitor = dataflow.Monitor(options, completes=completes, progress=run.progress) if on_dataflow else None
         try:
-            with (
-                contextlib.nullcontext() if embedded else _stderr_held_back(),
-                job_server_running(pipeline, options),
-                run.watched(),
-            ):
+            if not embedded:
+                _log_failures_of_threads()
+            with job_server_running(pipeline, options), run.watched():
                 # On a daemon thread: on the main thread, Beam would turn an interrupt into an error of the current
                 # step, or go on until every thread has made all of its shards.
                 wait_for(in_background(lambda: _require_done(pipeline.run(), monitor)))
@@ -202,39 +207,84 @@ def _without_ipython() -> Iterator[None]:
         sys.modules.update(hidden)
 
 
-class _Stderr:
-    """Replacement of sys.stderr that collects what threads that are not in `others` print, until that is None."""
-
-    def __init__(self, others: Collection[threading.Thread]) -> None:
-        self.others: Collection[threading.Thread] | None = others
-        self.said, self.below = io.StringIO(), sys.stderr
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.said if self.is_held(threading.current_thread()) else self.below, name)
-
-    def is_held(self, thread: threading.Thread) -> bool:
-        return self.others is not None and thread not in self.others and thread.name != in_background.__name__
-
-
-@contextlib.contextmanager
-def _stderr_held_back() -> Iterator[None]:
-    """Hold back what threads that start meanwhile print to stderr. After an error it is logged, as information.
-
-    Beam prints the traceback of a failed worker to stderr whatever its log level is, and its threads print one when
-    their connection breaks; a PrepError says the same in two lines. Several jobs of a process may do so at a time.
+def _log_failures_of_threads() -> None:
+    """Log failures of Beam's threads, whose tracebacks Python would print: several fail when a connection breaks, of
+    which a PrepError tells in two lines. Stays for the process, in which threads outlive their job.
     """
-    sys.stderr = held = _Stderr({*threading.enumerate()})
-    try:
-        yield
-    except Exception:
-        # A thread that reads the job's messages ends with a traceback after a broken connection.
-        give_up = time.monotonic() + _LAST_MESSAGES_SECONDS
-        for thread in filter(held.is_held, threading.enumerate()):
-            thread.join(max(0.0, give_up - time.monotonic()))
-        _log.info("printed while the job ran:\n%s", without_secrets(held.said.getvalue()))
-        raise
-    finally:
-        held.others = None  # whoever took it for stderr keeps it
-        if sys.stderr is held:
-            sys.stderr = held.below
-    sys.stderr.write(visible(without_secrets(held.said.getvalue()), lines=True))
+    before = threading.excepthook
+    if getattr(before, "logs_failures_of_beam", False):
+        return
+
+    def hook(args: threading.ExceptHookArgs) -> None:
+        frames = traceback.walk_tb(args.exc_traceback)
+        if args.exc_value and any("apache_beam" in str(frame.f_globals.get("__name__")) for frame, _ in frames):
+            _log.info("a thread of Beam's failed", exc_info=args.exc_value)
+        else:
+            before(args)
+
+    hook.logs_failures_of_beam = True  # type: ignore[attr-defined]
+    threading.excepthook = hook
+
+
+# The DoFns. Each only adapts: it unpickles a function or a job, and calls it.
+
+
+class Call(beam.DoFn):
+    """Calls a function for each task, on a worker whose versions are the launcher's."""
+
+    def __init__(
+        self, function: TaskFunction, *, run: Run | None = None, versions: Mapping[str, str] | None = None
+    ) -> None:
+        self._function = function
+        self._run = run or Run()
+        self._versions = versions or {}
+
+    def setup(self) -> None:
+        """Compare versions, once for each worker."""
+        self._run.attempt(lambda: packaging.require_versions(self._versions))
+
+    def process(self, task: Any) -> Iterator[Any]:
+        """Take a task, yield its result, or nothing after an error that the launcher raises."""
+        done = self._run.attempt(lambda: self._function(task, self._run.progress))
+        if done is not None:
+            _count(done)
+            yield done.result
+
+
+class WriteShards(beam.DoFn):
+    """Makes the shards of many tasks in `processes` of the machine that Beam runs it on, or with 0 in this one."""
+
+    def __init__(self, maker: ShardMaker, *, run: Run, processes: int) -> None:
+        self._maker = maker
+        self._run = run
+        self._processes = processes
+
+    def process(self, keys: Sequence[TaskKey]) -> Iterator[list[Receipt]]:
+        """Take the keys of all tasks, yield one list of their receipts, so that no further step need group them."""
+        run = self._run
+        made = self._maker.make(
+            keys, processes=self._processes, progress=run.progress, is_stopped=lambda: run.error is not None
+        )
+        finished = run.attempt(lambda: list(made)) or []
+        for done in finished:
+            _count(done)
+        yield [done.result for done in finished]
+
+
+def _count(done: Done) -> None:
+    """Report a task to Beam's counters."""
+    for name, number in done.counts.items():
+        Metrics.counter(dataflow.NAMESPACE, name).inc(number)
+
+
+class Commit(beam.DoFn):
+    """Commits once every shard is made, even if the launcher is gone by then."""
+
+    def __init__(self, commit: Callable[[], Manifest], *, run: Run | None = None) -> None:
+        self._commit = commit
+        self._run = run or Run()
+
+    def process(self, receipts: list[Receipt]) -> Iterator[str]:
+        """Take the receipts of this run (those of earlier runs are in the job's folder), yield the fingerprint."""
+        if (manifest := self._run.attempt(self._commit)) is not None:
+            yield manifest.fingerprint

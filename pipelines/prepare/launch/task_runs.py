@@ -9,7 +9,7 @@ from pipelines.prepare.process import workers as worker_processes
 from pipelines.prepare.process.progress import Progress
 
 if TYPE_CHECKING:
-    from pipelines.prepare.beam.transforms import TaskFunction
+    from pipelines.prepare.beam.pipeline import TaskFunction
 
 __all__ = ["check", "run", "works_here"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import io
 import json
 import re
@@ -23,7 +24,7 @@ from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.runners.dataflow import dataflow_runner
 
-from pipelines.prepare.beam import dataflow, packaging, pipeline, transforms
+from pipelines.prepare.beam import dataflow, packaging, pipeline
 from pipelines.prepare.beam.failures import AGAIN, Reported
 from pipelines.prepare.launch import launcher
 from pipelines.prepare.launch.open_job import OpenJob, open_job, open_request
@@ -126,27 +127,17 @@ class TestAFinishedJob:
         assert not [content for content in contents if TOKEN.encode() in content]
         assert TOKEN not in launched.err
 
-    def test_no_session_of_the_launcher_is_sent(self, launched: Launched) -> None:
-        assert {name.rpartition("/")[2] for name in launched.staged} == {
-            "extra_packages.txt",
-            f"prep_tfrecords-{packaging.versions()['prep-tfrecords']}-py3-none-any.whl",
-            "pipeline.pb",
-            "requirements.txt",
-        }
+    def test_what_is_sent_is_small_has_no_session_and_base_dependencies_only(self, launched: Launched) -> None:
+        wheel = f"prep_tfrecords-{packaging.versions()['prep-tfrecords']}-py3-none-any.whl"
+        staged = {name.rpartition("/")[2]: content for name, content in launched.staged.items()}
+        assert set(staged) == {"extra_packages.txt", wheel, "pipeline.pb", "requirements.txt"}
         assert launched.request["environment"]["sdkPipelineOptions"]["options"]["save_main_session"] is False
-
-    def test_the_graph_and_the_package_are_small(self, launched: Launched) -> None:
-        sizes = {name.rpartition("/")[2]: len(content) for name, content in launched.staged.items()}
-        assert sizes.pop("pipeline.pb") < 60_000
-        assert max(sizes.values()) < 700_000
-
-    def test_workers_install_base_dependencies_and_the_launchers_versions(self, launched: Launched) -> None:
-        files = {name.rpartition("/")[2]: content for name, content in launched.staged.items()}
-        pins = files["requirements.txt"].decode().split()
+        assert len(staged["pipeline.pb"]) < 60_000
+        assert len(staged[wheel]) < 700_000
+        pins = staged["requirements.txt"].decode().split()
         for name in ("tokenizers", "transformers"):
             assert f"{name}=={packaging.versions()[name]}" in pins
-        (name,) = (name for name in files if name.endswith(".whl"))
-        assert files["extra_packages.txt"].decode().split() == [name]
+        assert staged["extra_packages.txt"].decode().split() == [wheel]
         base = [line for line in launched.report["requires"] if "extra ==" not in line]
         assert {"apache-beam", "datasets", "tokenizers"} <= {re.split("[<>]", line)[0] for line in base}
         assert not [line for line in base if "tensorflow" in line]
@@ -216,12 +207,6 @@ class TestOtherEnds:
             assert launch(store, service).error == ("97 of 400 rows cannot be used", "mend them")
 
     @pytest.mark.slow
-    def test_a_job_that_was_cancelled_is_said_to_be(self, store: Gcs) -> None:
-        with dataflow_service.running(lambda request: End(state="JOB_STATE_CANCELLED")) as service:
-            outcome = launch(store, service)
-        assert outcome.error == ("the Dataflow job ended in the state CANCELLED, expected DONE", AGAIN)
-
-    @pytest.mark.slow
     def test_a_second_launcher_of_the_same_build_is_refused_by_the_service(self, store: Gcs) -> None:
         with dataflow_service.running(job_without_workers) as service:
             service.refusal = "The workflow could not be created. There is already an active job named prep-x-1. If"
@@ -263,7 +248,9 @@ class TestOtherEnds:
             assert launch(store, service).error[0] == "interrupted before the dataset was complete"
 
     @pytest.mark.slow
-    def test_the_services_counters_are_shown_here(self, store: Gcs, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_services_counters_are_shown_until_it_ends_a_users_own_package_wins(
+        self, store: Gcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(dataflow, "_POLL_SECONDS", 0.05)
         seen: list[Counts] = []
         progress = Progress()
@@ -277,26 +264,20 @@ class TestOtherEnds:
                 seen.append(progress.read())
             return End(state="JOB_STATE_CANCELLED")
 
+        own = tmp_path / "own-1.0.tar.gz"
+        own.write_bytes(b"packed")
         with dataflow_service.running(watch) as service:
-            launch(store, service)
+            outcome = launch(store, service, f"--extra_package={own}", "--job_name=mine")
+        assert outcome.error == ("the Dataflow job ended in the state CANCELLED, expected DONE", AGAIN)
+        (request,) = service.requests
+        assert request["name"] == "mine"
+        assert request["environment"]["sdkPipelineOptions"]["options"]["extra_packages"] == [str(own)]
+        staged = {package["name"] for package in request["environment"]["workerPools"][0]["packages"]}
+        assert staged == {"own-1.0.tar.gz", "extra_packages.txt"}
         assert seen == [
             Counts(rows=100, tokens=900, num_bytes=7_000, shards=1),
             Counts(rows=250, tokens=2_250, num_bytes=17_500, shards=2),
         ]
-
-    @pytest.mark.slow
-    def test_a_users_own_package_wins(self, store: Gcs, tmp_path: Path) -> None:
-        own = tmp_path / "own-1.0.tar.gz"
-        own.write_bytes(b"packed")
-        with dataflow_service.running(lambda request: End(state="JOB_STATE_CANCELLED")) as service:
-            launch(store, service, f"--extra_package={own}", "--job_name=mine")
-        (request,) = service.requests
-        assert request["name"] == "mine"
-        assert request["environment"]["sdkPipelineOptions"]["options"]["extra_packages"] == [str(own)]
-        assert {package["name"] for package in request["environment"]["workerPools"][0]["packages"]} == {
-            "own-1.0.tar.gz",
-            "extra_packages.txt",
-        }
 
 
 @pytest.mark.parametrize(
@@ -326,7 +307,11 @@ def test_a_bucket_for_temporary_files_that_is_not_there_is_an_error_before_any_w
 def test_without_googles_libraries_the_error_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dataflow, "_has_client", lambda: False)
+    found = importlib.util.find_spec
+    missing = "google.cloud.dataflow"
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: None if name == missing else found(name, *more)
+    )
     args = ["--runner=DataflowRunner", "--project=p", "--temp_location=gs://b/t"]
     outcome = building.command("build", REVIEWS, *building.options("gs://b/out"), "--", *args)
     assert outcome.status == 2
@@ -348,7 +333,7 @@ def resolved(tmp_path_factory: pytest.TempPathFactory) -> OpenJob:
 def test_the_graph_of_ten_thousand_shards_is_small(resolved: OpenJob) -> None:
     keys = [("train", index, 10_000) for index in range(10_000)]
     graph = beam.Pipeline(runner="DirectRunner")
-    call = transforms.Call(ShardMaker(resolved.job), versions=packaging.versions())
+    call = pipeline.Call(ShardMaker(resolved.job), versions=packaging.versions())
     pipeline.add_calls(graph, "WriteShard", call, keys)
     assert len(graph.to_runner_api().SerializeToString()) < 100_000
     assert len(pickler.dumps(call)) < 5_000

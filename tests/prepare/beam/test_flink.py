@@ -15,8 +15,14 @@ import pytest
 
 from tests import building
 from tests.building import REVIEWS, Outcome
-from tests.prepare.beam.test_portable import check_same, reviews, written
-from tests.prepare.launch.late_rows import FOUND_BY_A_SHARD, only_shards_find, small_sample
+from tests.prepare.beam.test_portable import (
+    FOUND_BY_A_SHARD,
+    check_same,
+    only_shards_find,
+    reviews,
+    small_sample,
+    written,
+)
 from tests.support import flink, servers
 from tests.support.servers import Cluster
 from tfrecord_io import manifest

@@ -5,15 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import math
 import os
 import pickle
 import re
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 import traceback
@@ -23,14 +20,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
 import psutil
 import pytest
 from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import DirectOptions, PortableOptions
 from apache_beam.runners.runner import PipelineResult
 
-from pipelines.prepare.beam import failures, pipeline, transforms
+from pipelines.prepare.beam import failures, pipeline
 from pipelines.prepare.beam import options as beam_options
 from pipelines.prepare.beam.failures import Reported, Run
 from pipelines.prepare.dataset import commit, plan_files
@@ -69,9 +65,7 @@ def resolved(output: Path) -> OpenJob:
     ("workers", "beam_args"),
     [
         (None, []),
-        pytest.param(1, ["--runner=DirectRunner"], marks=pytest.mark.slow),
-        pytest.param(3, ["--runner", "FnApiRunner", "--direct_running_mode=in_memory"], marks=pytest.mark.slow),
-        pytest.param(1, ["--direct_num_workers=0"], marks=pytest.mark.slow),
+        pytest.param(3, ["--runner=DirectRunner", "--direct_running_mode=in_memory"], marks=pytest.mark.slow),
     ],
 )
 def test_workers_and_runners_change_no_byte(tmp_path: Path, workers: int | None, beam_args: list[str]) -> None:
@@ -122,7 +116,7 @@ def test_the_functions_run_after_travelling(tmp_path: Path, travel: Callable[[An
     found.reserve()
     keys = [key for split in found.job.splits for key in planned(found.job, split)]
 
-    write = travel(transforms.Call(ShardMaker(found.job)))
+    write = travel(pipeline.Call(ShardMaker(found.job)))
     write.setup()
     receipts = [receipt for key in keys for receipt in write.process(travel(key))]
     assert [travel(receipt) for receipt in receipts] == receipts
@@ -130,47 +124,9 @@ def test_the_functions_run_after_travelling(tmp_path: Path, travel: Callable[[An
     finish = functools.partial(
         commit.commit, found.job, items=found.items, identity=found.source.identity, max_error_rate=0.0
     )
-    (fingerprint,) = travel(transforms.Commit(finish)).process(receipts)
+    (fingerprint,) = travel(pipeline.Commit(finish)).process(receipts)
     assert fingerprint == found.job.fingerprint
     assert building.files(tmp_path / "out") == building.files(reviews())
-
-
-@pytest.mark.slow
-def test_a_travelled_function_needs_nothing_of_the_process_that_sent_it(tmp_path: Path) -> None:
-    """No main-session state: a fresh process unpickles the function and makes a shard, without importing TensorFlow."""
-    found = resolved(tmp_path / "out")
-    found.reserve()
-    keys = planned(found.job, "validation")
-    function = transforms.Call(ShardMaker(found.job))
-    (tmp_path / "sent").write_bytes(pickle.dumps((pickler.dumps(function), keys)))
-    program = (
-        "import pickle, sys\n"
-        "from apache_beam.internal import pickler\n"
-        "function, keys = pickle.load(open(sys.argv[1], 'rb'))\n"
-        "function = pickler.loads(function)\n"
-        "function.setup()\n"
-        "[list(function.process(key)) for key in keys]\n"
-        "assert 'tensorflow' not in sys.modules\n"
-    )
-    command = [sys.executable, "-c", program, str(tmp_path / "sent")]
-    subprocess.run(command, check=True, env=building.environment(), timeout=60)
-    expected = {name: content for name, content in building.shard_bytes(reviews()).items() if "validation" in name}
-    assert building.shard_bytes(tmp_path / "out") == expected
-
-
-@pytest.mark.slow
-def test_options_after_the_dashes_reach_beam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[dict[str, Any]] = []
-
-    def spy(*args: Any, **kwargs: Any) -> Any:
-        seen.append(kwargs["options"].get_all_options())
-        return made(*args, **kwargs)
-
-    made = beam.Pipeline
-    monkeypatch.setattr(beam, "Pipeline", spy)
-    outcome = build(tmp_path / "out", "--job_name=mine")
-    assert outcome.status == 0, outcome.err
-    assert {options["job_name"] for options in seen} == {"mine"}
 
 
 @pytest.mark.parametrize(
@@ -221,12 +177,11 @@ def in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_processes")
-@pytest.mark.parametrize("workers", [2, 7])
 def test_worker_processes_change_no_byte_open_no_port_and_are_gone_at_the_end(
-    tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "cores", lambda: workers)
     """Whoever reached a port could send a runner's messages, which are unpickled."""
+    monkeypatch.setattr(pipeline, "cores", lambda: 3)
     before, over = servers.listening(os.getpid()), threading.Event()
     seen: set[int] = set()
     pids: set[int] = set()
@@ -244,14 +199,13 @@ def test_worker_processes_change_no_byte_open_no_port_and_are_gone_at_the_end(
         assert servers.listening(os.getpid()) == [*before, own.getsockname()[1]]
     watcher = threading.Thread(target=look)
     watcher.start()
-    outcome = build(tmp_path / "out", workers=workers, shard_size="6kB")
+    outcome = build(tmp_path / "out", workers=3, shard_size="6kB")
     over.set()
     watcher.join()
     assert outcome.status == 0, outcome.err
     assert building.files(tmp_path / "out") == building.files(reviews(shard_size="6kB"))
     assert seen == set(before)
-    shards = len(list((tmp_path / "out").glob("*.tfrecord")))
-    assert len(pids) >= math.ceil(shards / math.ceil(shards / workers)) > 1
+    assert len(pids) >= 3
     pids -= {child.process.pid for child in processes._idle}  # those that wait for a call end with this process
     left = [pid for pid in pids if psutil.pid_exists(pid) and "spawn_main" in " ".join(psutil.Process(pid).cmdline())]
     assert not left
@@ -260,19 +214,11 @@ def test_worker_processes_change_no_byte_open_no_port_and_are_gone_at_the_end(
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_processes")
 @pytest.mark.parametrize(
-    ("number", "cause", "remedy"),
-    [
-        (
-            signal.SIGKILL,
-            "was killed, perhaps for its memory (SIGKILL)",
-            "--shard-size",
-        ),
-        (signal.SIGSEGV, "crashed (SIGSEGV)", "--engine"),
-        (signal.SIGTERM, "", ""),
-    ],
+    ("number", "cause"),
+    [(signal.SIGKILL, "was killed, perhaps for its memory (SIGKILL)"), (signal.SIGTERM, "")],
 )
 def test_a_worker_that_dies_is_an_error_and_one_that_is_stopped_is_replaced(
-    tmp_path: Path, number: signal.Signals, cause: str, remedy: str
+    tmp_path: Path, number: signal.Signals, cause: str
 ) -> None:
     killed: list[int] = []
 
@@ -294,19 +240,10 @@ def test_a_worker_that_dies_is_an_error_and_one_that_is_stopped_is_replaced(
         made = r"reviews-(train|validation)-0.*tfrecord: the worker process that made it "
         assert re.fullmatch(made + re.escape(cause), outcome.error[0])
         assert "run the same command again, which keeps finished shards" in outcome.error[1]
-        assert remedy in outcome.error[1]
+        assert "--shard-size" in outcome.error[1]
         outcome = build(tmp_path / "out", shard_size="1kB")
     assert outcome.status == 0, outcome.err
     assert building.files(tmp_path / "out") == building.files(reviews(shard_size="1kB"))
-
-
-@pytest.mark.parametrize("mode", ["multi_threading", "multi_processing"])
-def test_a_mode_that_opens_ports_is_refused(tmp_path: Path, mode: str) -> None:
-    outcome = build(tmp_path / "out", f"--direct_running_mode={mode}")
-    assert outcome.status == 2
-    assert outcome.error[0].startswith(f"--direct_running_mode={mode} opens ports")
-    assert "--workers" in outcome.error[1]
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -318,9 +255,10 @@ def test_a_mode_that_opens_ports_is_refused(tmp_path: Path, mode: str) -> None:
         (["-x"], "Beam does not know -x"),
         (["--runner=DataflowRunner", "--zonee=x"], "Beam does not know --zonee=x"),
         (["--direct_num_workers=many"], "Beam: argument --direct_num_workers: invalid int value: 'many'"),
+        (["--direct_running_mode=multi_processing"], "--direct_running_mode=multi_processing opens ports"),
         (["--direct_running_mode=fast"], "Beam: argument --direct_running_mode: invalid choice: 'fast'"),
         (["--runner=NoSuchRunner"], "Beam: Unexpected pipeline runner: NoSuchRunner"),
-        (["--runner=DataflowRunner"], "--runner=DataflowRunner without --project and --temp_location"),
+        (["--runner=PortableRunner"], "--runner=PortableRunner without --job_endpoint"),
     ],
 )
 def test_options_that_beam_does_not_take_are_an_error_before_any_work(
@@ -333,21 +271,13 @@ def test_options_that_beam_does_not_take_are_an_error_before_any_work(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_stray_argument_without_dashes_is_an_error_too(tmp_path: Path) -> None:
-    outcome = building.command("build", REVIEWS, "stray", *building.options(tmp_path / "out"))
-    assert (outcome.status, outcome.error[0]) == (1, "stray: no such file; only files can be named together")
-
-
 def test_runners_of_other_systems_get_options_that_beam_does_not_know() -> None:
     options = beam_options.parse(["--runner=FlinkRunner", "--no_such_option=2"])
     assert options.get_all_options(retain_unknown_options=True)["no_such_option"] == "2"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("workers", "place"),
-    [(1, "write"), (7, "commit")],
-)
+@pytest.mark.parametrize(("workers", "place"), [(1, "write"), (7, "commit")])
 def test_a_workers_error_arrives_as_it_was_and_without_a_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, place: str
 ) -> None:
@@ -398,37 +328,18 @@ def test_an_error_of_an_unknown_class_keeps_its_cause_and_remedy(name: str) -> N
     assert (type(found), found.cause, found.remedy) == (errors.PrepError, "cause", "remedy")
 
 
-def raising(error: Exception) -> Callable[[], None]:
-    """What raises an error when it is called."""
+def test_a_report_from_another_process_and_its_traceback_hold_no_secret() -> None:
+    error = OutputError("ftp://me:hush@host: cannot be written", remedy="use https://host/x?sig=hush")
+    error.__cause__ = OSError("no answer from https://host/x?X-Goog-Signature=hush")
 
     def work() -> None:
         raise error
 
-    return work
-
-
-def test_a_worker_in_another_process_reports_its_error_as_text() -> None:
-    error = OutputError("cause", remedy="remedy")
     with pytest.raises(Reported, match="OutputError") as caught:
-        Run().attempt(raising(error))
-    assert caught.value.__cause__ is error
-
-
-def test_a_report_from_another_process_and_its_traceback_hold_no_secret() -> None:
-    error = OutputError("ftp://me:hush@host: cannot be written", remedy="use https://host/x?sig=hush")
-    error.__cause__ = OSError("no answer from https://host/x?X-Goog-Signature=hush")
-    with pytest.raises(Reported) as caught:
-        Run().attempt(raising(error))
+        Run().attempt(work)
     assert "hush" not in "".join(traceback.format_exception(caught.value))
     found = failures.from_text(str(caught.value))
     assert (found.cause, found.remedy) == ("ftp://...@host: cannot be written", "use https://host/x?...")
-
-
-def test_a_report_that_was_cut_off_is_still_an_error_in_two_lines() -> None:
-    cut = str(Reported.of(OutputError("a long cause", remedy="x")))[:60]
-    found = failures.from_text(cut)
-    assert "the job failed: " in found.cause
-    assert failures.AGAIN in found.remedy
 
 
 @pytest.mark.parametrize(
@@ -443,6 +354,7 @@ def test_a_report_that_was_cut_off_is_still_an_error_in_two_lines() -> None:
         ),
         ("status = StatusCode.DEADLINE_EXCEEDED\n", "not done within --job_server_timeout", "give a larger one"),
         ("Traceback\n  x\nKeyError: 'beam:env:process:v1'\n\n", "the job failed: KeyError: 'beam:env:", "--verbose"),
+        (str(Reported.of(OutputError("a long cause", remedy="x")))[:60], "the job failed: ", failures.AGAIN),
         ("", "the job failed: no reason was given", "--verbose"),
     ],
 )
@@ -473,10 +385,6 @@ class TestJobService:
     """What --job_endpoint leads to."""
 
     ARGS = ("--runner=PortableRunner", "--environment_type=LOOPBACK")
-
-    def test_the_portable_runner_needs_an_endpoint(self, tmp_path: Path) -> None:
-        outcome = build(tmp_path / "out", *self.ARGS)
-        assert (outcome.status, outcome.error[0]) == (2, "--runner=PortableRunner without --job_endpoint")
 
     def test_a_service_that_does_not_answer_is_an_error_before_any_work(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -25,16 +25,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines.prepare.plan import sample_rows
 from pipelines.prepare.shards import shard_writer
 from tests import building
 from tests.building import REVIEWS, Outcome, read_manifest
-from tests.prepare.launch.late_rows import FOUND_BY_A_SHARD, only_shards_find, small_sample
 from tests.support import servers
 from tests.support.servers import Cluster
 from tfrecord_io import manifest
 
-__all__ = ["small_sample"]
-
+# The launcher's sample does not have the row.
+FOUND_BY_A_SHARD = "train[199] cannot be used (too_long); --max-error-rate 0 allows no such row"
 # Shards after which a build is at work.
 SOME = 3
 CHANGES = {"label_column": "label", "shard_size": "10kB", "workers": 1}
@@ -69,6 +69,19 @@ def written(path: Path, rows: list[dict[str, object]]) -> Path:
 
 def reviews() -> list[dict[str, object]]:
     return [json.loads(line) for line in (REVIEWS / "train.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Builds of this process sample 16 rows."""
+    monkeypatch.setattr(sample_rows, "ROWS", 16)
+
+
+def only_shards_find(folder: Path) -> tuple[Path, list[object]]:
+    """The source, and the options of a build into `folder`/out that ends with FOUND_BY_A_SHARD."""
+    rows: list[dict[str, object]] = [{"text": "word " * (50 if row == 199 else 5)} for row in range(200)]
+    data = written(folder / "train.parquet", rows)
+    return data, building.options(folder / "out", truncation="do_not_truncate", no_shuffle=True, shard_size="2kB")
 
 
 @pytest.mark.slow
