@@ -9,7 +9,7 @@ network. The worker ends with the client, whichever way that ends. A program:
 
     python -m tests.support.isolated_worker client HIDDEN LOCAL REMOTE
 
-reads LOCAL, a dataset below folder HIDDEN, in the client, and REMOTE on the worker. Writes JSON: what came of it.
+reads LOCAL, a dataset below folder HIDDEN, in the client, and REMOTE on the worker, and fails where they differ.
 """
 
 from __future__ import annotations
@@ -19,28 +19,26 @@ import contextlib
 import gc
 import hashlib
 import itertools
-import json
 import os
 import socket
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import pytest
 
 from tests.cloud import namespace
 from tests.support import processes
 
-__all__ = ["CASES", "STEPS"]
-
-STEPS = 8
+_STEPS = 8
 CASES: dict[str, dict[str, Any]] = {
     "training": {"split": "train"},
-    "training from a step on": {"split": "train", "start_step": 5},
-    "training of the second host": {"split": "train", "host": 1},
+    "training of the second host from a step on": {"split": "train", "host": 1, "start_step": 5},
     "evaluation": {"split": "validation"},
-    "evaluation from a step on": {"split": "validation", "start_step": 1},
 }
 """Arguments of input functions; `host` is one of two."""
 
@@ -107,44 +105,38 @@ def _pump(source: socket.socket, sink: socket.socket) -> None:
             end.shutdown(socket.SHUT_RDWR)
 
 
-def _client(hidden: Path, local: str, remote: str) -> dict[str, Any]:
-    """What the client reports."""
+def _client(hidden: Path, local: str, remote: str) -> None:
+    """Compare the input that a worker makes with that of this process."""
     # When Python collects a function, TensorFlow tells the worker to forget it, whatever is being asked for then: a
     # request that comes in between fails ("Unable to find FunctionDef").
     gc.disable()
     with _worker(hidden) as address:
         import tensorflow as tf
 
-        from tfrecord_io import reader
+        from tfrecord_io import reader, readiness
 
-        report = _before(reader.open(local))
+        data = reader.open(local)
+        here = {name: _batches(_dataset(data, **case)) for name, case in CASES.items()}
+        _require_refused(data)
         tf.config.experimental_connect_to_host(address())
         data = reader.open(remote)
         with tf.device("/job:worker"):
-            datasets = {name: _dataset(data, **case) for name, case in CASES.items()}
-            report["remote"] = {name: _batches(dataset) for name, dataset in datasets.items()}
-            report["findings"] = [finding.problem for each in datasets.values() for finding in _findings(each)]
-        return {**report, **_failures(local)}
-
-
-def _before(data: Any) -> dict[str, Any]:
-    """What the client does before it has a worker."""
-    local = {name: _batches(_dataset(data, **case)) for name, case in CASES.items()}
-    return {"refusal": _refusal(data), "local": local}
-
-
-def _failures(local: str) -> dict[str, Any]:
-    """What a worker cannot do."""
-    import tensorflow as tf
-
-    from tfrecord_io import reader
-
-    with tf.device("/job:worker"):
-        manifest = tf.data.Dataset.from_tensors(f"{local}/manifest.json").map(tf.io.read_file)
-        return {
-            "hidden": _attempt(lambda: next(iter(manifest))),
-            "hidden data": _attempt(lambda: next(iter(_dataset(reader.open(local), "train")))),
-        }
+            for name, case in CASES.items():
+                dataset = _dataset(data, **case)
+                found = readiness.check(dataset, tpu="node", batch="per_replica")
+                assert found, "this folder is not on gs://"
+                assert all("not on gs://" in finding.problem for finding in found), found
+                there = _batches(dataset)
+                assert len(there.digests) > 2, name
+                assert there.digests == here[name].digests, name
+                assert there.devices == {"/job:worker/replica:0/task:0/device:CPU:0"}
+                assert all("localhost" in device for device in here[name].devices)
+            # What the worker does not see.
+            manifest = tf.data.Dataset.from_tensors(f"{local}/manifest.json").map(tf.io.read_file)
+            for unseen in (_dataset(reader.open(local), "train"), manifest):
+                with pytest.raises(tf.errors.NotFoundError, match=str(hidden)):
+                    next(iter(unseen))
+            assert Path(local, "manifest.json").exists()
 
 
 def _dataset(data: Any, split: str, *, host: int | None = None, start_step: int = 0) -> Any:
@@ -160,49 +152,31 @@ def _dataset(data: Any, split: str, *, host: int | None = None, start_step: int 
     return fn(context)
 
 
-def _batches(dataset: Any) -> dict[str, list[str]]:
+class _Batches(NamedTuple):
     """Digests of the first elements with dtypes and shapes, and the devices that they were made on."""
+
+    digests: list[str]
+    devices: set[str]
+
+
+def _batches(dataset: Any) -> _Batches:
     import tensorflow as tf
 
-    elements = list(itertools.islice(dataset, STEPS))
-    leaves = [tf.nest.flatten(element, expand_composites=True) for element in elements]
-    return {
-        "digests": [hashlib.sha256(b"".join(map(_content, element))).hexdigest() for element in leaves],
-        "devices": sorted({leaf.device for element in leaves for leaf in element}),
-    }
+    elements = [tf.nest.flatten(element, expand_composites=True) for element in itertools.islice(dataset, _STEPS)]
+    arrays = [[tensor.numpy() for tensor in element] for element in elements]
+    contents = [b"".join(f"{each.dtype} {each.shape} ".encode() + each.tobytes() for each in some) for some in arrays]
+    devices = {tensor.device for element in elements for tensor in element}
+    return _Batches([hashlib.sha256(content).hexdigest() for content in contents], devices)
 
 
-def _content(tensor: Any) -> bytes:
-    array = tensor.numpy()
-    return f"{array.dtype} {array.shape} ".encode() + bytes(array.tobytes())
-
-
-def _findings(dataset: Any) -> list[Any]:
-    from tfrecord_io import readiness
-
-    return readiness.check(dataset, tpu="node", batch="per_replica")
-
-
-def _refusal(data: Any) -> str:
-    """What a trainer says of data that the worker cannot read, before it has connected to one."""
+def _require_refused(data: Any) -> None:
+    """A trainer refuses data that the worker cannot read before it has connected to one."""
     from tfrecord_io import readiness
     from tfrecord_io.errors import ReaderError
 
-    try:
-        readiness.require(readiness.check_data(data, "train", global_batch_size=_BATCH, tpu="node", num_replicas=2))
-    except ReaderError as error:
-        return str(error)
-    return ""
-
-
-def _attempt(action: Callable[[], Any]) -> str:
-    import tensorflow as tf
-
-    try:
-        action()
-    except tf.errors.OpError as error:
-        return f"{type(error).__name__}: {error.message}"
-    return "works"
+    found = readiness.check_data(data, "train", global_batch_size=_BATCH, tpu="node", num_replicas=2)
+    with pytest.raises(ReaderError, match=r"out/reviews-train-0000.*not on gs://.*copy the dataset to a bucket"):
+        readiness.require(found)
 
 
 def _main() -> None:
@@ -219,8 +193,11 @@ def _main() -> None:
     if given.role == "worker":
         namespace.bring_up_loopback()
         _serve(socket.socket(fileno=given.descriptor))
-    report = _client(given.hidden, given.local, given.remote)
-    print(json.dumps(report), flush=True)
+    try:
+        _client(given.hidden, given.local, given.remote)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
     os._exit(0)  # TensorFlow would wait for a worker that is gone
 
 
