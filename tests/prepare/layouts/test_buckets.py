@@ -112,20 +112,6 @@ def test_a_length_of_which_a_task_has_no_row_gets_no_file(sparse: Path) -> None:
     assert building.command("verify", sparse).status == 0
 
 
-# Planning
-
-
-@pytest.mark.slow
-def test_the_largest_family_has_the_size_of_a_shard() -> None:
-    facts = read_manifest(bucketed(split="train", shard_size="8kB"))
-    sizes = {
-        length: [shard.num_bytes for shard in facts.splits["train"].shards if shard.length == length]
-        for length in LENGTHS
-    }
-    assert np.mean(sizes[40]) == pytest.approx(8_000, rel=0.2)
-    assert max(np.mean(of_length) for of_length in sizes.values()) == np.mean(sizes[40])
-
-
 # auto
 
 

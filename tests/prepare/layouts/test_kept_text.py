@@ -74,12 +74,6 @@ def test_records_hold_the_values_of_their_rows(layout: str, source: Path) -> Non
     assert building.command("verify", root).status == 0
 
 
-@pytest.mark.parametrize("layout", ["concat", "pack"])
-def test_a_layout_that_joins_rows_refuses_them(layout: str, source: Path, tmp_path: Path) -> None:
-    outcome = building.command("build", source, *building.options(tmp_path / "o", layout=layout, keep_column="uid"))
-    assert "a row holds parts of many rows" in outcome.error[0]
-
-
 def test_random_access_gives_text_as_str(source: Path) -> None:
     rows = random_access.open(build(source))["train"]
     assert sorted(row["uid"] for row in rows) == sorted(UIDS)

@@ -13,12 +13,10 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from pipelines.prepare.audit import invariants
 from tests import building
 from tests.building import built, read_manifest, read_rows
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES, chat_tokenizer
 from tests.support.tokenizers_zoo import Zoo
-from tfrecord_io.errors import CorruptRecordError
 
 EXAMPLE = building.REPOSITORY / "examples" / "chats"
 CHATS = [json.loads(line)["messages"] for line in (EXAMPLE / "train.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -45,9 +43,6 @@ def chats(**changes: object) -> Path:
 
 def packed(**changes: object) -> Path:
     return chats(pack_rows=True, **changes)
-
-
-BOTH = pytest.mark.parametrize("root", [chats, packed], ids=["padded", "packed"])
 
 
 def build(output: Path, *, rows: list[dict[str, Any]], **changes: object) -> Path:
@@ -121,34 +116,6 @@ def packed_names() -> tuple[str, ...]:
     names = ("input_ids", "segment_ids", "positions", "loss_mask")
     assert set(names) == set(read_manifest(packed()).schema.names)
     return names
-
-
-@pytest.mark.slow
-def test_a_conversation_that_is_too_long_loses_its_latest_turns_or_its_oldest() -> None:
-    sizes = [len(ids) for ids, _ in expected()]
-    (longest,) = (index for index, size in enumerate(sizes) if size == max(sizes))
-    length = max(sizes) - 1
-    right, left = (
-        read_rows(chats(no_shuffle=True, max_length=length, truncation_side=side), "train")["input_ids"][longest]
-        for side in ("right", "left")
-    )
-    messages = CHATS[longest]
-    system = 1 if messages[0]["role"] == "system" else 0
-    for row, kept in [(right, messages[:-2]), (left, [*messages[:system], *messages[system + 2 :]])]:
-        ids = loaded().apply_chat_template(kept)["input_ids"]
-        assert row[: len(ids)].tolist() == ids
-        assert (row[len(ids) :] == loaded().pad_token_id).all()
-
-
-@pytest.mark.slow
-def test_what_was_cut_is_counted() -> None:
-    sizes = [len(ids) for ids, _ in expected()]
-    root = chats(max_length=60, max_error_rate=1.0)
-    split = read_manifest(root).splits["train"]
-    used = [size for index, size in enumerate(sizes) if index not in rejected(root)]
-    assert split.ledger.rejected.keys() == {"too_long"}
-    assert split.num_tokens == sum(used) - split.ledger.tokens_cut
-    assert split.ledger.tokens_cut > 0
 
 
 # --- what the columns may be ----------------------------------------------------------------------------------------
@@ -259,27 +226,6 @@ def documented_reasons() -> set[str]:
     return set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
 
 
-@pytest.mark.parametrize(
-    ("changes", "cause"),
-    [
-        ({"text_column": "messages"}, "--text-column"),
-        ({"pack_rows": True, "label_column": "label"}, "a row holds several conversations"),
-        ({"pack_rows": True, "keep_column": "n"}, "a row holds several conversations"),
-        ({"chat_date": "26 July"}, "--chat-date '26 July', expected a date"),
-        ({"chat_date": "2024-02-30"}, "--chat-date '2024-02-30', expected a date"),
-        ({"truncation": "only_first"}, "--truncation"),
-        ({"layout": "pad", "pack_rows": True}, "--pack-rows"),
-        ({"layout": "pad", "messages_column": "m"}, "--messages-column"),
-        ({"messages_column": "talk"}, "no column 'talk'"),
-    ],
-    ids=str,
-)
-def test_options_that_mean_nothing_here_are_refused(tmp_path: Path, changes: dict[str, Any], cause: str) -> None:
-    options = building.options(tmp_path / "out", **{"layout": "chat", "tokenizer": trained(), **changes})
-    assert cause in building.command("build", EXAMPLE, *options).error[0]
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_tokenizer_without_a_chat_template_is_refused(tmp_path: Path) -> None:
     outcome = building.command("build", EXAMPLE, *building.options(tmp_path / "out", layout="chat"))
     assert "needs a chat template" in outcome.error[0]
@@ -289,22 +235,6 @@ def test_a_column_that_holds_no_messages_is_refused(tmp_path: Path) -> None:
     data = building.source(tmp_path / "in", train=[{"messages": ["one", "two"]}])
     options = building.options(tmp_path / "out", layout="chat", tokenizer=trained())
     assert "expected lists of messages with a role and a content" in building.command("build", data, *options).error[0]
-
-
-# --- the commands ---------------------------------------------------------------------------------------------------
-
-
-@BOTH
-def test_a_loss_on_padding_is_found(root: Any) -> None:
-    rows = read_rows(root(), "train")
-    invariants.check_columns(rows, read_manifest(root()), path="a shard", first=10)
-    tokens = rows["segment_ids"] if root is packed else rows["attention_mask"]
-    (row, *_) = np.flatnonzero(tokens[:, -1] == 0).tolist()
-    for place, value in [(-1, 1), (0, 2)]:
-        changed = {name: values.copy() for name, values in rows.items()}
-        changed["loss_mask"][row, place] = value
-        with pytest.raises(CorruptRecordError, match=rf"a shard, record {row + 10}: a loss_mask of other values"):
-            invariants.check_columns(changed, read_manifest(root()), path="a shard", first=10)
 
 
 # --- the docs -------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.audit import invariants, reopened_dataset
+from pipelines.prepare.audit import reopened_dataset
 from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.layouts import documents
 from pipelines.prepare.layouts.base import Encoded
@@ -25,9 +25,8 @@ from pipelines.prepare.layouts.packing import pack
 from pipelines.prepare.tokenize.document_frames import DocumentFrame, open_frame
 from pipelines.prepare.tokenize.ragged import from_lists
 from tests import building
-from tests.building import REVIEWS, built, read_manifest, read_shard
+from tests.building import REVIEWS, built, read_manifest, read_rows, read_shard
 from tests.support.tokenizers_zoo import Zoo
-from tfrecord_io.errors import CorruptRecordError
 
 LENGTH = 64
 UINT16 = np.dtype(np.uint16)
@@ -233,61 +232,26 @@ def test_long_documents_are_rejected_by_name_where_they_are_to_be_dropped() -> N
     assert long
 
 
-@pytest.mark.parametrize(
-    ("changes", "cause"),
-    [
-        ({"text_column": ("text", "other")}, "two text columns"),
-        ({"label_column": "label"}, "a row holds parts of many rows"),
-        ({"keep_column": "label"}, "a row holds parts of many rows"),
-        ({"truncation": "do_not_truncate"}, "--truncation"),
-        ({"remainder": "drop"}, "--remainder"),
-        ({"layout": "concat", "long_documents": "drop"}, "--long-documents"),
-    ],
-    ids=str,
-)
-def test_options_that_mean_nothing_here_are_refused(tmp_path: Path, changes: dict[str, Any], cause: str) -> None:
-    options = building.options(tmp_path / "out", **{"layout": "pack", **changes})
-    assert cause in building.command("build", REVIEWS, *options).error[0]
+@pytest.mark.parametrize("layout", ["concat", "pack"])
+def test_documents_without_any_token_are_used_and_leave_no_trace(tmp_path: Path, layout: str) -> None:
+    texts = ["", "the film was good", " ", "never again", ""]
+    data = building.source(tmp_path / "data", train=[{"text": text} for text in texts])
+    root = built(data, layout=layout, special_tokens="none", max_length=16, no_shuffle=True)
+    ids = load_tokenizer(str(root))(texts, add_special_tokens=False)["input_ids"]
+    rows = read_rows(root, "train")
+    real = np.arange(16) < rows["num_tokens"][:, None] if layout == "concat" else rows["segment_ids"] > 0
+    assert rows["input_ids"][real].tolist() == [token for document in ids for token in document]
+    assert building.read_manifest(root).splits["train"].ledger.rows_used == len(texts)
+    traced = building.command("trace", root, "--split", "train", "--shard", 0, "--record", 0, "--json")
+    assert [row["row"] for row in json.loads(traced.out)["rows"]] == [1, 3]
 
 
-# --- verify ---------------------------------------------------------------------------------------------------------
-
-
-def check(**changes: tuple[int, int, int]) -> None:
-    """Checks a shard of which some values were changed: `segment_ids=(row, place, value)`."""
-    rows = {name: values.copy() for name, values in shard_rows(packed(), 0).items()}
-    for name, (row, place, value) in changes.items():
-        rows[name][row, place] = value
-    invariants.check_columns(rows, read_manifest(packed()), path="a shard", first=10)
-
-
-def two_documents() -> tuple[int, int, int]:
-    """A row of several documents and some padding: its number, where the second begins, and where the last ends."""
-    for row, marks in enumerate(shard_rows(packed(), 0)["segment_ids"]):
-        sizes = np.bincount(marks, minlength=3)
-        if min(sizes[0], sizes[2], sizes[marks.max()]) >= 3:
-            return row, int(sizes[1]), int((marks > 0).sum())
-    raise AssertionError("no such row in the shard")
-
-
-def test_segments_that_do_not_ascend_by_one_before_padding_are_found() -> None:
-    row, begins, ends = two_documents()
-    for place, value in [(begins, 3), (begins + 1, 1), (ends - 2, 0), (ends + 1, 3), (0, 0), (0, 2), (3, -1), (-1, 2)]:
-        with pytest.raises(CorruptRecordError, match=rf"a shard, record {row + 10}: segment_ids that do not ascend"):
-            check(segment_ids=(row, place, value))
-
-
-def test_positions_that_do_not_count_from_0_in_each_segment_are_found() -> None:
-    row, begins, ends = two_documents()
-    for place, value in [(0, 1), (begins, begins), (begins + 1, 0), (ends - 1, 0), (ends, 1), (-1, 5), (3, -3)]:
-        with pytest.raises(CorruptRecordError, match=rf"a shard, record {row + 10}: positions that do not count"):
-            check(positions=(row, place, value))
-
-
-def test_something_in_the_padding_is_found() -> None:
-    row, _, ends = two_documents()
-    with pytest.raises(CorruptRecordError, match="something else than the pad id"):
-        check(input_ids=(row, ends, 7))
+@pytest.mark.parametrize("layout", ["concat", "pack"])
+def test_a_build_warns_that_documents_go_without_the_bos_that_the_tokenizer_adds(zoo: Zoo, layout: str) -> None:
+    plan = ("plan", REVIEWS, "--layout", layout, "--tokenizer", zoo.path("byte_bpe_bos"), "--max-length", 64)
+    said = "begins every text with <|begin_of_text|>, but --special-tokens eos leaves it out"
+    assert said in building.command(*plan).err
+    assert said not in building.command(*plan, "--special-tokens", "tokenizer").err
 
 
 # --- the docs -------------------------------------------------------------------------------------------------------

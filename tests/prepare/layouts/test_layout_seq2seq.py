@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 from collections.abc import Sequence
@@ -13,19 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.audit.invariants import check_columns
 from pipelines.prepare.layouts import LAYOUTS, BatchEncoder, LayoutContext
 from pipelines.prepare.options.config import LayoutConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
 from pipelines.prepare.tokenize import tokenization
-from tests import building
 from tests.support import texts
 from tests.support.speed import slow_but
 from tests.support.tokenizers_zoo import Zoo
-from tfrecord_io import manifest
-from tfrecord_io.errors import ConfigError, CorruptRecordError, ManifestError
+from tfrecord_io.errors import ConfigError
 
-EXAMPLE = building.REPOSITORY / "examples" / "translations"
 L, T = 14, 9
 SOURCES = [*texts.sentences(12, seed=3), "", "one", *texts.HOSTILE[::6]]
 TARGETS = [*SOURCES[5:], *SOURCES[:5]]
@@ -202,84 +197,6 @@ def test_a_target_is_cut_where_only_the_first_text_of_an_input_may_give_way(zoo:
 # --- refusals -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "cause"),
-    [
-        ({"target_column": None}, "--layout seq2seq without --target-column"),
-        ({"target_column": "fr"}, "no column 'fr'"),
-        ({"target_column": "n"}, "column 'n' holds int64, expected text"),
-        ({"target_column": "en"}, "'en'] are used more than once"),
-        ({"target_length": 1}, "--target-length 1, but 1 positions of each target are special tokens"),
-        ({"target_length": 0}, "--target-length 0, expected at least 1"),
-        ({"layout": "pad"}, "--target-column was given with --layout pad"),
-        ({"layout": "pad", "target_column": None, "input_prefix": "x"}, "--input-prefix was given with --layout pad"),
-    ],
-)
-def test_what_cannot_be_served_is_refused_with_its_cause(
-    zoo: Zoo, tmp_path: Path, options: dict[str, object], cause: str
-) -> None:
-    source = building.source(tmp_path / "in", train=[{"en": "a", "de": "b", "n": 1}])
-    defaults = {"tokenizer": zoo.path("unigram"), "layout": "seq2seq", "text_column": "en", "target_column": "de"}
-    outcome = building.command("build", source, *building.options(tmp_path / "out", **{**defaults, **options}))
-    assert cause in outcome.error[0]
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_prefix_that_is_not_utf8_is_refused(zoo: Zoo) -> None:
     with pytest.raises(ConfigError, match="is not UTF-8"):
         _encoder(zoo.tokenizer("unigram"), input_prefix="\udcff")
-
-
-# --- whole builds ---------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def trained() -> Path:
-    return building.tokenizer("translations")
-
-
-def _build(output: Path, *, tokenizer: Path, source: Path = EXAMPLE, **changes: object) -> Path:
-    options = {"layout": "seq2seq", "text_column": "en", "target_column": "de", "input_prefix": "de: ", **changes}
-    given_options = {"target_length": 16, "shard_size": "2kB", **options}
-    outcome = building.command("build", source, *building.options(output, tokenizer=tokenizer, **given_options))
-    assert outcome.status == 0, outcome.err
-    return output
-
-
-@pytest.fixture(scope="module")
-def translations(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished build of the example. Shared: copy it before changing it."""
-    return _build(tmp_path_factory.mktemp("built") / "out", tokenizer=trained)
-
-
-def test_a_manifest_in_which_a_row_is_not_one_example_is_refused(translations: Path) -> None:
-    facts = building.read_manifest(translations)
-    split = facts.splits["train"]
-    more = dataclasses.replace(split.shards[0], num_examples=split.shards[0].num_examples + 1)
-    wrong = dataclasses.replace(facts, splits={"train": dataclasses.replace(split, shards=(more, *split.shards[1:]))})
-    with pytest.raises(ManifestError, match="each row is one example"):
-        manifest.parse(manifest.dump(wrong))
-
-
-# --- what verify refuses of targets ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "position", "value", "what"),
-    [
-        ("target_ids", 0, 10**6, "a target id outside"),
-        ("target_ids", 0, -1, "a target id outside"),
-        ("target_ids", -1, 7, "in the padding of a target"),
-        ("target_mask", 0, 2, "other values than 0 and 1"),
-        ("target_mask", 0, 0, "not one run of 1 before padding on the right"),
-        ("target_mask", -1, 1, "not one run of 1 before padding on the right"),
-    ],
-)
-def test_a_target_that_is_none_is_found(translations: Path, name: str, position: int, value: int, what: str) -> None:
-    facts = building.read_manifest(translations)
-    rows = building.read_rows(translations, "train")
-    short = int(np.flatnonzero(rows["target_mask"].sum(axis=1) < 15)[0])
-    check_columns(rows, facts, path="shard", first=100)
-    rows[name][short, position] = value
-    with pytest.raises(CorruptRecordError, match=f"record {100 + short}: .*{what}"):
-        check_columns(rows, facts, path="shard", first=100)

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from pipelines.prepare.audit import invariants
 from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.layouts import LAYOUTS, BatchEncoder, LayoutContext
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
@@ -30,7 +29,7 @@ from tests.building import built, read_manifest, read_rows
 from tests.support import texts
 from tests.support.speed import slow_but
 from tests.support.tokenizers_zoo import Zoo
-from tfrecord_io.errors import ColumnError, CorruptRecordError, TokenizerError
+from tfrecord_io.errors import ColumnError, TokenizerError
 
 LENGTH = 12
 TAGS = building.REPOSITORY / "examples" / "tags"
@@ -288,12 +287,8 @@ def _planned(folder: Path, **options: Any) -> ColumnPlan:
 # --- through every command ------------------------------------------------------------------------------------------
 
 
-def _built(**changes: object) -> Path:
-    return built(TAGS, **{"layout": "tokens", **changes})
-
-
 def test_a_built_dataset_has_the_names_and_every_row() -> None:
-    root = _built(no_shuffle=True)
+    root = built(TAGS, layout="tokens", no_shuffle=True)
     facts, rows = read_manifest(root), read_rows(root, "train")
     assert facts.label_names == tuple(sorted({tag for row in ROWS for tag in row["tags"]}))
     ids = {name: index for index, name in enumerate(facts.label_names)}
@@ -307,27 +302,3 @@ def test_a_built_dataset_has_the_names_and_every_row() -> None:
     assert _as_lists(rows) == expected
     assert facts.layout == {"name": "tokens", "max_length": 32}
     assert (root / "features.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "problem"),
-    [
-        ("tag_mask", 2, "a tag_mask of other values"),
-        ("tags", 99, "a tag outside 0 to 6"),
-    ],
-)
-def test_what_a_tag_cannot_be_is_found(name: str, value: int, problem: str) -> None:
-    root = _built()
-    columns = {name: values.copy() for name, values in read_rows(root, "train").items()}
-    columns[name][3, 1] = value
-    with pytest.raises(CorruptRecordError, match=rf"record 13: {problem}"):
-        invariants.check_columns(columns, read_manifest(root), path="shard", first=10)
-
-
-def test_a_tag_without_its_mark_is_found() -> None:
-    root = _built(no_shuffle=True)
-    columns = {name: values.copy() for name, values in read_rows(root, "train").items()}
-    columns["tag_mask"][0, 1] = 0
-    columns["tags"][0, 1] = 1
-    with pytest.raises(CorruptRecordError, match="record 0: a tag on a token that tag_mask says has none"):
-        invariants.check_columns(columns, read_manifest(root), path="shard", first=0)
