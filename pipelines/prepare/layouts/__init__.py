@@ -14,12 +14,10 @@ from __future__ import annotations
 from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, LayoutContext, permuted
 from pipelines.prepare.layouts.chat import CHAT, PACKED_CHAT
 from pipelines.prepare.layouts.documents import CONCAT, PACK
-from pipelines.prepare.layouts.pad import PAD
-from pipelines.prepare.layouts.qa import QA
+from pipelines.prepare.layouts.pad import PAD, TOKENS
 from pipelines.prepare.layouts.rows_builder import LengthGroup, length_groups
 from pipelines.prepare.layouts.seq2seq import SEQ2SEQ
-from pipelines.prepare.layouts.tokens import TOKENS
-from pipelines.prepare.layouts.windows import WINDOWS
+from pipelines.prepare.layouts.windows import QA, WINDOWS
 from pipelines.prepare.options.config import LayoutConfig
 
 __all__ = [

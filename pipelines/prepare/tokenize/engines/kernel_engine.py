@@ -38,8 +38,17 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io.codec.kernels import frozen
 
 __all__ = ["ASK", "DROP", "ISOLATED", "MISSING_PAGE", "NUM_PAGES", "ORDINARY", "PAGE", "REORDERED", "SPACE"]
-__all__ += ["Contents", "KernelEngine", "Pages", "changed_between_marks", "code_point", "entry_of", "holds", "jit"]
-__all__ += ["letters_of_page", "memory_row", "one_by_one", "recall", "remember"]
+__all__ += [
+    "Contents",
+    "KernelEngine",
+    "Pages",
+    "changed_between_marks",
+    "code_point",
+    "entry_of",
+    "first_bytes",
+    "holds",
+]
+__all__ += ["jit", "letters_of_page", "memory_row", "one_by_one", "recall", "remember"]
 
 DROP, SPACE, ISOLATED, ORDINARY, REORDERED, ASK = range(6)
 MISSING_PAGE = -1
@@ -50,8 +59,8 @@ _SURROGATES = range(0xD800, 0xE000)  # which are not asked for: UTF-8 cannot hol
 _SLACK = bytes(32)  # the kernels copy so many at most, of which an entry has 31
 _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 
-# Returns the entries of the page with a number, and appends the bytes that they refer to to the pool.
-ReadPage: TypeAlias = Callable[[int, bytearray], list[int]]
+# Returns the entries of these code points, and appends the bytes that they refer to to the pool.
+ReadPage: TypeAlias = Callable[[list[str], bytearray], list[int]]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -122,6 +131,15 @@ def holds(data, at, end, contents):  # type: ignore[no-untyped-def]
 
 
 @jit
+def first_bytes(low, high, size):  # type: ignore[no-untyped-def]
+    """Return the first `size` (1 to 15) of 16 bytes, padded with zeros."""
+    ones = ~np.uint64(0)
+    if size > 8:
+        return low, high & (ones >> np.uint64(128 - 8 * size))
+    return low & (ones >> np.uint64(64 - 8 * size)), np.uint64(0)
+
+
+@jit
 def memory_row(low, high, bits):  # type: ignore[no-untyped-def]
     """Return the place of a key's row in a memory of 2^bits rows."""
     return np.int64((low * _MIX_1 ^ high * _MIX_2) >> np.uint64(64 - bits)) << 2
@@ -162,7 +180,8 @@ class Pages(NamedTuple):
         page_of = self.page_of.copy()
         page_of[missing] = len(self.entries) // PAGE + np.arange(len(missing))
         pool = bytearray(self.pool[: -len(_SLACK)].tobytes())
-        entries = [entry for number in missing for entry in read(number, pool)]
+        pages = map(letters_of_page, missing)
+        entries = [entry for letters in pages for entry in (read(letters, pool) if letters else [ASK] * PAGE)]
         return Pages(
             page_of=frozen(page_of),
             entries=frozen(np.concatenate([self.entries, np.array(entries, np.uint64)])),

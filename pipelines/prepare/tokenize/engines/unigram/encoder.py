@@ -18,7 +18,7 @@ each of its tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from pipelines.prepare.tokenize.engines.kernel_engine import (
 )
 from pipelines.prepare.tokenize.engines.unigram import kernels as kernels
 from pipelines.prepare.tokenize.engines.unigram.paths import MARK_BYTES, Scratch
-from pipelines.prepare.tokenize.engines.unigram.points import MARK, Reader, charsmap_units, steps_of
+from pipelines.prepare.tokenize.engines.unigram.points import MARK, Reader
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io.codec.kernels import frozen
 
@@ -56,26 +56,23 @@ class UnigramEngine(KernelEngine):
         """Open the engine, as `FastEngine`."""
         super().__init__(reference, dtype=dtype)
         parts = reference.parts
-        model, normalizer = parts["model"], parts["normalizer"]
+        model = parts["model"]
         if model["type"] != "Unigram":
             raise NotQualified(f"its model is {model['type']}, not Unigram")
         if model["unk_id"] is None:
             raise NotQualified("its Unigram has no unknown token")
-        words, steps = _words(parts["pre_tokenizer"]), steps_of(normalizer)
-        if steps is None or (steps.merges_into_mark and words.splits_white):
-            raise NotQualified("its normalizer has a step, or an order of steps, that cannot be followed")
-        reader = Reader(steps, splits_white=words.splits_white)
-        raw, normal = _forbidden(reference, reader, literals=steps.literals)
-        charsmap = charsmap_units(steps.local[steps.context]) if steps.contextual == "Precompiled" else np.zeros(0)
+        words = _words(parts["pre_tokenizer"])
+        reader = Reader(parts["normalizer"], splits_white=words.splits_white)
+        raw, normal = _forbidden(reference, reader)
         self._fixed = {
             **_model_tables(model),
             "raw": raw,
             "normal": normal,
-            "charsmap": frozen(charsmap.astype(np.uint32)),
+            "charsmap": frozen(reader.charsmap),
             "words": words,
-            "merges": steps.merges,
-            "strips_left": steps.strips_left,
-            "strips_right": steps.strips_right,
+            "merges": reader.merges,
+            "strips_left": reader.strips_left,
+            "strips_right": reader.strips_right,
         }
         self._begin(reader.page)
         if int(self._pages.entries[ord(" ")]) & 7 != SPACE:
@@ -140,13 +137,13 @@ def _scratch(num_bytes: int) -> Scratch:
     )
 
 
-def _forbidden(reference: HuggingFaceEngine, reader: Reader, *, literals: Iterable[str]) -> tuple[Contents, Contents]:
+def _forbidden(reference: HuggingFaceEngine, reader: Reader) -> tuple[Contents, Contents]:
     """Return the texts that send a document to the reference: if found in the raw text, or in the normalized text.
 
     Raises: NotQualified if one is empty or may span a space.
     """
     added = reference.parts["added_tokens"]
-    raw = [token["content"] for token in added if not token["normalized"]] + list(literals)
+    raw = [token["content"] for token in added if not token["normalized"]] + reader.literals
     plain = [token["content"] for token in added if token["normalized"]]
     # The reference looks for their normalized form, or for the content if there was no normalizer yet.
     normalizer = reference.backend.normalizer

@@ -31,6 +31,7 @@ from pipelines.prepare.tokenize.engines.kernel_engine import (
     Pages,
     code_point,
     entry_of,
+    first_bytes,
     holds,
     jit,
     memory_row,
@@ -128,7 +129,7 @@ def _document(data, begin, end, out, to, memory, scratch, tables):  # type: igno
         if at <= safe and tables.plain_space:
             size = _until_space(load(data, at), load(data, at + 8))
             if 0 < size <= _MAX_REMEMBERED and at + size < end:
-                low, high = _key(load(data, at), load(data, at + 8), size, marked)
+                low, high = _key(data, at, size, marked)
                 row = memory_row(low, high, MEMORY_BITS)
                 if memory[row] == low and memory[row + 1] == high:
                     if to + _SLACK > len(out):
@@ -307,13 +308,10 @@ def _until_space(low, high):  # type: ignore[no-untyped-def]
 
 
 @jit
-def _key(low, high, size, marked):  # type: ignore[no-untyped-def]
-    """Return a row's key in two 64-bit words: `size` bytes (at most 15) padded with zeros, the size and the mark."""
-    ones = ~np.uint64(0)
-    last = np.uint64(size | (16 if marked else 0)) << np.uint64(56)
-    if size > 8:
-        return low, high & (ones >> np.uint64(128 - 8 * size)) | last
-    return (low & (ones >> np.uint64(64 - 8 * size)) if size else np.uint64(0)), last
+def _key(data, at, size, marked):  # type: ignore[no-untyped-def]
+    """Return a row's key in two 64-bit words: `size` bytes (1 to 15) padded with zeros, the size and the mark."""
+    low, high = first_bytes(load(data, at), load(data, at + 8), size)
+    return low, high | np.uint64(size | (16 if marked else 0)) << np.uint64(56)
 
 
 @jit
@@ -322,7 +320,7 @@ def _word(data, start, stop, size, marked, out, to, memory, scratch, tables):  #
     first = 0 if marked else MARK_BYTES
     if stop < 0 or size == 0 or stop - start > _MAX_REMEMBERED or start > len(data) - 16:
         return best_path(first, MARK_BYTES + size, out, to, scratch, tables)
-    low, high = _key(load(data, start), load(data, start + 8), stop - start, marked)
+    low, high = _key(data, start, stop - start, marked)
     row = memory_row(low, high, MEMORY_BITS)
     if memory[row] == low and memory[row + 1] == high:
         return recall(memory, row, out, to)

@@ -44,7 +44,6 @@ Asked for are pages of 256 code points, when a text first holds one of theirs: 1
 from __future__ import annotations
 
 import base64
-import dataclasses
 import functools
 import json
 from collections.abc import Mapping
@@ -53,12 +52,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from tokenizers import Tokenizer, normalizers
 
+from pipelines.prepare.tokenize.engines.base import NotQualified
 from pipelines.prepare.tokenize.engines.kernel_engine import (
     ASK,
     DROP,
     NUM_PAGES,
     ORDINARY,
-    PAGE,
     REORDERED,
     SPACE,
     changed_between_marks,
@@ -67,105 +66,78 @@ from pipelines.prepare.tokenize.engines.kernel_engine import (
 )
 from pipelines.prepare.tokenize.engines.unigram.kernels import ENDS_IN_MARK, JOINS, MERGES, STRIPPED
 
-__all__ = ["MARK", "Reader", "Steps", "charsmap_units", "steps_of"]
+__all__ = ["MARK", "Reader"]
 
 MARK = "▁"
 Step: TypeAlias = Mapping[str, Any]
 
 _FORMS = ("NFC", "NFD", "NFKC", "NFKD")
-_LOCAL = ("Lowercase", "Nmt", "StripAccents")
 _SPACES = {"Regex": " {2,}"}
+_INTO_MARK = {"type": "Replace", "pattern": _SPACES, "content": MARK}
 _BARE = {"version": "1.0", "added_tokens": [], "model": {"type": "WordLevel", "vocab": {}, "unk_token": ""}}
 _JOINS, _STRIPPED, _MERGES, _ENDS_IN_MARK = map(int, (JOINS, STRIPPED, MERGES, ENDS_IN_MARK))
 _ASKS = 1 << 12  # no flag of an entry: the reference does the document
 _MAX_BYTES = 31
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Steps:
-    """A normalizer as the kernels apply it. Numbers are indices into `local`, its length if there is no such step."""
-
-    local: tuple[Step, ...] = ()  # what is left of the chain
-    literals: tuple[str, ...] = ()  # a document that holds one of these is left to the reference
-    context: int = 0  # the step that looks at neighbours
-    strip: int = 0  # before this step of `local`, ends are stripped
-    strips_left: bool = False
-    strips_right: bool = False
-    merge: int = 0  # before this step of `local`, runs of spaces become one
-    merges: bool = False
-    merges_into_mark: bool = False
-
-    @property
-    def contextual(self) -> str:
-        """Type of the step that looks at neighbours; empty if there is none."""
-        return str(self.local[self.context]["type"]) if self.context < len(self.local) else ""
-
-
-def steps_of(normalizer: Step | None) -> Steps | None:
-    """Return the steps of a normalizer; None if the kernels cannot apply one of them, or their order."""
-    found: Steps | None = Steps(context=-1)
-    given = _flat(normalizer)
-    for index, step in enumerate(given):
-        if found is None or found.merges_into_mark:  # the mark is no space for the steps behind it
-            return None
-        found = _with(found, step, next_type=given[index + 1]["type"] if index + 1 < len(given) else "")
-    if found is None:
-        return None
-    return found if found.context >= 0 else dataclasses.replace(found, context=len(found.local))
-
-
-def _flat(step: Step | None) -> list[Step]:
-    if step is None:
-        return []
-    return [one for part in step["normalizers"] for one in _flat(part)] if step["type"] == "Sequence" else [step]
-
-
-def _with(found: Steps, step: Step, *, next_type: str) -> Steps | None:
-    """Return `found` with one more step; None if the kernels cannot apply it there."""
-    kind, here, longer = step["type"], len(found.local), (*found.local, step)
-    strips = found.strips_left or found.strips_right
-    if kind == "Replace":
-        pattern, content = step["pattern"], step["content"]
-        if pattern == _SPACES and content in (" ", MARK) and not found.merges:
-            return dataclasses.replace(found, merge=here, merges=True, merges_into_mark=content == MARK)
-        text = pattern.get("String", "")
-        if len(text) == 1:
-            return dataclasses.replace(found, local=longer)
-        at_start = not (found.local or found.merges or strips)
-        return dataclasses.replace(found, literals=(*found.literals, text)) if text and at_start else None
-    if kind == "Strip":
-        sides = {"strips_left": step["strip_left"], "strips_right": step["strip_right"]}
-        return None if strips else dataclasses.replace(found, strip=here, **sides)
-    if kind in _LOCAL or (kind in ("NFD", "NFKD") and next_type == "StripAccents"):
-        return dataclasses.replace(found, local=longer)
-    if (kind in _FORMS or kind == "Precompiled") and found.context < 0:
-        return dataclasses.replace(found, local=longer, context=here)
-    return None
-
-
-def charsmap_units(step: Step) -> np.ndarray:
-    """Return the trie of a Precompiled step, uint32. SentencePiece writes its size in bytes before it."""
-    data = base64.b64decode(step["precompiled_charsmap"])
-    return np.frombuffer(data, "<u4", int.from_bytes(data[:4], "little") // 4, offset=4)
-
-
 class Reader:
-    """Query a normalizer's steps for single code points. `splits_white`: any white space ends a word."""
+    """A normalizer as the kernels apply it, queried for single code points.
 
-    def __init__(self, steps: Steps, *, splits_white: bool) -> None:
-        self._steps, self._splits_white = steps, splits_white
-        self._chains: dict[int, Any] = {}
-        self._probe = _probe() if steps.contextual == "Precompiled" else None
-        form = steps.contextual if steps.contextual.startswith("NF") else ""
-        self._decompose = (normalizers.NFKD() if "K" in form else normalizers.NFD()).normalize_str if form else None
+    `splits_white`: any white space ends a word.
+    `literals`: a document that holds one of these is left to the reference. `strips_left`, `strips_right`: whether ends
+    are stripped. `merges`: whether runs of spaces become one. `charsmap`: trie of the Precompiled step that looks at
+    neighbours, uint32, empty if there is none.
+    """
+
+    def __init__(self, normalizer: Step | None, *, splits_white: bool) -> None:
+        """Read the chain. Raises: NotQualified if the kernels cannot apply one of its steps, or their order."""
+        self._splits_white = splits_white
+        self.literals: list[str] = []
+        self.strips_left = self.strips_right = self.merges = False
+        self._local: list[Step] = []  # what is left of the chain; the numbers are indices into it
+        self._strip = self._merge = 0  # before this step, ends are stripped, or runs of spaces become one
+        self._context = -1  # the step that looks at neighbours
+        chain = _flat(normalizer)
+        types = [*(step["type"] for step in chain), ""]
+        for index, step in enumerate(chain):
+            is_after_marks = index > 0 and chain[index - 1] == _INTO_MARK  # which are no spaces to this step
+            if is_after_marks or not self._takes(step, next_type=types[index + 1]):
+                raise NotQualified("its normalizer has a step, or an order of steps, that cannot be followed")
+        contextual = self._local[self._context] if self._context >= 0 else {"type": ""}
+        self._context = self._context if self._context >= 0 else len(self._local)
+        is_precompiled, form = contextual["type"] == "Precompiled", contextual["type"]
+        self.charsmap = _units(contextual) if is_precompiled else np.zeros(0, np.uint32)
+        self._probe = _probe() if is_precompiled else None
+        decompose = normalizers.NFKD() if "K" in form else normalizers.NFD()
+        self._decompose = decompose.normalize_str if form in _FORMS else None
         self._seconds = _seconds() if form in ("NFC", "NFKC") else frozenset()
+        self._chains: dict[int, Any] = {}
         self._asks_for = frozenset() if self._splits_line_end() else frozenset("\r")
+
+    def _takes(self, step: Step, *, next_type: str) -> bool:
+        """Add a step to what the kernels do. Return whether they can apply it there."""
+        kind, here = step["type"], len(self._local)
+        strips = self.strips_left or self.strips_right
+        if kind == "Strip":
+            self._strip, self.strips_left, self.strips_right = here, step["strip_left"], step["strip_right"]
+            return not strips
+        if kind == "Replace" and step["pattern"] == _SPACES:
+            is_first, self.merges, self._merge = not self.merges, True, here
+            return is_first and step["content"] in ((" ",) if self._splits_white else (" ", MARK))
+        if kind == "Replace" and len(text := step["pattern"].get("String", "")) != 1:
+            self.literals.append(text)
+            return bool(text) and not (self._local or self.merges or strips)
+        self._local.append(step)
+        if kind in (*_FORMS, "Precompiled") and not (kind in ("NFD", "NFKD") and next_type == "StripAccents"):
+            is_only, self._context = self._context < 0, here
+            return is_only
+        return kind in (*_FORMS, "Lowercase", "Nmt", "Replace", "StripAccents")
 
     def after(self, text: str, *, step: int | None = None) -> str:
         """Apply the steps to a text: all of them, or those before `step`."""
-        count = len(self._steps.local) if step is None else step
+        count = len(self._local) if step is None else step
         if count and count not in self._chains:
-            normalizer = {"type": "Sequence", "normalizers": list(self._steps.local[:count])}
+            normalizer = {"type": "Sequence", "normalizers": self._local[:count]}
             self._chains[count] = Tokenizer.from_str(json.dumps({**_BARE, "normalizer": normalizer})).normalizer
         return str(self._chains[count].normalize_str(text)) if count else text
 
@@ -177,22 +149,19 @@ class Reader:
         both, first, second = (self.after(text) for text in ("\r\n", "\r", "\n"))
         if both == first + second:
             return True
-        runs = self._splits_white or self._steps.merge > self._steps.context
+        runs = self._splits_white or self._merge > self._context
         return runs and all(text and all(map(self.is_space, text)) for text in (both, first, second))
 
     def is_space(self, letter: str) -> bool:
         """Return whether this code point ends a word."""
         return _is_white(letter) if self._splits_white else letter == " "
 
-    def page(self, number: int, pool: bytearray) -> list[int]:
+    def page(self, points: list[str], pool: bytearray) -> list[int]:
         """Return the entries of one page, and append the bytes that they refer to to `pool`."""
-        points = letters_of_page(number)
-        if not points:
-            return [ASK] * PAGE
         # Each code point in one text, separated by NUL, which no step touches.
         before, stripped, merged, become = (
             one_by_one(functools.partial(self.after, step=step), points, between="\0") if step else points
-            for step in (self._steps.context, self._steps.strip, self._steps.merge, len(self._steps.local))
+            for step in (self._context, self._strip, self._merge, len(self._local))
         )
         joins, prepends = self._joining(before, "x{}"), self._joining(before, "{}x")
         # The first and last code point of each decomposed text, and which have a combining class other than 0.
@@ -206,7 +175,7 @@ class Reader:
             text, (first, last) = before[index], ends[index]
             flags = self._flags(stripped[index], merged[index]) | (_ENDS_IN_MARK if last in marks else 0)
             if text[:1] in joins:
-                flags |= _JOINS if self._steps.context == 0 else _ASKS
+                flags |= _JOINS if self._context == 0 else _ASKS
             if point in self._asks_for or text[-1:] in prepends or first in self._seconds:
                 flags |= _ASKS
             entries.append(self._entry(become[index], begins_with_mark=first in marks, flags=flags, pool=pool))
@@ -236,10 +205,10 @@ class Reader:
     def _flags(self, stripped: str, merged: str) -> int:
         """Return the flags of a code point's text as the steps Strip and " {2,}" see it."""
         flags = 0
-        if self._steps.strips_left or self._steps.strips_right:
+        if self.strips_left or self.strips_right:
             white = [_is_white(letter) for letter in stripped]
             flags |= _STRIPPED if all(white) else _ASKS if any(white) else 0
-        if self._steps.merges:
+        if self.merges:
             flags |= _MERGES if merged in ("", " ") else _ASKS if " " in merged else 0
         return flags
 
@@ -251,6 +220,18 @@ class Reader:
         letters = sorted({text[end] for text in texts if text} - {"\0"})
         clusters = one_by_one(self._probe.normalize_str, [surroundings.format(each) for each in letters], between="\0")
         return {letter for letter, cluster in zip(letters, clusters, strict=True) if cluster == "y"}
+
+
+def _flat(step: Step | None) -> list[Step]:
+    if step is None:
+        return []
+    return [one for part in step["normalizers"] for one in _flat(part)] if step["type"] == "Sequence" else [step]
+
+
+def _units(precompiled: Step) -> np.ndarray:
+    """Return the trie of a Precompiled step, uint32. SentencePiece writes its size in bytes before it."""
+    data = base64.b64decode(precompiled["precompiled_charsmap"])
+    return np.frombuffer(data, "<u4", int.from_bytes(data[:4], "little") // 4, offset=4).astype(np.uint32)
 
 
 @functools.lru_cache(maxsize=1 << 14)

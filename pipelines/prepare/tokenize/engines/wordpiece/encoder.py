@@ -57,14 +57,12 @@ from pipelines.prepare.tokenize.engines.kernel_engine import (
     ISOLATED,
     MISSING_PAGE,
     ORDINARY,
-    PAGE,
     REORDERED,
     SPACE,
     Contents,
     KernelEngine,
     Pages,
     changed_between_marks,
-    letters_of_page,
     one_by_one,
 )
 from pipelines.prepare.tokenize.engines.wordpiece import kernels as kernels
@@ -152,11 +150,8 @@ class _CodePoints:
             clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False
         )
 
-    def page(self, number: int, pool: bytearray) -> list[int]:
+    def page(self, points: list[str], pool: bytearray) -> list[int]:
         """Return the entries of one page, and append the bytes that they refer to to `pool`."""
-        points = letters_of_page(number)
-        if not points:
-            return [ASK] * PAGE
         become = one_by_one(self._normalizer.normalize_str, points)
         kinds = self._kinds(sorted(set("".join(become))))
         marks = self._marks(points) if self._strips_accents else set()

@@ -29,6 +29,7 @@ from pipelines.prepare.tokenize.engines.kernel_engine import (
     Pages,
     code_point,
     entry_of,
+    first_bytes,
     holds,
     jit,
     memory_row,
@@ -128,7 +129,7 @@ def _document(data, at, end, out, to, memory, word, tables):  # type: ignore[no-
             out[to] = tables.unknown
             to += 1
         elif size <= _MAX_REMEMBERED:
-            low, high = _first_bytes(word, size)
+            low, high = first_bytes(load(word, 0), load(word, 8), size)
             to = _short_word(low, high, size, chars, out, to, memory, word, tables)
         else:
             to = _pieces(word, size, chars, out, to, tables)
@@ -184,14 +185,6 @@ def _rest_of_word(data, at, end, word, size, tables):  # type: ignore[no-untyped
                 store(word, size + 8, load(tables.pages.pool, source + 8))
                 size += np.int64(entry >> np.uint64(3)) & 31
     return at, size, chars
-
-
-@jit
-def _first_bytes(word, size):  # type: ignore[no-untyped-def]
-    ones = ~np.uint64(0)
-    if size <= 8:
-        return load(word, 0) & (ones >> np.uint64(64 - 8 * size)), np.uint64(0)
-    return load(word, 0), load(word, 8) & (ones >> np.uint64(128 - 8 * size))
 
 
 @jit
