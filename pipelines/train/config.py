@@ -137,21 +137,17 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check(self)
-        self._check_alternatives()
-        if self.steps is None and self.epochs is None:
-            object.__setattr__(self, "steps", _STEPS)
-        self._check_counts()
-        self._check_together()
-        self._check_best()
-        self._check_mixture()
-
-    def _check_alternatives(self) -> None:
         for one, other in (("steps", "epochs"), ("warmup", "warmup_ratio")):
             # No warm-up at all is the default of one, and agrees with any share.
             if getattr(self, one) not in (None, 0) and getattr(self, other) is not None:
                 raise ConfigError(f"{_flag(one)} and {_flag(other)} together, expected one of them")
+        if self.steps is None and self.epochs is None:
+            object.__setattr__(self, "steps", _STEPS)
+        self._check_steps()
+        self._check_best()
+        self._check_mixture()
 
-    def _check_counts(self) -> None:
+    def _check_steps(self) -> None:
         for name in ("steps", "log_every", "eval_every", "save_every"):
             if (getattr(self, name) or 0) % self.steps_per_call:
                 raise ConfigError(
@@ -159,8 +155,6 @@ class TrainConfig:
                     "expected a multiple: nothing can be done in the middle of a call",
                     remedy=f"choose {_flag(name)} as a multiple of {self.steps_per_call}, or fewer steps a call",
                 )
-
-    def _check_together(self) -> None:
         if self.steps is not None and self.warmup >= self.steps:
             raise ConfigError(f"--warmup {self.warmup}, expected fewer steps than the {self.steps} of the training")
         if self.replicas is not None:

@@ -1,4 +1,5 @@
-"""Engines, which drive the devices: TensorFlow's strategies or JAX, by the backend that Keras was imported with.
+"""Engines, which drive the devices: TensorFlow's strategies or JAX, by the backend that Keras was imported with;
+and the batches that they get, one stream of them, or one for each length of rows.
 
     engine ─► learner      a model on the devices, with its optimizer's state and its step
            ─► feed         batches on the devices, from input functions of the reader
@@ -6,27 +7,39 @@
            ─► train, evaluate, predict
 
 All else of a training is written once: tasks, models, losses, AdamW, what is logged, what is kept and when.
+
+    rows of one length         {64: stream}                      64, 64, 64, 64, ...
+    a dataset with buckets     {32: stream, 64: stream}          64, 32, 64, 64, ...      see `tfrecord_io.buckets`
+
+Every element has a static shape, so each length is a compiled step of its own.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import keras
 import numpy as np
+import tensorflow as tf
 
-from pipelines.train import models
+from pipelines.train import models, setup
 from pipelines.train.checkpoints import Saves
 from pipelines.train.config import TrainConfig
 from pipelines.train.metrics import Evaluated
 from pipelines.train.models import Built
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.steps import AdamW
+from pipelines.train.tasks import BoundTask
+from tfrecord_io import buckets
+from tfrecord_io.buckets import Buckets
 from tfrecord_io.errors import ConfigError
+from tfrecord_io.input_pipeline.input_functions import InputFunctions
+from tfrecord_io.reader import Data
 
-__all__ = ["AfterCall", "Engine", "Feed", "Learner", "built", "optimizer"]
+__all__ = ["AfterCall", "Engine", "Feed", "Feeds", "Learner", "built", "element_specs", "optimizer"]
 
 # (steps taken, loss of the last of them) -> whether to go on
 AfterCall = Callable[[int, float], bool]
@@ -127,3 +140,60 @@ def optimizer(config: TrainConfig) -> AdamW:
         clip_norm=config.clip_norm,
         schedule=config.schedule,
     )
+
+
+class Feeds:
+    """Makes the feeds of one training."""
+
+    def __init__(self, config: TrainConfig, *, task: BoundTask, engine: Engine) -> None:
+        self._config = config
+        self._engine = engine
+        self._given: dict[str, Any] = {
+            "global_batch_size": config.global_batch_size,
+            "seed": config.seed,
+            "objective": task.objective,
+            "order": config.order,
+        }
+
+    def training(self, data: InputFunctions, *, start_step: int) -> Feed:
+        """Batches without end, from step `start_step` on."""
+        split, length = self._config.train_split, data.manifest.row_length
+        if isinstance(data, Data) and data.manifest.bucket_lengths:
+            lengths = self._buckets(data, split, training=True)
+            streams = {each: lengths.input_fn(each, start_step=start_step) for each in lengths.lengths}
+            return self._engine.feed(streams, lengths.schedule(start_step))
+        stream = data.input_fn(split, **self._given, training=True, start_step=start_step)
+        return self._engine.feed({length: stream}, itertools.repeat(length))
+
+    def evaluation(self, data: Data, split: str) -> Feed:
+        """Batches that have every example once."""
+        length, given, hosts = data.manifest.row_length, self._given, self._engine.hosts
+        if data.manifest.bucket_lengths:
+            lengths = self._buckets(data, split, training=False)
+            return self._engine.feed({each: lengths.input_fn(each) for each in lengths.lengths}, lengths.schedule())
+        sizes = {name: given[name] for name in ("global_batch_size", "order")}
+        steps = data.evaluation_steps(split, **sizes, num_hosts=hosts)
+        stream = data.input_fn(split, **given, training=False)
+        return self._engine.feed({length: stream}, itertools.repeat(length, steps))
+
+    def _buckets(self, data: Data, split: str, *, training: bool) -> Buckets:
+        engine = self._engine
+        return buckets.read(data, split, **self._given, replicas=engine.replicas, hosts=engine.hosts, training=training)
+
+
+def element_specs(data: InputFunctions, config: TrainConfig, task: BoundTask, *, replicas: int) -> list[Any]:
+    """Return what one replica gets of a batch, for each length of rows."""
+    context = tf.distribute.InputContext(num_replicas_in_sync=replicas)
+    specs = []
+    for part in setup.by_length(data).values():
+        # A length may be missing in the training split, and not in another.
+        splits = [config.train_split, *part.splits]
+        split = next(name for name in splits if name in part.splits and part.num_examples(name))
+        input_fn = part.input_fn(
+            split,
+            global_batch_size=config.global_batch_size,
+            objective=task.objective,
+            training=split == config.train_split,
+        )
+        specs.append(input_fn(context).element_spec)
+    return specs

@@ -227,7 +227,9 @@ def exact_match_and_f1(rows: Mapping[str, np.ndarray]) -> tuple[float, float]:
         return math.nan, math.nan
     order = np.argsort(of_row.reshape(-1), kind="stable")
     windows = np.split(order, np.flatnonzero(np.diff(of_row.reshape(-1)[order])) + 1)
-    scored = np.array([_score(_predicted(rows, each), _labelled(rows, each)) for each in windows])
+    pairs = [(_predicted(rows, each), _labelled(rows, each)) for each in windows]
+    both = [2 * len(one & other) / (len(one) + len(other)) if one or other else 1.0 for one, other in pairs]
+    scored = np.array([(one == other, share) for (one, other), share in zip(pairs, both, strict=True)], np.float64)
     exact, overlap = scored.mean(axis=0).tolist()
     return exact, overlap
 
@@ -251,10 +253,3 @@ def _tokens(rows: Mapping[str, np.ndarray], window: int, first: int, last: int) 
     """The tokens of an answer as their characters in the text, the same in every window."""
     starts, ends = (rows[name][window][first : last + 1].tolist() for name in ("char_starts", "char_ends"))
     return frozenset(zip(starts, ends, strict=True))
-
-
-def _score(predicted: frozenset[tuple[int, int]], labelled: frozenset[tuple[int, int]]) -> tuple[float, float]:
-    if not predicted or not labelled:
-        agree = float(predicted == labelled)
-        return agree, agree
-    return float(predicted == labelled), 2 * len(predicted & labelled) / (len(predicted) + len(labelled))

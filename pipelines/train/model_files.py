@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, get_args
 
@@ -99,7 +100,8 @@ def describe(
 def write(model_dir: str, model: TrainedModel) -> None:
     """Write model.json. Raises: OutputError if that is not possible."""
     document = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
-    document |= {"version": _VERSION, "manifest": json.loads(manifests.dump(model.manifest))}
+    metrics = {name: value if math.isfinite(value) else None for name, value in model.metrics.items()}
+    document |= {"version": _VERSION, "metrics": metrics, "manifest": json.loads(manifests.dump(model.manifest))}
     write_json(model_dir, _FILE_NAME, document)
 
 
@@ -146,7 +148,10 @@ def _parsed(document: dict[str, Any], *, place: str) -> TrainedModel:
         precision=text(document["precision"]),
         steps=count(document["steps"]),
         eval_split=optional(text, document["eval_split"]),
-        metrics={text(name): float(value) for name, value in mapping(document["metrics"]).items()},
+        metrics={
+            text(name): math.nan if value is None else float(value)
+            for name, value in mapping(document["metrics"]).items()
+        },
         manifest=manifests.parse(json.dumps(document["manifest"]).encode(), place=place),
     )
 

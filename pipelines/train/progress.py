@@ -65,7 +65,7 @@ class Progress:
         rates = self._rates(step, flops)
         self._scalars(step, "train", {"loss": loss, "learning_rate": learning_rate, **rates})
         shown = "  ".join(f"{value:,.{0 if value >= 100 else 2}f} {name}" for name, value in rates.items())
-        self._say(f"step {step:>7,}/{self._total:,}  loss {loss:.4f}  {shown}".rstrip())
+        self.note(f"step {step:>7,}/{self._total:,}  loss {loss:.4f}  {shown}".rstrip())
         self._emit({"step": step, "loss": loss, "learning_rate": learning_rate, **rates})
 
     def evaluation(self, step: int, *, split: str, metrics: Mapping[str, float], examples: int) -> None:
@@ -73,12 +73,13 @@ class Progress:
         self._scalars(step, split, metrics)
         self._writer.flush()  # rare, and what people wait for
         shown = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-        self._say(f"step {step:>7,}/{self._total:,}  {split}: {shown}  ({examples:,} examples)")
+        self.note(f"step {step:>7,}/{self._total:,}  {split}: {shown}  ({examples:,} examples)")
         self._emit({"step": step, "split": split, "examples": examples, **metrics})
 
     def note(self, text: str) -> None:
         """A line for people."""
-        self._say(text)
+        if self._speaks:
+            say(text)
 
     def close(self) -> None:
         """Write what TensorBoard has not yet."""
@@ -104,10 +105,6 @@ class Progress:
             for name, value in values.items():
                 tag = f"{group}/{name.replace('/', '_per_')}"
                 tf.summary.write(tag, tf.constant(value, tf.float32), step=step, metadata=metadata)
-
-    def _say(self, text: str) -> None:
-        if self._speaks:
-            say(text)
 
     def _emit(self, values: Mapping[str, object]) -> None:
         if self._as_json and self._speaks:

@@ -12,17 +12,15 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipelines.train import backends, checkpoints, datasets, model_files, targets
+from pipelines.train import backends, checkpoints, model_files, targets
 from pipelines.train import setup as jobs
 from pipelines.train.checkpoints import History
 from pipelines.train.config import TrainConfig
-from pipelines.train.engines import Engine
+from pipelines.train.engines import Engine, Feeds
 from pipelines.train.errors import StoppedError, TrainingError
-from pipelines.train.feeds import Feeds
-from pipelines.train.metrics import Evaluated, together
+from pipelines.train.metrics import together
 from pipelines.train.progress import Progress
 from pipelines.train.setup import TrainingSetup
-from tfrecord_io.input_pipeline.input_functions import InputFunctions
 
 __all__ = ["Trained", "train"]
 
@@ -55,14 +53,7 @@ def train(config: TrainConfig, *, as_json: bool = False) -> Trained:
 class _Run:
     """The parts of one training, and what happens after each call."""
 
-    def __init__(
-        self,
-        job: TrainingSetup,
-        *,
-        engine: Engine,
-        stop: _Stop,
-        as_json: bool,
-    ) -> None:
+    def __init__(self, job: TrainingSetup, *, engine: Engine, stop: _Stop, as_json: bool) -> None:
         config = job.config
         self._job = job
         self._config = config
@@ -73,21 +64,25 @@ class _Run:
         folder = config.model_dir.rstrip("/")
         self._saves = engine.saves(self._learner, f"{folder}/{checkpoints.SAVES}", keep=config.keep_checkpoints)
         self._best_saves = engine.saves(self._learner, f"{folder}/{checkpoints.BEST}", keep=1)
-        self._progress = _progress(config, self._data, as_json=as_json, engine=engine)
+        with checkpoints.usable(config.model_dir):
+            self._progress = Progress(
+                log_dir=f"{folder}/logs",
+                total=config.total_steps,
+                batch_size=config.global_batch_size,
+                tokens_per_example=self._data.tokens_per_example(config.train_split),
+                as_json=as_json,
+                peak_flops=engine.peak_flops,
+                speaks=engine.is_first,
+            )
         self._feeds = Feeds(config, task=job.task, engine=engine)
         self._history = History(config.model_dir, metric=config.best_metric or "loss", writes=engine.is_first)
         self._saved_at = self._evaluated_at = -1
         self._metrics: Mapping[str, float] = {}
-        for line in (*job.warnings, *self._facts()):
+        for line in (*job.warnings, f"replicas: {engine.replicas}, on {targets.place(job.target, engine.hardware)}"):
             self._progress.note(line)
-
-    def _facts(self) -> Iterator[str]:
-        """Lines on what is about to run."""
-        place = targets.place(self._job.target, self._engine.hardware)
-        yield f"replicas: {self._engine.replicas}, on {place}"
         if lengths := self._data.manifest.bucket_lengths:
             listing = ", ".join(map(str, lengths))
-            yield f"rows of {len(lengths)} lengths ({listing}): {len(lengths)} steps to compile"
+            self._progress.note(f"rows of {len(lengths)} lengths ({listing}): {len(lengths)} steps to compile")
 
     def go(self) -> Trained:
         start = self._open()
@@ -257,7 +252,7 @@ class _Run:
 
     def _measured(self, split: str) -> Mapping[str, float]:
         """Metrics of a pass over a split: of one dataset, or of each one of a mixture and then of all together."""
-        parts = datasets.evaluated(self._data, split)
+        parts = jobs.evaluated(self._data, split)
         found = {
             name: self._engine.evaluate(self._learner, self._feeds.evaluation(each, split))
             for name, each in parts.items()
@@ -267,29 +262,15 @@ class _Run:
             found[split], counts[split] = together(list(found.values())), sum(counts.values())
         metrics: Mapping[str, float] = {}
         for name, each in found.items():
-            metrics = self._reported(name, each, examples=counts[name])
+            if each.sums["weight"]:
+                metrics = self._job.task.metrics(each)
+                self._progress.evaluation(self._learner.step, split=name, metrics=metrics, examples=counts[name])
+            else:
+                metrics = {}
+                self._progress.note(
+                    f"{name}: none of {counts[name]:,} examples has a label, so there is nothing to measure"
+                )
         return metrics
-
-    def _reported(self, name: str, found: Evaluated, *, examples: int) -> Mapping[str, float]:
-        if not found.sums["weight"]:
-            self._progress.note(f"{name}: none of {examples:,} examples has a label, so there is nothing to measure")
-            return {}
-        metrics = self._job.task.metrics(found)
-        self._progress.evaluation(self._learner.step, split=name, metrics=metrics, examples=examples)
-        return metrics
-
-
-def _progress(config: TrainConfig, data: InputFunctions, *, as_json: bool, engine: Engine) -> Progress:
-    with checkpoints.usable(config.model_dir):
-        return Progress(
-            log_dir=f"{config.model_dir.rstrip('/')}/logs",
-            total=config.total_steps,
-            batch_size=config.global_batch_size,
-            tokens_per_example=data.tokens_per_example(config.train_split),
-            as_json=as_json,
-            peak_flops=engine.peak_flops,
-            speaks=engine.is_first,
-        )
 
 
 class _Stop(threading.Event):

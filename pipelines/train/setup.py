@@ -7,11 +7,18 @@ a TPU.
     on a TPU only          the input pipelines themselves, built on this machine and looked at (`tfrecord_io.readiness`)
 
 Only the last builds a graph. On a host it would come too soon: a CPU can be split only before TensorFlow has used it.
+
+    --data A                            A                                     splits of A
+    --data A --data B --weights 3,1     A and B mixed, three rows to one      A's and B's own, one after the other
+
+Only training is mixed (see `tfrecord_io.mixture`). A mixture's datasets go by the names in their manifests; where two
+have the same, the second is called NAME-2.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -19,16 +26,22 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from pipelines.train import checkpoints, datasets, targets, tasks
+from pipelines.train import checkpoints, targets, tasks
 from pipelines.train.config import TrainConfig
-from pipelines.train.models import names
+from pipelines.train.models import backbones
 from pipelines.train.targets import Target
 from pipelines.train.tasks import BoundTask
-from tfrecord_io import manifest, readiness
+from tfrecord_io import manifest, reader, readiness
 from tfrecord_io.errors import ConfigError
+from tfrecord_io.format.ledger import LabelRange
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
+from tfrecord_io.mixture import Mixture
+from tfrecord_io.reader import Data
 
-__all__ = ["TrainingSetup", "check", "identity"]
+__all__ = [
+    *("TrainingSetup", "by_length", "check", "evaluated", "has_labels", "identity", "open_data", "require_labels"),
+    *("require_split", "with_num_labels"),
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,34 +62,30 @@ def check(config: TrainConfig) -> TrainingSetup:
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
     for option, path in (*(("--data", folder) for folder in config.data_folders), ("--model-dir", config.model_dir)):
         targets.require_reachable_path(target, option=option, path=path)
-    data = datasets.open_data(config)
+    data = open_data(config)
     eval_split = _eval_split(config, data)
-    datasets.require_labels(config, data, eval_split=eval_split)
-    config = datasets.with_num_labels(config, data, eval_split=eval_split)
+    require_labels(config, data, eval_split=eval_split)
+    config = with_num_labels(config, data, eval_split=eval_split)
     config = config.sized(rows=data.num_examples(config.train_split))
     config = dataclasses.replace(config, precision=targets.precision(config.precision, is_tpu=target.is_tpu))
     task = tasks.bind(config, data.manifest)
-    names.require_known(config.model)
-    _refuse_dataset(config.model_dir)
+    backbones.require_known(config.model)
+    if tf.io.gfile.exists(f"{config.model_dir.rstrip('/')}/{manifest.FILE_NAME}"):
+        raise ConfigError(
+            f"--model-dir {config.model_dir} holds a prepared dataset, expected a folder for checkpoints and the model "
+            "alone",
+            remedy="give another --model-dir",
+        )
     checkpoints.belongs_to(config.model_dir, identity=identity(config, data))
     warnings: tuple[str, ...] = ()
     if target.is_tpu:
-        inputs = [(part, config.train_split, True) for part in datasets.by_length(data).values()]
+        inputs = [(part, config.train_split, True) for part in by_length(data).values()]
         if eval_split is not None:
-            for each in datasets.evaluated(data, eval_split).values():
-                inputs += [(part, eval_split, False) for part in datasets.by_length(each).values()]
+            for each in evaluated(data, eval_split).values():
+                inputs += [(part, eval_split, False) for part in by_length(each).values()]
         inputs = [(part, split, endless) for part, split, endless in inputs if part.num_examples(split)]
         warnings = tuple(_unfit(config, inputs, task, target=target))
     return TrainingSetup(config=config, target=target, data=data, eval_split=eval_split, task=task, warnings=warnings)
-
-
-def _refuse_dataset(model_dir: str) -> None:
-    """Raises: ConfigError if the folder for the model is one of prepared data."""
-    if tf.io.gfile.exists(f"{model_dir.rstrip('/')}/{manifest.FILE_NAME}"):
-        raise ConfigError(
-            f"--model-dir {model_dir} holds a prepared dataset, expected a folder for checkpoints and the model alone",
-            remedy="give another --model-dir",
-        )
 
 
 def _unfit(
@@ -110,9 +119,9 @@ def identity(config: TrainConfig, data: InputFunctions) -> Mapping[str, Any]:
 
 
 def _eval_split(config: TrainConfig, data: InputFunctions) -> str | None:
-    datasets.require_split(data, config.train_split, option="--train-split", all_have_it=True)
+    require_split(data, config.train_split, option="--train-split", all_have_it=True)
     if config.eval_split is None:
-        usual = [name for name in ("validation", "test") if datasets.has_labels(config, data, name)]
+        usual = [name for name in ("validation", "test") if has_labels(config, data, name)]
         found = next((name for name in usual if name != config.train_split), None)
         if found is None and (config.early_stopping or config.keep_best):
             option = "--early-stopping" if config.early_stopping else "--keep-best"
@@ -122,5 +131,102 @@ def _eval_split(config: TrainConfig, data: InputFunctions) -> str | None:
                 "build the data with --hold-out",
             )
         return found
-    datasets.require_split(data, config.eval_split, option="--eval-split")
+    require_split(data, config.eval_split, option="--eval-split")
     return config.eval_split
+
+
+def open_data(config: TrainConfig) -> InputFunctions:
+    """The dataset, or the mixture. Raises: ReaderError if one cannot be opened, or they do not go together;
+    ConfigError if one has rows of several lengths and is to be mixed.
+    """
+    opened = [reader.open(folder) for folder in config.data_folders]
+    if len(opened) == 1:
+        return opened[0]
+    for data in opened:
+        if lengths := data.manifest.bucket_lengths:
+            raise ConfigError(
+                f"--data {data.root}: rows of several lengths, {list(lengths)}, among several datasets, expected one "
+                "length: a mixture has rows of all its datasets in each batch",
+                remedy="build it without --bucket-lengths, or train on it alone",
+            )
+    named: dict[str, Data] = {}
+    for data in opened:
+        count = sum(each.manifest.name == data.manifest.name for each in named.values())
+        named[f"{data.manifest.name}-{count + 1}" if count else data.manifest.name] = data
+    weights = config.data_weights
+    return Mixture(
+        named,
+        weights=None if weights is None else dict(zip(named, weights, strict=True)),
+        temperature=config.temperature,
+    )
+
+
+def by_length(data: InputFunctions) -> Mapping[int, InputFunctions]:
+    """The rows of each length as datasets of their own, by length, ascending."""
+    if isinstance(data, Data) and data.manifest.bucket_lengths:
+        return {length: data.bucket(length) for length in data.manifest.bucket_lengths}
+    return {data.manifest.row_length: data}
+
+
+def evaluated(data: InputFunctions, split: str) -> Mapping[str, Data]:
+    """The datasets that have examples in a split, by the names under which they are reported."""
+    if isinstance(data, Data):
+        datasets = {split: data}
+    else:
+        assert isinstance(data, Mixture)
+        datasets = {f"{name}/{split}": each for name, each in data.datasets.items()}
+    return {name: each for name, each in datasets.items() if split in each.splits and each.num_examples(split)}
+
+
+def require_split(data: InputFunctions, split: str, *, option: str, all_have_it: bool = False) -> None:
+    """Raises: ConfigError if no dataset, or not each one, has such a split with an example in it."""
+    have, datasets = len(evaluated(data, split)), len(data.datasets) if isinstance(data, Mixture) else 1
+    if have < (datasets if all_have_it else 1):
+        raise ConfigError(
+            f"{option} {split}: {data.root} has no such split, or no example in it",
+            remedy=f"choose one of {[name for name in data.splits if data.num_examples(name)]}",
+        )
+
+
+def has_labels(config: TrainConfig, data: InputFunctions, split: str) -> bool:
+    """Return whether a dataset has examples in a split that the task can learn from: with labels, if it needs them."""
+    found = [each.splits[split] for each in evaluated(data, split).values()]
+    return any(config.task != "classify" or each.num_unlabelled < each.num_examples for each in found)
+
+
+def with_num_labels(config: TrainConfig, data: InputFunctions, *, eval_split: str | None) -> TrainConfig:
+    """Return the config with the number of labels that integer labels without names show, as far as they are known.
+
+    Raises: ConfigError if they are not 0 to n - 1, or not below `--num-labels`.
+    """
+    splits = (config.train_split, *([] if eval_split is None else [eval_split]))
+    found = [(each.root, each.splits[split].labels) for split in splits for each in evaluated(data, split).values()]
+    ranges = [labels for _, labels in found if labels is not None]
+    if config.task not in ("classify", "tokens") or not ranges or len(ranges) < len(found):
+        return config
+    labels = functools.reduce(LabelRange.joined, ranges)
+    num_labels = config.num_labels or labels.largest + 1
+    fits = labels.smallest >= 0 and labels.largest < num_labels
+    if fits and (config.num_labels or not labels.has_gaps_from_0):
+        return dataclasses.replace(config, num_labels=num_labels)
+    # Of splits together it may be unknown how many labels are distinct.
+    shown = ranges[0] if ranges[0].has_gaps_from_0 else labels
+    expected = config.num_labels or shown.distinct or labels.largest + 1
+    given = f"--num-labels {config.num_labels}: " if config.num_labels else ""
+    ways = ["build the data with --label-classes, which makes each value a class"] * (config.task == "classify")
+    ways += [f"give --num-labels {labels.largest + 1}"] * (labels.smallest >= 0)
+    raise ConfigError(
+        f"{given}{data.root}: its labels are {shown.text}, expected 0 to {expected - 1}",
+        remedy=", or ".join(ways),
+    )
+
+
+def require_labels(config: TrainConfig, data: InputFunctions, *, eval_split: str | None) -> None:
+    """Raises: ConfigError if no example of a split has a label, as in test splits whose labels are kept secret."""
+    for option, split in (("--train-split", config.train_split), ("--eval-split", eval_split)):
+        if split is not None and not has_labels(config, data, split):
+            raise ConfigError(
+                f"{option} {split}: none of its {data.num_examples(split):,} examples in {data.root} has a label (all "
+                "are -1), expected some",
+                remedy="choose another split; `train-tpu predict` takes one without labels",
+            )

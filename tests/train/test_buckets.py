@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from pipelines.train import datasets, tasks
+from pipelines.train import setup, tasks
 from pipelines.train.config import TrainConfig
-from pipelines.train.feeds import Feeds
+from pipelines.train.engines import Feeds
 from pipelines.train.on_tensorflow.engine import TensorFlowEngine
 from pipelines.train.steps import PureStep
 from pipelines.train.targets import Target
@@ -59,7 +59,7 @@ def test_a_resumed_training_goes_on_with_the_next_batch(tmp_path: Path, data: Pa
 @pytest.mark.slow
 def test_an_evaluation_counts_every_example_once(data: Path) -> None:
     config = TrainConfig(data=str(data), task="classify", model="bert-tiny", global_batch_size=16)
-    opened = datasets.open_data(config)
+    opened = setup.open_data(config)
     assert isinstance(opened, Data)
     engine = TensorFlowEngine(Target(kind="host", chosen_by="test"))
     task = tasks.bind(config, opened.manifest)
@@ -87,7 +87,7 @@ class _Counting:
 
 
 def _parts(data: Data) -> list[tuple[int, Any]]:
-    return [(length, part) for length, part in datasets.by_length(data).items()]
+    return [(length, part) for length, part in setup.by_length(data).items()]
 
 
 @pytest.mark.parametrize(

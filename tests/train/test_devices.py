@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from pipelines.train import targets
 from pipelines.train.errors import DeviceError
-from pipelines.train.on_tensorflow import strategies
+from pipelines.train.on_tensorflow import engine
 from pipelines.train.targets import Target
 from tests import building
 from tests.train import training
@@ -78,7 +78,7 @@ def test_what_is_no_address_is_refused(tpu: str) -> None:
     ],
 )
 def test_each_way_to_fail_has_its_own_cause(said: str, cause: str) -> None:
-    error = strategies.explained(ValueError(said), target="tpu-node x")
+    error = engine.explained(ValueError(said), target="tpu-node x")
     assert cause in error.cause
     assert said[:60] in error.cause
     assert error.remedy
@@ -89,7 +89,7 @@ def test_an_address_where_nothing_listens_is_known_at_once() -> None:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
     with pytest.raises(DeviceError, match="nothing answers"):
-        strategies.connect(Target(kind="tpu-node", address=f"grpc://127.0.0.1:{port}", chosen_by="test"))
+        engine.connect(Target(kind="tpu-node", address=f"grpc://127.0.0.1:{port}", chosen_by="test"))
 
 
 @pytest.mark.parametrize("option", ["--data", "--model-dir"])
@@ -120,13 +120,13 @@ SERVER = (
 CONNECT = """
 import sys
 import tensorflow as tf
-from pipelines.train.on_tensorflow import strategies
+from pipelines.train.on_tensorflow import engine
 from pipelines.train.targets import Target
 from tfrecord_io.errors import PrepError
 
 assert sum(int(each) for each in tf.data.Dataset.range(3)) == 3
 try:
-    strategies.connect(Target(kind="tpu-node", address=sys.argv[1], chosen_by="test"))
+    engine.connect(Target(kind="tpu-node", address=sys.argv[1], chosen_by="test"))
 except PrepError as error:
     print(type(error).__name__, error.cause)
 """
@@ -148,7 +148,7 @@ def test_a_server_without_tpu_is_told_from_a_tpu() -> None:
 def test_a_tpu_that_was_looked_for_in_vain_is_a_warning(tpu: str, warned: bool) -> None:
     target = targets.choose(tpu, environment={}, chips_here=False)
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])
-    lines = targets.missed_tpu(target, strategies.hardware(strategy))
+    lines = targets.missed_tpu(target, engine.hardware(strategy))
     assert bool(lines) is warned
     if warned:
         cause, remedy = lines

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from pipelines.train import run
-from pipelines.train.models import names
+from pipelines.train.models import backbones
 from tests import building
 from tests.train import training
 from tfrecord_io.errors import ConfigError
@@ -83,13 +83,13 @@ def test_a_preflight_needs_none() -> None:
 )
 def test_a_name_that_is_nearly_a_model_leads_to_it(name: str, meant: str) -> None:
     with pytest.raises(ConfigError, match="there is no such model") as caught:
-        names.require_known(name)
+        backbones.require_known(name)
     assert caught.value.remedy.startswith(f"did you mean --model {meant}")
 
 
 @pytest.mark.parametrize("name", ["bert-tiny", "gpt2_base_en", "mymodel:build", "hf://owner/name", "."])
 def test_what_may_be_a_model_is_left_to_whoever_loads_it(name: str) -> None:
-    names.require_known(name)
+    backbones.require_known(name)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_too_little_memory_is_not_blamed_on_the_data(tmp_path: Path, monkeypatch
 def test_the_folder_of_a_finished_training_is_recognised(tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text("{}")
     with pytest.raises(ConfigError, match="the folder of a finished training") as caught:
-        names.require_known(str(tmp_path))
+        backbones.require_known(str(tmp_path))
     assert caught.value.remedy.startswith(f"to go on with that training, give --model-dir {tmp_path}")
 
 

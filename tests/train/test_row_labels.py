@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.train import datasets
+from pipelines.train import setup
 from pipelines.train.config import TrainConfig
 from tests import building
 from tests.train import training
@@ -29,7 +29,7 @@ def labelled(train: Sequence[int], validation: Sequence[int], **options: object)
 
 def num_labels(folder: Path, given: int | None = None) -> int | None:
     config = TrainConfig(data=str(folder), task="classify", model="bert-tiny", num_labels=given)
-    return datasets.with_num_labels(config, reader.open(folder), eval_split="validation").num_labels
+    return setup.with_num_labels(config, reader.open(folder), eval_split="validation").num_labels
 
 
 def test_the_manifest_has_the_range_of_each_split(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from pipelines.train import datasets
+from pipelines.train import setup
 from pipelines.train.config import TrainConfig
 from tests import building
 from tests.train import training
@@ -135,7 +135,7 @@ def test_a_training_on_two_datasets_evaluates_each_and_goes_on_where_it_stopped(
 
 def test_datasets_of_one_name_are_told_apart() -> None:
     folders = (str(training.data()),) * 2
-    found = datasets.open_data(TrainConfig(data=folders, task="classify", model="bert-tiny", weights="3,1"))
+    found = setup.open_data(TrainConfig(data=folders, task="classify", model="bert-tiny", weights="3,1"))
     assert isinstance(found, Mixture)
     first, second = found.datasets
     assert second == f"{first}-2"

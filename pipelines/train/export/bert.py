@@ -63,14 +63,6 @@ _PARTS = {"kernel": "weight", "gamma": "weight", "bias": "bias", "beta": "bias"}
 
 def write(built: Built, trained: TrainedModel, folder: Path) -> None:
     """Write config.json and model.safetensors. Raises: ConfigError if transformers has no class for the model."""
-    _require_class(trained)
-    folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(config_of(built.backbone, trained), indent=2, ensure_ascii=False)
-    (folder / "config.json").write_text(text + "\n", encoding="utf-8")
-    save_file(weights_of(built, trained), str(folder / "model.safetensors"), metadata={"format": "pt"})
-
-
-def _require_class(trained: TrainedModel) -> None:
     if trained.task not in _CLASSES:
         raise ConfigError(
             f"--format transformers with BERT trained for {trained.task}, expected one of {', '.join(_CLASSES)}",
@@ -84,6 +76,10 @@ def _require_class(trained: TrainedModel) -> None:
             "first token through the pooler, so the exported model would predict something else",
             remedy="train with --pooling first on rows padded on the right, or give --format saved-model or keras",
         )
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(config_of(built.backbone, trained), indent=2, ensure_ascii=False)
+    (folder / "config.json").write_text(text + "\n", encoding="utf-8")
+    save_file(weights_of(built, trained), str(folder / "model.safetensors"), metadata={"format": "pt"})
 
 
 def config_of(backbone: Any, trained: TrainedModel) -> dict[str, Any]:
@@ -119,13 +115,19 @@ def config_of(backbone: Any, trained: TrainedModel) -> dict[str, Any]:
 def weights_of(built: Built, trained: TrainedModel) -> dict[str, np.ndarray]:
     """Every weight by its name in transformers, float32, contiguous."""
     model, backbone = built.model, built.backbone
-    width, values = backbone.hidden_dim, _values(backbone)
+    width, values = backbone.hidden_dim, {}
+    for layer in backbone.layers:
+        for variable in layer.variables:  # its path begins with whatever the model is in
+            values[f"{layer.name}/{variable.path.partition(f'{layer.name}/')[2]}"] = _float32(variable)
     found = {f"bert.embeddings.{theirs}": values[ours] for ours, theirs in _EMBEDDINGS.items()}
     for number in range(backbone.num_layers):
         for ours, theirs in _BLOCK.items():
             block, prefix = f"transformer_layer_{number}/{ours}", f"bert.encoder.layer.{number}.{theirs}"
             found |= _layer(values, block, prefix, rows=width if ours.endswith(_SPLIT) else None)
-    found |= _new_pooler(width) if trained.task == "mlm" else _layer(values, "pooled_dense", "bert.pooler.dense")
+    found |= _layer(values, "pooled_dense", "bert.pooler.dense")
+    if trained.task == "mlm":  # which learns no pooler
+        kernel = np.random.default_rng(0).normal(scale=0.02, size=(width, width)).astype(np.float32)
+        found |= {"bert.pooler.dense.weight": kernel, "bert.pooler.dense.bias": np.zeros(width, np.float32)}
     # The head of mlm is one model with the backbone, and that one is in the whole.
     layers = [inner for layer in model.layers for inner in getattr(layer, "layers", [layer])]
     head = {f"{layer.name}/{each.name}": _float32(each) for layer in layers for each in layer.variables}
@@ -136,22 +138,6 @@ def weights_of(built: Built, trained: TrainedModel) -> dict[str, np.ndarray]:
     else:
         found |= _layer(head, "logits", _HEADS[trained.task])
     return {name: np.ascontiguousarray(value) for name, value in found.items()}
-
-
-def _new_pooler(width: int) -> dict[str, np.ndarray]:
-    """A pooler as at the beginning of a training: that of mlm learns none."""
-    kernel = np.random.default_rng(0).normal(scale=0.02, size=(width, width)).astype(np.float32)
-    return {"bert.pooler.dense.weight": kernel, "bert.pooler.dense.bias": np.zeros(width, np.float32)}
-
-
-def _values(backbone: Any) -> dict[str, np.ndarray]:
-    """The backbone's weights by layer and place in it: transformer_layer_0/self_attention_layer/query/kernel."""
-    found = {}
-    for layer in backbone.layers:
-        for variable in layer.variables:
-            # The path begins with whatever the model is in.
-            found[f"{layer.name}/{variable.path.partition(f'{layer.name}/')[2]}"] = _float32(variable)
-    return found
 
 
 def _float32(variable: Any) -> np.ndarray:

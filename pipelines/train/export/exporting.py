@@ -20,7 +20,6 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from safetensors import safe_open
 from pipelines.train import model_files
 from pipelines.train.export import bert
 from pipelines.train.model_files import TrainedModel
-from pipelines.train.models import names
+from pipelines.train.models import backbones
 from pipelines.train.predict import loading
 from tfrecord_io.errors import ConfigError, OutputError
 from tfrecord_io.shown import visible_line
@@ -59,16 +58,34 @@ def export(model_dir: str, *, kind: str, output: str, build: str | None = None) 
     trained = model_files.read(model_dir)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        _WRITERS[kind](model_dir, trained, folder, build)
+        longest, tokenizer = 0, folder if kind == "transformers" else folder / model_files.TOKENIZER
+        if kind == "transformers":
+            longest = _write_transformers(model_dir, trained, folder, build)
+        elif (
+            kind == "saved-model"
+        ):  # token ids in, logits out, for any batch size: no op of TensorFlow's tokenizes alike
+            model = loading.load_model(model_dir, trained, build=build).model
+            model.export(str(folder), format="tf_saved_model", verbose=False)
+        else:
+            with loading.local_copy(f"{model_dir.rstrip('/')}/model.keras") as path:
+                shutil.copy(path, folder / "model.keras")
+        model_files.copy_tokenizer(model_dir, str(tokenizer))
+        if longest and (settings := folder / "tokenizer_config.json").exists():
+            # The tokenizer cuts texts at the model's last position: behind it, PyTorch fails with an index error.
+            config = json.loads(settings.read_text(encoding="utf-8"))
+            if config.get("model_max_length", longest + 1) > longest:
+                config["model_max_length"] = longest
+                settings.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         (folder / _CARD).write_text(_card(trained, kind=kind), encoding="utf-8")
         files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
         _put(folder, files, output.rstrip("/"))
     return files
 
 
-def _for_transformers(model_dir: str, trained: TrainedModel, folder: Path, build: str | None) -> None:
+def _write_transformers(model_dir: str, trained: TrainedModel, folder: Path, build: str | None) -> int:
+    """Write config.json and model.safetensors. Returns how many positions the model has."""
     families = [*bert.FAMILIES, *DECODERS]
-    if names.is_users(trained.model):
+    if backbones.is_users(trained.model):
         raise ConfigError(
             f"--format transformers with a model of {trained.model}, which is your own: transformers has no class for "
             "it, expected one of KerasHub's BERT or decoders",
@@ -85,40 +102,7 @@ def _for_transformers(model_dir: str, trained: TrainedModel, folder: Path, build
         bert.write(built, trained, folder)
     else:
         write_decoder(backbone, trained, folder)
-    model_files.copy_tokenizer(model_dir, str(folder))
-    _limit_tokenizer(folder / "tokenizer_config.json", longest=int(backbone.max_sequence_length))
-
-
-def _limit_tokenizer(path: Path, *, longest: int) -> None:
-    """Make the tokenizer cut texts at the model's last position: behind it, PyTorch fails with an index error."""
-    if not path.exists():
-        return
-    config = json.loads(path.read_text(encoding="utf-8"))
-    if config.get("model_max_length", longest + 1) > longest:
-        config["model_max_length"] = longest
-        path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _for_serving(model_dir: str, trained: TrainedModel, folder: Path, build: str | None) -> None:
-    # Token ids in, logits out, for any batch size: no op of TensorFlow's tokenizes alike.
-    loading.load_model(model_dir, trained, build=build).model.export(
-        str(folder), format="tf_saved_model", verbose=False
-    )
-    model_files.copy_tokenizer(model_dir, str(folder / model_files.TOKENIZER))
-
-
-def _for_keras(model_dir: str, trained: TrainedModel, folder: Path, build: str | None) -> None:
-    del trained, build  # nothing is loaded
-    with loading.local_copy(f"{model_dir.rstrip('/')}/model.keras") as path:
-        shutil.copy(path, folder / "model.keras")
-    model_files.copy_tokenizer(model_dir, str(folder / model_files.TOKENIZER))
-
-
-_WRITERS: dict[str, Callable[[str, TrainedModel, Path, str | None], None]] = {
-    "transformers": _for_transformers,
-    "saved-model": _for_serving,
-    "keras": _for_keras,
-}
+    return int(backbone.max_sequence_length)
 
 
 def _require_free(output: str) -> None:
@@ -227,7 +211,9 @@ DECODERS = {
 
 
 def write_decoder(backbone: Any, trained: TrainedModel, folder: Path) -> None:
-    """Write config.json and model.safetensors. Raises: ConfigError if the model is of another task."""
+    """Write config.json and model.safetensors. Raises: ConfigError if the model is of another task, or not every weight
+    of the backbone is in the file.
+    """
     family = type(backbone).__name__
     if trained.task != "clm":
         raise ConfigError(
@@ -237,10 +223,17 @@ def write_decoder(backbone: Any, trained: TrainedModel, folder: Path) -> None:
     if getattr(backbone.token_embedding, "tie_weights", True):
         backbone.export_to_transformers(str(folder))
     else:
-        hub = names.keras_hub(trained.model).models
+        hub = backbones.keras_hub(trained.model).models
         whole = getattr(hub, family.replace("Backbone", "CausalLM"))(backbone=backbone, preprocessor=None)
         whole.export_to_transformers(str(folder))
-    _require_all(backbone, family, folder / "model.safetensors")
+    with safe_open(folder / "model.safetensors", framework="numpy") as file:
+        written = sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+    if (expected := backbone.count_params()) != written:
+        raise ConfigError(
+            f"--format transformers with this {family}: KerasHub's exporter leaves out {expected - written:,} of "
+            f"{expected:,} weights",
+            remedy="give --format saved-model or keras",
+        )
     path, facts = folder / "config.json", trained.manifest.tokenizer
     config = json.loads(path.read_text(encoding="utf-8"))
     config |= {
@@ -254,16 +247,3 @@ def write_decoder(backbone: Any, trained: TrainedModel, folder: Path) -> None:
         config["use_sliding_window"] = backbone.use_sliding_window_attention
         config["sliding_window"] = backbone.sliding_window_size
     path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-
-
-def _require_all(backbone: Any, family: str, path: Path) -> None:
-    """Raises: ConfigError if not every weight of the backbone is in the file."""
-    with safe_open(path, framework="numpy") as file:
-        names = list(file.keys())
-        written = sum(math.prod(file.get_slice(name).get_shape()) for name in names)
-    if (expected := backbone.count_params()) != written:
-        raise ConfigError(
-            f"--format transformers with this {family}: KerasHub's exporter leaves out {expected - written:,} of "
-            f"{expected:,} weights",
-            remedy="give --format saved-model or keras",
-        )

@@ -10,13 +10,13 @@
     decoder_input_ids, decoder_attention_mask int32 [B, T] ─► for seq2seq: the decoder's sequence, logits [B, T, V]
     segment_ids, positions int32 [B, L] ─► for rows of several documents: which tokens see which (`backbones`)
 
-`--model` is one of three things (`names`):
+`--model` is one of three things (`backbones`):
     bert-tiny, gpt2-tiny …      from scratch, with the manifest's vocabulary and length
     package.module:build        the user's: build(manifest) gives a Keras model from a dict of such inputs to logits
     anything else               a KerasHub preset, hf://OWNER/NAME, or a folder: pretrained weights
 
-    building   puts the parts together, and checks that they fit      names   what --model may be called
-    backbones  from KerasHub, for several documents in a row too      heads   from sequence to logits
+    building   puts the parts together, and checks that they fit      heads   from sequence to logits
+    backbones  what --model may be called; of KerasHub, for several documents in a row too
 """
 
 from __future__ import annotations

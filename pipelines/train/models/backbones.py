@@ -1,4 +1,11 @@
-"""Backbones of KerasHub: made from scratch, with a preset's weights, or with its architecture alone.
+"""What --model may be called, and backbones of KerasHub: made from scratch, with a preset's weights, or with its
+architecture alone.
+
+    bert-tiny, gpt2-base …      from scratch, in the sizes of `_SIZES`; t5-tiny, bart-tiny … for --task seq2seq
+    package.module:build        a function of the user's
+    bert_base_en_uncased …      a preset that KerasHub lists
+    hf://OWNER/NAME             or another address
+    a folder                    of a preset
 
 Rows of several documents: the layers of a backbone, put together so that no document sees another.
 
@@ -12,6 +19,10 @@ document gets the logits that it would get in a row of its own (arXiv:2107.02027
 
 from __future__ import annotations
 
+import difflib
+import importlib
+import os
+import re
 import warnings
 from typing import Any
 
@@ -20,20 +31,84 @@ from keras import ops
 
 from pipelines.train.config import TrainConfig
 from pipelines.train.errors import said
-from pipelines.train.models import names
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import Manifest
 
-__all__ = ["check", "is_causal", "is_seq2seq", "keeping_apart", "make", "require_apart", "scales_tied_logits"]
+__all__ = [
+    *("check", "from_scratch", "is_causal", "is_users", "keeping_apart", "keras_hub", "make", "require_apart"),
+    *("require_known", "scales_tied_logits"),
+]
 
+# Layers, heads, width. The sizes of BERT (arXiv:1810.04805, arXiv:1908.08962) and GPT-2; xl is the latter's alone.
+_SIZES = {
+    "tiny": (2, 2, 128),
+    "mini": (4, 4, 256),
+    "small": (4, 8, 512),
+    "medium": (8, 8, 512),
+    "base": (12, 12, 768),
+    "large": (24, 16, 1024),
+    "xl": (48, 25, 1600),
+}
+_FAMILIES = ("bert", "gpt2", "t5", "bart")
+_SCRATCH = {f"{family}-{size}": (family, size) for family in _FAMILIES for size in _SIZES}
+_USERS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
+_MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)\.([A-Za-z_]\w*)\Z")
+_HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*\Z")
 _SEQ2SEQ_INPUTS = {"encoder_token_ids", "encoder_padding_mask", "decoder_token_ids", "decoder_padding_mask"}
+
+
+def from_scratch(name: str) -> tuple[str, str] | None:
+    """Family and size of a model that starts from scratch; None for any other."""
+    return _SCRATCH.get(name)
+
+
+def is_users(name: str) -> bool:
+    """Return whether it names a function of the user's."""
+    return bool(_USERS.match(name))
+
+
+def require_known(name: str) -> None:
+    """Raises: ConfigError if no model goes by this name, with what was probably meant."""
+    if os.path.isfile(os.path.join(name, "model.json")):
+        raise ConfigError(
+            f"--model {name}: this is the folder of a finished training of train-tpu, expected a model to begin with",
+            remedy=f"to go on with that training, give --model-dir {name} and the --model that it began with; "
+            "`train-tpu predict` and `train-tpu export` take its folder",
+        )
+    if from_scratch(name) or is_users(name) or "://" in name or os.path.isdir(name):
+        return
+    presets = keras_hub(name).models.Backbone.presets
+    if name in presets:
+        return
+    if module := _MODULE.match(name):
+        meant = [f"{module[1]}:build" if module[2] == "py" else f"{module[1]}:{module[2]}"]
+    elif _HUB_ID.match(name):
+        meant = [f"hf://{name}"]
+    else:
+        meant = difflib.get_close_matches(name.lower(), [*_SCRATCH, *presets], n=2)
+    raise ConfigError(
+        f"--model {name!r}: there is no such model, expected bert-, gpt2-, t5- or bart-SIZE (SIZE: "
+        f"{', '.join(_SIZES)}), package.module:build, a KerasHub preset, hf://OWNER/NAME, or a folder of one",
+        remedy=f"did you mean --model {' or '.join(meant)}?" if meant else "check the name, or the path",
+    )
+
+
+def keras_hub(name: str) -> Any:
+    """The library of models. Raises: ConfigError if the model `name` needs it and it cannot be imported."""
+    try:
+        return importlib.import_module("keras_hub")
+    except ImportError as error:
+        raise ConfigError(
+            f"--model {name} needs KerasHub, which cannot be imported ({error})",
+            remedy="run `pip install '.[train]'`, or give your own: --model package.module:build",
+        ) from error
 
 
 def make(config: TrainConfig, manifest: Manifest) -> Any:
     """The backbone. Raises: ConfigError if it cannot be had."""
     # T5's attention takes its mask as an argument that Keras mistakes for one attached to its inputs.
     warnings.filterwarnings("ignore", message=r"Layer '\w+' \(of type T5MultiHeadAttention\) was passed an input")
-    scratch = names.from_scratch(config.model)
+    scratch = from_scratch(config.model)
     return _from_scratch(config, manifest, *scratch) if scratch else _preset(config, manifest)
 
 
@@ -83,8 +158,8 @@ def check(backbone: Any, *, config: TrainConfig) -> None:
 
 
 def _from_scratch(config: TrainConfig, manifest: Manifest, family: str, size: str) -> Any:
-    layers, heads, width = names.SIZES[size]
-    hub = names.keras_hub(config.model).models
+    layers, heads, width = _SIZES[size]
+    hub = keras_hub(config.model).models
     sizes: dict[str, Any] = {
         "vocabulary_size": manifest.tokenizer.vocab_size,
         "num_layers": layers,
@@ -101,7 +176,7 @@ def _from_scratch(config: TrainConfig, manifest: Manifest, family: str, size: st
 
 
 def _preset(config: TrainConfig, manifest: Manifest) -> Any:
-    hub = names.keras_hub(config.model)
+    hub = keras_hub(config.model)
     changes: dict[str, Any] = {}
     if config.from_scratch:
         changes = {"load_weights": False, "vocabulary_size": manifest.tokenizer.vocab_size}

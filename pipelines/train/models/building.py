@@ -16,7 +16,7 @@ from keras import ops
 
 from pipelines.train.config import Pooling, TrainConfig
 from pipelines.train.errors import said
-from pipelines.train.models import backbones, heads, names
+from pipelines.train.models import backbones, heads
 from pipelines.train.tasks import BoundTask
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.manifest import Manifest
@@ -47,8 +47,8 @@ def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Built:
 
     Raises: ConfigError if there is no such model, or it does not fit the dataset or the task.
     """
-    names.require_known(config.model)
-    if names.is_users(config.model):
+    backbones.require_known(config.model)
+    if backbones.is_users(config.model):
         if config.from_scratch:
             raise ConfigError(
                 f"--from-scratch with --model {config.model}, expected a preset: where weights of yours come from is "
@@ -59,7 +59,8 @@ def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Built:
     else:
         built = _hub_model(config, manifest, task)
     _check_sizes(built.model, config=config, manifest=manifest)
-    _check_logits(built.model, config=config, manifest=manifest, task=task)
+    for length in manifest.bucket_lengths or (manifest.row_length,):
+        _check_shape(built.model, config=config, manifest=manifest, task=task, length=length)
     return built
 
 
@@ -68,7 +69,7 @@ def build_again(backbone: Mapping[str, Any], manifest: Manifest, task: BoundTask
 
     Raises: ConfigError if KerasHub has no such backbone.
     """
-    family = getattr(names.keras_hub(str(backbone["class"])).models, str(backbone["class"]), None)
+    family = getattr(backbones.keras_hub(str(backbone["class"])).models, str(backbone["class"]), None)
     if family is None or not str(backbone["class"]).endswith("Backbone"):
         raise ConfigError(
             f"a model of a {backbone['class']!r:.100}, which this version of KerasHub does not have",
@@ -87,7 +88,7 @@ def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Buil
         backbones.require_apart(backbone, config=config, manifest=manifest)
     pooling = config.pooling
     if pooling == "auto":
-        scratch = names.from_scratch(config.model)
+        scratch = backbones.from_scratch(config.model)
         pooling = "last" if backbones.is_causal(backbone) else "mean" if scratch else "first"
     model = heads.with_head(backbone, manifest, task, pooling=pooling)
     return Built(model=model, backbone=backbone, pooling=pooling if config.task == "classify" else None)
@@ -146,13 +147,8 @@ def _check_sizes(model: keras.Model, *, config: TrainConfig, manifest: Manifest)
             )
 
 
-def _check_logits(model: keras.Model, *, config: TrainConfig, manifest: Manifest, task: BoundTask) -> None:
-    """Raises: ConfigError for a model whose logits have another shape than the task needs, with rows of any length."""
-    for length in manifest.bucket_lengths or (manifest.row_length,):
-        _check_shape(model, config=config, manifest=manifest, task=task, length=length)
-
-
 def _check_shape(model: keras.Model, *, config: TrainConfig, manifest: Manifest, task: BoundTask, length: int) -> None:
+    """Raises: ConfigError for a model whose logits have another shape than the task needs, with rows of this length."""
     given = {name: (2, each.shape[1] or length) for name, each in heads.inputs_of(manifest, task).items()}
     if MASKED_POSITIONS in given:
         given[MASKED_POSITIONS] = (2, 1)

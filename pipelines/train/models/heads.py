@@ -11,10 +11,9 @@ from keras import ops
 from pipelines.train.config import Pooling
 from pipelines.train.models import backbones
 from pipelines.train.tasks import BoundTask
-from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import DECODER_INPUTS, DECODER_MASK, MASKED_POSITIONS
-from tfrecord_io.schema import Role
+from tfrecord_io.objectives.base import TokenFeatures
 
 __all__ = ["inputs_of", "taken", "with_head"]
 
@@ -35,9 +34,7 @@ def inputs_of(manifest: Manifest, task: BoundTask) -> dict[str, Any]:
     has rows of several lengths.
     """
     schema = manifest.schema
-    others: tuple[Role, ...] = ("token_type_ids", "segment_ids", "positions")
-    found = (feature.name for role in others if (feature := schema.with_role(role)) is not None)
-    names = [_ids_name(manifest), _mask_name(manifest), *found]
+    names = TokenFeatures.of(manifest).inputs
     lengths: dict[str, int | None] = dict.fromkeys(names, None if manifest.bucket_lengths else manifest.row_length)
     if task.name == "mlm":
         # Of every row the same number of positions, but not of every batch: an evaluation may use another share.
@@ -49,18 +46,6 @@ def inputs_of(manifest: Manifest, task: BoundTask) -> dict[str, Any]:
     return {name: keras.Input((length,), dtype="int32", name=name) for name, length in lengths.items()}
 
 
-def _ids_name(manifest: Manifest) -> str:
-    ids = manifest.schema.with_role("token_ids")
-    assert ids is not None, "the objective was bound, which needs it"
-    return ids.name
-
-
-def _mask_name(manifest: Manifest) -> str:
-    mask = input_plan.mask_name(manifest.schema)
-    assert mask is not None, "as above"
-    return mask
-
-
 def with_head(backbone: Any, manifest: Manifest, task: BoundTask, *, pooling: Pooling) -> keras.Model:
     """The whole model."""
     inputs = inputs_of(manifest, task)
@@ -70,10 +55,12 @@ def with_head(backbone: Any, manifest: Manifest, task: BoundTask, *, pooling: Po
             feeds[MASKED_POSITIONS] = inputs[MASKED_POSITIONS]
         logits = _language_model(backbone, core, task)(feeds)
     else:
-        found, mask = core(feeds), inputs[_mask_name(manifest)]
+        found, mask = core(feeds), inputs[TokenFeatures.of(manifest).mask]
         if task.per_token:
             states = _sequence(found)
-        elif pooling == "first" and _has_pooler(found, manifest):
+        elif pooling == "first" and "pooled_output" in found and manifest.tokenizer.padding_side == "right":
+            # The first token, through the dense layer that its checkpoint was trained with (BERT, arXiv:1810.04805,
+            # section 3.1). In rows padded on the left, that would be padding.
             states = found["pooled_output"]
         else:
             states = _pool(_sequence(found), mask, pooling=pooling)
@@ -84,8 +71,8 @@ def with_head(backbone: Any, manifest: Manifest, task: BoundTask, *, pooling: Po
 
 def _fed(backbone: Any, manifest: Manifest, inputs: dict[str, Any]) -> tuple[keras.Model, dict[str, Any]]:
     """The model that makes states of tokens, which is the backbone or keeps documents apart in it, and what it gets."""
-    ids, mask = inputs[_ids_name(manifest)], inputs[_mask_name(manifest)]
-    schema = manifest.schema
+    tokens, schema = TokenFeatures.of(manifest), manifest.schema
+    ids, mask = inputs[tokens.ids], inputs[tokens.mask]
     if DECODER_INPUTS in inputs:
         return backbone, {
             "encoder_token_ids": ids,
@@ -133,13 +120,6 @@ def _language_model(backbone: Any, core: keras.Model, task: BoundTask) -> keras.
     # in float32, and compute the logits so.
     model.dtype_policy = keras.config.floatx()
     return model
-
-
-def _has_pooler(found: Any, manifest: Manifest) -> bool:
-    """Whether a backbone pools by itself: the first token, through the dense layer that its checkpoint was trained
-    with (BERT, arXiv:1810.04805, section 3.1). That is the token at place 0: padding, in rows padded on the left.
-    """
-    return isinstance(found, dict) and "pooled_output" in found and manifest.tokenizer.padding_side == "right"
 
 
 def _pool(sequence_BLD: Any, mask_BL: Any, *, pooling: Pooling) -> Any:

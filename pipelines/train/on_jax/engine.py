@@ -56,7 +56,7 @@ class OrbaxSaves:
         return self._manager.latest_step()
 
     def save(self) -> None:
-        self._wait()
+        self.close()
         if self._learner.step == self.last_step:  # of a best evaluation that came again
             self._manager.delete(self._learner.step)
         self._writing(lambda: self._manager.save(self._learner.step, args=ocp.args.StandardSave(self._learner.state)))
@@ -70,9 +70,6 @@ class OrbaxSaves:
         self._learner.state, self._learner.step = state, int(state["step"])
 
     def close(self) -> None:
-        self._wait()
-
-    def _wait(self) -> None:
         self._writing(self._manager.wait_until_finished)
 
     def _writing(self, work: Any) -> None:
@@ -146,14 +143,14 @@ class JaxEngine:
         return collected((learner.sums(batch) for batch in self._batches(feed)), jax.device_get)
 
     def _batches(self, feed: Feed) -> Iterator[Any]:
+        """This host's rows [P, B / P, ...] of each batch as its part of the global batch [B, ...]."""
         iterators = {length: stream.as_numpy_iterator() for length, stream in feed.streams.items()}
+        by_row = NamedSharding(self._mesh, PartitionSpec(AXIS))
         for length in feed.schedule:
-            yield jax.tree.map(self._on_devices, next(iterators[length]))
-
-    def _on_devices(self, parts: np.ndarray) -> jax.Array:
-        """This host's rows [P, B / P, ...] as its part of the global batch [B, ...]."""
-        rows = parts.reshape(-1, *parts.shape[2:])
-        return jax.make_array_from_process_local_data(NamedSharding(self._mesh, PartitionSpec(AXIS)), rows)
+            yield jax.tree.map(
+                lambda parts: jax.make_array_from_process_local_data(by_row, parts.reshape(-1, *parts.shape[2:])),
+                next(iterators[length]),
+            )
 
     def place_model(self, load: Callable[[], Built]) -> keras.Model:
         with _on_the_host():

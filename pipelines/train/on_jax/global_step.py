@@ -10,7 +10,6 @@ over all devices, so that the number of devices changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -68,10 +67,21 @@ class GlobalStep:
         self.replicated = NamedSharding(mesh, PartitionSpec())
         self.by_row = NamedSharding(mesh, PartitionSpec(AXIS))
         self._shard = config.shard_model
-        self.state = jax.tree.map(self._shape if abstract else self._put, self._first_values())
+
+        def placed(values: np.ndarray) -> Any:
+            where = self._place(values)
+            if abstract:
+                return jax.ShapeDtypeStruct(values.shape, values.dtype, sharding=where)
+            return jax.device_put(values, where)
+
+        weights = [np.asarray(each.value) for each in built.model.trainable_variables]
+        others = [np.asarray(each.value) for each in built.model.non_trainable_variables]
+        zeros = [np.zeros_like(each) for each in weights]
+        first = {"weights": weights, "others": others, "means": zeros, "squares": zeros, "step": np.int32(0)}
+        self.state: State = jax.tree.map(placed, first)
         shardings = jax.tree.map(lambda each: each.sharding, self.state)
         self._train = jax.jit(self._taken, donate_argnums=0, out_shardings=(shardings, self.replicated))
-        self._sums = jax.jit(self._evaluated, out_shardings=self.replicated)
+        self._sums = jax.jit(self._pure.sums, out_shardings=self.replicated)
         self._compiled: dict[Any, Any] = {}
 
     @property
@@ -100,19 +110,6 @@ class GlobalStep:
             self._compiled[shapes] = compiled, float(costs.get("flops", 0.0)) * self._accumulate
         return self._compiled[shapes]
 
-    def _first_values(self) -> State:
-        model = self.built.model
-        weights = [np.asarray(each.value) for each in model.trainable_variables]
-        zeros = [np.zeros_like(each) for each in weights]
-        others = [np.asarray(each.value) for each in model.non_trainable_variables]
-        return {"weights": weights, "others": others, "means": zeros, "squares": zeros, "step": np.int32(0)}
-
-    def _put(self, values: np.ndarray) -> jax.Array:
-        return jax.device_put(values, self._place(values))
-
-    def _shape(self, values: np.ndarray) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(values.shape, values.dtype, sharding=self._place(values))
-
     def _place(self, values: np.ndarray) -> NamedSharding:
         """Where an array of the state lies: everywhere, or divided along the largest dimension that allows it (ZeRO's
         third stage, arXiv:1910.02054: XLA gathers a layer's weights where they are used).
@@ -133,6 +130,3 @@ class GlobalStep:
         updated = self._optimizer.update(step, weights, gradients, state["means"], state["squares"])
         new = dict(zip(("weights", "means", "squares"), updated, strict=True))
         return {**new, "others": others, "step": step + 1}, loss
-
-    def _evaluated(self, weights: Sequence[Any], others: Sequence[Any], batch: Batch) -> Any:
-        return self._pure.sums(list(weights), list(others), batch)

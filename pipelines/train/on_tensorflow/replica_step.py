@@ -80,17 +80,14 @@ class ReplicaStep:
         self._step = tf.Variable(tf.zeros([], tf.int64), trainable=False)
         self._gradients: dict[Any, Callable[..., Any]] = {}
         self._sums: dict[Any, Callable[..., Any]] = {}
+        weights, state = specs_of(self._weights), specs_of(model.non_trainable_variables)
+        total, seed_spec = tf.TensorSpec([], keras.config.floatx()), tf.TensorSpec([2], tf.int32)
         for spec in batch_specs:
-            self._trace(spec)
-        weights, step = specs_of(self._weights), tf.TensorSpec([], tf.int64)
+            key = _shapes(spec)
+            self._gradients[key] = traced_once(self._pure.gradients, (weights, state, spec, total, seed_spec))
+            self._sums[key] = traced_once(self._pure.sums, (weights, state, spec))
+        step = tf.TensorSpec([], tf.int64)
         self._update = traced_once(self.optimizer.update, (step, weights, weights, weights, weights))
-
-    def _trace(self, batch_spec: Any) -> None:
-        weights, state = specs_of(self._weights), specs_of(self.model.non_trainable_variables)
-        key, total = _shapes(batch_spec), tf.TensorSpec([], keras.config.floatx())
-        seed = tf.TensorSpec([2], tf.int32)
-        self._gradients[key] = traced_once(self._pure.gradients, (weights, state, batch_spec, total, seed))
-        self._sums[key] = traced_once(self._pure.sums, (weights, state, batch_spec))
 
     @property
     def step(self) -> int:

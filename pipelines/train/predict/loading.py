@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -15,7 +15,7 @@ from pipelines.train import model_files, models, tasks
 from pipelines.train.config import TrainConfig
 from pipelines.train.errors import said
 from pipelines.train.model_files import TrainedModel
-from pipelines.train.models import Built, names
+from pipelines.train.models import Built, backbones
 from tfrecord_io import local_paths
 from tfrecord_io.errors import ConfigError, FormatError, PrepError, ReaderError
 
@@ -31,10 +31,18 @@ def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = Non
 
     Raises: ReaderError if a file is gone or damaged; ConfigError if it needs `build`.
     """
-    if build is not None and not names.is_users(build):
+    if build is not None and not backbones.is_users(build):
         raise ConfigError(f"--build {build}, expected package.module:function")
     if build is None and trained.backbone is None:
-        return _by_its_file(model_dir, trained)
+        with local_copy(f"{model_dir.rstrip('/')}/model.keras") as path:
+            try:
+                return Built(model=keras.models.load_model(path, compile=False, safe_mode=True))
+            except Exception as error:  # of a zip file, of HDF5, of each layer's own deserialization
+                raise ConfigError(
+                    f"--model {model_dir}: made by {trained.model}, whose layers its file does not have "
+                    f"({said(error)})",
+                    remedy=f"give --build {trained.model}, which is imported then",
+                ) from error
     with local_copy(f"{model_dir.rstrip('/')}/model.weights.h5") as path:
         if build is not None:
             built = Built(model=models.users_model(build, trained.manifest))
@@ -53,17 +61,6 @@ def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = Non
     return built
 
 
-def _by_its_file(model_dir: str, trained: TrainedModel) -> Built:
-    with local_copy(f"{model_dir.rstrip('/')}/model.keras") as path:
-        try:
-            return Built(model=keras.models.load_model(path, compile=False, safe_mode=True))
-        except Exception as error:  # of a zip file, of HDF5, of each layer's own deserialization
-            raise ConfigError(
-                f"--model {model_dir}: made by {trained.model}, whose layers its file does not have ({said(error)})",
-                remedy=f"give --build {trained.model}, which is imported then",
-            ) from error
-
-
 def _made_again(model_dir: str, trained: TrainedModel, *, weights_bytes: int) -> Built:
     assert trained.backbone is not None, "asked only where there is one"
     named = trained.manifest.label_names is not None or trained.task not in ("classify", "tokens")
@@ -76,26 +73,18 @@ def _made_again(model_dir: str, trained: TrainedModel, *, weights_bytes: int) ->
         num_labels=None if named else trained.num_outputs,
     )
     task = tasks.bind(config, trained.manifest)
-    _require_sizes(trained.backbone, model_dir, weights_bytes=weights_bytes)
+    # A description of a model whose weights do not fit into their file is refused before memory is taken for it.
+    sizes = {name: value for name, value in trained.backbone["config"].items() if isinstance(value, int)}
+    width, layers = sizes.get("hidden_dim", 1), max((sizes[name] for name in sizes if "num_layers" in name), default=1)
+    largest = max(width * width, width * sizes.get("vocabulary_size", 1), *sizes.values())
+    if layers > _MOST_LAYERS or largest > weights_bytes:
+        raise _damaged(model_dir, f"{layers:,} layers of width {width:,}, with weights of {weights_bytes:,} bytes")
     try:
         return models.build_again(trained.backbone, trained.manifest, task, pooling=trained.pooling)
     except PrepError:
         raise
     except Exception as error:  # of any layer that KerasHub makes of a config that it did not write
         raise _damaged(model_dir, said(error)) from error
-
-
-def _require_sizes(backbone: Mapping[str, Any], model_dir: str, *, weights_bytes: int) -> None:
-    """Check that the description is of a model whose weights fit into their file, before memory is taken for it.
-
-    Raises: FormatError.
-    """
-    config = backbone["config"]
-    sizes = {name: value for name, value in config.items() if isinstance(value, int)}
-    width, layers = sizes.get("hidden_dim", 1), max((sizes[name] for name in sizes if "num_layers" in name), default=1)
-    largest = max(width * width, width * sizes.get("vocabulary_size", 1), *sizes.values())
-    if layers > _MOST_LAYERS or largest > weights_bytes:
-        raise _damaged(model_dir, f"{layers:,} layers of width {width:,}, with weights of {weights_bytes:,} bytes")
 
 
 def _damaged(model_dir: str, why: str) -> FormatError:

@@ -73,7 +73,9 @@ def predict(config: PredictConfig) -> Written:
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
     trained, data = model_files.read(config.model_dir), reader.open(config.data)
     _require_fit(trained, data, config)
-    _require_free(config.output, overwrite=config.overwrite)
+    if tf.io.gfile.isdir(config.output) or (tf.io.gfile.exists(config.output) and not config.overwrite):
+        remedy = "give another --output" + ("" if tf.io.gfile.isdir(config.output) else ", or --overwrite")
+        raise OutputError(f"--output {config.output}: it is there already", remedy=remedy)
     tokenizer = functools.cache(lambda: loading.load_tokenizer(config.model_dir))
     predictor = open_predictor(config, trained, data.manifest, tokenizer=tokenizer)
     engine = backends.opened(target, config)
@@ -134,38 +136,33 @@ def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, engin
             outputs = {name: values[counts] for name, values in run(given).items()}
             features = {name: each[counts] for name, each in batch.items()}
             columns = of_part.columns(outputs, features)
-            places = _places_of(features, part.manifest)
-            parts.append(pa.table(columns | _kept_columns(features, part.manifest, taken=columns) | places))
+            parts.append(pa.table(columns | _beside(features, part.manifest, taken=columns)))
     return pa.concat_tables(parts)
 
 
-def _kept_columns(
-    features: Mapping[str, np.ndarray], manifest: Manifest, *, taken: Collection[str]
-) -> dict[str, pa.Array]:
-    """The kept columns of text and bytes, such as ids, as `kept_NAME` where a prediction has that name."""
+def _beside(features: Mapping[str, np.ndarray], manifest: Manifest, *, taken: Collection[str]) -> dict[str, pa.Array]:
+    """The kept columns of text and bytes, such as ids, as `kept_NAME` where a prediction has that name; of records of
+    windows also their row, and where they end in it.
+    """
     found = {}
     for feature in (manifest.schema[name] for name in manifest.schema.of_bytes):
         kind = pa.string() if feature.dtype == "string" else pa.binary()
         is_taken = feature.name in (*taken, *_ROW_COLUMNS)
         name = f"kept_{feature.name}" if is_taken else feature.name
         found[name] = pa.array(features[feature.name], pa.binary()).cast(kind)
-    return found
-
-
-def _places_of(features: Mapping[str, np.ndarray], manifest: Manifest) -> dict[str, pa.Array]:
-    """Return what N records of windows say of their row, and where they end in it; nothing for other records."""
     row, ends = (manifest.schema.with_role(role) for role in ("source_row", "char_ends"))
-    if row is None:
-        return {}
-    rows = features[row.name].astype(np.int64)
-    return {"row": pa.array(rows), _ENDS: pa.array(rows * 0 if ends is None else features[ends.name].max(axis=1))}
+    if row is not None:
+        rows = features[row.name].astype(np.int64)
+        found["row"] = pa.array(rows)
+        found[_ENDS] = pa.array(rows * 0 if ends is None else features[ends.name].max(axis=1))
+    return found
 
 
 def _with_rows(table: pa.Table, data: Data, split: str) -> pa.Table:
     """Put a table with a row for each record into source order, with the columns of its row before its own.
 
-    `table`: records read length by length, with `_places_of` them. Where the rows cannot be known, say so on stderr
-    and keep the order of the files.
+    `table`: records read length by length, with what is `_beside` them. Where the rows cannot be known, say so on
+    stderr and keep the order of the files.
     """
     shards = data.splits[split].shards
     counts = [shard.num_examples for shard in shards]
@@ -179,7 +176,8 @@ def _with_rows(table: pa.Table, data: Data, split: str) -> pa.Table:
         rows, ends = table["row"].to_numpy(), table[_ENDS].to_numpy()
         order = np.lexsort((ends, rows))
         window = np.empty(len(rows), np.int64)
-        window[order] = _numbers_in_runs(rows[order])
+        at, begins = np.arange(len(rows)), np.diff(rows[order], prepend=-1) != 0
+        window[order] = at - np.maximum.accumulate(np.where(begins, at, 0))  # 0, 1, 2 … within each row
         located = {"window": pa.array(window, pa.int32()), **located}
     elif (known := _planned(data, split)) is not None:
         rows, order = known, np.argsort(known, kind="stable")
@@ -203,22 +201,6 @@ def _planned(data: Data, split: str) -> np.ndarray | None:
     return None
 
 
-def _numbers_in_runs(sorted_rows: np.ndarray) -> np.ndarray:
-    """0, 1, 2 … within each run of equal numbers, int64 [N]."""
-    at = np.arange(len(sorted_rows))
-    begins = np.concatenate([[True], sorted_rows[1:] != sorted_rows[:-1]])
-    return at - np.maximum.accumulate(np.where(begins, at, 0))
-
-
-def _require_free(path: str, *, overwrite: bool) -> None:
-    """Raises: OutputError if there is something at `path` that must not be replaced."""
-    if tf.io.gfile.isdir(path) or (tf.io.gfile.exists(path) and not overwrite):
-        raise OutputError(
-            f"--output {path}: it is there already",
-            remedy="give another --output" if tf.io.gfile.isdir(path) else "give another --output, or --overwrite",
-        )
-
-
 def _write(table: pa.Table, path: str) -> None:
     """Write Parquet, or JSON lines, as one file that appears whole or not at all. Raises: OutputError if it cannot."""
     with tempfile.TemporaryDirectory() as folder:
@@ -226,7 +208,10 @@ def _write(table: pa.Table, path: str) -> None:
         if path.endswith(".jsonl"):
             with open(local, "w", encoding="utf-8") as file:
                 for batch in table.to_batches(max_chunksize=1024):
-                    rows = (json.dumps(row, ensure_ascii=False, default=_base64) for row in batch.to_pylist())
+                    rows = (
+                        json.dumps(row, ensure_ascii=False, default=lambda value: base64.b64encode(value).decode())
+                        for row in batch.to_pylist()
+                    )
                     file.writelines(f"{row}\n" for row in rows)
         else:
             pq.write_table(table, local)
@@ -236,7 +221,3 @@ def _write(table: pa.Table, path: str) -> None:
             raise OutputError(
                 f"--output {path}: cannot be written ({error.message})", remedy="check the path and the right to write"
             ) from error
-
-
-def _base64(value: bytes) -> str:
-    return base64.b64encode(value).decode()

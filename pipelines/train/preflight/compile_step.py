@@ -29,9 +29,8 @@ import tensorflow as tf
 from jax.experimental import topologies
 from jax.sharding import Mesh
 
-from pipelines.train import feeds
 from pipelines.train.config import TrainConfig
-from pipelines.train.engines import built
+from pipelines.train.engines import built, element_specs
 from pipelines.train.errors import StepError
 from pipelines.train.on_jax.global_step import AXIS, GlobalStep
 from pipelines.train.preflight import tpu_slices
@@ -104,7 +103,7 @@ def _program(job: TrainingSetup, wanted: Slice) -> tuple[GlobalStep, Any]:
     devices = topologies.get_topology_desc(wanted.topology, platform="tpu", **wanted.layout).devices
     count = len(devices)
     step = GlobalStep(built(job), job, mesh=Mesh(np.array(devices), (AXIS,)), abstract=True)
-    [specs] = feeds.element_specs(job.data, job.config, job.task, replicas=count)
+    [specs] = element_specs(job.data, job.config, job.task, replicas=count)
 
     def whole(spec: tf.TensorSpec) -> jax.ShapeDtypeStruct:
         rows, *rest = spec.shape
@@ -137,16 +136,12 @@ def _explained(error: Exception) -> PrepError:
         return error
     cause = of_data or chain[-1]
     words = " ".join(str(cause).split())[:240]
-    if of_data is None:
-        return StepError(
-            f"{_place(cause)}: the step cannot be traced by JAX ({type(cause).__name__}: {words})",
-            remedy="write the model in keras.ops, which both backends know: no operations of TensorFlow's own, no text",
-        )
-    return StepError(
-        f"{_place(cause)}: a decision or a shape depends on the data, which are not known while the step is compiled "
-        f"({type(cause).__name__}: {words})",
-        remedy="let the program decide and keep every row: keras.ops.where(mask, values, 0), or weights of 0",
-    )
+    what = "the step cannot be traced by JAX"
+    remedy = "write the model in keras.ops, which both backends know: no operations of TensorFlow's own, no text"
+    if of_data is not None:
+        what = "a decision or a shape depends on the data, which are not known while the step is compiled"
+        remedy = "let the program decide and keep every row: keras.ops.where(mask, values, 0), or weights of 0"
+    return StepError(f"{_place(cause)}: {what} ({type(cause).__name__}: {words})", remedy=remedy)
 
 
 def _place(error: BaseException) -> str:

@@ -22,7 +22,7 @@ from pipelines.train.config import TrainConfig
 from pipelines.train.errors import CompilerError, StepError
 from pipelines.train.preflight.tpu_slices import Slice
 from tfrecord_io import errors
-from tfrecord_io.errors import ConfigError, PrepError
+from tfrecord_io.errors import ConfigError
 
 __all__ = ["Compiled", "compile_for", "environment", "require"]
 
@@ -85,42 +85,30 @@ def compile_for(wanted: Slice, config: TrainConfig, *, seconds: float) -> Compil
         request, result = Path(folder, "request.json"), Path(folder, "result.json")
         asked = {"config": dataclasses.asdict(config), "slice": wanted.name, "folder": os.getcwd()}
         request.write_text(json.dumps(asked))
-        _run([sys.executable, "-m", _CHILD, str(request), str(result)], seconds=seconds, result=result)
+        try:
+            ended = subprocess.run(
+                [sys.executable, "-m", _CHILD, str(request), str(result)],
+                env=environment(os.environ),
+                cwd=folder,  # not where a file of the user could be taken for a package
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                timeout=seconds,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise CompilerError(
+                f"the TPU compiler had no answer after {seconds:,.0f} s",
+                remedy="give it longer (--preflight-minutes); newer generations and larger models take minutes",
+            ) from error
+        if ended.returncode or not result.exists():
+            lines = [line.strip() for line in ended.stderr.decode(errors="replace").splitlines() if line.strip()]
+            how = f"signal {-ended.returncode}" if ended.returncode < 0 else f"exit status {ended.returncode}"
+            raise CompilerError(
+                f"the TPU compiler ended with {how}: {' | '.join(lines[-3:])[-600:] or 'it said nothing'}",
+                remedy="versions of jax and libtpu must belong together: run `pip install -U '.[preflight]'`; if it is "
+                "killed, this machine may have too little memory for it",
+            )
         found = json.loads(result.read_text())
     if "refused" in found:
         kind, cause, remedy = found["refused"]
-        raise _KINDS.get(kind, StepError)(cause, remedy=remedy)
+        raise getattr(errors, kind, StepError)(cause, remedy=remedy)
     return Compiled(**found["compiled"]) if "compiled" in found else str(found["out_of_memory"])
-
-
-_KINDS: Mapping[str, type[PrepError]] = {name: getattr(errors, name) for name in errors.__all__ if name[-5:] == "Error"}
-
-
-def _run(words: list[str], *, seconds: float, result: Path) -> None:
-    try:
-        ended = subprocess.run(
-            words,
-            env=environment(os.environ),
-            cwd=result.parent,  # not where a file of the user could be taken for a package
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            timeout=seconds,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise CompilerError(
-            f"the TPU compiler had no answer after {seconds:,.0f} s",
-            remedy="give it longer (--preflight-minutes); newer generations and larger models take minutes",
-        ) from error
-    if ended.returncode or not result.exists():
-        log = ended.stderr.decode(errors="replace")
-        how = f"signal {-ended.returncode}" if ended.returncode < 0 else f"exit status {ended.returncode}"
-        raise CompilerError(
-            f"the TPU compiler ended with {how}: {_last_words(log)}",
-            remedy="versions of jax and libtpu must belong together: run `pip install -U '.[preflight]'`; if it is "
-            "killed, this machine may have too little memory for it",
-        )
-
-
-def _last_words(log: str) -> str:
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    return " | ".join(lines[-3:])[-600:] or "it said nothing"

@@ -10,26 +10,19 @@ between devices is not in it, nor is the input. A count is of a loop's body once
 does more than is counted; of a step in parts (`--accumulate`) everything counts as often as there are parts.
 
 The largest batch that fits is found with few compilations, since each takes from seconds to minutes. Memory is close to
-a fixed part (weights, AdamW's means and squares) plus a part that grows with the batch. From each batch that fits a
-line leads to the batch that should just fit, which is tried next:
-
-    memory │ limit ─────────────────x──      o  compiled, fits
-           │              ╱ ·               x  tried next
-           │        o ╱                      then a step further, until a batch that does not fit is close
-           │ fixed ╱
-           └──────────────────────── batch   of 1, 2, 4, and multiples of 8
+a fixed part (weights, AdamW's means and squares) plus a part that grows with the batch: a line through that part and
+the largest batch that fits leads to the one that should just fit, which is tried next, of 1, 2, 4, and multiples of 8.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
-from pipelines.train import datasets, targets, tasks
+from pipelines.train import setup, targets, tasks
 from pipelines.train.config import TrainConfig
 from pipelines.train.errors import CompilerError, UnfitError, graph_error
 from pipelines.train.preflight import compiler, tpu_slices
@@ -125,11 +118,11 @@ def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflig
 def checked(config: TrainConfig, wanted: Slice) -> TrainingSetup:
     """The training, as the trainer checks it, without a TPU and without a model folder. Raises: as the trainer."""
     config.require_equal_parts(wanted.replicas, place=wanted.name)
-    data = datasets.open_data(config)
-    datasets.require_split(data, config.train_split, option="--train-split", all_have_it=True)
+    data = setup.open_data(config)
+    setup.require_split(data, config.train_split, option="--train-split", all_have_it=True)
     config = config.sized(rows=data.num_examples(config.train_split))
     config = dataclasses.replace(config, precision=targets.precision(config.precision, is_tpu=True))
-    *_, data = datasets.by_length(data).values()  # of several lengths the longest, which needs the most memory
+    *_, data = setup.by_length(data).values()  # of several lengths the longest, which needs the most memory
     return TrainingSetup(
         config=config,
         target=Target(kind="host", chosen_by="--preflight"),
@@ -183,39 +176,32 @@ class GaveUp(Exception):
 def largest(
     memory_of: Callable[[int], int | None], *, known: Mapping[int, int | None], fixed_bytes: int, limit_bytes: int
 ) -> LargestBatch:
-    """Search for the largest batch that fits, by asking `memory_of` for the bytes of a batch (None: does not fit).
+    """Search for the largest batch that fits, by asking `memory_of` for the bytes of a batch (None: does not fit),
+    until the smallest that does not fit is within an eighth of it.
 
     `known` is what is known already: batch to bytes, or None. The bytes that do not grow with the batch, and the memory
     there is, only guide the search.
     """
     known = dict(known)
-    found = _seen(known)
-    with contextlib.suppress(GaveUp):
-        while (batch := _next(found, known.get(found.fits), fixed_bytes, limit_bytes)) is not None:
+    while True:
+        low = max((batch for batch, memory in known.items() if memory is not None), default=0)
+        high = min((batch for batch, memory in known.items() if memory is None), default=None)
+        found = LargestBatch(fits=low, too_large=high)
+        least = next((each for each in (1, 2, 4) if each > low), low // 8 * 8 + 8)
+        if high is not None and (least >= high or (low and high - low <= max(8, low // 8))):
+            return found
+        guess = 0
+        if memory := known.get(low):
+            per_row = max(1.0, (memory - fixed_bytes) / low)
+            guess = _rounded(int(min((limit_bytes - fixed_bytes) / per_row, low * _LEAP)))
+        if high is None:
+            batch = max(guess, least)
+        else:  # once the line has pointed outside, halves are safe
+            batch = guess if least <= guess < high else max(least, _rounded((low + high) // 2))
+        try:
             known[batch] = memory_of(batch)
-            found = _seen(known)
-    return found
-
-
-def _seen(known: Mapping[int, int | None]) -> LargestBatch:
-    fits = max((batch for batch, memory in known.items() if memory is not None), default=0)
-    return LargestBatch(fits=fits, too_large=min((each for each in known if known[each] is None), default=None))
-
-
-def _next(found: LargestBatch, memory: int | None, fixed_bytes: int, limit_bytes: int) -> int | None:
-    """The batch to try, or None if no other lies between, or those left are within an eighth of each other."""
-    low, high = found.fits, found.too_large
-    if memory is None:
-        return _rounded(high // 2) if high and high > 1 else None
-    per_row = max(1.0, (memory - fixed_bytes) / low)
-    guess = _rounded(int(min((limit_bytes - fixed_bytes) / per_row, low * _LEAP)))
-    least = next((each for each in (1, 2, 4) if each > low), low // 8 * 8 + 8)
-    if high is None:
-        return max(guess, least)
-    if least >= high or (high - low <= max(8, low // 8)):
-        return None
-    # Once the line has pointed outside, halves are safe.
-    return guess if least <= guess < high else max(least, _rounded((low + high) // 2))
+        except GaveUp:
+            return found
 
 
 def _rounded(batch: int) -> int:
@@ -251,8 +237,7 @@ class _BatchCompiler:
             fixed_bytes=first.argument_bytes if isinstance(first, Compiled) else 0,
             limit_bytes=self._wanted.generation.replica_bytes,
         )
-        too_large = None if found.too_large is None else found.too_large * parts
-        return LargestBatch(fits=found.fits * parts, too_large=too_large)
+        return LargestBatch(fits=found.fits * parts, too_large=found.too_large and found.too_large * parts)
 
     def _memory_of(self, batch: int) -> int | None:
         if time.monotonic() + self._longest > self._ends:

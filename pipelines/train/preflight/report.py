@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines.terminal import tables
 from pipelines.train.preflight.compiler import Compiled
-from pipelines.train.preflight.preflight import LargestBatch, Preflight
+from pipelines.train.preflight.preflight import Preflight
 
 __all__ = ["as_json", "write"]
 
@@ -69,50 +69,36 @@ def _rows(result: Preflight) -> list[tuple[str, str]]:
     if isinstance(step, Compiled) and rate is not None:
         used, share = step.memory_bytes / _GIB, step.memory_bytes / wanted.generation.replica_bytes
         versions = ", ".join(f"{name} {version}" for name, version in step.versions.items())
+        exchanged = [
+            f"{count} {name}, {size / 1e6:,.1f} MB" for name, (count, size) in sorted(step.collectives.items())
+        ]
+        price = ""
+        if result.price is not None:
+            hourly = result.config.price_per_chip_hour
+            price = f", {result.price:,.2f} for {wanted.chips} chips at {hourly:g} an hour"
         both = ", ".join(f"{name} {1e3 * value:,.2f} ms" for name, value in seconds.items())
         rows += [
             ("memory a replica", f"{used:.2f} of {there} ({share:.0%}): fits"),
             ("work a step", f"{step.flops / 1e9:,.1f} GFLOP, {step.traffic_bytes / 1e9:,.2f} GB of memory traffic"),
             ("step at best", f"{1e3 / rate:,.2f} ms, bound by {max(seconds, key=lambda name: seconds[name])} ({both})"),
             ("rate at best", f"{rate:,.1f} steps/s, {result.examples_per_s:,.0f} examples/s"),
-            ("exchanged a step", _exchanged(step)),
-            ("run at best", _run(result)),
+            ("exchanged a step", "; ".join(exchanged) or "nothing"),
+            ("run at best", f"{result.config.total_steps:,} steps in {result.hours:,.2f} h{price}"),
             ("compiler", f"{versions}, in {step.seconds:.0f} s"),
         ]
     else:
         rows.append(("memory a replica", f"more than {there}: does not fit"))
-    rows.insert(-1, ("reader here", _reader(result)))
-    if result.largest is not None:
-        rows.append(("largest batch", _largest(result.largest, result=result)))
+    reading = f"{result.reader_examples_per_s:,.0f} examples/s on this machine"
+    if result.examples_per_s is not None:
+        share = result.reader_examples_per_s / result.examples_per_s
+        slow = f": feeds at most {share:.0%} of that rate, on a host like this one"
+        reading += ": keeps up" if share >= 1 else slow
+    rows.insert(-1, ("reader here", reading))
+    if (found := result.largest) is not None:
+        text = "none that was tried fits" if found.too_large != 1 else "not even 1 fits"
+        if found.fits:
+            text = f"{found.fits:,} a replica fits, {found.fits * wanted.replicas:,} in all"
+            text += f"; {found.too_large:,} does not" if found.too_large else "; more may fit, time was up"
+        rows.append(("largest batch", text))
     rows.append(("not counted", "the time of what is exchanged, and the input"))
     return rows
-
-
-def _exchanged(step: Compiled) -> str:
-    kinds = [f"{count} {name}, {size / 1e6:,.1f} MB" for name, (count, size) in sorted(step.collectives.items())]
-    return "; ".join(kinds) or "nothing"
-
-
-def _run(result: Preflight) -> str:
-    text = f"{result.config.total_steps:,} steps in {result.hours:,.2f} h"
-    if result.price is None:
-        return text
-    return (
-        f"{text}, {result.price:,.2f} for {result.slice.chips} chips at {result.config.price_per_chip_hour:g} an hour"
-    )
-
-
-def _reader(result: Preflight) -> str:
-    rate = f"{result.reader_examples_per_s:,.0f} examples/s on this machine"
-    if result.examples_per_s is None:
-        return rate
-    if (share := result.reader_examples_per_s / result.examples_per_s) >= 1:
-        return f"{rate}: keeps up"
-    return f"{rate}: feeds at most {share:.0%} of that rate, on a host like this one"
-
-
-def _largest(found: LargestBatch, *, result: Preflight) -> str:
-    if not found.fits:
-        return "none that was tried fits" if found.too_large is None or found.too_large > 1 else "not even 1 fits"
-    text = f"{found.fits:,} a replica fits, {found.fits * result.slice.replicas:,} in all"
-    return text + (f"; {found.too_large:,} does not" if found.too_large else "; more may fit, time was up")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import get_args
@@ -96,17 +97,13 @@ def _require_fit(objective: Objective, config: TrainConfig, manifest: Manifest) 
     try:
         objective.bind(manifest)
     except ReaderError as error:
-        fitting = [task for task in get_args(Task) if _fits(_KINDS[task].objective(config), manifest)]
+        fitting = []
+        for task in get_args(Task):
+            with contextlib.suppress(ReaderError):
+                _KINDS[task].objective(config).bind(manifest)
+                fitting.append(task)
         allowed = f": this dataset allows --task {', '.join(fitting)}" if fitting else ""
         raise ConfigError(f"--task {config.task}: {error.cause}", remedy=error.remedy + allowed) from error
-
-
-def _fits(objective: Objective, manifest: Manifest) -> bool:
-    try:
-        objective.bind(manifest)
-    except ReaderError:
-        return False
-    return True
 
 
 def _label_kind(config: TrainConfig, manifest: Manifest, *, role: Role) -> tuple[bool, int]:
