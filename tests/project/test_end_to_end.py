@@ -25,14 +25,6 @@ def source_rows(split: str) -> list[dict[str, str]]:
         return [json.loads(line) for line in lines]
 
 
-def expected_rows(*columns: list[str], tokenizer: Any = None, length: int = LENGTH) -> dict[str, np.ndarray]:
-    """What `transformers` makes of whole columns."""
-    if tokenizer is None:
-        tokenizer = load_tokenizer(building.tokenizer())
-    encoded = tokenizer(*columns, truncation=True, max_length=length, padding="max_length", return_tensors="np")
-    return {name: np.asarray(values) for name, values in encoded.items()}
-
-
 def load_tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
@@ -40,9 +32,13 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def expected_reviews(split: str) -> dict[str, np.ndarray]:
+    """What `transformers` makes of whole columns."""
     rows = source_rows(split)
+    tokenizer = load_tokenizer(building.tokenizer())
+    texts = [row["text"] for row in rows]
+    encoded = tokenizer(texts, truncation=True, max_length=LENGTH, padding="max_length", return_tensors="np")
     labels = np.array([row["label"] == "positive" for row in rows], np.int64)
-    return {**expected_rows([row["text"] for row in rows]), "label": labels}
+    return {**{name: np.asarray(values) for name, values in encoded.items()}, "label": labels}
 
 
 def as_rows(columns: dict[str, np.ndarray], names: Iterable[str]) -> list[bytes]:
@@ -55,11 +51,6 @@ def assert_same_rows(got: dict[str, np.ndarray], expected: dict[str, np.ndarray]
     assert got.keys() == expected.keys()
     for name, values in expected.items():
         np.testing.assert_array_equal(got[name], values, err_msg=name)
-
-
-@pytest.fixture(scope="module")
-def zoo_tokenizer(zoo: Zoo) -> Path:
-    return zoo.path("byte_bpe_bos")
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -80,15 +71,8 @@ def test_a_split_is_cut_into_shards_of_about_the_size_asked_for() -> None:
 def test_without_shuffling_rows_keep_the_order_of_the_source_across_shards(split: str) -> None:
     root = reviews(no_shuffle=True)
     assert len(read_manifest(root).splits[split].shards) > 1 or split == "validation"
+    assert read_manifest(root).label_names == ("negative", "positive")
     assert_same_rows(read_rows(root, split), expected_reviews(split))
-
-
-def test_label_strings_become_indices_into_the_label_names() -> None:
-    root = reviews(no_shuffle=True)
-    names = read_manifest(root).label_names
-    assert names == ("negative", "positive")
-    labels = [names[index] for index in read_rows(root, "validation")["label"]]
-    assert labels == [row["label"] for row in source_rows("validation")]
 
 
 def test_concat_blocks_are_the_documents_joined_by_separators_and_cut() -> None:
@@ -106,16 +90,6 @@ def test_concat_blocks_are_the_documents_joined_by_separators_and_cut() -> None:
     assert sum(len(row) < LENGTH for row in tokens) <= len(shards), "only the last block of a shard is padded"
     padding = np.arange(LENGTH) >= rows["num_tokens"][:, None]
     assert (rows["input_ids"][padding] == tokenizer.pad_token_id).all()
-
-
-def test_padding_stands_on_the_side_that_the_tokenizer_pads(zoo_tokenizer: Path) -> None:
-    root = built(REVIEWS, split="validation", tokenizer=zoo_tokenizer, no_shuffle=True, max_length=48)
-    tokenizer = load_tokenizer(root / "tokenizer")
-    assert tokenizer.padding_side == "left"
-    texts = [row["text"] for row in source_rows("validation")]
-    expected = expected_rows(texts, tokenizer=tokenizer, length=48)
-    assert (expected["attention_mask"][:, 0] == 0).any()
-    assert_same_rows(read_rows(root, "validation"), expected)
 
 
 def test_the_ledger_adds_up_to_the_source() -> None:

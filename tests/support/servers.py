@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from tests.support import processes
 
 __all__ = [
@@ -34,13 +36,10 @@ __all__ = [
     "listening",
     "server",
     "session",
-    "words",
     "worker_pool",
 ]
 
 _START_SECONDS = 60
-# The state of a socket in the system's tables.
-_LISTENING = "0A"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,7 +102,9 @@ def job_service(folder: Path) -> Iterator[Server]:
     """Starts a job service. `folder` gets its log."""
     port_file = folder / "port"
     words = [sys.executable, "-m", "tests.support.servers", "service", "--port=0", f"--port_file={port_file}"]
-    with server(words, folder / "service.log", lambda _: _read(port_file)) as service:
+    with server(
+        words, folder / "service.log", lambda _: port_file.read_text() if port_file.exists() else None
+    ) as service:
         yield service
 
 
@@ -126,46 +127,27 @@ def worker_pool(folder: Path, **changes: str) -> Iterator[Pool]:
 
 def descendants(pid: int) -> list[int]:
     """The processes that a process has started, those that they have started, and so on."""
-    children = sorted(child for child, status in _statuses().items() if int(status[1]) == pid)
-    return children + [below for child in children for below in descendants(child)]
+    return [child.pid for child in psutil.Process(pid).children(recursive=True)]
 
 
 def listening(pid: int) -> list[int]:
     """The TCP ports on which a process waits for connections, on whatever address."""
-    own = set()
-    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(OSError):
-            own.add(os.readlink(descriptor))
-    ports = []
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
-            _, address, _, state, *_, inode = line.split()[:10]
-            if state == _LISTENING and f"socket:[{inode}]" in own:
-                ports.append(int(address.rpartition(":")[2], 16))
-    return ports
-
-
-def words(pid: int) -> str:
-    """What a process was started with; nothing if it is gone."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
+        found = psutil.Process(pid).net_connections("tcp")
+    except psutil.NoSuchProcess:  # it ended while we looked
+        return []
+    return [each.laddr.port for each in found if each.status == psutil.CONN_LISTEN]
 
 
-def session(pid: int) -> list[int]:
-    """The processes of the session that a process leads, or has led: its own and its descendants', whoever takes care
-    of them now. Without those that have ended and that nobody has asked about yet.
+def session(pid: int) -> dict[int, str]:
+    """The processes of the session that a process leads, or has led, with what they were started with: its own and its
+    descendants', whoever takes care of them now. Without those that have ended and that nobody has asked about yet.
     """
-    return sorted(member for member, status in _statuses().items() if int(status[3]) == pid and status[0] != "Z")
-
-
-def _statuses() -> dict[int, list[str]]:
-    """Of every process: its state, parent, process group and session, and more."""
-    found: dict[int, list[str]] = {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            found[int(status.parent.name)] = status.read_text().rpartition(")")[2].split()
+    found = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            if os.getsid(process.pid) == pid and process.status() != psutil.STATUS_ZOMBIE:
+                found[process.pid] = " ".join(process.cmdline())
     return found
 
 
@@ -193,10 +175,6 @@ def server(words: list[str], log: Path, find_port: Callable[[str], str | None], 
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def _read(path: Path) -> str | None:
-    return path.read_text() if path.exists() else None
 
 
 def _logged_port(log: str) -> str | None:

@@ -190,8 +190,7 @@ def test_worker_processes_change_no_byte_open_no_port_and_are_gone_at_the_end(
         while not over.wait(0.05):
             found = servers.descendants(os.getpid())
             pids.update(found)
-            with contextlib.suppress(OSError):  # it ended while we looked
-                seen.update(port for pid in (os.getpid(), *found) for port in servers.listening(pid))
+            seen.update(port for pid in (os.getpid(), *found) for port in servers.listening(pid))
 
     with socket.socket() as own:  # what looks for ports does find one
         own.bind(("127.0.0.1", 0))

@@ -123,7 +123,7 @@ class Launcher:
         status = self.process.wait(timeout=SOON)
         give_up = time.monotonic() + GONE
         while left := servers.session(self.process.pid):
-            assert time.monotonic() < give_up, [servers.words(pid) for pid in left]
+            assert time.monotonic() < give_up, left
             time.sleep(0.01)
         return Outcome(status=status, out="", err=self.log.read_text())
 
