@@ -12,12 +12,13 @@ process alone.
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import shutil
 import sys
 import tempfile
 import threading
-import traceback
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -50,11 +51,14 @@ from pipelines.prepare.process.workers import Done
 from pipelines.prepare.shards.shard_maker import ShardMaker
 from tfrecord_io.errors import OutputError, PrepError
 from tfrecord_io.manifest import Manifest
+from tfrecord_io.shown import without_secrets
 
 __all__ = ["Call", "Commit", "TaskFunction", "add_calls", "run", "run_tasks"]
 
 # A picklable function of a module, so that workers elsewhere find it by name.
 TaskFunction = Callable[[Any, Progress], Done]
+
+_LAST_MESSAGES_SECONDS = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -161,9 +165,11 @@ def _run(
             add_steps(pipeline)
         monitor = dataflow.Monitor(options, completes=completes, progress=run.progress) if on_dataflow else None
         try:
-            if not embedded:
-                _log_failures_of_threads()
-            with job_server_running(pipeline, options), run.watched():
+            with (
+                contextlib.nullcontext() if embedded else _stderr_held_back(),
+                job_server_running(pipeline, options),
+                run.watched(),
+            ):
                 # On a daemon thread: on the main thread, Beam would turn an interrupt into an error of the current
                 # step, or go on until every thread has made all of its shards.
                 wait_for(in_background(lambda: _require_done(pipeline.run(), monitor)))
@@ -207,23 +213,41 @@ def _without_ipython() -> Iterator[None]:
         sys.modules.update(hidden)
 
 
-def _log_failures_of_threads() -> None:
-    """Log failures of Beam's threads, whose tracebacks Python would print: several fail when a connection breaks, of
-    which a PrepError tells in two lines. Stays for the process, in which threads outlive their job.
+class _Stderr:
+    """Replacement of sys.stderr that collects what threads that are not in `others` print, until that is None."""
+
+    def __init__(self) -> None:
+        self.said, self.below = io.StringIO(), sys.stderr
+        self.others: set[threading.Thread] | None = {*threading.enumerate()}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.said if self.is_held(threading.current_thread()) else self.below, name)
+
+    def is_held(self, thread: threading.Thread) -> bool:
+        return self.others is not None and thread not in self.others and thread.name != in_background.__name__
+
+
+@contextlib.contextmanager
+def _stderr_held_back() -> Iterator[None]:
+    """Log what threads that start meanwhile print to stderr. Several jobs of a process may do so at a time.
+
+    Beam prints the traceback of a failed worker to stderr whatever its log level is, and its threads print one when
+    their connection breaks; a PrepError says the same in two lines.
     """
-    before = threading.excepthook
-    if getattr(before, "logs_failures_of_beam", False):
-        return
-
-    def hook(args: threading.ExceptHookArgs) -> None:
-        frames = traceback.walk_tb(args.exc_traceback)
-        if args.exc_value and any("apache_beam" in str(frame.f_globals.get("__name__")) for frame, _ in frames):
-            _log.info("a thread of Beam's failed", exc_info=args.exc_value)
-        else:
-            before(args)
-
-    hook.logs_failures_of_beam = True  # type: ignore[attr-defined]
-    threading.excepthook = hook
+    sys.stderr = held = _Stderr()
+    try:
+        yield
+    except Exception:
+        # A thread that reads the job's messages ends with a traceback after a broken connection.
+        give_up = time.monotonic() + _LAST_MESSAGES_SECONDS
+        for thread in filter(held.is_held, threading.enumerate()):
+            thread.join(max(0.0, give_up - time.monotonic()))
+        raise
+    finally:
+        held.others = None  # whoever took it for stderr keeps it
+        if sys.stderr is held:
+            sys.stderr = held.below
+        _log.info("printed while the job ran:\n%s", without_secrets(held.said.getvalue()))
 
 
 # The DoFns. Each only adapts: it unpickles a function or a job, and calls it.
