@@ -39,7 +39,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("RUST_BACKTRACE", "0")
 
 from pipelines.prepare.tokenize.engines import NotQualified
-from tests.qualifying import comparing, fuzzing, kinds, strange
+from tests.qualifying import comparing, kinds, strange
 from tests.qualifying.comparing import Effort, Trial
 
 _DESCRIPTION = (__doc__ or "").partition("\n")[0]
@@ -89,17 +89,17 @@ def _strange(options: argparse.Namespace) -> int:
     print(f"seed {seed}", file=sys.stderr, flush=True)
     end = time.monotonic() + 60 * options.minutes
     numbers = itertools.count() if options.tokenizers is None else range(options.tokenizers)
-    every = []
+    every: list[Trial] = []
     for number in numbers if options.only is None else [options.only]:
         if time.monotonic() > end:
             break
-        every.append(fuzzing.try_number(seed, number, num_texts=options.texts))
-        for finding in every[-1].findings:
+        every.append(comparing.try_strange(seed, number, num_texts=options.texts))
+        for finding in every[-1].examples:
             print(f"number {number}: {finding}", file=sys.stderr, flush=True)
-    print(fuzzing.as_text(every, seed=seed))
-    if options.only is not None and every[0].engine:
+    print(comparing.as_table(every))
+    if options.only is not None and every[0].engine != "unusable":
         print(strange.make(seed, options.only)[1].backend_tokenizer.to_str())
-    return 1 if any(outcome.findings for outcome in every) else 0
+    return 1 if any(trial.examples for trial in every) else 0
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

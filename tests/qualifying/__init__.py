@@ -4,7 +4,6 @@
     strings      hostile, random and mutated texts, each generator from a seed
     comparing    an engine against the reference: texts, whole rows, and the shortest text that differs; the table
     strange      tokenizers put together at random, and texts for each
-    fuzzing      one of them, as a build would use it, against the tokenizer itself
 
 An engine is qualified for a kind of tokenizer if no text is found for which it gives other ids.
 """

@@ -1,4 +1,8 @@
-"""An engine against the Rust tokenizer: what is counted, and the shortest text for which they differ."""
+"""An engine against the Rust tokenizer: what is counted, and the shortest text for which they differ.
+
+A trial is of one engine and one kind of tokenizer, or of one strange tokenizer and the engine that serves it, as a
+build would use it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import contextlib
 import dataclasses
 import importlib
 import itertools
+import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest import mock
@@ -14,21 +19,35 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare.options.config import Truncation
-from pipelines.prepare.tokenize.engines import Engine, HuggingFaceEngine, base, choice, copy_backend
+from pipelines.prepare.tokenize.deterministic_tokenizers import require_deterministic
+from pipelines.prepare.tokenize.engines import (
+    Engine,
+    HuggingFaceEngine,
+    base,
+    choice,
+    copy_backend,
+    decide,
+    is_reference,
+    open_reference,
+)
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from pipelines.prepare.tokenize.special_tokens import probe
-from pipelines.prepare.tokenize.text_rows import TemplateRows
+from pipelines.prepare.tokenize.text_rows import TemplateRows, open_rows
 from scripts.benchmarks.figures import table
-from tests.qualifying import kinds, strings
+from tests.qualifying import kinds, strange, strings
 
 __all__ = ["ENGINES", "INT32", "Effort", "Trial", "as_table", "differing", "opened", "rows_differ", "shortened"]
-__all__ += ["try_engine"]
+__all__ += ["try_engine", "try_strange"]
 
 INT32 = np.dtype(np.int32)
 ENGINES = tuple(choice._FAST)
 _ROW_LENGTHS = (12, 64)
 _MAX_ROW_TEXT = 300
 _KEPT = 20
+_TRUNCATIONS: tuple[Truncation, ...] = ("longest_first", "only_first", "do_not_truncate", "only_second")
+# How the reason begins for which an engine is not used whose opening raises an error.
+_FAILS = "it fails on this tokenizer"
+_ROOMS = (1, 2, 5, 12, 40)
 # Where an added token of white space takes what is behind it, too, the reference keeps the rest of the document for
 # each match: 7.5 GB and 31 s for 40,000 spaces, and four times as much for twice as many.
 _MAX_WHITE = 10_000
@@ -60,7 +79,11 @@ class Effort:
 
 @dataclasses.dataclass(kw_only=True)
 class Trial:
-    """What came out for one engine and one kind. `examples`: shortened texts that differ."""
+    """What came out for an engine and a kind of tokenizer.
+
+    `examples`: shortened texts that differ; of a strange tokenizer, sentences about what differs or was raised. Its
+    `engine` is "unusable" if the tokenizer itself cannot be opened or used.
+    """
 
     engine: str
     kind: str
@@ -179,11 +202,70 @@ def rows_differ(
 
 def as_table(trials: Sequence[Trial]) -> str:
     """One line for each engine and kind; below, what differs."""
-    rows = [
-        [each.engine, each.kind, f"{each.strings:,}", f"{each.rows:,}", f"{each.megabytes:,.1f}", f"{each.differing:,}"]
-        for each in trials
-    ]
-    lines = [table(["engine", "kind", "texts", "rows", "MB", "differ"], rows)]
+    rows = []
+    for engine, kind in dict.fromkeys((each.engine, each.kind) for each in trials):
+        some = [each for each in trials if (each.engine, each.kind) == (engine, kind)]
+        counts = [sum(getattr(each, name) for each in some) for name in ("strings", "rows", "megabytes", "differing")]
+        rows.append([engine, kind, f"{len(some):,}", *(f"{count:,.1f}".removesuffix(".0") for count in counts)])
+    lines = [table(["engine", "kind", "tokenizers", "texts", "rows", "MB", "differ"], rows)]
     for trial in trials:
         lines += [f"{trial.engine}, {trial.kind}: {text!a}" for text in sorted(trial.examples, key=len)[:3]]
     return "\n".join(lines)
+
+
+# --- strange tokenizers -----------------------------------------------------------------------------------------------
+
+
+def try_strange(seed: int, number: int, *, num_texts: int) -> Trial:
+    """Tries the strange tokenizer of that seed and number on so many texts, and half as many rows."""
+    trial = Trial(engine="unusable", kind="not opened")
+    with _errors() as unusable:
+        trial.kind, tokenizer = strange.make(seed, number)
+        require_deterministic(tokenizer, f"number {number}")  # or else a build refuses it
+        reference = open_reference(tokenizer, dtype=INT32)
+        texts = strange.texts_for(tokenizer, count=num_texts, seed=seed, number=number)
+        reference.encode(pa.array(texts, pa.string()))
+    if unusable:
+        return trial
+    with _errors() as raised:
+        chosen = decide(tokenizer, reference, dtype=INT32)
+        trial.engine = chosen.engine.name
+        trial.examples += [f"{name}: {why}" for name, why in chosen.reasons.items() if why.startswith(_FAILS)]
+        if not is_reference(trial.engine):
+            trial.strings += len(texts)
+            if wrong := differing(chosen.engine, reference, texts):
+                text = shortened(min((texts[index] for index in wrong), key=len), chosen.engine, reference)
+                trial.examples.append(f"{len(wrong)} texts differ, such as {text}")
+            else:
+                rng = random.Random(f"rows {seed} {number}")
+                _try_strange_rows(trial, chosen.engine, tokenizer, texts[: num_texts // 2], rng=rng)
+    trial.examples += raised
+    trial.differing = len(trial.examples)
+    trial.examples = [f"{each}; strange --seed {seed} --only {number}" for each in trial.examples]
+    return trial
+
+
+@contextlib.contextmanager
+def _errors() -> Iterator[list[str]]:
+    """What is raised, as text. The panics of libraries in Rust are no Exception."""
+    raised: list[str] = []
+    try:
+        yield raised
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raised.append(f"{type(error).__name__}: {error}"[:300])
+
+
+def _try_strange_rows(trial: Trial, engine: Engine, tokenizer: Any, texts: list[str], *, rng: random.Random) -> None:
+    """Whole rows, padded, against the tokenizer's own call."""
+    pair = rng.random() < 0.5
+    columns = [texts, [*texts[1:], texts[0]]] if pair else [texts]
+    truncation = rng.choice(_TRUNCATIONS if pair else _TRUNCATIONS[:3])
+    length = int(tokenizer.num_special_tokens_to_add(pair=pair)) + rng.choice(_ROOMS)
+    rows = open_rows(tokenizer, length=length, truncation=truncation, pair=pair, dtype=INT32)
+    if isinstance(rows, TemplateRows):
+        trial.rows += len(texts)
+        if wrong := rows_differ(engine, tokenizer, columns, length=length, truncation=truncation):
+            row = [column[wrong[0]] for column in columns]
+            trial.examples.append(f"{len(wrong)} rows of {length} with {truncation} differ, such as {row}")

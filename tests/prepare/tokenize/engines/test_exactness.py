@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from pipelines.prepare.tokenize.engines import BATTERY, Engine, HuggingFaceEngine, NotQualified
 from tests.prepare.tokenize.odd_tokenizers import assert_same, check
-from tests.qualifying import comparing, fuzzing, kinds, strange, strings
+from tests.qualifying import comparing, kinds, strange, strings
 from tests.qualifying.comparing import INT32, Effort
 from tests.support import texts
 
@@ -181,11 +181,11 @@ def test_no_strange_tokenizer_gets_other_tokens_from_the_engine_that_serves_it(m
     # Where the tokenizers library panics, the trace takes longer than the rest.
     monkeypatch.setenv("RUST_BACKTRACE", "0")
     seed = random.SystemRandom().randrange(2**32)
-    outcomes = [fuzzing.try_number(seed, number, num_texts=STRANGE_TEXTS) for number in range(64)]
-    said = fuzzing.as_text(outcomes, seed=seed)
-    assert not any(outcome.findings for outcome in outcomes), said
+    trials = [comparing.try_strange(seed, number, num_texts=STRANGE_TEXTS) for number in range(64)]
+    said = comparing.as_table(trials)
+    assert not any(trial.examples for trial in trials), said
     # Most of WordPiece alone are served, 16 of each family are tried.
-    assert sum(outcome.texts for outcome in outcomes) >= 5 * STRANGE_TEXTS, said
+    assert sum(trial.strings for trial in trials) >= 5 * STRANGE_TEXTS, said
 
 
 def test_seed_and_number_say_what_is_tried() -> None:
