@@ -29,7 +29,7 @@ class LyingEngine(HuggingFaceEngine):
         return ragged
 
 
-def open_lying(reference: HuggingFaceEngine, *, dtype: np.dtype) -> LyingEngine:
+def open_lying(reference: HuggingFaceEngine, *, dtype: np.dtype, parts: object = None) -> LyingEngine:
     """Qualified for everything, by its own account."""
     engine = copy.copy(reference)
     engine.__class__ = LyingEngine

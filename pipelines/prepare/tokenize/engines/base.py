@@ -118,15 +118,10 @@ class HuggingFaceEngine:
         """Whether special tokens in a text are split as any other text is."""
         return bool(self.backend.encode_special_tokens)
 
-    @functools.cached_property
-    def parts(self) -> Mapping[str, Any]:
-        """Content of tokenizer.json, without truncation and padding."""
+    def parts(self) -> dict[str, Any]:
+        """Return the content of tokenizer.json, without truncation and padding: 17 MB for a vocabulary of 30,000."""
         parts: dict[str, Any] = json.loads(self.backend.to_str())
         return parts
-
-    def forget_parts(self) -> None:
-        """Free `parts` until they are asked for again: 17 MB for a vocabulary of 30,000."""
-        self.__dict__.pop("parts", None)
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
         """Return the tokens of each text; texts may be empty or of any length.
@@ -182,8 +177,10 @@ class FastEngine(abc.ABC):
     version = "1"
     concurrent = True
 
-    def __init__(self, reference: HuggingFaceEngine, *, dtype: np.dtype) -> None:
-        """Open an engine for the reference's tokenizer. `reference` encodes the texts that are left to it.
+    def __init__(self, reference: HuggingFaceEngine, *, dtype: np.dtype, parts: dict[str, Any] | None = None) -> None:
+        """Open an engine for the reference's tokenizer, whose `parts` may be given.
+
+        `reference` encodes the texts that are left to it.
 
         docs/explanation/engines.md argues for each part of each engine that its ids are the reference's. A release, a
         pattern or a setting that no argument covers is not qualified.
@@ -191,24 +188,23 @@ class FastEngine(abc.ABC):
         """
         self._reference, self._dtype = reference, dtype
         require_release("tokenizers", tried="0.23.*")
-        if not _keeps_ids(reference.parts["post_processor"]):
+        parts = reference.parts() if parts is None else parts
+        if not _keeps_ids(parts["post_processor"]):
             raise NotQualified("its post-processor does more than to add special tokens")
-        vocabulary, added = reference.parts["model"]["vocab"], reference.parts["added_tokens"]
+        vocabulary, added = parts["model"]["vocab"], parts["added_tokens"]
         ids = vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
         largest = max([*ids, *(token["id"] for token in added)], default=0)
         if largest > min(np.iinfo(dtype).max, MAX_ID):
             raise NotQualified(f"its largest id is {largest}")
+        self._open(parts)
+
+    @abc.abstractmethod
+    def _open(self, parts: dict[str, Any]) -> None:
+        """Get ready for the tokenizer of this tokenizer.json. Raises: NotQualified if it is not one to serve."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (type(self), self._reference, self._dtype)
-
-
-def _reopened(kind: type[FastEngine], reference: HuggingFaceEngine, dtype: np.dtype) -> FastEngine:
-    """Open an engine that another process has compared and chosen: no comparison here, and no `transformers`."""
-    try:
-        return kind(reference, dtype=dtype)
-    finally:
-        reference.forget_parts()
+        # Opened without a comparison in the other process, which needs no `transformers` then.
+        return functools.partial(type(self), dtype=self._dtype), (self._reference,)
 
 
 def require_release(package: str, *, tried: str) -> str:

@@ -66,16 +66,13 @@ def decide(tokenizer: Any, reference: Engine, *, dtype: np.dtype, wanted: Engine
     reasons: dict[str, str] = {}
     if wanted == "hf":
         return Choice(engine=reference, reasons=reasons)
-    try:
-        for name in _FAST if wanted == "auto" else (wanted,):
-            found = _opened(name, tokenizer, reference, dtype=dtype)
-            if not isinstance(found, str):
-                return Choice(engine=found, reasons=reasons)
-            reasons[name] = found
-            _log.debug("engine %s is not used: %s", name, found)
-    finally:
-        if isinstance(reference, HuggingFaceEngine):
-            reference.forget_parts()
+    parts = reference.parts() if isinstance(reference, HuggingFaceEngine) else {}
+    for name in _FAST if wanted == "auto" else (wanted,):
+        found = _opened(name, tokenizer, reference, dtype=dtype, parts=parts)
+        if not isinstance(found, str):
+            return Choice(engine=found, reasons=reasons)
+        reasons[name] = found
+        _log.debug("engine %s is not used: %s", name, found)
     if wanted != "auto":
         raise ConfigError(
             f"--engine {wanted} does not serve this tokenizer, a {type(tokenizer).__name__}: {reasons[wanted]}",
@@ -92,13 +89,13 @@ def why_slow(tokenizer: Any, *, dtype: np.dtype) -> str:
     return "; ".join(f"{name}: {reason}" for name, reason in choice.reasons.items())
 
 
-def _opened(name: str, tokenizer: Any, reference: Engine, *, dtype: np.dtype) -> Engine | str:
+def _opened(name: str, tokenizer: Any, reference: Engine, *, dtype: np.dtype, parts: dict[str, Any]) -> Engine | str:
     """Return the engine, or the reason why it is not used; errors of engines on foreign tokenizers are reasons too."""
     if not isinstance(reference, HuggingFaceEngine):
         return f"the Python code of a {type(tokenizer).__name__} decides its tokens, too"
     module, kind = _FAST[name]
     try:
-        engine: Engine = getattr(importlib.import_module(module), kind)(reference, dtype=dtype)
+        engine: Engine = getattr(importlib.import_module(module), kind)(reference, dtype=dtype, parts=parts)
         agrees = _agree(engine, reference)
     except NotQualified as refused:
         return refused.reason

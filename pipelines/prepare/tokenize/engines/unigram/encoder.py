@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.prepare.tokenize.engines import vocabulary_trie
-from pipelines.prepare.tokenize.engines.base import HuggingFaceEngine, NotQualified
+from pipelines.prepare.tokenize.engines.base import NotQualified
 from pipelines.prepare.tokenize.engines.kernel_engine import (
     MISSING_PAGE,
     ORDINARY,
@@ -43,7 +43,7 @@ __all__ = ["UnigramEngine"]
 
 _UNKNOWN_PENALTY = 10.0  # of `tokenizers`
 _METASPACE = {"type": "Metaspace", "replacement": MARK, "split": True}
-_FIRST_WORD_BYTES = 4_096
+_WORD_BYTES = 1 << 20  # what is not written to is never resident
 
 
 class UnigramEngine(KernelEngine):
@@ -52,10 +52,7 @@ class UnigramEngine(KernelEngine):
     name = "unigram"
     memory_words = kernels.MEMORY_WORDS
 
-    def __init__(self, reference: HuggingFaceEngine, *, dtype: np.dtype) -> None:
-        """Open the engine, as `FastEngine`."""
-        super().__init__(reference, dtype=dtype)
-        parts = reference.parts
+    def _open(self, parts: dict[str, Any]) -> None:
         model = parts["model"]
         if model["type"] != "Unigram":
             raise NotQualified(f"its model is {model['type']}, not Unigram")
@@ -63,7 +60,7 @@ class UnigramEngine(KernelEngine):
             raise NotQualified("its Unigram has no unknown token")
         words = _words(parts["pre_tokenizer"])
         reader = Reader(parts["normalizer"], splits_white=words.splits_white)
-        raw, normal = _forbidden(reference, reader)
+        raw, normal = _forbidden(parts["added_tokens"], reader, self._reference.backend.normalizer)
         self._fixed = {
             **_model_tables(model),
             "raw": raw,
@@ -81,12 +78,10 @@ class UnigramEngine(KernelEngine):
     def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray, memory: np.ndarray) -> RaggedTokens:
         out = np.empty(int(edges[-1] - edges[0]) // 2 + 1_024, np.int32)  # what is not written to is never resident
         offsets, progress = np.zeros(len(edges), np.int64), np.zeros(2, np.int64)
-        scratch = _scratch(_FIRST_WORD_BYTES)
+        scratch = _scratch(_WORD_BYTES)
         while code := kernels.encode(data, edges, asked, out, offsets[1:], progress, memory, scratch, self._tables):
             if code == MISSING_PAGE:
                 self._ask_for_pages(data, edges)
-            elif code == kernels.LONG_WORD:
-                scratch = _scratch(4 * len(scratch.word))
             else:
                 out = np.concatenate([out[: progress[1]], np.empty(2 * len(out) - progress[1], np.int32)])
         return RaggedTokens(out[: offsets[-1]].astype(self._dtype), offsets)
@@ -137,16 +132,14 @@ def _scratch(num_bytes: int) -> Scratch:
     )
 
 
-def _forbidden(reference: HuggingFaceEngine, reader: Reader) -> tuple[Contents, Contents]:
+def _forbidden(added: list[dict[str, Any]], reader: Reader, normalizer: Any) -> tuple[Contents, Contents]:
     """Return the texts that send a document to the reference: if found in the raw text, or in the normalized text.
 
     Raises: NotQualified if one is empty or may span a space.
     """
-    added = reference.parts["added_tokens"]
     raw = [token["content"] for token in added if not token["normalized"]] + reader.literals
     plain = [token["content"] for token in added if token["normalized"]]
     # The reference looks for their normalized form, or for the content if there was no normalizer yet.
-    normalizer = reference.backend.normalizer
     normal = [*plain, *map(normalizer.normalize_str, plain)] if normalizer is not None else plain
     for text in normal:
         if MARK in text or any(map(reader.is_space, text)):

@@ -42,10 +42,10 @@ from pipelines.prepare.tokenize.engines.unigram.paths import MARK_BYTES, best_pa
 from pipelines.prepare.tokenize.engines.vocabulary_trie import Trie
 from tfrecord_io.codec.kernels import load, lowest_bit, store
 
-__all__ = ["ENDS_IN_MARK", "JOINS", "LONG_WORD", "MEMORY_WORDS", "MERGES", "NO_ROOM", "STRIPPED", "Tables", "Words"]
+__all__ = ["ENDS_IN_MARK", "JOINS", "MEMORY_WORDS", "MERGES", "NO_ROOM", "STRIPPED", "Tables", "Words"]
 __all__ += ["encode"]
 
-_REFERENCE, NO_ROOM, LONG_WORD = -2, -3, -4
+_REFERENCE, NO_ROOM = -2, -3
 # 8 MB for each thread. Words stand there with their punctuation, so there are many: of English of 60,000 word forms a
 # tenth is not found, 18 % with 2^16 rows, which takes 1.7 times as long.
 MEMORY_BITS = 18
@@ -95,7 +95,7 @@ def encode(data, edges, asked, out, ends, progress, memory, scratch, tables):  #
         asked: uint8 [N], set for the documents that the reference has to do.
         out: int32. memory: uint64 [MEMORY_WORDS], zero at first.
         progress: int64 [2], the document to go on with and where in `out`; zero at first.
-    Returns: 0; or MISSING_PAGE, NO_ROOM (in `out`) or LONG_WORD (for `scratch`), and `progress` says how far it came.
+    Returns: 0; or MISSING_PAGE or NO_ROOM (in `out`), and `progress` says how far it came.
     """
     for index in range(progress[0], len(edges) - 1):
         got = _document(data, edges[index], edges[index + 1], out, progress[1], memory, scratch, tables)
@@ -112,7 +112,7 @@ def encode(data, edges, asked, out, ends, progress, memory, scratch, tables):  #
 
 @jit
 def _document(data, begin, end, out, to, memory, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of data[begin:end]. Returns: end in `out`, or MISSING_PAGE, NO_ROOM, LONG_WORD, _REFERENCE."""
+    """Write the ids of data[begin:end]. Returns: end in `out`, or MISSING_PAGE, NO_ROOM, _REFERENCE."""
     whole = end
     at, end = _stripped(data, np.int64(begin), end, tables)
     if at < 0:
@@ -159,7 +159,7 @@ def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: 
     Args:
         end: of the document without what Strip takes away; `whole`: with it.
         merging: whether a space at once would be part of the run before it.
-    Returns: the place behind the space, or MISSING_PAGE, LONG_WORD or _REFERENCE; where the word begins in `data`;
+    Returns: the place behind the space, or MISSING_PAGE or _REFERENCE; where the word begins in `data`;
     where it ends, -1 if the same bytes may become something else elsewhere; its bytes; the entry of the space, 0 at the
     end of the document.
     """
@@ -169,7 +169,7 @@ def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: 
     room = len(word) - MARK_BYTES - _SLACK
     while at < end:
         if size > room:
-            return LONG_WORD, 0, 0, 0, nothing
+            return _REFERENCE, 0, 0, 0, nothing
         byte = data[at]
         if tables.plain[byte]:
             word[MARK_BYTES + size] = byte

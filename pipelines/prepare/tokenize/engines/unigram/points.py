@@ -37,8 +37,6 @@ An entry: 64 bits, as `Pages` has them, and these flags:
     STRIPPED        where Strip stands in the chain, it is white space, or nothing
     MERGES          where " {2,}" stands in the chain, it is a space, or nothing
     ENDS_IN_MARK    see above
-
-Asked for are pages of 256 code points, when a text first holds one of theirs: 1 ms a page.
 """
 
 from __future__ import annotations

@@ -29,15 +29,8 @@ mark that remains is REORDERED, which is ORDINARY unless it is the next to remai
 point is such a mark is asked, too, of NFD: a mark of any ccc but 0 changes places with a U+0334 (ccc 1) behind it or a
 U+0345 (ccc 240, the highest) before it. Without strip_accents there is no NFD at all.
 
-An entry, 64 bits, by kind (the lowest 3):
-
-    DROP, SPACE     nothing more
-    ISOLATED        bits 3-: id of the single character that remains, which stands alone
-    ORDINARY,       bits 3-7: bytes, 8-12: characters, 13-: place in `pool` of what becomes of it, as UTF-8
-    REORDERED
-    ASK             none of these; the reference does the document
-
-Asked for are pages of 256 code points, when a text first holds one of theirs: 1 ms a page.
+An ISOLATED entry has the id of the single character that remains from bit 3 on. In one of a part of a word, bits 8-12
+are the number of characters that become of it.
 """
 
 from __future__ import annotations
@@ -50,7 +43,7 @@ import numpy as np
 from tokenizers import normalizers
 
 from pipelines.prepare.tokenize.engines import vocabulary_trie
-from pipelines.prepare.tokenize.engines.base import HuggingFaceEngine, NotQualified
+from pipelines.prepare.tokenize.engines.base import NotQualified
 from pipelines.prepare.tokenize.engines.kernel_engine import (
     ASK,
     DROP,
@@ -91,10 +84,7 @@ class WordPieceEngine(KernelEngine):
     name = "wordpiece"
     memory_words = kernels.MEMORY_WORDS
 
-    def __init__(self, reference: HuggingFaceEngine, *, dtype: np.dtype) -> None:
-        """Open the engine, as `FastEngine`."""
-        super().__init__(reference, dtype=dtype)
-        parts = reference.parts
+    def _open(self, parts: dict[str, Any]) -> None:
         for part, expected in _KINDS.items():
             kind = (parts[part] or {}).get("type")
             if kind != expected:
@@ -111,7 +101,7 @@ class WordPieceEngine(KernelEngine):
         self._hidden, self._visited = Contents.of(set(contents) - set(visited)), Contents.of(visited)
         prefix = self._model["continuing_subword_prefix"]
         self._trie = vocabulary_trie.build(self._model["vocab"], inner_prefix=prefix)
-        self._begin(_CodePoints(reference.backend, parts["normalizer"], self._model).page)
+        self._begin(_CodePoints(self._reference.backend, parts["normalizer"], self._model).page)
 
     def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray, memory: np.ndarray) -> RaggedTokens:
         if self._hidden.first.any():
