@@ -310,6 +310,7 @@ def test_a_build_that_was_stopped_goes_on_to_the_same_bytes_on_other_threads(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("case", ["buckets", "qa", "packed chat"], indirect=True)
 def test_worker_processes_change_no_byte(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "_SMALL_BYTES", 0)
     made = case.build(tmp_path / "out", workers=2)

@@ -154,14 +154,6 @@ def test_positions_are_those_of_the_usual_preprocessing(zoo: Zoo, kind: str, wor
     assert positions == [_as_in_guides(expected, window, answer) for window in range(len(positions))]
 
 
-def test_an_answer_that_no_window_has_whole_is_nowhere(zoo: Zoo) -> None:
-    context = " ".join(["house"] * 60)
-    got = _laid_out(_encoder(zoo, "wordpiece_cased"), _rows(["a ?"], [context], answers=[(context, 0)]))
-    assert len(got["start_positions"]) > 3
-    assert not got["start_positions"].any()
-    assert not got["end_positions"].any()
-
-
 def test_of_characters_with_several_tokens_the_answer_has_all(zoo: Zoo) -> None:
     context, tokenizer = "a 中 house", _tokenizer(zoo, "byte_bpe")
     got = _laid_out(_encoder(zoo, "byte_bpe"), _rows(["a ?"], [context], answers=[("中", 2)]))

@@ -111,14 +111,6 @@ def test_inputs_and_targets_are_those_of_transformers(zoo: Zoo, kind: str) -> No
     assert _lists(built) == _expected(zoo.tokenizer(kind), [SOURCES], TARGETS)
 
 
-@pytest.mark.slow
-def test_an_input_may_be_a_pair_of_texts(zoo: Zoo) -> None:
-    tokenizer = zoo.tokenizer("wordpiece_cased")
-    columns = [SOURCES, SOURCES[::-1]]
-    built = _built(_encoder(tokenizer, pair=True), columns, TARGETS)
-    assert _lists(built) == _expected(tokenizer, columns, TARGETS)
-
-
 @pytest.mark.parametrize("kind", ["unigram", "byte_bpe_bos", "slow_byt5"])
 def test_the_prefix_is_part_of_each_text_and_of_no_target(zoo: Zoo, kind: str) -> None:
     tokenizer, prefix = zoo.tokenizer(kind), "to ΣΊ: "

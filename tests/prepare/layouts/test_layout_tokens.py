@@ -171,13 +171,6 @@ def test_a_tokenizer_whose_words_depend_on_one_another_is_left_to_transformers(
     assert (len(empty.ids), len(empty.words)) == (0, 0)
 
 
-def test_rows_that_may_not_be_cut_are_refused(zoo: Zoo) -> None:
-    encoder = _encoder(zoo, "wordpiece_cased", truncation="do_not_truncate")
-    encoded = encoder.encode(_rows([["house"], ["house"] * 30, []]))
-    assert encoded.reasons.tolist() == ["", "too_long", ""]
-    assert encoder.may_reject
-
-
 # --- refused at the start -------------------------------------------------------------------------------------------
 
 

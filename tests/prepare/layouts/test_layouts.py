@@ -258,20 +258,7 @@ def test_a_dropped_remainder_is_counted_to_the_token(zoo: Zoo, texts: list[str],
     assert builder.tokens_cut == size % LENGTH
 
 
-# --- features and refusals ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["wordpiece_cased", "byte_bpe_roberta", "unigram_left", "slow_byt5"])
-@pytest.mark.parametrize("layout", ["pad", "concat"])
-def test_chunks_have_the_features_that_the_schema_gets(zoo: Zoo, kind: str, layout: str) -> None:
-    opened = _pad(zoo, kind) if layout == "pad" else _concat(zoo, kind)
-    features = opened.encoder.features()
-    built = _build(opened, [SOME_TEXTS], cuts=[], chunk=10**6)
-    built.pop("row", None)
-    assert {feature.name: feature.shape for feature in features} == {
-        name: values.shape[1:] for name, values in built.items()
-    }
-    assert all(np.issubdtype(values.dtype, np.integer) for values in built.values())
+# --- refusals ------------------------------------------------------------------------------------------
 
 
 def test_a_layout_that_the_tokenizer_cannot_serve_is_refused_when_opened(zoo: Zoo) -> None:

@@ -161,13 +161,6 @@ def test_a_batch_on_which_a_package_fails_is_left_to_the_reference(name: str, er
     assert comparing.differing(engine, HuggingFaceEngine(tokenizer, dtype=INT32), ["a b", "\n", ""]) == []
 
 
-def test_an_interrupt_while_a_package_works_is_no_failure() -> None:
-    engine: Any = comparing.opened("fastokens", wrapped(byte_level()))
-    engine._backend = _Failing(KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        engine.encode(pa.array(["a"]))
-
-
 def test_a_panic_of_the_reference_is_an_error_of_this_library() -> None:
     engine = HuggingFaceEngine(wrapped(byte_level(PANICS)), dtype=INT32)
     with pytest.raises(TextsNotEncoded, match="fails on one of 2 texts: AddedVocabulary bad split") as failed:

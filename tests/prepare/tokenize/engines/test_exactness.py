@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from pipelines.prepare.tokenize.engines import BATTERY, Engine, HuggingFaceEngine, NotQualified
 from tests.prepare.tokenize.odd_tokenizers import assert_same, check
-from tests.qualifying import comparing, kinds, strange, strings
+from tests.qualifying import comparing, kinds, strings
 from tests.qualifying.comparing import INT32, Effort
 from tests.support import texts
 
@@ -186,12 +186,3 @@ def test_no_strange_tokenizer_gets_other_tokens_from_the_engine_that_serves_it(m
     assert not any(trial.examples for trial in trials), said
     # Most of WordPiece alone are served, 16 of each family are tried.
     assert sum(trial.strings for trial in trials) >= 5 * STRANGE_TEXTS, said
-
-
-def test_seed_and_number_say_what_is_tried() -> None:
-    made = [strange.make(7, number) for number in (0, 1, 2, 3, 0)]
-    states = [tokenizer.backend_tokenizer.to_str() for _, tokenizer in made]
-    texts = [strange.texts_for(made[at][1], count=20, seed=7, number=0) for at in (0, 4)]
-    assert [family for family, _ in made[:4]] == list(strange.FAMILIES)
-    assert (states[0], texts[0]) == (states[4], texts[1])
-    assert strange.make(8, 0)[1].backend_tokenizer.to_str() != states[0]
