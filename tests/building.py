@@ -90,7 +90,9 @@ def command(*arguments: object) -> Outcome:
     The child process that looks at rows, which ends with the command elsewhere, waits for the next one: to start it
     takes two thirds of the CPU of a small build. It is ended where it could tell: in another folder or environment.
     """
-    surroundings = [os.getcwd(), dict(os.environ), list(sys.path)]
+    # pytest names each phase of each test in a variable.
+    environ = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    surroundings = [os.getcwd(), environ, list(sys.path)]
     if surroundings != _surroundings:
         workers.end_idle()
         _surroundings[:] = surroundings
