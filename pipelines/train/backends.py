@@ -14,20 +14,11 @@ from pipelines.train.config import PredictConfig, TrainConfig
 from pipelines.train.errors import TrainingError
 from pipelines.train.targets import Target
 from tfrecord_io.errors import ConfigError
-from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE
 
 if TYPE_CHECKING:
     from pipelines.train.engines import Engine
 
-__all__ = ["ask_for_exact_ranges", "load", "opened"]
-
-
-def ask_for_exact_ranges() -> None:
-    """Let TensorFlow ask gs:// for what is read and no more, unless the user has decided. Without effect after `load`.
-
-    By default it asks for 64 MiB at each place that it reads from, which `global_records` explains.
-    """
-    os.environ.setdefault(GCS_BLOCK_SIZE, "0")
+__all__ = ["load", "opened"]
 
 
 def load(*, verbose: bool, backend: Literal["tensorflow", "jax"] = "tensorflow") -> None:

@@ -33,7 +33,19 @@ from tfrecord_io.errors import FingerprintMismatchError, OutputError, PrepError
 from tfrecord_io.format import json_fields
 
 __all__ = [
-    *("BEST", "Evaluation", "History", "PARTS", "SAVES", "Saves", "belongs_to", "claimed", "damaged", "last_step"),
+    *(
+        "BEST",
+        "Evaluation",
+        "History",
+        "PARTS",
+        "SAVES",
+        "Saves",
+        "as_json",
+        "belongs_to",
+        "claimed",
+        "damaged",
+        "last_step",
+    ),
     *("put", "save_model", "unwritten", "usable", "write_json"),
 ]
 
@@ -143,6 +155,11 @@ def write_json(folder: str, name: str, document: Any) -> None:
         tf.io.gfile.rename(f"{path}.new", path, overwrite=True)
 
 
+def as_json(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    """Return metrics as JSON has them: null for what is no number."""
+    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+
+
 def save_model(model: Any, model_dir: str) -> tuple[str, str]:
     """Write the model as .keras and its weights as .weights.h5. Returns both paths.
 
@@ -204,7 +221,7 @@ class History:
         self._writes = writes
         self._folder = model_dir.rstrip("/")
         self._metric = metric
-        self._evaluations: list[Evaluation] = []
+        self._evaluations: dict[int, Mapping[str, float]] = {}  # by step
 
     def open(self, start: int) -> None:
         """Read what an earlier run left, up to step `start`. Raises: OutputError if it cannot be read."""
@@ -219,7 +236,7 @@ class History:
             for each in found:
                 values = {name: math.nan if value is None else float(value) for name, value in each["metrics"].items()}
                 if int(each["step"]) <= start:
-                    self._evaluations.append(Evaluation(step=int(each["step"]), metrics=values))
+                    self._evaluations[int(each["step"])] = values
         except (tf.errors.OpError, PrepError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise OutputError(
                 f"{path}: cannot be read ({type(error).__name__}), expected the evaluations of this training",
@@ -231,30 +248,25 @@ class History:
 
         Raises: OutputError if it cannot be written.
         """
-        before = [each for each in self._evaluations if each.step != step]
-        self._evaluations = [*before, Evaluation(step=step, metrics=dict(metrics))]
+        self._evaluations.pop(step, None)
+        self._evaluations[step] = dict(metrics)
         if self._writes:
-            numbers = [
-                {name: value if math.isfinite(value) else None for name, value in each.metrics.items()}
-                for each in self._evaluations
-            ]
-            pairs = zip(self._evaluations, numbers, strict=True)
-            write_json(self._folder, _EVALUATIONS, [{"step": each.step, "metrics": values} for each, values in pairs])
-        best = self.best
-        return best is not None and best.step == step
+            pairs = [(each, as_json(values)) for each, values in self._evaluations.items()]
+            write_json(self._folder, _EVALUATIONS, [{"step": each, "metrics": values} for each, values in pairs])
+        return self.best is not None and self.best.step == step
 
     @property
     def best(self) -> Evaluation | None:
         """The first of those that no other beats; None if none has the metric."""
         best: Evaluation | None = None
-        for each in self._evaluations:
+        for step, metrics in self._evaluations.items():
             than = None if best is None else best.metrics[self._metric]
-            if is_better(self._metric, each.metrics.get(self._metric, math.nan), than):
-                best = each
+            if is_better(self._metric, metrics.get(self._metric, math.nan), than):
+                best = Evaluation(step=step, metrics=metrics)
         return best
 
     @property
     def since_best(self) -> int:
         """Evaluations after the best one, or all if there is no best."""
         best = self.best
-        return sum(best is None or each.step > best.step for each in self._evaluations)
+        return sum(best is None or each > best.step for each in self._evaluations)

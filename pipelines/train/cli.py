@@ -23,6 +23,7 @@ from pipelines.train import backends, targets
 from pipelines.train import config as configs
 from pipelines.train.errors import graph_error, usual_remedies
 from tfrecord_io.errors import ConfigError
+from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE
 
 __all__ = ["main"]
 
@@ -86,7 +87,8 @@ def main(ctx: click.Context, /, as_json: bool, verbose: bool, **options: Any) ->
 def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> Any:
     """Return what `run.train` gives, or None after a preflight."""
     if config.order == "global" and any(folder.startswith("gs://") for folder in config.data_folders):
-        backends.ask_for_exact_ranges()
+        # By default TensorFlow asks for 64 MiB at each place that it reads from, which `global_records` explains.
+        os.environ.setdefault(GCS_BLOCK_SIZE, "0")
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
     backend = targets.backend(config.backend, target) if config.preflight is None else "tensorflow"
     backends.load(verbose=verbose, backend=backend)
@@ -118,7 +120,17 @@ def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> Any:
 def predict(text: str | None, top: int, as_json: bool, verbose: bool, **options: Any) -> None:
     """Write what a trained model predicts for each row of a split, or fill in the masked words of a text."""
     with errors(verbose=verbose, interrupted=_NOT_PREDICTED), usual_remedies("train-tpu predict"):
-        found = _predicted(options, verbose=verbose) if text is None else _filled(options, text, top, verbose=verbose)
+        if text is None:
+            found = _predicted(options, verbose=verbose)
+        elif options["data"] or options["output"]:
+            raise ConfigError("--fill-mask with --data or --output, expected one or the other")
+        else:
+            backends.load(verbose=verbose)
+            from pipelines.train.predict import fill_mask
+
+            masks = fill_mask.fill(options["model"], text, top=top, build=options["build"])
+            fill_mask.show(masks)
+            found = [[dataclasses.asdict(each) for each in candidates] for candidates in masks]
         if as_json:
             click.echo(json.dumps(found))
 
@@ -132,23 +144,12 @@ def _predicted(options: dict[str, Any], *, verbose: bool) -> Any:
     from pipelines.train.predict import predicting
 
     try:
-        written = predicting.predict(config)
+        rows = predicting.predict(config)
     except tf.errors.OpError as error:
         asked = f"--batch-size {config.batch_size}"
         raise graph_error(error, data=[config.data], asked=asked, remedy="lower --batch-size") from error
-    say(f"wrote {written.path}: {written.rows:,} rows of split {config.split}")
-    return dataclasses.asdict(written)
-
-
-def _filled(options: dict[str, Any], text: str, top: int, *, verbose: bool) -> Any:
-    if options["data"] or options["output"]:
-        raise ConfigError("--fill-mask with --data or --output, expected one or the other")
-    backends.load(verbose=verbose)
-    from pipelines.train.predict import fill_mask
-
-    masks = fill_mask.fill(options["model"], text, top=top, build=options["build"])
-    fill_mask.show(masks)
-    return [[dataclasses.asdict(each) for each in candidates] for candidates in masks]
+    say(f"wrote {config.output}: {rows:,} rows of split {config.split}")
+    return {"path": config.output, "rows": rows}
 
 
 @click.command(context_settings={"show_default": True})

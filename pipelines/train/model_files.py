@@ -21,7 +21,7 @@ from typing import Any, get_args
 
 import tensorflow as tf
 
-from pipelines.train.checkpoints import write_json
+from pipelines.train.checkpoints import as_json, write_json
 from pipelines.train.config import DecoderStart, Pooling, Task, TrainConfig
 from pipelines.train.models import Built
 from pipelines.train.tasks import BoundTask, decoder_start
@@ -100,8 +100,8 @@ def describe(
 def write(model_dir: str, model: TrainedModel) -> None:
     """Write model.json. Raises: OutputError if that is not possible."""
     document = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
-    metrics = {name: value if math.isfinite(value) else None for name, value in model.metrics.items()}
-    document |= {"version": _VERSION, "metrics": metrics, "manifest": json.loads(manifests.dump(model.manifest))}
+    document |= {"version": _VERSION, "metrics": as_json(model.metrics)}
+    document["manifest"] = json.loads(manifests.dump(model.manifest))
     write_json(model_dir, _FILE_NAME, document)
 
 

@@ -97,7 +97,16 @@ class _Run:
                 after_call=self._after_call,
             )
         if self._learner.step < config.total_steps and not self._ends_early():
-            self._stopped()
+            self._save()
+            self._saves.close()
+            self._best_saves.close()
+            self._progress.close()
+            error = StoppedError(
+                f"stopped by a signal after step {self._learner.step:,} of {config.total_steps:,}, which is saved",
+                remedy="run the same command again: it goes on with the next batch",
+            )
+            error.signal_number = self._stop.signal_number or signal.SIGTERM  # which another host got
+            raise error
         return self._finish()
 
     def _open(self) -> int:
@@ -169,7 +178,8 @@ class _Run:
     def _finish(self) -> Trained:
         self._save()
         self._evaluate()
-        self._close_saves()
+        self._saves.close()
+        self._best_saves.close()
         steps = self._learner.step
         self._take_best()
         model, model_path = self._engine.current(self._learner), ""
@@ -217,25 +227,10 @@ class _Run:
         )
         model_files.write(config.model_dir, described)
 
-    def _stopped(self) -> None:
-        self._save()
-        self._close_saves()
-        self._progress.close()
-        error = StoppedError(
-            f"stopped by a signal after step {self._learner.step:,} of {self._config.total_steps:,}, which is saved",
-            remedy="run the same command again: it goes on with the next batch",
-        )
-        error.signal_number = self._stop.signal_number or signal.SIGTERM  # which another host got
-        raise error
-
     def _save(self) -> None:
         if self._learner.step != self._saved_at:
             self._saves.save()
             self._saved_at = self._learner.step
-
-    def _close_saves(self) -> None:
-        self._saves.close()
-        self._best_saves.close()
 
     def _evaluate(self) -> None:
         split, step = self._job.eval_split, self._learner.step

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from tests import building
@@ -19,41 +20,32 @@ from tests.train import backend_runs, training
 __all__ = ["KINDS", "options_of"]
 
 
-def _built(example: str, **changes: Any) -> dict[str, Any]:
-    return {"data": building.built(building.REPOSITORY / "examples" / example, **changes)}
-
-
-def _packed() -> dict[str, Any]:
-    return {"task": "clm", "model": "gpt2-tiny", **_built("reviews", layout="pack", max_length=64)}
-
-
-def _chat() -> dict[str, Any]:
-    chats = _built("chats", layout="chat", tokenizer=building.tokenizer("chats"), max_length=128)
-    return {"task": "clm", "model": "gpt2-tiny", **chats}
-
-
-def _tokens() -> dict[str, Any]:
-    return {"task": "tokens", "model": "bert-tiny", **_built("tags", layout="tokens", max_length=32)}
-
-
-def _buckets() -> dict[str, Any]:
-    return {"model": "bert-tiny", "data": building.reviews(max_length=16, bucket_lengths="8,16")}
+def _example(name: str, **changes: Any) -> Path:
+    return building.built(building.REPOSITORY / "examples" / name, **changes)
 
 
 _SMALL = "tests.train.small"
 _KINDS: dict[str, Callable[[], dict[str, Any]]] = {
     "accumulate": lambda: {"model": "bert-tiny", "accumulate": 2},
     "bart": lambda: {"task": "seq2seq", "model": "bart-tiny", "data": training.translations()},
-    "buckets": _buckets,
-    "chat": _chat,
+    "buckets": lambda: {"model": "bert-tiny", "data": building.reviews(max_length=16, bucket_lengths="8,16")},
+    "chat": lambda: {
+        "task": "clm",
+        "model": "gpt2-tiny",
+        "data": _example("chats", layout="chat", tokenizer=building.tokenizer("chats"), max_length=128),
+    },
     "classify": lambda: {"model": "bert-tiny"},
-    "clm": _packed,
+    "clm": lambda: {"task": "clm", "model": "gpt2-tiny", "data": _example("reviews", layout="pack", max_length=64)},
     "everywhere": lambda: {"task": "mlm", "model": f"{_SMALL}:everywhere"},
     "mixture": lambda: {"model": "bert-tiny", "data": (training.data(),) * 2, "weights": "2,1"},
     "mlm": lambda: {"task": "mlm", "model": "bert-tiny"},
     "span": lambda: {"task": "span", "model": f"{_SMALL}:spans", "data": training.questions(), "eval_split": "train"},
     "t5": lambda: {"task": "seq2seq", "model": "t5-tiny", "data": training.translations()},
-    "tokens": _tokens,
+    "tokens": lambda: {
+        "task": "tokens",
+        "model": "bert-tiny",
+        "data": _example("tags", layout="tokens", max_length=32),
+    },
 }
 KINDS = tuple(_KINDS)
 

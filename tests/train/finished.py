@@ -6,9 +6,11 @@ import contextlib
 import functools
 import io
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
+import pyarrow.parquet as pq
 
 from pipelines.train import cli, model_files, models, tasks
 from pipelines.train.checkpoints import save_model
@@ -18,7 +20,7 @@ from tests.building import Outcome
 from tests.train import training
 from tfrecord_io import reader
 
-__all__ = ["command", "finished"]
+__all__ = ["command", "finished", "predicted"]
 
 
 @functools.cache
@@ -39,9 +41,7 @@ def finished(task: str, model: str, *, data: Path | None = None, **changes: obje
     keras.utils.set_random_seed(7)
     built = models.build(config, opened.manifest, bound)
     rng = np.random.default_rng(7)
-    for (
-        variable
-    ) in built.model.trainable_variables:  # biases are 0 at first, and scales are 1: one could be left out unseen
+    for variable in built.model.trainable_variables:  # biases are 0 at first, scales 1: one could be left out unseen
         variable.assign(variable + rng.normal(scale=0.05, size=variable.shape))
     save_model(built.model, str(folder))
     model_files.copy_tokenizer(opened.root, str(folder / "tokenizer"))
@@ -71,3 +71,11 @@ def command(name: str, **options: object) -> Outcome:
         except SystemExit as ended:
             status = int(ended.code or 0)
     return Outcome(status=status, out=out.getvalue(), err=err.getvalue())
+
+
+def predicted(folder: Path, **options: object) -> list[dict[str, Any]]:
+    """The rows that `train-tpu predict` writes, into `folder`."""
+    outcome = command("predict", output=folder / "p.parquet", overwrite=True, tpu="none", **options)
+    assert outcome.status == 0, outcome.err
+    rows: list[dict[str, Any]] = pq.read_table(folder / "p.parquet").to_pylist()
+    return rows

@@ -32,11 +32,6 @@ def _decides(ids_BL: Any) -> Any:
     return ops.cast(ids_BL[:, :4], "float32")
 
 
-def _drops(ids_BL: Any) -> Any:
-    kept = ids_BL[ids_BL > 5]  # drops
-    return ops.cast(ids_BL[:, :4], "float32") + ops.mean(ops.cast(kept, "float32"))
-
-
 def _spells(ids_BL: Any) -> Any:
     words = tf.strings.as_string(ids_BL)  # spells
     return tf.cast(tf.strings.to_hash_bucket_fast(words[:, :4], 7), tf.float32)
@@ -52,11 +47,6 @@ def _grows(ids_BL: Any) -> Any:
 def decides(manifest: Manifest) -> keras.Model:
     """Python looks at a tensor's value."""
     return _model(manifest, _decides)
-
-
-def drops(manifest: Manifest) -> keras.Model:
-    """Keeps as many ids as are above 5."""
-    return _model(manifest, _drops)
 
 
 def spells(manifest: Manifest) -> keras.Model:

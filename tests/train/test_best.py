@@ -47,7 +47,9 @@ def test_evaluations_since_the_best_are_counted(tmp_path: Path) -> None:
     assert found.best is not None
     assert (found.best.step, found.since_best) == (20, 2), "the first of equals"
     assert found.add(50, {"loss": 0.2})
-    assert found.since_best == 0
+    assert not found.add(60, {"loss": 0.6})
+    found.add(60, {"loss": 0.6})
+    assert found.since_best == 1, "the same step counts once"
 
 
 def test_a_resumed_training_forgets_what_it_will_do_again(tmp_path: Path) -> None:
@@ -60,12 +62,6 @@ def test_a_resumed_training_forgets_what_it_will_do_again(tmp_path: Path) -> Non
     anew = History(str(tmp_path), metric="loss")
     anew.open(0)
     assert anew.best is None
-
-
-def test_the_same_step_counts_once(tmp_path: Path) -> None:
-    found = history(tmp_path, 0.5, 0.6)
-    found.add(20, {"loss": 0.6})
-    assert found.since_best == 1
 
 
 def test_no_number_is_never_the_best_and_is_written_as_json(tmp_path: Path) -> None:

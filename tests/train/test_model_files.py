@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import shutil
 from pathlib import Path
 
@@ -40,6 +41,16 @@ def test_a_training_that_was_not_finished_has_no_description(tmp_path: Path) -> 
     with pytest.raises(ReaderError, match="a training that has ended") as caught:
         model_files.read(str(tmp_path))
     assert "interrupted" in caught.value.remedy
+
+
+def test_a_metric_that_is_no_number_is_written_and_read(tmp_path: Path) -> None:
+    # As Pearson's correlation of predictions that are all the same.
+    trained = model_files.read(str(finished("classify", "tests.train.small:bag")))
+    model_files.write(str(tmp_path), dataclasses.replace(trained, metrics={"pearson": math.nan, "loss": 0.5}))
+    assert "NaN" not in (tmp_path / "model.json").read_text(encoding="utf-8")
+    found = model_files.read(str(tmp_path)).metrics
+    assert math.isnan(found["pearson"])
+    assert found["loss"] == 0.5
 
 
 @pytest.mark.parametrize(

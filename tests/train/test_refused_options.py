@@ -32,27 +32,16 @@ SMALL = "tests.train.small"
         ({"model": "./no-such-folder"}, "there is no such model"),
         ({"model": "hf://nobody/nothing"}, "cannot be loaded"),
         ({"num_labels": 5}, "--num-labels 5"),
-    ],
-)
-def test_a_model_that_does_not_fit_is_refused(tmp_path: Path, changes: dict[str, object], words: str) -> None:
-    outcome = training.command(tmp_path, **changes)
-    assert outcome.status == 2
-    cause, remedy = outcome.error
-    assert words in cause
-    assert remedy
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
         ({"data": "no-such-folder"}, "no-such-folder: there is no such folder"),
         ({"data": training.__file__}, "training.py: this is no folder"),
         ({"data": ""}, "no --data"),
         ({"eval_split": "holdout"}, "--eval-split holdout"),
+        ({"global_batch_size": 16, "accumulate": 5}, "16 on 1 replicas with --accumulate 5, expected a multiple of 5"),
     ],
 )
-def test_data_that_is_not_there_is_named(tmp_path: Path, changes: dict[str, object], words: str) -> None:
+def test_a_model_or_data_that_do_not_fit_are_refused(tmp_path: Path, changes: dict[str, object], words: str) -> None:
     outcome = training.command(tmp_path, **changes)
+    assert outcome.status == (1 if "folder" in words else 2)
     cause, remedy = outcome.error
     assert words in cause
     assert remedy

@@ -143,9 +143,3 @@ def test_a_running_variance_goes_from_part_to_part(data: Data, parts: int, varia
     # It begins at 1 and takes 1 % of what it sees, which is near 0 in a fresh model.
     [found] = [each.numpy() for each in step.model.variables if each.name == "moving_variance"]
     np.testing.assert_allclose(found, variance, atol=1e-3)
-
-
-def test_a_batch_that_does_not_divide_leads_to_one_that_does(tmp_path: Any) -> None:
-    cause, remedy = training.command(tmp_path, accumulate=5).error
-    assert cause.startswith("--global-batch-size 16 on 1 replicas with --accumulate 5, expected a multiple of 5")
-    assert remedy == "give --global-batch-size 15 or 20"

@@ -90,18 +90,6 @@ def config(**changes: object) -> TrainConfig:
     return TrainConfig(**options)  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
-def test_labels_of_tokens_are_learned(tmp_path: Path, write_dataset: WriteDataset) -> None:
-    data = write_dataset({"train": [tagged(300)], "validation": [tagged(50)]}, schema=TAGS_SCHEMA)
-    outcome = training.command(
-        tmp_path / "model", data=data, task="tokens", model="bert-tiny", num_labels=3, steps=30, learning_rate=3e-3
-    )
-    assert outcome.status == 0, outcome.err
-    found = training.metrics(outcome.out)
-    assert found["accuracy"] > 0.6, "guessing finds a third"
-    assert "perplexity" not in found
-
-
 def test_the_number_of_labels_is_needed_where_they_have_no_names() -> None:
     manifest = make_manifest(TAGS_SCHEMA)
     assert tasks.bind(config(num_labels=3), manifest).num_outputs == 3
@@ -224,27 +212,6 @@ def test_positions_are_not_smoothed(data: Data) -> None:
     config = TrainConfig(data=data.root, task="span", model="bert-tiny", label_smoothing=0.1)
     with pytest.raises(ConfigError, match="expected labels that are classes"):
         tasks.bind(config, data.manifest)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model", ["t5-tiny", "bart-tiny"])
-def test_a_few_translations_are_learned_by_heart(tmp_path: Path, model: str) -> None:
-    outcome = training.command(
-        tmp_path,
-        data=training.translations(),
-        task="seq2seq",
-        model=model,
-        eval_split="train",
-        steps=60,
-        global_batch_size=24,
-        learning_rate=5e-3,
-        dropout=0.0,
-        log_every=30,
-    )
-    assert outcome.status == 0, outcome.err
-    found = training.metrics(outcome.out)
-    assert found["accuracy"] > 0.5, "of 500 entries"
-    assert found["perplexity"] == pytest.approx(np.exp(found["loss"]))
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from pathlib import Path
 
@@ -69,23 +70,29 @@ def test_a_killed_training_goes_on_with_the_next_batch_and_the_same_losses(tmp_p
     assert losses == {step: expected[step] for step in range(first, 121)}, "to the last bit"
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a training of one step; only to be read."""
+    folder = tmp_path_factory.mktemp("trained")
+    assert training.command(folder, steps=1).status == 0
+    return folder
+
+
 @pytest.mark.parametrize("change", [{"seed": 1}, {"global_batch_size": 32}, {"model": "tests.train.small:normed"}])
-def test_another_training_in_the_same_folder_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
-    assert training.command(tmp_path, steps=1).status == 0
-    outcome = training.command(tmp_path, steps=2, **change)
+def test_another_training_in_the_same_folder_is_refused(trained: Path, change: dict[str, object]) -> None:
+    outcome = training.command(trained, steps=2, **change)
     assert outcome.status == 1
     assert next(iter(change)) in outcome.error[0]
 
 
-def test_a_finished_training_says_that_nothing_is_left(tmp_path: Path) -> None:
-    assert training.command(tmp_path, steps=2).status == 0
-    again = training.command(tmp_path, steps=2)
+def test_a_finished_training_says_that_nothing_is_left(trained: Path) -> None:
+    again = training.command(trained, steps=1)
     assert again.status == 0
-    assert "nothing left to train: 2 steps are taken, --steps is 2" in again.err
+    assert "nothing left to train: 1 steps are taken, --steps is 1" in again.err
 
 
-def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
-    assert training.command(tmp_path, steps=1).status == 0
+def test_a_damaged_checkpoint_is_named(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     for path in (tmp_path / "checkpoints").glob("*.data-*"):
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     outcome = training.command(tmp_path, steps=2)
@@ -100,17 +107,30 @@ def test_a_way_to_compute_trains_too(tmp_path: Path, extra: dict[str, object]) -
     assert len(training.losses(outcome.out)) == 8
 
 
-@pytest.mark.parametrize(("task", "model"), [("mlm", "bert-tiny"), ("clm", "gpt2-tiny")])
-def test_tokens_are_learned(tmp_path: Path, task: str, model: str) -> None:
-    outcome = training.command(
-        tmp_path, task=task, model=model, steps=40, learning_rate=3e-3, log_every=10, eval_split="train"
-    )
+# Of 2,000 entries: 7.6 for knowing nothing, and about 6.6 for knowing how frequent each is; five seeds gave 6.1 to 6.3
+# for mlm, and 5.4 for clm. A few translations and tags are learned by heart.
+@pytest.mark.parametrize(
+    ("task", "model", "options", "bound"),
+    [
+        ("mlm", "bert-tiny", {"steps": 40, "learning_rate": 3e-3}, 7.3),
+        ("clm", "gpt2-tiny", {"steps": 40, "learning_rate": 3e-3}, 7.3),
+        ("seq2seq", "t5-tiny", {"steps": 40, "learning_rate": 5e-3, "dropout": 0.0}, 1.0),
+        ("seq2seq", "bart-tiny", {"steps": 40, "learning_rate": 5e-3, "dropout": 0.0}, 1.0),
+        ("tokens", "bert-tiny", {"steps": 15, "learning_rate": 3e-3}, 1.0),
+    ],
+)
+def test_tokens_are_learned(tmp_path: Path, task: str, model: str, options: dict[str, object], bound: float) -> None:
+    tags = building.REPOSITORY / "examples" / "tags"
+    if task == "seq2seq":
+        options = {**options, "data": training.translations(), "global_batch_size": 24}
+    elif task == "tokens":
+        options = {**options, "data": building.built(tags, layout="tokens", max_length=32)}
+    outcome = training.command(tmp_path, task=task, model=model, log_every=10, eval_split="train", **options)
     assert outcome.status == 0, outcome.err
     found = training.metrics(outcome.out)
-    # 2,000 entries: 7.6 for knowing nothing, and about 6.6 for knowing how frequent each is.
-    # Five seeds each gave 6.1 to 6.3, and 5.4.
-    assert found["loss"] < 7.3
-    assert found["perplexity"] == pytest.approx(np.exp(found["loss"]))
+    assert found["loss"] < bound
+    if task != "tokens":
+        assert found["perplexity"] == pytest.approx(np.exp(found["loss"]))
 
 
 def other() -> Path:

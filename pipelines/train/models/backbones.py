@@ -225,25 +225,16 @@ def keeping_apart(backbone: Any) -> keras.Model:
     documents = inputs["documents"]
     # Padding sees padding: a token that sees nothing would leave a softmax without a term.
     mask_BLL = ops.equal(ops.expand_dims(documents, axis=2), ops.expand_dims(documents, axis=1))
-    sequence = (_bert if type(backbone).__name__ == "BertBackbone" else _gpt2)(backbone, inputs, mask_BLL)
-    return keras.Model(inputs, sequence, name=backbone.name)
-
-
-def _bert(backbone: Any, inputs: dict[str, Any], mask_BLL: Any) -> Any:
     tokens = backbone.token_embedding(inputs["token_ids"])
     places = backbone.position_embedding(tokens, positions=inputs["positions"])
-    types = backbone.segment_embedding(ops.zeros_like(inputs["token_ids"]))
-    states = backbone.embeddings_add((tokens, places, types))
-    states = backbone.embeddings_dropout(backbone.embeddings_layer_norm(states))
+    if type(backbone).__name__ == "BertBackbone":
+        types = backbone.segment_embedding(ops.zeros_like(inputs["token_ids"]))
+        states = backbone.embeddings_layer_norm(backbone.embeddings_add((tokens, places, types)))
+        mask, last = "attention_mask", None
+    else:
+        states = backbone.embeddings_add((tokens, places))
+        mask, last = "decoder_attention_mask", backbone.layer_norm
+    states = backbone.embeddings_dropout(states)
     for layer in backbone.transformer_layers:
-        states = layer(states, attention_mask=mask_BLL)
-    return states
-
-
-def _gpt2(backbone: Any, inputs: dict[str, Any], mask_BLL: Any) -> Any:
-    tokens = backbone.token_embedding(inputs["token_ids"])
-    places = backbone.position_embedding(tokens, positions=inputs["positions"])
-    states = backbone.embeddings_dropout(backbone.embeddings_add((tokens, places)))
-    for layer in backbone.transformer_layers:
-        states = layer(states, decoder_attention_mask=mask_BLL)
-    return backbone.layer_norm(states)
+        states = layer(states, **{mask: mask_BLL})
+    return keras.Model(inputs, states if last is None else last(states), name=backbone.name)

@@ -4,6 +4,7 @@ positions, and the shape of its logits.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import os
@@ -171,10 +172,8 @@ def _check_shape(model: keras.Model, *, config: TrainConfig, manifest: Manifest,
 def _output_shape(
     model: keras.Model, shapes: Mapping[str, tuple[int, ...]], *, config: TrainConfig, manifest: Manifest
 ) -> tuple[int, ...]:
-    try:
+    with contextlib.suppress(Exception):  # a subclassed model may not say; it will when it is called
         return tuple(model.compute_output_shape(shapes))
-    except Exception:  # a subclassed model may not say; it will when it is called
-        pass
     try:
         return tuple(model({name: ops.zeros(each, "int32") for name, each in shapes.items()}).shape)
     except Exception as error:

@@ -51,22 +51,15 @@ from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives.base import TokenFeatures
 from tfrecord_io.reader import Data
 
-__all__ = ["Written", "predict"]
+__all__ = ["predict"]
 
 _ROW_COLUMNS = ("row", "window", "shard", "record")
 _ENDS = "last/char_end"  # no name of a feature
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Written:
-    """The file that was written, and how many rows it has."""
-
-    path: str
-    rows: int
-
-
-def predict(config: PredictConfig) -> Written:
-    """Predict a split and write the file. Must be the first to use TensorFlow's devices in a process.
+def predict(config: PredictConfig) -> int:
+    """Predict a split and write the file, of as many rows as are returned. Must be the first to use TensorFlow's
+    devices in a process.
 
     Raises: PrepError of the kind that says what is wrong.
     """
@@ -86,7 +79,7 @@ def predict(config: PredictConfig) -> Written:
     table = _with_rows(_predicted(config, data, predictor, engine=engine), data, config.split)
     table = predictor.joined(table)
     _write(table, config.output)
-    return Written(path=config.output, rows=table.num_rows)
+    return int(table.num_rows)
 
 
 def _require_fit(trained: TrainedModel, data: Data, config: PredictConfig) -> None:

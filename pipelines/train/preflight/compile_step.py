@@ -136,20 +136,17 @@ def _explained(error: Exception) -> PrepError:
         return error
     cause = of_data or chain[-1]
     words = " ".join(str(cause).split())[:240]
+    # FILE:LINE of the model's own code; of what called it, where it has none.
+    frames = traceback.extract_tb(cause.__traceback__)
+    outside = [each for each in frames if not each.filename.startswith((*_LIBRARIES, "<"))]
+    users = [each for each in outside if not each.filename.startswith(_OWN)]
+    place = next((f"{each[-1].filename}:{each[-1].lineno}" for each in (users, outside, frames) if each), "the model")
     what = "the step cannot be traced by JAX"
     remedy = "write the model in keras.ops, which both backends know: no operations of TensorFlow's own, no text"
     if of_data is not None:
         what = "a decision or a shape depends on the data, which are not known while the step is compiled"
         remedy = "let the program decide and keep every row: keras.ops.where(mask, values, 0), or weights of 0"
-    return StepError(f"{_place(cause)}: {what} ({type(cause).__name__}: {words})", remedy=remedy)
-
-
-def _place(error: BaseException) -> str:
-    """FILE:LINE of the model's own code; of what called it, where it has none."""
-    frames = traceback.extract_tb(error.__traceback__)
-    outside = [each for each in frames if not each.filename.startswith((*_LIBRARIES, "<"))]
-    users = [each for each in outside if not each.filename.startswith(_OWN)]
-    return next((f"{each[-1].filename}:{each[-1].lineno}" for each in (users, outside, frames) if each), "the model")
+    return StepError(f"{place}: {what} ({type(cause).__name__}: {words})", remedy=remedy)
 
 
 if __name__ == "__main__":

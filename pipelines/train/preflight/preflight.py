@@ -231,20 +231,21 @@ class _BatchCompiler:
 
     def largest(self, batch: int, first: Compiled | str) -> LargestBatch:
         parts = self._config.accumulate  # a batch is cut into so many, so only its multiples can be tried
+
+        def memory_of(rows: int) -> int | None:
+            if time.monotonic() + self._longest > self._ends:
+                raise GaveUp
+            try:
+                found = self.compile(rows * parts)
+            except CompilerError as error:  # out of time, or of this machine's memory; what is known stays known
+                self._say(f"batch {rows * parts} a replica: {error.cause}")
+                raise GaveUp from error
+            return found.memory_bytes if isinstance(found, Compiled) else None
+
         found = largest(
-            lambda rows: self._memory_of(rows * parts),
+            memory_of,
             known={batch // parts: first.memory_bytes if isinstance(first, Compiled) else None},
             fixed_bytes=first.argument_bytes if isinstance(first, Compiled) else 0,
             limit_bytes=self._wanted.generation.replica_bytes,
         )
         return LargestBatch(fits=found.fits * parts, too_large=found.too_large and found.too_large * parts)
-
-    def _memory_of(self, batch: int) -> int | None:
-        if time.monotonic() + self._longest > self._ends:
-            raise GaveUp
-        try:
-            found = self.compile(batch)
-        except CompilerError as error:  # out of time, or of this machine's memory; what is known stays known
-            self._say(f"batch {batch} a replica: {error.cause}")
-            raise GaveUp from error
-        return found.memory_bytes if isinstance(found, Compiled) else None

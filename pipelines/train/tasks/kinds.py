@@ -88,6 +88,8 @@ class BoundTask:
         """Return what can be added over replicas and steps, float32."""
         losses = self.losses(logits, labels, smoothing=False)
         found = {"loss": weighted_sum(losses, weights), "weight": ops.sum(weights)}
+        if self.regression or self.name == "span":  # whose metrics are of `rows`
+            return found
         predicted = ops.argmax(logits, axis=-1)
         if self.of_vocabulary:
             return {**found, "hits": ops.sum(ops.where(predicted == labels, weights, 0.0))}
@@ -134,10 +136,6 @@ class NumberTask(BoundTask):
     def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
         del smoothing  # numbers have no other classes to share with
         return ops.square(ops.cast(logits[..., 0], "float32") - labels)
-
-    def sums(self, logits: Any, labels: Any, weights: Any) -> dict[str, Any]:
-        losses = self.losses(logits, labels, smoothing=False)
-        return {"loss": weighted_sum(losses, weights), "weight": ops.sum(weights)}
 
     def rows(self, logits: Any, labels: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         del inputs
@@ -238,10 +236,6 @@ class SpanTask(BoundTask):
         del smoothing  # most of the positions that would get a share are masked
         each = ops.sparse_categorical_crossentropy(labels, ops.transpose(logits, [0, 2, 1]), from_logits=True)
         return ops.mean(each, axis=1)
-
-    def sums(self, logits: Any, labels: Any, weights: Any) -> dict[str, Any]:
-        losses = self.losses(logits, labels, smoothing=False)
-        return {"loss": weighted_sum(losses, weights), "weight": ops.sum(weights)}
 
     def rows(self, logits: Any, labels: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         read: dict[str, Any] = {role: inputs[f"{_PREFIX}{role}"] for role in _ROLES}

@@ -50,20 +50,19 @@ def test_a_model_of_the_users_own_has_no_class_in_transformers(tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pooling", ["mean", "last"])
-def test_rows_pooled_otherwise_than_transformers_does_are_refused(tmp_path: Path, pooling: str) -> None:
-    folder = finished("classify", "bert-tiny", pooling=pooling)
-    cause, remedy = command("export", model=folder, format="transformers", output=tmp_path / "out").error
-    assert f"pooling {pooling}" in cause
-    assert "--pooling first" in remedy
-
-
-@pytest.mark.slow
-def test_a_decoder_that_was_trained_to_classify_is_refused(tmp_path: Path) -> None:
-    folder = finished("classify", "gpt2-tiny")
-    assert (
-        "trained for classify" in command("export", model=folder, format="transformers", output=tmp_path / "o").error[0]
-    )
+@pytest.mark.parametrize(
+    ("model", "options", "words"),
+    [
+        ("bert-tiny", {"pooling": "mean"}, "pooling mean"),
+        ("bert-tiny", {"pooling": "last"}, "pooling last"),
+        ("gpt2-tiny", {}, "trained for classify"),
+    ],
+)
+def test_a_model_of_which_transformers_has_no_class_is_refused(
+    tmp_path: Path, model: str, options: dict[str, object], words: str
+) -> None:
+    folder = finished("classify", model, **options)
+    assert words in command("export", model=folder, format="transformers", output=tmp_path / "out").error[0]
 
 
 @pytest.mark.parametrize("what", ["folder", "file"])

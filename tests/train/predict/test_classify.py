@@ -19,18 +19,10 @@ from pipelines.train import model_files, models
 from pipelines.train.predict import loading
 from tests import building
 from tests.train import training
-from tests.train.finished import command, finished
+from tests.train.finished import command, finished, predicted
 from tfrecord_io import reader
 
 BAG = "tests.train.small:bag"
-
-
-def predicted(tmp_path: Path, *, model: Path, data: Path, **options: object) -> list[dict[str, Any]]:
-    output = tmp_path / "predicted.parquet"
-    outcome = command("predict", model=model, data=data, output=output, tpu="none", **options)
-    assert outcome.status == 0, outcome.err
-    rows: list[dict[str, Any]] = pq.read_table(output).to_pylist()
-    return rows
 
 
 def test_every_row_is_there_once_in_source_order_with_its_label(tmp_path: Path) -> None:
@@ -56,16 +48,6 @@ def test_probabilities_are_those_of_the_model(tmp_path: Path) -> None:
     assert [row["prediction"] for row in by_record] == [("negative", "positive")[each] for each in ids]
 
 
-def test_a_jsonl_file_holds_the_same(tmp_path: Path) -> None:
-    given: dict[str, Any] = {"model": finished("classify", BAG), "data": training.data(), "split": "validation"}
-    rows = predicted(tmp_path, **given)
-    outcome = command("predict", output=tmp_path / "p.jsonl", json=True, tpu="none", **given)
-    assert outcome.status == 0, outcome.err
-    lines = (tmp_path / "p.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line)["prediction"] for line in lines] == [row["prediction"] for row in rows]
-    assert json.loads(outcome.out) == {"path": str(tmp_path / "p.jsonl"), "rows": 80}
-
-
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
 def test_kept_text_is_beside_its_predictions(kind: str, tmp_path: Path) -> None:
     rows = [{"text": f"good {number}", "uid": f"é-{number}", "label": "x", "prediction": "mine"} for number in range(9)]
@@ -73,8 +55,9 @@ def test_kept_text_is_beside_its_predictions(kind: str, tmp_path: Path) -> None:
     data = building.built(place, keep_column=("uid", "prediction", "row"), max_length=16)
     output = tmp_path / f"p.{kind}"
     given: dict[str, Any] = {"model": finished("classify", BAG), "data": data, "split": "test", "output": output}
-    outcome = command("predict", tpu="none", **given)
+    outcome = command("predict", tpu="none", json=True, **given)
     assert outcome.status == 0, outcome.err
+    assert json.loads(outcome.out) == {"path": str(output), "rows": 9}
     found = (
         pq.read_table(output).to_pylist() if kind == "parquet" else [*map(json.loads, output.read_text().splitlines())]
     )
@@ -140,7 +123,7 @@ def test_a_held_out_split_and_its_rest_are_numbered_as_in_the_source(tmp_path: P
     data = building.reviews(max_length=16, split=("train",), hold_out="test=25%")
     model = finished("classify", BAG)
     rows = {
-        split: [row["row"] for row in predicted(tmp_path / split, model=model, data=data, split=split)]
+        split: [row["row"] for row in predicted(tmp_path, model=model, data=data, split=split)]
         for split in ("train", "test")
     }
     assert sorted(rows["train"] + rows["test"]) == list(range(320))

@@ -41,25 +41,6 @@ def test_data_of_another_tokenizer_names_both(tmp_path: Path) -> None:
     assert "/tokenizer" in remedy
 
 
-def test_rows_of_another_length_are_refused(tmp_path: Path) -> None:
-    cause, remedy = refused(tmp_path, data=building.reviews())
-    assert "rows of 32 tokens, the model was trained on rows of 16" in cause
-    assert "--max-length 16" in remedy
-
-
-def test_rows_of_several_lengths_need_a_training_that_had_them(tmp_path: Path) -> None:
-    data = building.built(building.REVIEWS, label_column="label", max_length=24, bucket_lengths="8,16,24")
-    cause, remedy = refused(tmp_path, data=data)
-    assert "rows of 8 or 16 or 24 tokens, the model was trained on rows of 16" in cause
-    assert remedy == "build the data with --max-length 16, without --bucket-lengths"
-
-
-def test_a_split_that_is_not_there_names_those_that_are(tmp_path: Path) -> None:
-    cause, remedy = refused(tmp_path, split="test")
-    assert "--split test" in cause
-    assert "'validation'" in remedy
-
-
 def test_a_file_that_is_there_is_replaced_only_if_asked_for(tmp_path: Path) -> None:
     (tmp_path / "p.parquet").write_bytes(b"mine")
     assert "there already" in refused(tmp_path)[0]
@@ -84,10 +65,32 @@ def test_a_file_that_is_there_is_replaced_only_if_asked_for(tmp_path: Path) -> N
         ({"fill_mask": "a [MASK]"}, "--fill-mask with --data"),
         ({"build": "tests.train.small:apart"}, "do not fit"),
         ({"build": "apart"}, "expected package.module:function"),
+        ({"split": "test"}, "--split test"),
     ],
 )
 def test_a_wrong_option_is_named(tmp_path: Path, changes: dict[str, object], said: str) -> None:
     assert said in refused(tmp_path, **changes)[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "lengths", "remedy"),
+    [
+        ({}, "32", "--max-length 16, without --bucket-lengths"),
+        ({"max_length": 24, "bucket_lengths": "8,16,24"}, "8 or 16 or 24", "--max-length 16, without --bucket-lengths"),
+    ],
+)
+def test_rows_of_another_length_are_refused(
+    tmp_path: Path, options: dict[str, object], lengths: str, remedy: str
+) -> None:
+    found = refused(tmp_path, data=building.reviews(**options))
+    assert f"rows of {lengths} tokens, the model was trained on rows of 16" in found[0]
+    assert found[1] == f"build the data with {remedy}"
+
+
+@pytest.mark.slow
+def test_more_tokens_than_a_row_has_are_refused(tmp_path: Path) -> None:
+    cause, _ = refused(tmp_path, model=finished("clm", "gpt2-tiny"), generate=16)
+    assert "rows have 16 tokens, the prompt included" in cause
 
 
 @pytest.mark.slow

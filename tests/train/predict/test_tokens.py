@@ -15,7 +15,7 @@ from pipelines.train import model_files
 from pipelines.train.predict import loading
 from tests import building
 from tests.train import training
-from tests.train.finished import command, finished
+from tests.train.finished import command, finished, predicted
 from tfrecord_io import objectives, reader
 
 pytestmark = pytest.mark.slow
@@ -23,16 +23,14 @@ pytestmark = pytest.mark.slow
 MODEL = "gpt2-tiny"
 
 
-def predicted(tmp_path: Path, **options: object) -> list[dict[str, Any]]:
-    given = {"model": finished("clm", MODEL), "data": training.data(), "split": "validation", "tpu": "none", **options}
-    outcome = command("predict", output=tmp_path / "p.parquet", overwrite=True, **given)
-    assert outcome.status == 0, outcome.err
-    rows: list[dict[str, Any]] = pq.read_table(tmp_path / "p.parquet").to_pylist()
-    return rows
+def causal(tmp_path: Path, **options: object) -> list[dict[str, Any]]:
+    """The rows of the reviews in the order of the files, by a decoder."""
+    rows = predicted(tmp_path, model=finished("clm", MODEL), data=training.data(), split="validation", **options)
+    return sorted(rows, key=lambda row: (row["shard"], row["record"]))
 
 
 def test_the_loss_of_a_row_is_the_mean_over_its_tokens_given_those_before(tmp_path: Path) -> None:
-    rows = sorted(predicted(tmp_path, batch_size=24), key=lambda row: (row["shard"], row["record"]))
+    rows = causal(tmp_path, batch_size=24)
     folder = str(finished("clm", MODEL))
     model = loading.load_model(folder, model_files.read(folder)).model
     features = next(iter(reader.open(training.data()).dataset("validation", global_batch_size=80)))
@@ -50,7 +48,7 @@ def test_the_loss_of_a_row_is_the_mean_over_its_tokens_given_those_before(tmp_pa
 
 
 def test_generated_text_is_what_the_likeliest_tokens_say(tmp_path: Path) -> None:
-    rows = sorted(predicted(tmp_path, generate=4), key=lambda row: (row["shard"], row["record"]))
+    rows = causal(tmp_path, generate=4)
     folder = str(finished("clm", MODEL))
     model, tokenizer = loading.load_model(folder, model_files.read(folder)).model, loading.load_tokenizer(folder)
     features = next(iter(reader.open(training.data()).dataset("validation", global_batch_size=80)))
@@ -71,20 +69,6 @@ def test_generated_text_is_what_the_likeliest_tokens_say(tmp_path: Path) -> None
         assert rows[number]["generated"] == tokenizer.decode(ids[start:], skip_special_tokens=True)
 
 
-def test_a_beam_generates_too(tmp_path: Path) -> None:
-    rows = predicted(tmp_path, generate=2, beams=3)
-    assert len(rows) == 80
-    assert all(isinstance(row["generated"], str) for row in rows)
-
-
-def test_more_tokens_than_a_row_has_are_refused(tmp_path: Path) -> None:
-    outcome = command(
-        "predict", model=finished("clm", MODEL), data=training.data(), split="validation", tpu="none",
-        output=tmp_path / "p.parquet", generate=16,
-    )  # fmt: skip
-    assert "rows have 16 tokens, the prompt included" in outcome.error[0]
-
-
 def test_joined_rows_are_predicted_record_by_record(tmp_path: Path) -> None:
     data = building.reviews(label_column=None, layout="concat", max_length=16)
     given = {"model": finished("clm", MODEL, data=data), "data": data, "split": "validation", "tpu": "none"}
@@ -100,17 +84,9 @@ def test_joined_rows_are_predicted_record_by_record(tmp_path: Path) -> None:
 TAGS = building.REPOSITORY / "examples" / "tags"
 
 
-def predicted_words(tmp_path: Path, *, model: Path, data: Path, **options: object) -> list[dict[str, Any]]:
-    output = tmp_path / "p.parquet"
-    outcome = command("predict", model=model, data=data, split="train", output=output, tpu="none", **options)
-    assert outcome.status == 0, outcome.err
-    rows: list[dict[str, Any]] = pq.read_table(output).to_pylist()
-    return rows
-
-
 def test_each_question_has_one_answer_whose_characters_are_those_of_the_text(tmp_path: Path) -> None:
     data = training.questions()
-    rows = predicted_words(tmp_path, model=finished("span", "bert-tiny", data=data), data=data)
+    rows = predicted(tmp_path, split="train", model=finished("span", "bert-tiny", data=data), data=data)
     with open(building.REPOSITORY / "examples" / "questions" / "train.jsonl", encoding="utf-8") as file:
         contexts = [json.loads(line)["context"] for line in file]
     assert [row["row"] for row in rows] == list(range(len(contexts)))
@@ -128,7 +104,7 @@ def test_each_question_has_one_answer_whose_characters_are_those_of_the_text(tmp
 def test_a_target_is_generated_for_each_row(tmp_path: Path, beams: int) -> None:
     data = training.translations()
     folder = finished("seq2seq", "t5-tiny", data=data)
-    rows = predicted_words(tmp_path, model=folder, data=data, beams=beams)
+    rows = predicted(tmp_path, split="train", model=folder, data=data, beams=beams)
     assert [row["row"] for row in rows] == list(range(len(rows)))
     assert all(isinstance(row["generated"], str) and row["target"] for row in rows)
     if beams > 1:
@@ -150,7 +126,7 @@ def test_a_target_is_generated_for_each_row(tmp_path: Path, beams: int) -> None:
 
 def test_every_word_that_fits_has_its_label(tmp_path: Path) -> None:
     data = building.built(TAGS, layout="tokens", max_length=64)
-    rows = predicted_words(tmp_path, model=finished("tokens", "bert-tiny", data=data), data=data)
+    rows = predicted(tmp_path, split="train", model=finished("tokens", "bert-tiny", data=data), data=data)
     with open(TAGS / "train.jsonl", encoding="utf-8") as file:
         source = [json.loads(line) for line in file]
     assert [row["row"] for row in rows] == list(range(len(source)))
