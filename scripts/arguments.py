@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 
-__all__ = ["add_only", "positive"]
-
 
 def positive(text: str) -> int:
     """For argparse: a whole number of at least 1."""

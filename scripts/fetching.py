@@ -6,8 +6,6 @@ import pathlib
 import sys
 from collections.abc import Callable
 
-__all__ = ["NotFetchedError", "print_path"]
-
 
 class NotFetchedError(Exception):
     """There is no such program, and the reason why."""

@@ -8,8 +8,6 @@ import stat
 
 from tfrecord_io.errors import ReaderError
 
-__all__ = ["is_tokenizers", "local_path", "require_regular"]
-
 _SCHEMES = ("file://", "local://")
 
 

@@ -11,8 +11,6 @@ from tfrecord_io.errors import ManifestError, ReaderError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.shown import without_secrets
 
-__all__ = ["Folder", "open_manifest"]
-
 
 class Folder(Protocol):
     """A folder's files, `shown` and with a `path` as messages name them. Methods raise OSError."""

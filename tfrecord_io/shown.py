@@ -12,16 +12,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = [
-    "cause_without_secrets",
-    "first_line",
-    "is_web",
-    "visible",
-    "visible_line",
-    "without_access",
-    "without_secrets",
-]
-
 # A password with a slash in it ends at the @ too; `host:8080/users/@me` has none.
 _USER = re.compile(r"(://)(?:[^\s/?#'\"<>]*@|[^\s/?#:'\"<>]+:(?!\d+[/?#])[^\s'\"<>@]*@)")
 # The end of a sentence is no part of an address.

@@ -23,8 +23,6 @@ from pipelines.terminal import stages
 from pipelines.terminal.click_options import takes, values_of
 from pipelines.terminal.console import Program, common, is_quiet, say, write_json
 
-__all__ = ["main"]
-
 _INTERRUPTED_BUILD = (
     "interrupted before the dataset was complete",
     "run the same command again; finished shards are kept",

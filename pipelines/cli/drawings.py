@@ -15,8 +15,6 @@ from pipelines.prepare.audit.decode import TextPiece
 from pipelines.prepare.plan.length_histogram import LengthHistogram
 from tfrecord_io.shown import visible
 
-__all__ = ["histogram", "legend", "marked"]
-
 _BAR = 40
 _EIGHTHS = " \u258f\u258e\u258d\u258c\u258b\u258a\u2589"
 _BLOCK, _RULE, _OPEN, _CLOSE = "\u2588", "\u2500", "\u00ab", "\u00bb"

@@ -17,8 +17,6 @@ from pipelines.terminal.console import common, is_quiet, is_verbose, say, show, 
 from tfrecord_io.errors import ConfigError, CorruptRecordError, ManifestError, OutputError
 from tfrecord_io.local_paths import local_path
 
-__all__ = ["doctor", "inspect", "report", "trace", "verify"]
-
 
 @cloup.command()
 @takes_dataset

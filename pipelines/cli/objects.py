@@ -30,8 +30,6 @@ from pipelines.prepare.options.suggestions import suggestion
 from pipelines.terminal.console import usage_cause
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["config_of", "parsed"]
-
 _OF_THE_COMMAND_LINE = ("dry_run", "json", "no_progress", "options", "quiet", "verbose")
 _FUNCTIONS: tuple[FunctionKind, ...] = ("map", "filter")
 

@@ -12,8 +12,6 @@ from typing import Any
 import click
 import cloup
 
-__all__ = ["BeamArguments", "WithBeam", "WithFunctions", "by_name", "default_of", "takes_options_file"]
-
 # Options that are kept in their order, whichever of them it is.
 _FUNCTIONS = ("map", "filter")
 # Where a context keeps what a file says of functions and of Beam.

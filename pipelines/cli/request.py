@@ -23,19 +23,6 @@ from pipelines.prepare.options.config import (
 )
 from pipelines.terminal.click_options import takes, values_of
 
-__all__ = [
-    "config_of",
-    "configure",
-    "folder",
-    "functions_of",
-    "open_manifest",
-    "source_of",
-    "takes_consent",
-    "takes_dataset",
-    "takes_job",
-    "takes_source",
-]
-
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _CONFIGS = (SourceConfig, TokenizerConfig, LayoutConfig, OutputConfig, PrepareConfig)

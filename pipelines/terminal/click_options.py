@@ -11,8 +11,6 @@ import cloup
 
 from pipelines.terminal.option_fields import Declared, declared
 
-__all__ = ["click_option", "takes", "values_of"]
-
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 

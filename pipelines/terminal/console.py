@@ -23,21 +23,6 @@ from pipelines.terminal.stages import STAGES
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.shown import visible, visible_line, without_secrets
 
-__all__ = [
-    "Program",
-    "TwoLineErrors",
-    "common",
-    "errors",
-    "is_quiet",
-    "is_verbose",
-    "results",
-    "say",
-    "show",
-    "shows_progress",
-    "usage_cause",
-    "write_json",
-]
-
 # The most that is shown of an unexpected error: libraries quote whole requests and schemas.
 _MOST_CHARACTERS = 500
 

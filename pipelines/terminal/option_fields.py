@@ -19,8 +19,6 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["Declared", "Option", "check", "declared", "fingerprint_items", "layouts_by_field", "option"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Option:

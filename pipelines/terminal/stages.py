@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 
-__all__ = ["STAGES", "begin"]
-
 # The name of the logger; the console shows its records on a terminal.
 STAGES = "pipelines.terminal.stages"
 

@@ -17,8 +17,6 @@ from rich.text import Text
 from pipelines.terminal.console import is_quiet, results
 from tfrecord_io.shown import visible
 
-__all__ = ["console", "result_console", "table"]
-
 _FILE_COLUMNS = 120
 
 

@@ -16,8 +16,6 @@ import shutil
 import sys
 import tempfile
 
-__all__ = ["load"]
-
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
 

@@ -18,8 +18,6 @@ from tfrecord_io.errors import ConfigError
 if TYPE_CHECKING:
     from pipelines.train.engines import Engine
 
-__all__ = ["load", "opened"]
-
 
 def load(*, verbose: bool, backend: Literal["tensorflow", "jax"] = "tensorflow") -> None:
     """Import TensorFlow, and Keras with a backend. Raises: ConfigError if they cannot be imported."""

@@ -25,8 +25,6 @@ from pipelines.train.errors import graph_error, usual_remedies
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE
 
-__all__ = ["main"]
-
 _INTERRUPTED = ("interrupted", "run the same command again; it goes on from the last checkpoint in --model-dir")
 _NOT_PREDICTED = ("interrupted; nothing was written", "run the same command again")
 _NOT_EXPORTED = ("interrupted; --output was not written", "run the same command again")

@@ -39,8 +39,6 @@ from tfrecord_io.errors import ConfigError
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
 from tfrecord_io.reader import Data
 
-__all__ = ["AfterCall", "Engine", "Feed", "Feeds", "Learner", "built", "element_specs", "optimizer"]
-
 # (steps taken, loss of the last of them) -> whether to go on
 AfterCall = Callable[[int, float], bool]
 

@@ -31,8 +31,6 @@ from tfrecord_io.errors import FormatError, ReaderError
 from tfrecord_io.format.json_fields import WRONG, count, flag, load, mapping, one_of, optional, text
 from tfrecord_io.manifest import Manifest
 
-__all__ = ["TOKENIZER", "TrainedModel", "copy_tokenizer", "describe", "has_tokenizer", "read", "write"]
-
 TOKENIZER = "tokenizer"
 _FILE_NAME = "model.json"
 _VERSION = 1

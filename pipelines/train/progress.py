@@ -18,8 +18,6 @@ import tensorflow as tf
 
 from pipelines.terminal.console import say
 
-__all__ = ["Progress"]
-
 _FLUSH_SECONDS = 30
 _GATHERED = 10_000  # scalars, which are some 100 bytes each; TensorFlow would write after 10
 

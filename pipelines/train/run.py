@@ -22,8 +22,6 @@ from pipelines.train.metrics import together
 from pipelines.train.progress import Progress
 from pipelines.train.setup import TrainingSetup
 
-__all__ = ["Trained", "train"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trained:

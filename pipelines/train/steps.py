@@ -34,8 +34,6 @@ from pipelines.train.metrics import WEIGHT
 from pipelines.train.models import Built
 from pipelines.train.tasks import BoundTask
 
-__all__ = ["AdamW", "Batch", "PureStep", "answering"]
-
 # Inputs by name, labels, weights.
 Batch = tuple[Mapping[str, Any], Any, Any]
 

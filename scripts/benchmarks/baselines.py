@@ -17,8 +17,6 @@ import tensorflow as tf
 from tfrecord_io import manifest
 from tfrecord_io.manifest import Manifest
 
-__all__ = ["bare", "bare_objective", "per_record", "per_record_one_thread", "read_manifest", "split_name"]
-
 SHUFFLE_ROWS = 10_000
 Tensors = Mapping[str, Any]
 

@@ -26,8 +26,6 @@ import pyarrow.parquet as pq
 from scripts.benchmarks import corpus, figures, preparing, tokenizer_training
 from scripts.benchmarks.figures import Figure, median, number
 
-__all__ = ["report"]
-
 _LENGTH = 1024
 # Of one conversation, so that nearly all of them fit: `concat` cuts nothing either.
 _MOST_WORDS = 600

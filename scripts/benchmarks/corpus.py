@@ -25,8 +25,6 @@ import pyarrow.parquet as pq
 
 from scripts.benchmarks import words
 
-__all__ = ["MEAN_DOCUMENT_BYTES", "documents", "first_rows", "parquet", "text_bytes"]
-
 MEAN_DOCUMENT_BYTES = 1_300
 MAX_DOCUMENT_BYTES = 50_000
 ROWS_PER_GROUP = 2_000

@@ -7,8 +7,6 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = ["Figure", "bars_table", "median", "spread", "table"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Figure:

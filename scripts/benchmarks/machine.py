@@ -8,8 +8,6 @@ import os
 import pathlib
 import platform
 
-__all__ = ["line"]
-
 _LIBRARIES = ("apache-beam", "datasets", "transformers", "tokenizers", "pyarrow", "numpy", "numba", "tensorflow")
 
 

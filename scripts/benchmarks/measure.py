@@ -25,8 +25,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["REPOSITORY", "CommandFailedError", "Run", "fresh_caches", "run", "warm_pages"]
-
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 _SAMPLE_SECONDS = 0.1
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")

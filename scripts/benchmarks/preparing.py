@@ -22,25 +22,6 @@ from collections.abc import Callable, Iterator, Mapping
 from scripts.benchmarks import corpus, measure, tokenizer_training
 from scripts.benchmarks.measure import Run
 
-__all__ = [
-    "COMBINATIONS",
-    "COMMON",
-    "ONE_CORE",
-    "SECTIONS",
-    "Results",
-    "Settings",
-    "Trial",
-    "build_arguments",
-    "build_large_pad",
-    "built",
-    "corpus_folder",
-    "race",
-    "raw",
-    "run",
-    "seconds_of",
-    "tokenizer_folder",
-]
-
 MAX_LENGTH = 512
 _TINY_BYTES = 500_000
 # The kind of the tokenizer, and the layout.

@@ -24,8 +24,6 @@ from scripts.benchmarks.preparing import (
     seconds_of,
 )
 
-__all__ = ["report", "runs_json"]
-
 # Ours over the tokenizer alone, over the common script, and on so many cores over one.
 _STEADY_BARS = {
     ("bpe", "pad"): 19,

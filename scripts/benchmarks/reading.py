@@ -7,8 +7,6 @@ import sys
 from scripts.benchmarks import figures, measure, preparing
 from scripts.benchmarks.figures import Figure, median, number, spread
 
-__all__ = ["report"]
-
 _WHAT = {
     "ours": "our reader: three-level shuffle, int32",
     "bare": "batch, map(parse_example): no shuffle, int64",

@@ -15,8 +15,6 @@ import sys
 from scripts.benchmarks import corpus, figures, measure, preparing, tokenizer_training
 from scripts.benchmarks.figures import Figure, spread
 
-__all__ = ["report"]
-
 _HELP_RUNS = 10
 _ROWS = 400
 _TURNS = 7

@@ -15,8 +15,6 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from scripts.benchmarks import corpus
 
-__all__ = ["KINDS", "trained"]
-
 KINDS = ("wordpiece", "bpe", "unigram")
 _CACHE_VERSION = 1
 _SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["NUM_WORDS", "numbers", "probabilities", "vocabulary"]
-
 NUM_WORDS = 60_000
 EXPONENT = 1.07
 SHIFT = 2.7

@@ -9,8 +9,6 @@ import numpy as np
 
 from tfrecord_io import random_access
 
-__all__ = ["WORK", "require_same", "rows", "unpadded"]
-
 WORK = sys.argv[1]
 
 

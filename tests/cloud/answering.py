@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-__all__ = ["Answer", "Machine", "answering", "refusal"]
-
 _SECONDS = 30
 
 

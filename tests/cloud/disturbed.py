@@ -16,8 +16,6 @@ from tests.cloud.emulator import Gcs
 from tests.cloud.faults import Faults
 from tests.cloud.proxy import Proxy
 
-__all__ = ["shorten_pauses", "through"]
-
 
 def shorten_pauses(monkeypatch: pytest.MonkeyPatch, *, ours: float, theirs: float) -> None:
     """Our first pause takes `ours` seconds at most, and the longest four times as long; those of gcsfs take `theirs`

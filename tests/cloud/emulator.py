@@ -24,8 +24,6 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 from tests.support import processes
 
-__all__ = ["Gcs", "client", "environment", "process", "running", "settings"]
-
 _START_SECONDS = 30
 _REQUEST_SECONDS = 30
 _STOP_SECONDS = 5

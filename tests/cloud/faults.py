@@ -11,8 +11,6 @@ import threading
 import time
 from http import HTTPStatus
 
-__all__ = ["Faults", "Script"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Faults:

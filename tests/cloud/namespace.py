@@ -24,8 +24,6 @@ import pytest
 from tests.cloud.proxy import HOSTS, Proxy
 from tests.support import processes
 
-__all__ = ["bring_up_loopback", "entering", "run"]
-
 _PROBE_SECONDS = 30
 _ADOPTION_SECONDS = 30
 

@@ -26,8 +26,6 @@ from tests.prepare.sources import stored
 from tfrecord_io import records
 from tfrecord_io.schema import Schema
 
-__all__ = ["Work", "parquet", "plan", "planned", "shard_sizes", "work"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work:

@@ -28,8 +28,6 @@ from tests.support import texts
 from tests.support.charsmaps import nmt_nfkc
 from tests.support.tokenizers_zoo import FAST_KINDS, Zoo
 
-__all__ = ["ADDED", "KINDS", "NORMALIZERS", "altered", "material", "metaspace", "tokenizer", "white_split"]
-
 Maker = Callable[[], Any]
 Step = Mapping[str, Any]
 

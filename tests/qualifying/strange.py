@@ -24,8 +24,6 @@ from pipelines.prepare.tokenize.engines import package_engines as patterns
 from tests.qualifying import strings
 from tests.support.charsmaps import nmt_nfkc
 
-__all__ = ["FAMILIES", "make", "texts_for"]
-
 Step: TypeAlias = dict[str, Any]
 Merge: TypeAlias = tuple[str, str]
 

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pipelines.prepare.tokenize.engines import BATTERY
 from tests.support import texts
 
-__all__ = ["code_point", "every_code_point", "long_documents", "random_batches", "white_document", "written"]
-
 _SURROGATES = range(0xD800, 0xE000)
 # CJK twice, Hangul, private use, Tangut, then planes 2 to 13, and 14 after the tags to 16.
 _ALIKE = [range(0x3400, 0x4DB0), range(0x4E00, 0x9FF0), range(0xAC00, 0xD7A0), range(0xE000, 0xF8F0)]

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
-__all__ = ["charsmap", "nmt_nfkc"]
-
 
 @functools.cache
 def nmt_nfkc() -> str:

@@ -25,8 +25,6 @@ from typing import Any
 
 from tests.cloud.emulator import Gcs
 
-__all__ = ["JOB_IDS", "End", "Service", "running", "worker_in_new_environment"]
-
 # In the order in which jobs come: where a source is ingested, that is one of its own.
 JOB_IDS = ("2030-01-01_00_00_00-4711", "2030-01-01_00_00_01-4712")
 

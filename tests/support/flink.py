@@ -18,8 +18,6 @@ from scripts import get_flink_job_server
 from tests.support import servers
 from tests.support.servers import Server
 
-__all__ = ["JVM", "jar", "job_server"]
-
 # A small heap, and no time spent on optimizing what runs for seconds.
 JVM = ("-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 

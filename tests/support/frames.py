@@ -11,8 +11,6 @@ import numpy as np
 from tfrecord_io import records
 from tfrecord_io.examples import Payloads
 
-__all__ = ["framed", "messages_of"]
-
 
 def framed(messages: Iterable[bytes]) -> bytes:
     """Return the messages as an uncompressed shard."""

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from tests.support.processes import REPOSITORY
 
-__all__ = ["NEEDS", "Block", "Command", "blocks", "needs_of", "pages", "site_pages"]
-
 # The words of a marker, by what is needed.
 NEEDS = {
     "hub": "the hub",

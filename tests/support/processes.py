@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["REPOSITORY", "environment"]
-
 REPOSITORY = Path(__file__).parents[2]
 
 

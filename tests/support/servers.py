@@ -26,19 +26,6 @@ import psutil
 
 from tests.support import processes
 
-__all__ = [
-    "Cluster",
-    "Pool",
-    "Server",
-    "cluster",
-    "descendants",
-    "job_service",
-    "listening",
-    "server",
-    "session",
-    "worker_pool",
-]
-
 _START_SECONDS = 60
 
 

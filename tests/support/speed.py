@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["slow_but"]
-
 
 def slow_but(values: Iterable[object], *fast: object) -> list[Any]:
     """Parameters of a test: all of `values`, those that aren't in `fast` marked slow."""

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import random
 
-__all__ = ["HOSTILE", "MULTI_SCRIPT", "ONE_MB_WORD", "mutated", "sentences"]
-
 MAX_WORDS = 400
 
 _EMPTY_AND_SPACES = [

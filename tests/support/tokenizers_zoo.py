@@ -43,8 +43,6 @@ from tokenizers import (
 
 from tests.support import texts
 
-__all__ = ["FAST_KINDS", "KINDS", "SLOW_KINDS", "Zoo"]
-
 _VOCAB_SIZE = 1500
 _MAX_PIECE = 12
 _NUM_SENTENCES = 120

@@ -17,8 +17,6 @@ from typing import Any
 from tests import building
 from tests.train import backend_runs, training
 
-__all__ = ["KINDS", "options_of"]
-
 
 def _example(name: str, **changes: Any) -> Path:
     return building.built(building.REPOSITORY / "examples" / name, **changes)

@@ -20,8 +20,6 @@ from tests.building import Outcome
 from tests.train import training
 from tfrecord_io import reader
 
-__all__ = ["command", "finished", "predicted"]
-
 
 @functools.cache
 def finished(task: str, model: str, *, data: Path | None = None, **changes: object) -> Path:

@@ -15,8 +15,6 @@ from pipelines.train import cli
 from tests import building
 from tests.building import Outcome
 
-__all__ = ["command", "data", "losses", "metrics", "options", "program", "questions", "translations"]
-
 
 def data() -> Path:
     """The reviews in rows of 16 tokens: short, since these tests train."""

@@ -9,8 +9,6 @@ from tfrecord_io.codec.encoding import LIST_TAGS, in_order
 from tfrecord_io.codec.kernels import copy, frozen, jit
 from tfrecord_io.schema import Feature, Schema
 
-__all__ = ["Decoder", "damage"]
-
 _INT64_LIST, _BYTES_LIST = LIST_TAGS["int64"], LIST_TAGS["bytes"]
 
 

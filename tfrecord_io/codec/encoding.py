@@ -26,8 +26,6 @@ from tfrecord_io.codec.kernels import copy, frozen, jit, store_4
 from tfrecord_io.errors import SchemaError
 from tfrecord_io.schema import MOST_VALUE_BYTES, Feature, Schema
 
-__all__ = ["LIST_TAGS", "count_bytes", "in_order", "key", "put_ints", "write"]
-
 # Tag of the list of values, by the dtype of a feature.
 LIST_TAGS = {"int64": 0x1A, "float32": 0x12, "string": 0x0A, "bytes": 0x0A}
 

@@ -11,8 +11,6 @@ import numpy as np
 
 from tfrecord_io.codec.kernels import copy, jit, load, load_4, store, store_4
 
-__all__ = ["FRAME_BYTES", "HEAD_BYTES", "crc32c", "find_frames", "masked", "put_frames", "read_frames"]
-
 HEAD_BYTES, FRAME_BYTES = 12, 16  # in front of the data, and all that a frame adds to them
 _WORDS = 4  # words of 8 bytes in a step of the crc
 

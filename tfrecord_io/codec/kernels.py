@@ -17,8 +17,6 @@ from typing import Any, TypeVar
 import numba
 import numpy as np
 
-__all__ = ["copy", "frozen", "jit", "load", "load_4", "lowest_bit", "store", "store_4"]
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 

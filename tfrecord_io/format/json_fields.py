@@ -21,30 +21,6 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-__all__ = [
-    "ABSENT",
-    "FINGERPRINT",
-    "MOST",
-    "NAME",
-    "SHA256",
-    "WRONG",
-    "Count",
-    "Fingerprint",
-    "Name",
-    "Sha256",
-    "count",
-    "decoded",
-    "flag",
-    "integer",
-    "items",
-    "load",
-    "mapping",
-    "object_of",
-    "one_of",
-    "optional",
-    "text",
-]
-
 # Parts of file names. A dot-free first character keeps '..' and hidden files out; no separator keeps other folders out.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]{0,254}\Z")
 FINGERPRINT = re.compile(r"[0-9a-f]{1,128}\Z")

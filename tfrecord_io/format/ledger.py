@@ -20,8 +20,6 @@ from typing import Any
 
 from tfrecord_io.format.json_fields import ABSENT, Count, Name, Sha256, decoded
 
-__all__ = ["FILTERED", "HELD_OUT", "NOT_HELD_OUT", "LabelRange", "Ledger", "Shard", "Split", "is_left_out"]
-
 FILTERED = "filtered"
 HELD_OUT = "held_out"
 NOT_HELD_OUT = "not_held_out"

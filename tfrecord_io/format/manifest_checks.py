@@ -9,8 +9,6 @@ from tfrecord_io.format.ledger import Shard
 from tfrecord_io.format.manifest_types import Manifest
 from tfrecord_io.schema import OF_TOKENS
 
-__all__ = ["REMAKE", "contradictions"]
-
 REMAKE = "copy the manifest again from where the dataset was made, or build it anew"
 
 

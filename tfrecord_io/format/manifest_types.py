@@ -13,17 +13,6 @@ from tfrecord_io.format.json_fields import ABSENT, Count, Fingerprint, Name, Sha
 from tfrecord_io.format.ledger import Split
 from tfrecord_io.schema import Schema
 
-__all__ = [
-    "Compression",
-    "Generation",
-    "Manifest",
-    "TokenizerFacts",
-    "folder_and_name",
-    "former_name",
-    "shard_name",
-    "span",
-]
-
 Compression = Literal["none", "gzip"]
 
 # Ids are int32 on the device.

@@ -26,8 +26,6 @@ import numpy as np
 from tfrecord_io.errors import CorruptRecordError
 from tfrecord_io.format.ledger import Shard
 
-__all__ = ["FOLDER", "STRIDE", "ShardIndexes", "check_size", "dump", "file_name", "has_dali_index", "parse"]
-
 FOLDER = "index"
 # The reader's default block: it resumes only between two of them. 8 bytes for 16 records of 2 KB are 0.03 %.
 STRIDE = 16

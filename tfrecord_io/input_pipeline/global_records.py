@@ -41,8 +41,6 @@ from tfrecord_io.input_pipeline.input_plan import Host
 from tfrecord_io.input_pipeline.input_source import Request, Source, in_parallel
 from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE, GlobalOrder, batch_columns, fits_in_memory
 
-__all__ = ["TENSORS", "evaluation", "steps_left", "training"]
-
 # Of one window; two windows are read at the same time. An object store takes 30 ms for each.
 _READS = 16
 _WINDOWS = 2

@@ -20,8 +20,6 @@ from tfrecord_io.manifest import Manifest, Split
 from tfrecord_io.objectives import BoundObjective, Objective
 from tfrecord_io.ordering import global_order
 
-__all__ = ["InputFunctions", "renamed"]
-
 Names = Literal["keras-hub"] | Mapping[str, str]
 
 # Of KerasHub's backbones and preprocessors (`keras_hub/src/models/bert/bert_backbone.py`,

@@ -28,8 +28,6 @@ from tfrecord_io.objectives.base import token_mask
 from tfrecord_io.objectives.tensor_ops import TensorOps, by_row, in_graph
 from tfrecord_io.schema import Feature
 
-__all__ = ["build"]
-
 
 def build(request: Request, host: Host) -> tf.data.Dataset:
     """One host's input: elements of one replica's rows each.

@@ -19,23 +19,6 @@ import numpy as np
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.schema import Schema
 
-__all__ = [
-    "WEIGHT",
-    "Deal",
-    "Host",
-    "Order",
-    "Shuffle",
-    "check_order",
-    "check_positive",
-    "check_seed",
-    "deal",
-    "element_rows",
-    "evaluation_steps",
-    "host_rows",
-    "mask_name",
-    "whole_step",
-]
-
 # The feature that every element has: 1 on real rows, 0 on rows that only fill up a batch.
 WEIGHT = "example_weight"
 

@@ -24,8 +24,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["Resumption", "locate", "resume"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Resumption:

@@ -32,18 +32,6 @@ from tfrecord_io.input_pipeline.input_plan import Deal, Host, Shuffle
 from tfrecord_io.input_pipeline.input_source import Source
 from tfrecord_io.manifest import Manifest
 
-__all__ = [
-    "BUCKET_ORDER",
-    "MIXTURE_ORDER",
-    "OBJECTIVE",
-    "Training",
-    "evaluation_records",
-    "filler",
-    "on_client",
-    "permuted",
-    "random_stream",
-]
-
 # Keep the random streams of one seed apart.
 _SHARD_ORDER, _WINDOW_ORDER, OBJECTIVE, MIXTURE_ORDER, BUCKET_ORDER = range(5)
 

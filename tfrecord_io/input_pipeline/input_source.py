@@ -27,8 +27,6 @@ from tfrecord_io.input_pipeline.input_plan import Order, Shuffle
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import BoundObjective
 
-__all__ = ["Request", "Source", "in_parallel", "join"]
-
 # Large sequential reads: an object store answers a request for 8 MiB about as fast as one for 256 KiB.
 _READ_BYTES = 8 * 1024 * 1024
 # It takes 20 to 50 ms for each request, and serves many at a time.

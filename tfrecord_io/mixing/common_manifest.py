@@ -22,8 +22,6 @@ from tfrecord_io.schema import Feature, Schema
 if TYPE_CHECKING:
     from tfrecord_io.objectives import BoundObjective, Objective
 
-__all__ = ["bind", "merge"]
-
 _LABEL_ROLES = ("label", "token_labels")
 
 

@@ -29,8 +29,6 @@ import numpy as np
 
 from tfrecord_io.errors import ReaderError
 
-__all__ = ["Cycle", "cycle", "rates", "source_seed"]
-
 # As a vector of rows for each dataset the cycle is part of the graph: at most 32 KB for each of them.
 _MOST_ELEMENTS = 4096
 # Rows in an element by which a rate may be missed and still count as met: less than a row in a billion elements.

@@ -11,8 +11,6 @@ from tfrecord_io.errors import ReaderError
 if TYPE_CHECKING:
     import tensorflow as tf
 
-__all__ = ["compile_args"]
-
 
 def compile_args(dataset: tf.data.Dataset) -> dict[str, Any]:
     """Return `loss` and `weighted_metrics` for `model.compile`, for a model that gives logits.

@@ -38,8 +38,6 @@ from tfrecord_io.objectives.base import (
 )
 from tfrecord_io.schema import UNLABELLED
 
-__all__ = ["causal_lm", "classification", "segment_attention_mask", "span_answers", "token_classification"]
-
 
 def classification() -> Objective:
     """Predict the label: labels int32 [B], or float32 [B] for regression; weights float32 [B].

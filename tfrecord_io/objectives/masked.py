@@ -25,8 +25,6 @@ from tfrecord_io.objectives.base import (
     token_weights,
 )
 
-__all__ = ["MASKED_POSITIONS", "gathered_masked_lm", "masked_lm"]
-
 # The input of `gathered_masked_lm` that is no feature of the dataset.
 MASKED_POSITIONS = "masked_positions"
 

@@ -32,8 +32,6 @@ from tfrecord_io.objectives.base import (
     token_weights,
 )
 
-__all__ = ["DECODER_INPUTS", "DECODER_MASK", "StartToken", "decoder_features", "seq2seq", "start_id"]
-
 # The inputs that are no features of the dataset.
 DECODER_INPUTS, DECODER_MASK = "decoder_input_ids", "decoder_attention_mask"
 

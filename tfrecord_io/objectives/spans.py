@@ -40,8 +40,6 @@ from tfrecord_io.objectives.base import (
 )
 from tfrecord_io.objectives.seq2seq import DECODER_INPUTS, DECODER_MASK, StartToken, decoder_features, start_id
 
-__all__ = ["SpanCounts", "draw_spans", "span_corruption"]
-
 
 def span_corruption(
     density: float = 0.15,

@@ -19,8 +19,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-__all__ = ["TensorOps", "by_row", "in_graph"]
-
 _PHILOX = 1
 _AT_A_TIME = 4
 

@@ -39,8 +39,6 @@ from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.mixing.mixing_plan import Cycle
 from tfrecord_io.ordering.permutation import NUMPY, Key, Permutation, folded, hashed, key
 
-__all__ = ["GCS_BLOCK_SIZE", "USUAL_SHUFFLE", "BatchColumns", "GlobalOrder", "batch_columns", "fits_in_memory"]
-
 # One read fetches a block of 64 records: 16 would cost 5 us of CPU time more for each of them, beside 11, and 128 would
 # save 1 us. The window is that of all hosts together.
 USUAL_SHUFFLE = Shuffle(block_length=64, window=16384)

@@ -22,8 +22,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["NUMPY", "Key", "NumpyOps", "Permutation", "folded", "hashed", "key"]
-
 _ROUNDS = 16
 _WORD = 0xFFFFFFFF
 _GOLDEN = 0x9E3779B9

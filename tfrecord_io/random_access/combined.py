@@ -38,8 +38,6 @@ from tfrecord_io.ordering import global_order
 from tfrecord_io.ordering.global_order import GlobalOrder
 from tfrecord_io.random_access.rows import Row, Rows, RowSequence, row_numbers
 
-__all__ = ["GlobalBatches", "MixedRows", "global_batches", "mix"]
-
 
 def mix(
     datasets: Mapping[str, Rows],

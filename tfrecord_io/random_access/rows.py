@@ -20,8 +20,6 @@ from tfrecord_io.random_access import storage as storages
 from tfrecord_io.random_access.shards import Messages, ShardFiles
 from tfrecord_io.random_access.storage import Storage
 
-__all__ = ["Data", "Row", "RowSequence", "Rows", "open", "row_numbers", "unstacked"]
-
 # Enough that reading is sequential, few enough that the rows take little memory.
 _ITERATED_ROWS = 256
 

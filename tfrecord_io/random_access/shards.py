@@ -28,8 +28,6 @@ from tfrecord_io.manifest import Manifest
 from tfrecord_io.random_access.storage import Storage
 from tfrecord_io.shown import without_secrets
 
-__all__ = ["Messages", "ShardFiles"]
-
 # Indexes that are kept, of 8 bytes for 16 rows: 25 KB of a shard of 100 MB.
 _INDEXES = 1024
 # Shards that are kept as a whole.

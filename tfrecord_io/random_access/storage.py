@@ -21,8 +21,6 @@ from tfrecord_io.errors import ReaderError
 from tfrecord_io.local_paths import local_path
 from tfrecord_io.shown import without_access
 
-__all__ = ["Storage", "at"]
-
 # File descriptors of one process and dataset; many systems allow 1,024 in all.
 _OPEN_FILES = 200
 # What an object store sends in about the time of a round trip: reading over a gap of that size costs nothing.

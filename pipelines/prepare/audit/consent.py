@@ -24,8 +24,6 @@ from pipelines.prepare.sources.rows import user_functions
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tfrecord_io.errors import ConfigError, SourceError
 
-__all__ = ["NONE", "Consent", "source_to_open", "steps_to_run"]
-
 # Their files look like plain ones, but reading them may have effects.
 _NO_DATA = ("/proc", "/sys")
 

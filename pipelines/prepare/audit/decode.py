@@ -25,18 +25,6 @@ from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import UNLABELLED, Role
 
-__all__ = [
-    "DecodedRow",
-    "TextPiece",
-    "TokenMarks",
-    "decoded_rows",
-    "input_marks",
-    "json_value",
-    "load_tokenizer",
-    "pieces_of",
-    "target_marks",
-]
-
 # Of features with these roles a decoded row has the text or the mark.
 _DESCRIBED: tuple[Role, ...] = (
     *("token_ids", "attention_mask", "token_type_ids", "num_tokens", "segment_ids", "positions", "loss_mask"),

@@ -11,8 +11,6 @@ from tfrecord_io.format.manifest_checks import REMAKE
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import UNLABELLED, Schema
 
-__all__ = ["REPAIR", "check_columns", "padding"]
-
 REPAIR = "run `prep-tfrecords verify --repair` on the dataset, which makes again what is damaged"
 
 Columns = dict[str, np.ndarray]

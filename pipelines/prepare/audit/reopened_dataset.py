@@ -48,8 +48,6 @@ from tfrecord_io.format.manifest_checks import REMAKE
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.shown import without_access
 
-__all__ = ["ReopenedDataset", "reopen"]
-
 _SAMPLE_ROWS = 512
 
 

@@ -34,8 +34,6 @@ from pipelines.prepare.sources.rows.unused_rows import reasons_of
 from tfrecord_io.errors import FormatError, ReaderError, SourceError
 from tfrecord_io.manifest import Manifest
 
-__all__ = ["Contribution", "Traced", "Tracer", "record_rows"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Contribution:

@@ -23,8 +23,6 @@ from tfrecord_io.input_pipeline.input_plan import Host
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.ordering import global_order
 
-__all__ = ["Reading", "TracedStep", "of_run", "trace_steps"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reading:

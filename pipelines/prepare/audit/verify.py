@@ -41,8 +41,6 @@ from tfrecord_io.format import record_index
 from tfrecord_io.format.record_index import ShardIndexes
 from tfrecord_io.manifest import Manifest, Shard
 
-__all__ = ["CheckedFile", "Part", "read_shard", "repair", "verify_files", "verify_shard"]
-
 Part = Literal["shard", "index", "rejected", "tokenizer", "tfds"]
 
 

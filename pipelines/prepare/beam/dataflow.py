@@ -20,8 +20,6 @@ from pipelines.prepare.beam import packaging
 from pipelines.prepare.process.progress import Progress
 from tfrecord_io.errors import ConfigError, PrepError
 
-__all__ = ["NAMESPACE", "RUNNER", "Monitor", "check", "prepare"]
-
 RUNNER = "DataflowRunner"
 # The namespace of the metrics that workers count; those that are shown, and their names in `Progress.add`.
 NAMESPACE = "prep-tfrecords"

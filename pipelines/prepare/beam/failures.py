@@ -23,8 +23,6 @@ from tfrecord_io import errors
 from tfrecord_io.errors import PrepError
 from tfrecord_io.shown import cause_without_secrets
 
-__all__ = ["AGAIN", "Reported", "Run", "from_text"]
-
 Result = TypeVar("Result")
 
 AGAIN = "run the same command again; finished shards are kept"

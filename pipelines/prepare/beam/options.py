@@ -19,8 +19,6 @@ from pipelines.prepare.beam import dataflow
 from pipelines.prepare.process.cores import cores
 from tfrecord_io.errors import ConfigError, PrepError
 
-__all__ = ["check", "is_embedded", "job_server_running", "open_pipeline", "parse", "runner_name", "take_workers"]
-
 _WORKERS = "--direct_num_workers"
 _EMBEDDED = (None, "DirectRunner", "FnApiRunner")
 _CONNECT_SECONDS = 20

@@ -28,8 +28,6 @@ from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions, 
 import tfrecord_io
 from tfrecord_io.errors import ConfigError, PrepError
 
-__all__ = ["require_versions", "ship", "versions"]
-
 _DISTRIBUTION = "prep-tfrecords"
 _PACKAGES = ("pipelines", "tfrecord_io")
 _PINNED = ("datasets", "tokenizers", "transformers", "fastokens", "gigatoken")

@@ -53,8 +53,6 @@ from tfrecord_io.errors import OutputError, PrepError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.shown import without_secrets
 
-__all__ = ["Call", "Commit", "TaskFunction", "add_calls", "run", "run_tasks"]
-
 # A picklable function of a module, so that workers elsewhere find it by name.
 TaskFunction = Callable[[Any, Progress], Done]
 

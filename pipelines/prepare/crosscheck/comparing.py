@@ -20,8 +20,6 @@ from pipelines.prepare.tokenize import library_failures
 from tfrecord_io.errors import TokenizerError
 from tfrecord_io.shown import first_line
 
-__all__ = ["CrossCheck", "chosen", "encode", "engine_of"]
-
 _ONE_IN = 2_000
 _ROWS_AT_ONCE = 64
 # The most failing rows that an error names.

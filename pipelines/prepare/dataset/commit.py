@@ -19,8 +19,6 @@ from tfrecord_io.errors import OutputError, PrepError, RowsRejectedError
 from tfrecord_io.format.ledger import is_left_out
 from tfrecord_io.manifest import Generation, Manifest, Split
 
-__all__ = ["check_error_rate", "commit"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -7,8 +7,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["ALGORITHM", "differences", "fingerprint_of"]
-
 # Raise it in every change by which the same request gives other bytes: another choice or order of rows, another cut
 # into shards, another layout of tokens, another encoding. `tests/project/test_golden_bytes.py` fails until it is.
 # Shards of different algorithms are never mixed in one dataset.

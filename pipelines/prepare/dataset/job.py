@@ -20,8 +20,6 @@ from pipelines.prepare.tokenize.tokenization import bytes_digest
 from tfrecord_io import manifest
 from tfrecord_io.errors import FormatError
 
-__all__ = ["Job", "JobSplit", "decided_path", "rejected_path", "tokenizer_files"]
-
 _NOT_IN_NAMES = frozenset("\\\0")
 
 

@@ -30,8 +30,6 @@ from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputErro
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import NAME, WRONG, count, items, mapping, text
 
-__all__ = ["TaskKey", "folder", "key_of", "read", "read_file_rows", "rows_of_shards", "task_of", "write"]
-
 # A task as plain values: split, index, count.
 TaskKey = tuple[str, int, int]
 

@@ -19,8 +19,6 @@ from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import FINGERPRINT, NAME, WRONG, count, integer, items, mapping, optional
 from tfrecord_io.manifest import LabelRange, Ledger, Shard, Split
 
-__all__ = ["Receipt", "dump", "find", "parse", "to_split", "with_labels"]
-
 # More distinct labels than these are not counted: they are no classes.
 _MOST_LABELS = 10_000
 

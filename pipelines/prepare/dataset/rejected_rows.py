@@ -21,8 +21,6 @@ from tfrecord_io.errors import FormatError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import WRONG, count, mapping, text
 
-__all__ = ["RejectedContent", "RejectedRows", "read"]
-
 _ROW_BYTES = 4096
 # Bytes of one line: JSON text within JSON may take six bytes a byte, and details of a chat template may be long.
 _MOST_LINE_BYTES = 1 << 20

@@ -28,8 +28,6 @@ from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import NAME, WRONG, mapping
 from tfrecord_io.manifest import Manifest
 
-__all__ = ["check", "clear", "remove_copies", "require_own", "reserve", "sweep"]
-
 JOB_FILE = "job.json"
 # The prefix of folders with an ingested copy of a source.
 INGESTED = "rows-"

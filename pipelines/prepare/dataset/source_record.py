@@ -18,8 +18,6 @@ from tfrecord_io.format.json_fields import WRONG, items, mapping, optional, text
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.shown import without_access
 
-__all__ = ["identity_of", "location_of", "origin_of", "read", "source_path"]
-
 _FILE = "source.json"
 
 

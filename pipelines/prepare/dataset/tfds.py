@@ -16,8 +16,6 @@ from typing import Any
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Feature
 
-__all__ = ["FILE_FORMATS", "NAMES", "files"]
-
 # TFDS' names of file formats (`core/file_adapters.py`), which are also the suffixes of their files.
 FILE_FORMATS = {"tfrecord": "tfrecord", "arrayrecord": "array_record"}
 

@@ -26,8 +26,6 @@ from pipelines.prepare.sources.parquet.groups import Pieces, cover
 from pipelines.prepare.sources.rows import unused_rows
 from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
 
-__all__ = ["Comparison", "Part", "divide", "find_duplicates", "tables", "write_keys"]
-
 _KEY = np.dtype([("high", "<u8"), ("low", "<u8"), ("at", "<u8")])
 _FOUND = np.dtype([("at", "<u8"), ("of", "<u8")])
 # A row's place: the number of its split, then its number in the split of the source.

@@ -28,8 +28,6 @@ import xxhash
 from pipelines.prepare.sources.rows.hash_filter import row_hashes
 from tfrecord_io.codec.kernels import jit
 
-__all__ = ["EvaluationRuns", "normalized", "row_keys", "run_hashes"]
-
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 

@@ -19,8 +19,6 @@ from pipelines.prepare.storage import gcs, storage_errors
 from tfrecord_io.errors import OutputError, PrepError
 from tfrecord_io.shown import without_secrets
 
-__all__ = ["PROBE", "Check", "StopChecksError", "attempt", "checks", "until_stopped"]
-
 # Prefix of the objects that checks make. Listings skip such objects, and builds delete them if a check was killed.
 PROBE = f"{storage.PARTIAL}doctor-"
 

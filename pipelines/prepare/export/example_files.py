@@ -23,8 +23,6 @@ from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Schema
 
-__all__ = ["array_record_files", "require_library", "schema_of", "tfrecord_files"]
-
 _NO_TAG = -1
 
 Columns = Mapping[str, np.ndarray]

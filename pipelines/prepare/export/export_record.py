@@ -18,17 +18,6 @@ from tfrecord_io.errors import FormatError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import FINGERPRINT, NAME, WRONG, Count, Name, Sha256, decoded, mapping, text
 
-__all__ = [
-    "FILE_NAME",
-    "ExportRecord",
-    "ExportedFile",
-    "ExportedShard",
-    "dump",
-    "problems",
-    "read",
-    "receipt_of",
-]
-
 FILE_NAME = "export.json"
 _FORMAT, _VERSION = "prep-tfrecords-export", "1.0"
 

@@ -9,8 +9,6 @@ from typing import Any, Literal, get_args
 from pipelines.terminal.option_fields import check, option
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["FORMATS", "ExportFormat", "ExportSettings"]
-
 ExportFormat = Literal["parquet", "arrayrecord", "megatron", "tfrecord"]
 FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 

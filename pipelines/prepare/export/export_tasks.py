@@ -22,8 +22,6 @@ from tfrecord_io import examples
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import Manifest, Shard
 
-__all__ = ["ExportTask", "check", "run"]
-
 _WRITERS: dict[str, Any] = {
     "parquet": parquet.files,
     "megatron": megatron.files,

@@ -38,8 +38,6 @@ from tfrecord_io import manifest as manifests
 from tfrecord_io.errors import ConfigError, OutputError
 from tfrecord_io.manifest import Manifest, Shard, Split
 
-__all__ = ["Exported", "Watch", "export"]
-
 Watch = Callable[[int, Progress], contextlib.AbstractContextManager[None]]
 
 _LIBRARIES = {"parquet": ("pyarrow",), "arrayrecord": ("array_record",)}

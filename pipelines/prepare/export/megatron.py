@@ -21,8 +21,6 @@ from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Role
 
-__all__ = ["check", "files"]
-
 _MAGIC, _VERSION = b"MMIDIDX\x00\x00", 1
 _CODES = {np.dtype(np.int32): 4, np.dtype(np.uint16): 8}
 _SMALL_VOCABULARY = 65_500

@@ -26,8 +26,6 @@ from pipelines.prepare.export.export_settings import ExportSettings
 from pipelines.prepare.export.token_columns import Column
 from tfrecord_io.manifest import Manifest
 
-__all__ = ["CARD", "card", "files", "names"]
-
 CARD = "README.md"
 # Of a row group, about: 8 MB of token ids.
 _GROUP_TOKENS = 1 << 21

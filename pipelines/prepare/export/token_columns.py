@@ -18,8 +18,6 @@ from pipelines.prepare.audit import invariants
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import OF_TOKENS, Schema
 
-__all__ = ["IGNORED", "Column", "documents", "joins_documents", "unpadded"]
-
 IGNORED = -100
 
 # In other columns already, or true of every token once padding is gone.

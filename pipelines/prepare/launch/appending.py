@@ -32,8 +32,6 @@ from tfrecord_io.errors import FingerprintMismatchError, ManifestError, OutputEr
 from tfrecord_io.format.manifest_checks import REMAKE
 from tfrecord_io.manifest import Manifest
 
-__all__ = ["Append", "NothingNewError"]
-
 _ANEW = "or build anew, without --append and with another --output or --overwrite"
 
 Entry = Mapping[str, Any]

@@ -31,8 +31,6 @@ from pipelines.prepare.sources.rows.unused_rows import DecidedRows
 from pipelines.terminal import stages
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["decide", "evaluation_runs"]
-
 # Of a task in memory, about: its texts one batch at a time, and a million keys.
 _TASK_BYTES = 64 << 20
 

@@ -31,8 +31,6 @@ from pipelines.prepare.plan.length_histogram import LengthHistogram, count_lengt
 from pipelines.prepare.process.progress import Progress
 from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT, is_left_out
 
-__all__ = ["Cost", "Estimate", "compare", "estimate"]
-
 _PERCENTILES = (5, 25, 50, 75, 95, 99, 100)
 _LONGEST = 8192
 # Lines of the drawing on a terminal.

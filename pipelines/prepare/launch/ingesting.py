@@ -35,8 +35,6 @@ from pipelines.prepare.sources.rows import opening
 from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.terminal import stages
 
-__all__ = ["ingest_files", "locate_rows"]
-
 
 def locate_rows(
     found: OpenedSource,

@@ -49,8 +49,6 @@ from tfrecord_io.errors import FingerprintMismatchError, FormatError
 from tfrecord_io.format.json_fields import WRONG, count, mapping
 from tfrecord_io.manifest import Manifest
 
-__all__ = ["BuildResult", "build"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BuildResult:

@@ -42,8 +42,6 @@ from tfrecord_io import manifest
 from tfrecord_io.manifest import Manifest, TokenizerFacts
 from tfrecord_io.schema import Schema
 
-__all__ = ["OpenJob", "Request", "open_job", "open_request"]
-
 _log = logging.getLogger(__name__)
 
 

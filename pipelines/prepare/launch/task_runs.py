@@ -11,8 +11,6 @@ from pipelines.prepare.process.progress import Progress
 if TYPE_CHECKING:
     from pipelines.prepare.beam.pipeline import TaskFunction
 
-__all__ = ["check", "run", "works_here"]
-
 
 def check(beam_args: Sequence[str], *, root: str) -> None:
     """Check Beam's options before there is work to lose. Raises: as `beam.options.check`."""

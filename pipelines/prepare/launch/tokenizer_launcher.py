@@ -28,8 +28,6 @@ from pipelines.prepare.tokenizer_training.texts import RowCounts, TrainingTexts
 from pipelines.terminal import stages
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["TrainedTokenizer", "Watch", "train_tokenizer"]
-
 Watch = Callable[[int, Progress], contextlib.AbstractContextManager[None]]
 
 

@@ -23,22 +23,6 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens, concatenated
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import Feature, Role, Schema
 
-__all__ = [
-    "BatchEncoder",
-    "Builder",
-    "Encoded",
-    "Layout",
-    "LayoutContext",
-    "Lineage",
-    "Piece",
-    "beside_reference",
-    "count_tokens",
-    "feature",
-    "input_ids",
-    "permuted",
-    "text_inputs",
-]
-
 _Encoder = TypeVar("_Encoder", bound="BatchEncoder")
 # Which of the ragged values are tokens; the others annotate them.
 _TOKENS = ("input_ids", "target_ids")

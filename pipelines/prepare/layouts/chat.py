@@ -38,8 +38,6 @@ from pipelines.prepare.tokenize.ragged import id_dtype
 from tfrecord_io.errors import TokenizerError
 from tfrecord_io.schema import Feature
 
-__all__ = ["CHAT", "PACKED_CHAT"]
-
 
 def _inputs(source: SourceConfig) -> Inputs:
     nested: dict[Purpose, str] = {"messages": source.messages_column} if source.messages_column else {}

@@ -45,8 +45,6 @@ from pipelines.prepare.tokenize.engines import Engine, decide, open_reference
 from pipelines.prepare.tokenize.ragged import GrowingRagged, RaggedTokens, id_dtype
 from tfrecord_io.schema import Feature
 
-__all__ = ["CONCAT", "PACK", "JoinBuilder", "PackBuilder", "open_engines", "packed_features"]
-
 _NO_FRAME = DocumentFrame()
 _TOKENS_PER_CHUNK = 1 << 19
 

@@ -29,8 +29,6 @@ import numpy as np
 from pipelines.prepare.tokenize.ragged import RaggedTokens, offsets_of
 from tfrecord_io.codec.kernels import jit, lowest_bit
 
-__all__ = ["Packing", "join", "lay_out", "pack", "segments"]
-
 _UINT8 = np.dtype(np.uint8)
 
 

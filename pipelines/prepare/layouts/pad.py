@@ -37,8 +37,6 @@ from pipelines.prepare.tokenize.text_rows import EncodedRows, RowEncoder, open_r
 from pipelines.prepare.tokenize.word_rows import joins_words, open_words
 from tfrecord_io.schema import Feature
 
-__all__ = ["PAD", "TOKENS", "PadEncoder", "open_pad", "token_fields"]
-
 _log = logging.getLogger(__name__)
 
 

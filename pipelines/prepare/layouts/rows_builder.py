@@ -38,8 +38,6 @@ from tfrecord_io.codec.kernels import jit
 from tfrecord_io.errors import SchemaError
 from tfrecord_io.schema import Feature
 
-__all__ = ["INT32", "UINT8", "Field", "LengthGroup", "RowsBuilder", "RowsEncoder", "ids_field", "length_groups"]
-
 UINT8, INT32, _INT64 = np.dtype(np.uint8), np.dtype(np.int32), np.dtype(np.int64)
 _ROWS_PER_CHUNK = 1024
 # A chunk has fewer long rows, since they are laid out with all of their padding.

@@ -34,8 +34,6 @@ from pipelines.prepare.tokenize import engines
 from pipelines.prepare.tokenize.ragged import id_dtype
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["SEQ2SEQ"]
-
 
 def _inputs(source: SourceConfig) -> Inputs:
     if source.target_column is None:

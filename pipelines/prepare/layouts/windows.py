@@ -43,8 +43,6 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype
 from tfrecord_io.codec.kernels import jit
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["QA", "WINDOWS"]
-
 _NO_ANSWER = -1
 
 

@@ -22,8 +22,6 @@ from tfrecord_io.errors import ConfigError
 if TYPE_CHECKING:
     import numpy as np  # in functions, for the command line imports this module
 
-__all__ = ["MOST_TOKENS", "automatic_count", "bucket_of", "choose", "parse"]
-
 _MOST_LENGTHS = 8
 # A longer row is a typing mistake; no machine has the memory for it.
 MOST_TOKENS = 1 << 22

@@ -12,18 +12,6 @@ from pipelines.prepare.options.bucket_lengths import MOST_TOKENS
 from pipelines.terminal.option_fields import check, fingerprint_items, layouts_by_field, option
 from tfrecord_io.errors import ConfigError
 
-__all__ = [
-    "JOINING",
-    "LAYOUT_OPTIONS",
-    "VALUES_PER_TOKEN",
-    "LayoutConfig",
-    "LongDocuments",
-    "Remainder",
-    "SpecialTokens",
-    "Truncation",
-    "require_layout",
-]
-
 Truncation = Literal["longest_first", "only_first", "only_second", "do_not_truncate"]
 Remainder = Literal["pad", "drop"]
 LongDocuments = Literal["split", "drop"]

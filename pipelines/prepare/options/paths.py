@@ -18,16 +18,6 @@ from tfrecord_io.errors import ConfigError, SourceError, TokenizerError
 from tfrecord_io.local_paths import is_tokenizers
 from tfrecord_io.shown import without_access
 
-__all__ = [
-    "common_folder",
-    "is_data_file",
-    "names_files",
-    "read_template",
-    "require_dataset",
-    "require_tokenizer",
-    "tokenizer_folder",
-]
-
 _DATA = (".parquet", ".arrow", ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt")
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 # Further suffixes by which a name is that of a file, not a hub id.

@@ -21,19 +21,6 @@ from typing import Any, Literal, NamedTuple, get_args
 from pipelines.terminal.option_fields import check, layouts_by_field, option
 from tfrecord_io.errors import ConfigError
 
-__all__ = [
-    "LAYOUT_COLUMNS",
-    "SAMPLES",
-    "SOURCE_OPTIONS",
-    "SPLIT_NAME",
-    "CalledFunction",
-    "FunctionKind",
-    "FunctionOption",
-    "HoldOutOption",
-    "SourceConfig",
-    "SplitOption",
-]
-
 FunctionKind = Literal["map", "filter"]
 
 # Options that say how `datasets` reads the files.

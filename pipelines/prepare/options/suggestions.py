@@ -6,8 +6,6 @@ import codecs
 import difflib
 from collections.abc import Sequence
 
-__all__ = ["suggestion", "to_utf8"]
-
 
 def suggestion(name: str, known: Sequence[str]) -> str:
     """Return `did you mean 'text'? ` with the most similar known name, or an empty string if none is similar."""

@@ -11,8 +11,6 @@ from pipelines.prepare.options.config import WORKERS, SourceConfig, parse_size
 from pipelines.terminal.option_fields import check, option
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["STYLES_OF", "Kind", "Style", "TokenizerRequest"]
-
 Kind = Literal["unigram", "bpe", "byte-bpe", "wordpiece"]
 Style = Literal["bert", "roberta", "gpt2", "t5", "llama", "albert"]
 

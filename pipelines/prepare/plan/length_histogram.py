@@ -13,8 +13,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["LengthHistogram", "count_lengths"]
-
 # Rows beyond this percentile are in the last bin, if they do not fit into a row either.
 _PERCENTILE = 99.0
 

@@ -37,8 +37,6 @@ from pipelines.prepare.sources.parquet.groups import Cover, cover
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.unused_rows import RejectedRow
 
-__all__ = ["ROWS", "ReadRows", "SampleChoice", "SampledRows", "choices", "in_ranges", "read", "reasons"]
-
 ROWS = 4096
 _RUN_ROWS = 16
 # The most that filters may enlarge a sample, and the factor for each time that they leave no row of it.

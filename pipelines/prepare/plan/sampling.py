@@ -36,8 +36,6 @@ from tfrecord_io import records
 from tfrecord_io.errors import RowsRejectedError
 from tfrecord_io.schema import Role
 
-__all__ = ["Sample", "SizeModel", "fit", "measure", "row_lengths"]
-
 _TOKENS: tuple[Role, ...] = ("token_ids", "target_ids")
 # Successive records that are compressed together: about the window of zlib.
 _PACKED_RECORDS = 64

@@ -8,8 +8,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["cores", "memory_bytes"]
-
 # Linux: the cgroup (version 2) of this process, and where limits of cgroups stand.
 _OWN = Path("/proc/self/cgroup")
 _CGROUPS = Path("/sys/fs/cgroup")

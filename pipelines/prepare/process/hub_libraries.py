@@ -14,8 +14,6 @@ import threading
 import warnings
 from typing import Any
 
-__all__ = ["configure", "hub_answers"]
-
 _SETTINGS = {
     "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",

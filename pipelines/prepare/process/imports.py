@@ -13,8 +13,6 @@ import warnings
 
 import numpy as np
 
-__all__ = ["keep_pandas_out", "one_at_a_time", "start_numba", "start_worker"]
-
 one_at_a_time = threading.RLock()
 
 

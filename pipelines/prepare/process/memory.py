@@ -13,8 +13,6 @@ import pyarrow as pa
 
 from pipelines.prepare.process.cores import cores
 
-__all__ = ["keep_less", "release_freed"]
-
 _M_ARENA_MAX = -8  # of mallopt(3), see malloc.h
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import dataclasses
 import threading
 
-__all__ = ["Counts", "Progress"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Counts:

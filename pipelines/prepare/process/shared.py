@@ -7,8 +7,6 @@ import uuid
 import weakref
 from typing import Any
 
-__all__ = ["Shared"]
-
 _lock = threading.Lock()
 # By id. An object goes with the last one that holds it.
 _known: weakref.WeakValueDictionary[str, Shared] = weakref.WeakValueDictionary()

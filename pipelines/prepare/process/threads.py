@@ -8,8 +8,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-__all__ = ["POLL_SECONDS", "in_background", "ordered_map", "wait_for"]
-
 POLL_SECONDS = 0.25
 
 Item = TypeVar("Item")

@@ -35,8 +35,6 @@ from pipelines.prepare.process.cores import cores, memory_bytes
 from pipelines.prepare.process.progress import Counts, Progress
 from pipelines.prepare.process.threads import POLL_SECONDS
 
-__all__ = ["Done", "WorkerDiedError", "call", "end_idle", "number", "run"]
-
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 

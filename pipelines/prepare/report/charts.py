@@ -23,8 +23,6 @@ from pipelines.prepare.report.subject import (
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Role
 
-__all__ = ["labels_section", "lengths_group", "shards_group"]
-
 _MOST_BARS = 60
 _LISTED_SHARDS = 200
 _LISTED_LABELS = 40

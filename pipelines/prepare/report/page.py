@@ -20,8 +20,6 @@ from markupsafe import Markup
 import tfrecord_io
 from tfrecord_io.shown import visible
 
-__all__ = ["Chart", "Group", "Section", "ShownRow", "ShownToken", "Table", "render"]
-
 _FOLDER = Path(__file__).parent
 # Pixels: the drawing, room above the highest bar for the names of marks, and below the axis for its numbers.
 _HEIGHT, _TOP, _BOTTOM = 180, 34, 24

@@ -30,8 +30,6 @@ from pipelines.prepare.report.tables import (
 from tfrecord_io.errors import ConfigError, FormatError
 from tfrecord_io.manifest import Split
 
-__all__ = ["check_output", "of_dataset"]
-
 # Splits that are shown in detail: a page of 2 MB has room for so many.
 _SPLITS = 8
 _REJECTED = 10

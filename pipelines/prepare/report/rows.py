@@ -14,8 +14,6 @@ from pipelines.prepare.report.subject import SampledRecords, SplitSubject, Subje
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import OF_TOKENS, Role
 
-__all__ = ["shown_section"]
-
 _ROWS = 4
 # Of a row, and of all rows together: a token takes about 80 bytes of a page that should stay below 2 MB.
 _MOST_TOKENS, _MOST_TOKENS_IN_ALL = 384, 12_000

@@ -22,20 +22,6 @@ from tfrecord_io import examples, random_access
 from tfrecord_io.manifest import Manifest, Split
 from tfrecord_io.schema import Role
 
-__all__ = [
-    "Documents",
-    "SampledRecords",
-    "SplitSubject",
-    "Subject",
-    "count",
-    "documents_of",
-    "sampled_records",
-    "share",
-    "size",
-    "some",
-    "token_positions",
-]
-
 # Of a split: 4,096 records tell a share of 1 % to within 0.3 %; 2 million positions are 16 MB for each feature.
 _RECORDS, _POSITIONS = 4096, 2 << 20
 _RUN = 16

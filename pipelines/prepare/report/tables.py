@@ -14,8 +14,6 @@ from tfrecord_io.format.ledger import is_left_out
 from tfrecord_io.manifest import Manifest, dump
 from tfrecord_io.shown import without_secrets
 
-__all__ = ["ends_group", "facts_section", "overview_section", "padding_group", "rows_group", "tokens_group"]
-
 _MOST_PADDING = 0.5
 # Of what the fingerprint covers, the facts say these.
 _BESIDES = ("source", "versions", "tokenizer")

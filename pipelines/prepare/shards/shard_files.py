@@ -25,8 +25,6 @@ from tfrecord_io.format.record_index import ShardIndexes
 from tfrecord_io.manifest import Ledger, Shard
 from tfrecord_io.schema import UNLABELLED, Schema
 
-__all__ = ["NOT_REPRODUCED_REMEDY", "ShardFile", "delete", "paths", "write"]
-
 # Laying out, digesting and writing happen one piece after the other; more threads would only wait for them.
 _MOST_THREADS = 4
 

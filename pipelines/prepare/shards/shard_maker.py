@@ -24,8 +24,6 @@ from pipelines.prepare.process.workers import Done
 from pipelines.prepare.shards import shard_writer
 from tfrecord_io.errors import PrepError
 
-__all__ = ["ShardMaker"]
-
 _REMEDY = "run the same command again, which keeps finished shards; if it happens again, give {}"
 _LESS_MEMORY = "a smaller --shard-size, or fewer --workers"
 

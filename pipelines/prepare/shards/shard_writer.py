@@ -37,8 +37,6 @@ from tfrecord_io.errors import LedgerError, OutputError, RowsRejectedError
 from tfrecord_io.manifest import Shard
 from tfrecord_io.shown import without_access
 
-__all__ = ["batches", "shuffle_rng", "unusable_row", "write"]
-
 # Bytes of text in one call of the engine: enough to occupy all cores and to make Python's cost per batch negligible,
 # but not more, since the Rust tokenizer keeps about 100 bytes for each token. The fast engines keep next to nothing.
 _BATCH_BYTES = 1 << 19

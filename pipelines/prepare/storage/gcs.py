@@ -23,18 +23,6 @@ from typing import Any
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.shown import cause_without_secrets
 
-__all__ = [
-    "EMULATOR",
-    "KEY_FILE",
-    "TIMEOUT",
-    "bucket",
-    "configured",
-    "file_system",
-    "find_credentials",
-    "forget",
-    "inner_path",
-]
-
 EMULATOR = "STORAGE_EMULATOR_HOST"
 KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 

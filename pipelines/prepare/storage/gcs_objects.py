@@ -33,8 +33,6 @@ from pipelines.prepare.storage.storage_errors import library_retry
 from tfrecord_io.errors import OutputError
 from tfrecord_io.shown import cause_without_secrets
 
-__all__ = ["delete", "entries", "generations", "info", "require_bucket", "write"]
-
 # The client keeps this many connections.
 _REQUESTS_AT_ONCE = 10
 # Answers to a part of an upload after which its session cannot be continued: unknown, or less was kept than was sent.

@@ -32,19 +32,6 @@ from pipelines.prepare.storage import storage_errors
 from tfrecord_io.errors import OutputError, PrepError
 from tfrecord_io.local_paths import local_path
 
-__all__ = [
-    "LOCK_FILE",
-    "PARTIAL",
-    "delete",
-    "entries",
-    "held",
-    "make_folders",
-    "open_file",
-    "refuse_links",
-    "sweep",
-    "write",
-]
-
 PARTIAL = ".partial-"
 LOCK_FILE = "lock"
 

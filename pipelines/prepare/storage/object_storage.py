@@ -20,8 +20,6 @@ from pipelines.prepare.storage import storage_errors
 from pipelines.prepare.storage.storage_errors import retry_transient
 from tfrecord_io.errors import ConfigError, OutputError
 
-__all__ = ["BLOCK_BYTES", "RemoteFile", "delete", "entries", "fetch", "info", "open_fs", "write"]
-
 BLOCK_BYTES = 8 << 20
 _GLOB = frozenset("*?[")
 

@@ -28,21 +28,6 @@ from typing import Any, NoReturn, TypeVar
 from tfrecord_io.errors import OutputError, PrepError, SourceError
 from tfrecord_io.shown import cause_without_secrets, is_web, without_secrets
 
-__all__ = [
-    "as_output_error",
-    "bucket_of",
-    "grant",
-    "is_transient",
-    "library_retry",
-    "login_remedy",
-    "no_bucket",
-    "raise_as",
-    "reading",
-    "retry_transient",
-    "status_of",
-    "words",
-]
-
 Result = TypeVar("Result")
 
 _PATIENCE_SECONDS = 180.0

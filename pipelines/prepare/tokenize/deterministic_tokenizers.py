@@ -10,8 +10,6 @@ from typing import Any
 
 from tfrecord_io.errors import TokenizerError
 
-__all__ = ["require_deterministic"]
-
 _MAX_ID = 1 << 24
 _NOT_REPRODUCIBLE = "so the same text gets other tokens each time, and no dataset of its tokens can be made again"
 

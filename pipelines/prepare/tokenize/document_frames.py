@@ -15,8 +15,6 @@ from pipelines.prepare.options.layout_config import SpecialTokens
 from pipelines.prepare.tokenize.engines import BATTERY
 from tfrecord_io.errors import TokenizerError
 
-__all__ = ["DocumentFrame", "left_out_bos", "open_frame"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DocumentFrame:

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from tfrecord_io.errors import TokenizerError
 from tfrecord_io.shown import first_line
 
-__all__ = ["REMEDY", "TextsNotEncoded", "is_failure", "is_of_library", "named"]
-
 REMEDY = "leave such rows out with --filter, or fix the tokenizer; `transformers` itself fails on them too"
 
 

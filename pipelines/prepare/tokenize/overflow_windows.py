@@ -24,8 +24,6 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 from pipelines.prepare.tokenize.text_rows import require_room
 from tfrecord_io.errors import ConfigError, TokenizerError
 
-__all__ = ["EncodedWindows", "WindowEncoder", "open_windows"]
-
 _SOME_ROOM = 9
 
 

@@ -14,17 +14,6 @@ import numpy as np
 
 from tfrecord_io.codec.kernels import jit
 
-__all__ = [
-    "GrowingRagged",
-    "GrowingVector",
-    "RaggedTokens",
-    "concatenated",
-    "exchanged",
-    "from_lists",
-    "id_dtype",
-    "offsets_of",
-]
-
 
 @dataclasses.dataclass(frozen=True)
 class RaggedTokens:

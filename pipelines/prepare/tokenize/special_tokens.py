@@ -25,8 +25,6 @@ from pipelines.prepare.options.config import Side, Truncation
 from pipelines.prepare.tokenize.ragged import RaggedTokens, offsets_of
 from tfrecord_io.codec.kernels import jit
 
-__all__ = ["Template", "assemble", "kept_lengths", "probe"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Template:

@@ -32,17 +32,6 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 from pipelines.prepare.tokenize.special_tokens import Template, assemble, kept_lengths, probe
 from tfrecord_io.errors import ConfigError
 
-__all__ = [
-    "EncodedRows",
-    "ReferenceRows",
-    "RowEncoder",
-    "TemplateRows",
-    "open_rows",
-    "opened",
-    "require_room",
-    "with_engine",
-]
-
 # Room for text of the rows that are compared, besides the requested length: the first cuts most of the battery, the
 # second fits all of it, and longer rows differ only by padding.
 _SOME_ROOM, _ALL_ROOM = 13, 2048

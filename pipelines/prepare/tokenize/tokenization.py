@@ -27,8 +27,6 @@ from tfrecord_io.errors import TokenizerError
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.shown import first_line
 
-__all__ = ["Files", "bytes_digest", "class_for", "facts", "import_libraries", "load", "resolve", "resolve_length"]
-
 Files = dict[str, bytes]
 
 DEFAULT_MAX_LENGTH = 512

@@ -38,8 +38,6 @@ from pipelines.prepare.tokenize.text_rows import (
 )
 from tfrecord_io.errors import ConfigError, TokenizerError
 
-__all__ = ["ReferenceWords", "TemplateWords", "joins_words", "open_words"]
-
 
 class TemplateWords(TemplateRows):
     """Encoder that puts an engine's tokens of words into a template of special tokens."""

@@ -11,8 +11,6 @@ import pyarrow as pa
 from pipelines.prepare.tokenize import engines
 from pipelines.prepare.tokenize.ragged import id_dtype
 
-__all__ = ["Evaluation", "evaluate"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:

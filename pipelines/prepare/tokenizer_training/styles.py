@@ -33,8 +33,6 @@ from tokenizers import (
 from pipelines.prepare.options.tokenizer_options import Kind, Style
 from pipelines.prepare.tokenize.engines.package_engines import LLAMA3
 
-__all__ = ["Template", "template_of"]
-
 _WITH_TYPES = ("input_ids", "token_type_ids", "attention_mask")
 _WITHOUT_TYPES = ("input_ids", "attention_mask")
 _BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))

@@ -21,8 +21,6 @@ from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.rows.reading import SplitSource
 from tfrecord_io.errors import SourceError
 
-__all__ = ["RowCounts", "TrainingTexts", "sample"]
-
 # Rows read from one place of a sample: a row group must be decoded for any of its rows.
 _RUN = 1000
 # At most this share of the rows is kept out of the training.

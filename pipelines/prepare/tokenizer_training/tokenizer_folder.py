@@ -24,8 +24,6 @@ from pipelines.prepare import storage
 from pipelines.prepare.tokenizer_training.styles import Template
 from tfrecord_io.errors import OutputError
 
-__all__ = ["RECORD", "check", "files_of", "write"]
-
 RECORD = "training.json"
 _MAKER = "prep-tfrecords tokenizer"
 _OWN = frozenset({RECORD, "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"})

@@ -20,8 +20,6 @@ from pipelines.prepare.options.tokenizer_options import TokenizerRequest
 from pipelines.prepare.tokenizer_training.styles import Template, template_of
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["characters_of", "needs_characters", "require_room", "template_for", "train"]
-
 _PREFIX = "##"
 # Words that are remembered at once, about 100 bytes each.
 _MOST_SEEN = 1 << 19

@@ -27,8 +27,6 @@ from pipelines.train.model_files import TrainedModel
 from pipelines.train.models import Built
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["FAMILIES", "config_of", "weights_of", "write"]
-
 FAMILIES = ("BertBackbone",)
 _CLASSES = {
     "mlm": "BertForMaskedLM",

@@ -34,8 +34,6 @@ from pipelines.train.predict import loading
 from tfrecord_io.errors import ConfigError, OutputError
 from tfrecord_io.shown import visible_line
 
-__all__ = ["DECODERS", "export", "write_decoder"]
-
 _CARD = "README.md"
 _MOST_LABELS = 50
 # The hub's name of each task, and the class that opens it.

@@ -23,8 +23,6 @@ from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import DECODER_INPUTS, MASKED_POSITIONS
 
-__all__ = ["Built", "build", "build_again", "users_model"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Built:

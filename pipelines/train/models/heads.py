@@ -15,8 +15,6 @@ from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import DECODER_INPUTS, DECODER_MASK, MASKED_POSITIONS
 from tfrecord_io.objectives.base import TokenFeatures
 
-__all__ = ["inputs_of", "taken", "with_head"]
-
 
 def taken(model: keras.Model, features: Mapping[str, Any]) -> dict[str, Any]:
     """Select the features that the model takes. With `masked_positions` its logits are [B, P, V], else [B, L, V]."""

@@ -32,8 +32,6 @@ from pipelines.train.steps import answering
 from pipelines.train.targets import Target
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["JaxEngine"]
-
 _SPLIT = "xla_force_host_platform_device_count"
 
 

@@ -22,8 +22,6 @@ from pipelines.train.models import Built
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.steps import Batch, PureStep
 
-__all__ = ["AXIS", "GlobalStep", "State"]
-
 AXIS = "batch"
 State = dict[str, Any]
 

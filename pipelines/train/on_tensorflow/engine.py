@@ -29,8 +29,6 @@ from pipelines.train.steps import answering
 from pipelines.train.targets import Target
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["TensorFlowEngine", "connect", "explained", "hardware"]
-
 _CONNECT_SECONDS = 5.0
 # What Google's API client, gRPC and TensorFlow say, what it means, and what helps. The first that fits.
 _CAUSES = (

@@ -20,8 +20,6 @@ from pipelines.train.models import Built
 from pipelines.train.steps import AdamW, Batch, PureStep
 from pipelines.train.tasks import BoundTask
 
-__all__ = ["ReplicaStep", "specs_of", "traced_once", "values_of"]
-
 _SUM, _MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN
 
 

@@ -17,8 +17,6 @@ from typing import Any
 
 from keras import ops
 
-__all__ = ["beam_search", "of_place"]
-
 _PENALTY = 0.6
 _IMPOSSIBLE = -1e30  # finite, so that sums of two of them are no NaN
 

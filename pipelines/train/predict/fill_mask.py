@@ -17,8 +17,6 @@ from tfrecord_io.errors import ConfigError
 from tfrecord_io.objectives import MASKED_POSITIONS
 from tfrecord_io.objectives.base import TokenFeatures
 
-__all__ = ["Candidate", "fill", "show"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Candidate:

@@ -19,8 +19,6 @@ from pipelines.train.models import Built, backbones
 from tfrecord_io import local_paths
 from tfrecord_io.errors import ConfigError, FormatError, PrepError, ReaderError
 
-__all__ = ["load_model", "load_tokenizer", "local_copy"]
-
 _MOST_LAYERS = 1000
 
 

@@ -51,8 +51,6 @@ from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives.base import TokenFeatures
 from tfrecord_io.reader import Data
 
-__all__ = ["predict"]
-
 _ROW_COLUMNS = ("row", "window", "shard", "record")
 _ENDS = "last/char_end"  # no name of a feature
 

@@ -30,8 +30,6 @@ from tfrecord_io.objectives.base import TokenFeatures, required
 from tfrecord_io.objectives.seq2seq import start_id
 from tfrecord_io.schema import Role
 
-__all__ = ["Predictor", "open_predictor"]
-
 # Features of B rows to logits, without dropout.
 Call = Callable[[Mapping[str, Any]], Any]
 Arrays = Mapping[str, np.ndarray]

@@ -39,8 +39,6 @@ from pipelines.train.preflight.tpu_slices import Slice
 from pipelines.train.setup import TrainingSetup
 from tfrecord_io.errors import PrepError
 
-__all__ = ["collectives"]
-
 _LIBRARIES = tuple(str(Path(module.__file__ or "").parent) for module in (jax, keras, np, tf))
 _OWN = str(Path(__file__).parents[1])
 # What JAX says where a program would need a value or a shape that only the data have.

@@ -24,8 +24,6 @@ from pipelines.train.preflight.tpu_slices import Slice
 from tfrecord_io import errors
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["Compiled", "compile_for", "environment", "require"]
-
 _CHILD = "pipelines.train.preflight.compile_step"
 # What would point JAX or libtpu at a real TPU, or change what the compiler does.
 _FOREIGN = ("TPU_", "LIBTPU_", "JAX_", "XLA_", "CLOUD_TPU_", "MEGASCALE_", "COLAB_TPU_")

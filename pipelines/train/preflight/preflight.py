@@ -31,8 +31,6 @@ from pipelines.train.preflight.tpu_slices import Slice
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.targets import Target
 
-__all__ = ["GaveUp", "LargestBatch", "Preflight", "checked", "largest", "require_fit", "run_preflight"]
-
 _WARM_UP, _FEED_SECONDS = 2, 2.5
 # At most so many times what is known to fit is tried at once: the line may be far off.
 _LEAP = 16

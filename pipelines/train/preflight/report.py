@@ -9,8 +9,6 @@ from pipelines.terminal import tables
 from pipelines.train.preflight.compiler import Compiled
 from pipelines.train.preflight.preflight import Preflight
 
-__all__ = ["as_json", "write"]
-
 _GIB = 2**30
 
 

@@ -15,8 +15,6 @@ from typing import Any
 
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["GENERATIONS", "Generation", "Slice", "parse", "peak_flops_per_s"]
-
 _GIB = 2**30
 _NAME = re.compile(r"((?:v|tpu)\d\w*?)-(\d+)\Z")
 

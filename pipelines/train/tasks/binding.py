@@ -16,8 +16,6 @@ from tfrecord_io.objectives import Objective
 from tfrecord_io.objectives.seq2seq import StartToken
 from tfrecord_io.schema import Role
 
-__all__ = ["bind", "decoder_start"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Kind:

@@ -27,8 +27,6 @@ from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import MASKED_POSITIONS, BoundObjective, Objective
 from tfrecord_io.schema import Role
 
-__all__ = ["BoundTask", "NumberTask", "SeveralClassesTask", "SpanObjective", "SpanTask", "weighted_sum"]
-
 _OF_VOCABULARY = ("mlm", "clm", "seq2seq")
 
 

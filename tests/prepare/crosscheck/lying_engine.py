@@ -10,8 +10,6 @@ import pyarrow as pa
 from pipelines.prepare.tokenize.engines import HuggingFaceEngine
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 
-__all__ = ["LIES", "LyingEngine", "open_lying"]
-
 # The texts for which it lies.
 LIES: set[str] = set()
 

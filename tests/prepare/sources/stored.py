@@ -18,8 +18,6 @@ from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.resolve.features import Columns, columns_of
 from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
 
-__all__ = ["Stored", "data_file", "in_place", "parquet", "rows_of", "store"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stored:

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-__all__ = ["Answer", "Web", "serving"]
-
 # Status, body and headers for method, path and query. A body of status 200 is served in ranges, unless the headers have
 # Accept-Ranges: none.
 Answer = Callable[[str, str, str], tuple[int, bytes, dict[str, str]]]

@@ -28,8 +28,6 @@ import pyarrow.compute as pc
 from pipelines.prepare.sources.columns.labels import is_text, list_lengths
 from pipelines.prepare.sources.resolve.features import Columns
 
-__all__ = ["CANDIDATES", "FORMS", "as_messages", "described", "is_sharegpt", "recognised"]
-
 _ROLES = {"human": "user", "gpt": "assistant"}
 # The columns that are needed for each form, and those that may be there.
 _FORMS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {

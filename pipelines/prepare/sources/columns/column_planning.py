@@ -27,8 +27,6 @@ from tfrecord_io.errors import ColumnError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import DType, Feature
 
-__all__ = ["complete_from_manifest", "plan_columns", "plan_types"]
-
 Plan = TypeVar("Plan")
 
 # The kinds of files that have a header line.

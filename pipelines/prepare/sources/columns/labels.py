@@ -36,25 +36,6 @@ from pipelines.prepare.sources.rows.reading import Source
 from tfrecord_io.errors import ColumnError, SourceError
 from tfrecord_io.schema import UNLABELLED, Feature
 
-__all__ = [
-    "INT32",
-    "MAX_LABEL_NAMES",
-    "LabelPlan",
-    "decode_texts",
-    "is_text",
-    "label_values",
-    "list_lengths",
-    "null_mask",
-    "outside_range",
-    "overflows_float32",
-    "plan_label",
-    "reject_labels",
-    "reject_tags",
-    "tag_values",
-    "type_name",
-    "with_names",
-]
-
 INT32 = (-(2**31), 2**31 - 1)
 MAX_LABEL_NAMES = 10_000
 

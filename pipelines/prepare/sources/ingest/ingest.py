@@ -38,21 +38,6 @@ from pipelines.prepare.sources.resolve.library import SourceListing
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
-__all__ = [
-    "IngestSource",
-    "IngestTask",
-    "SplitStream",
-    "call",
-    "children",
-    "even_tables",
-    "find_parts",
-    "folder_of",
-    "naming_files",
-    "part_chunks",
-    "read_groups",
-    "run",
-]
-
 # A child process takes about a second of CPU to start, in which another ingests so much.
 _LEAST_BYTES = 32_000_000
 # The version of the ingested files; files of another version are ingested again.

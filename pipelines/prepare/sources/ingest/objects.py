@@ -24,8 +24,6 @@ from pipelines.prepare.sources.resolve import library, saved_datasets
 from tfrecord_io.errors import ConfigError, OutputError, PrepError, SourceError
 from tfrecord_io.shown import first_line
 
-__all__ = ["store", "store_saved"]
-
 _ROWS = 1000
 # The largest file that `save_to_disk` writes by default.
 _FILE_BYTES = 500_000_000

@@ -37,8 +37,6 @@ from pipelines.prepare.storage.object_storage import RemoteFile
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import is_web, without_access
 
-__all__ = ["FileVersion", "is_readable_by_workers", "is_remote", "opened", "relay", "require_unchanged"]
-
 # A file at one version: `path`, `size`, `version` and `stamp`.
 FileVersion = DataFile | StoredFile
 

@@ -17,8 +17,6 @@ import numpy as np
 
 from tfrecord_io.errors import SourceError
 
-__all__ = ["Cover", "Groups", "Pieces", "StoredFile", "cover"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StoredFile:

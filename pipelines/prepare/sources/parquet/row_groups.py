@@ -30,8 +30,6 @@ from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import visible_line, without_access
 
-__all__ = ["SHARD_ROWS", "Footer", "groups_of", "is_in_place", "read_footers", "read_rows"]
-
 # Row groups up to these sizes are read in place, as blocks: the shuffle moves them, and workers decode them whole.
 MOST_ROWS_IN_PLACE = 4_000
 MOST_BYTES_IN_PLACE = 16 << 20

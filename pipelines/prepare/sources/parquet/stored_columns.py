@@ -20,8 +20,6 @@ import pyarrow.compute as pc
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import first_line
 
-__all__ = ["cast", "column_of", "field_of", "is_list", "path_of", "require_castable", "schema_of", "select"]
-
 _ELSEWHERE = "the first file or the dataset card has it"
 
 

@@ -27,19 +27,6 @@ from pipelines.prepare.storage.storage_errors import retry_transient
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import is_web, without_access
 
-__all__ = [
-    "DataFile",
-    "describe",
-    "has_outputs",
-    "identify",
-    "is_folder",
-    "is_pinned",
-    "list_files",
-    "list_folder",
-    "stamp_of",
-    "version_of",
-]
-
 _DIGEST = "xxh3:"
 _CHUNK_BYTES = 4 << 20
 _THREADS = 16

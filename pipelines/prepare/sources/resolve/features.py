@@ -11,8 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["Column", "Columns", "columns_of", "without_views"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Column:

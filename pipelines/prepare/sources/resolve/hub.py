@@ -18,15 +18,6 @@ from pipelines.prepare.storage.storage_errors import retry_transient
 from tfrecord_io.errors import PrepError, SourceError
 from tfrecord_io.shown import first_line
 
-__all__ = [
-    "Repository",
-    "as_source_error",
-    "is_repository",
-    "pin",
-    "read_range",
-    "repository",
-]
-
 _DATASETS = "hf://datasets/"
 _SECONDS = 60
 _NO_SUCH = "no such dataset, file or folder"

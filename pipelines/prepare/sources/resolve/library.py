@@ -29,22 +29,6 @@ from pipelines.prepare.sources.resolve.features import without_views
 from tfrecord_io.errors import PrepError, SourceError
 from tfrecord_io.shown import first_line, without_access
 
-__all__ = [
-    "SourceListing",
-    "Stream",
-    "are_small_texts",
-    "features_of_rows",
-    "is_seen_by_others",
-    "listed",
-    "open_builder",
-    "options_of",
-    "quiet",
-    "reader_names",
-    "reading",
-    "shards_of",
-    "with_members",
-]
-
 _ROWS = 1000
 _CUT = 16
 _SMALL_BYTES = 16_000_000

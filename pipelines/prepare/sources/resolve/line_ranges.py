@@ -19,8 +19,6 @@ import fsspec
 
 from pipelines.prepare.sources.resolve.data_files import DataFile
 
-__all__ = ["LineRanges", "ranges_of"]
-
 _LARGE_BYTES = 256_000_000
 _PART_BYTES = 64_000_000
 _HEAD_BYTES = 1 << 20

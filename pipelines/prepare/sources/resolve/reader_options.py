@@ -14,8 +14,6 @@ from pipelines.prepare.sources.resolve import hub, library
 from tfrecord_io.errors import ConfigError, PrepError, SourceError
 from tfrecord_io.shown import first_line, without_access
 
-__all__ = ["arguments", "as_source_error", "described", "require_reader"]
-
 
 def require_reader(name: str | None) -> None:
     """Refuse a --format that is no reader: `datasets` would take it for a dataset of the hub. Raises: ConfigError."""

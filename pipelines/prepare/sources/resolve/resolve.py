@@ -33,8 +33,6 @@ from pipelines.prepare.sources.resolve.library import SourceListing, Stream
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
-__all__ = ["resolve"]
-
 _NAMED = 5
 # Files beside the data that nobody expects to be rows; nor is a program.
 _BESIDE = frozenset(

@@ -19,8 +19,6 @@ from tfrecord_io.errors import SourceError
 from tfrecord_io.format import json_fields
 from tfrecord_io.shown import is_web, without_access
 
-__all__ = ["is_saved", "own_name", "read"]
-
 _DICT = "dataset_dict.json"
 _STATE = "state.json"
 _INFO = "dataset_info.json"

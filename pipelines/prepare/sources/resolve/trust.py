@@ -16,8 +16,6 @@ from pipelines.prepare.sources.resolve import data_files
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
-__all__ = ["CARDS", "MOST_CARD_BYTES", "require_inside", "require_modest_cards"]
-
 CARDS = ("README.md", ".huggingface.yaml")
 MOST_CARD_BYTES = 1 << 20
 # Far above the cards of real datasets: 21,000 class names are 42,000 nodes.

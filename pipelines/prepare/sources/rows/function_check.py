@@ -20,8 +20,6 @@ from pipelines.prepare.sources.rows.reading import RowChanges, RowReader, descri
 from pipelines.prepare.sources.rows.user_functions import UserFunction, call
 from tfrecord_io.errors import PrepError, SourceError
 
-__all__ = ["apply_functions", "examine_functions"]
-
 _CLUSTERS = 16
 _CLUSTER_ROWS = 32
 # Stored bytes to read for a sample: this share of the split or this many bytes, whichever is more, but one whole group.

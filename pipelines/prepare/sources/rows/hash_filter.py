@@ -24,8 +24,6 @@ import xxhash
 from pipelines.prepare.sources.parquet.stored_columns import is_list
 from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT
 
-__all__ = ["HASHES", "HashFilter", "row_hashes"]
-
 # Hashes are below this, so that JSON numbers hold them exactly.
 HASHES = 1 << 48
 _SHIFT = np.uint64(64 - 48)

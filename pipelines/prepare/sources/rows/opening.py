@@ -31,8 +31,6 @@ from pipelines.prepare.sources.resolve.library import SourceListing
 from tfrecord_io.errors import FingerprintMismatchError, OutputError
 from tfrecord_io.shown import without_access
 
-__all__ = ["Ingest", "OpenedSource", "RowsOnDemand", "locate_rows", "open_source"]
-
 # Runs ingest tasks, or raises.
 Ingest = Callable[[IngestSource, Sequence[IngestTask]], None]
 

@@ -29,8 +29,6 @@ from pipelines.prepare.sources.rows.unused_rows import DecidedRows, with_reasons
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tfrecord_io.errors import SourceError
 
-__all__ = ["RowChanges", "RowReader", "Source", "SplitSource", "describe_rows"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowChanges:

@@ -40,18 +40,6 @@ from tfrecord_io.errors import ConfigError, SplitNotFoundError
 from tfrecord_io.format.json_fields import NAME, count, items, mapping, optional, text
 from tfrecord_io.shown import first_line
 
-__all__ = [
-    "HoldOut",
-    "SelectedSplit",
-    "divide",
-    "needed_source_splits",
-    "open_rows",
-    "resolve_hold_outs",
-    "select",
-    "select_ranges",
-    "select_splits",
-]
-
 Range = tuple[int, int]
 
 # Stands for the rows of a split before they are known.

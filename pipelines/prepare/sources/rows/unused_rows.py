@@ -31,20 +31,6 @@ from pipelines.prepare import storage
 from tfrecord_io.errors import FormatError
 from tfrecord_io.format.ledger import is_left_out
 
-__all__ = [
-    "NAMED_ROWS",
-    "TYPES",
-    "DecidedRows",
-    "RejectedRow",
-    "decode",
-    "encode",
-    "kept_rows",
-    "reasons_of",
-    "split_reasons",
-    "with_reasons",
-    "without_reasons",
-]
-
 # The number of rejected rows that a receipt names; all of them are listed in rejected/.
 NAMED_ROWS = 3
 TYPES = pa.schema([("row", pa.int64()), ("reason", pa.string()), ("of_split", pa.string()), ("of_row", pa.int64())])

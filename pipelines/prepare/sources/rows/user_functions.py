@@ -47,8 +47,6 @@ from tfrecord_io.errors import ConfigError, FormatError, PrepError, SourceError
 from tfrecord_io.format.json_fields import mapping, text
 from tfrecord_io.format.ledger import FILTERED
 
-__all__ = ["UserFunction", "call", "find", "load", "locate", "option_of", "restore"]
-
 _OTHERWISE = (
     "write it into a Python file and give the function of that module; or change the Dataset itself, before it is "
     "given, with dataset.map(...) or dataset.filter(...)"

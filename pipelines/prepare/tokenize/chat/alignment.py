@@ -28,8 +28,6 @@ from pipelines.prepare.tokenize.engines import copy_backend
 from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, from_lists, offsets_of
 from tfrecord_io.codec.kernels import jit, load
 
-__all__ = ["Aligner"]
-
 _ADDED, _TAKES_BEFORE, _TAKES_AFTER = 1, 2, 4
 # Where a space may have been put before a token: nowhere, where a piece of text begins, where the whole text does.
 _MODES = (0, 1, 2)

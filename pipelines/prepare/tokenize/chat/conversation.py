@@ -11,21 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = [
-    "ANSWER",
-    "DATE_UNKNOWN",
-    "INVALID",
-    "OVER_LIMIT",
-    "QUESTION",
-    "Message",
-    "Rejected",
-    "are_plain",
-    "check_parts_read",
-    "checked_message",
-    "checked_tools",
-    "objects_of",
-]
-
 Message = dict[str, Any]
 
 # Reasons: a row over a limit; and why a template serves no row at all.

@@ -24,8 +24,6 @@ from pipelines.prepare.tokenize.chat.template import Template
 from pipelines.prepare.tokenize.engines import Engine
 from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, offsets_of
 
-__all__ = ["ChatEncoder", "EncodedChats", "cuts"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncodedChats:

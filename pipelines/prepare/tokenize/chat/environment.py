@@ -19,8 +19,6 @@ from jinja2.utils import Namespace
 
 from pipelines.prepare.tokenize.chat.conversation import DATE_UNKNOWN, Rejected
 
-__all__ = ["MarkedParts", "Spans", "create_environment", "syntax_error"]
-
 Spans = list[tuple[int, int]]
 
 _METHODS = frozenset(dir(dict))

@@ -33,8 +33,6 @@ from pipelines.prepare.tokenize.chat.conversation import (
 )
 from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Settings
 
-__all__ = ["RENDERED", "TOO_MUCH_MEMORY", "batch_of", "message_of", "render"]
-
 TOO_MUCH_MEMORY = "the chat template takes more memory than it may"
 # What became of each row: the text in UTF-8, the bytes [start, stop, start, stop, …] of it that are to be learned, in
 # order and apart from each other; and why the row cannot be used, empty where it can.

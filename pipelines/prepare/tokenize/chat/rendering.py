@@ -37,8 +37,6 @@ from pipelines.prepare.tokenize.chat.conversation import (
 )
 from pipelines.prepare.tokenize.chat.environment import MarkedParts, Spans, create_environment
 
-__all__ = ["ChatTemplate", "Rendering", "Settings"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:

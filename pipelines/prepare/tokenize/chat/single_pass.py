@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from jinja2 import nodes
 
-__all__ = ["prompt_behind_loop"]
-
 _MESSAGES, _PROMPT = "messages", "add_generation_prompt"
 _PAST_OF_LOOP = ("first", "index", "index0")
 

@@ -22,8 +22,6 @@ from pipelines.prepare.tokenize.chat.rendering import Settings
 from pipelines.prepare.tokenize.engines import utf8_of
 from tfrecord_io.errors import TokenizerError
 
-__all__ = ["Rendered", "Template", "Texts", "open_template"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Texts:

@@ -19,21 +19,6 @@ import pyarrow as pa
 from pipelines.prepare.tokenize import library_failures
 from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, from_lists
 
-__all__ = [
-    "BATTERY",
-    "MAX_ID",
-    "Engine",
-    "FastEngine",
-    "HuggingFaceEngine",
-    "NotQualified",
-    "SlowEngine",
-    "Tokenizing",
-    "copy_backend",
-    "is_reference",
-    "require_release",
-    "utf8_of",
-]
-
 # Texts that tokenizers have got wrong before: empty and blank ones, literal special tokens, scripts, marks, controls,
 # long words.
 BATTERY = (

@@ -17,8 +17,6 @@ from pipelines.prepare.tokenize.engines.base import BATTERY, Engine, HuggingFace
 from tfrecord_io.errors import ConfigError, TokenizerError
 from tfrecord_io.shown import first_line
 
-__all__ = ["Choice", "Reference", "decide", "open_reference", "why_slow"]
-
 Reference: TypeAlias = HuggingFaceEngine | SlowEngine
 
 # The module and class of each engine, which raises NotQualified for tokenizers that it cannot serve.

@@ -23,8 +23,6 @@ from pipelines.prepare.tokenize.engines.base import (
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 from tfrecord_io.shown import first_line
 
-__all__ = ["DEEPSEEK", "LLAMA3", "O200K", "QWEN2", "QWEN35", "TEKKEN", "FastokensEngine", "GigatokenEngine"]
-
 # The regular expressions that split text into words in byte-level tokenizers, as in their tokenizer.json files.
 _ENDINGS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"

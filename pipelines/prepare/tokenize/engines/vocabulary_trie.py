@@ -27,8 +27,6 @@ import pyarrow as pa
 from pipelines.prepare.tokenize.engines.base import utf8_of
 from tfrecord_io.codec.kernels import frozen, jit
 
-__all__ = ["Trie", "build"]
-
 _ID_SHIFT, _BASE_SHIFT = 8, 36
 _FIELD = 2**28 - 1
 _EMPTY = 0xFF

@@ -21,8 +21,6 @@ from typing import Any
 
 from tests.support.tokenizers_zoo import Zoo
 
-__all__ = ["SPECIAL", "TEMPLATES", "chat_tokenizer"]
-
 SPECIAL = [
     "<|im_start|>",
     "<|im_end|>",

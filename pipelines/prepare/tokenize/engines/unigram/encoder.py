@@ -39,8 +39,6 @@ from pipelines.prepare.tokenize.engines.unigram.points import MARK, Reader
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io.codec.kernels import frozen
 
-__all__ = ["UnigramEngine"]
-
 _UNKNOWN_PENALTY = 10.0  # of `tokenizers`
 _METASPACE = {"type": "Metaspace", "replacement": MARK, "split": True}
 _WORD_BYTES = 1 << 20  # what is not written to is never resident

@@ -21,8 +21,6 @@ import numpy as np
 
 from pipelines.prepare.tokenize.engines.kernel_engine import jit
 
-__all__ = ["MARK_BYTES", "Scratch", "best_path"]
-
 MARK_BYTES = 3
 
 

@@ -64,8 +64,6 @@ from pipelines.prepare.tokenize.engines.kernel_engine import (
 )
 from pipelines.prepare.tokenize.engines.unigram.kernels import ENDS_IN_MARK, JOINS, MERGES, STRIPPED
 
-__all__ = ["MARK", "Reader"]
-
 MARK = "▁"
 Step: TypeAlias = Mapping[str, Any]
 

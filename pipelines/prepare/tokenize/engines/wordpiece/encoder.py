@@ -62,8 +62,6 @@ from pipelines.prepare.tokenize.engines.wordpiece import kernels as kernels
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io.codec.kernels import frozen
 
-__all__ = ["WordPieceEngine"]
-
 _KINDS = {"model": "WordPiece", "normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}
 _FOLD = 0x2020202020202020
 _MAX_CHARS = 2**62  # more than there are in any text

@@ -39,8 +39,6 @@ from pipelines.prepare.tokenize.engines.kernel_engine import (
 from pipelines.prepare.tokenize.engines.vocabulary_trie import Trie
 from tfrecord_io.codec.kernels import load, lowest_bit, store
 
-__all__ = ["MEMORY_WORDS", "Tables", "encode", "find_added"]
-
 _REFERENCE = -2
 MEMORY_BITS = 14
 MEMORY_WORDS = 4 << MEMORY_BITS
