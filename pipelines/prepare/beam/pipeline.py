@@ -80,10 +80,11 @@ def run(
     options = parse(beam_args, workers=workers)
     run = Run(progress=progress)
     keys = [plan_files.key_of(task) for task in tasks]
+    # Before the pipeline is opened, which copies the options.
+    wanted = take_workers(options, beam_args, workers=workers) if is_embedded(options) else None
 
     def add_steps(pipeline: beam.Pipeline) -> None:
         if is_embedded(options):
-            wanted = take_workers(options, beam_args, workers=workers)
             count = _processes(job, keys, task_bytes=task_bytes, wanted=wanted, concurrent=encoder.concurrent)
             maker = ShardMaker(job, max(1, cores() // max(1, count)), encoder=encoder)
             elements = pipeline | "Tasks" >> beam.Create([keys], reshuffle=False)

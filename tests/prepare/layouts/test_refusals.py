@@ -60,7 +60,7 @@ def dataset(example: str, **options: Any) -> Path:
         ("translations", {**SEQ2SEQ, "target_length": 2}, "--target-length 2, but 2 positions of each target are"),
         ("translations", {**SEQ2SEQ, "target_length": 0}, "--target-length 0, expected at least 1"),
     ],
-    ids=str,
+    ids=lambda each: each if isinstance(each, str) else " ".join(each),
 )
 def test_options_that_mean_nothing_are_refused(
     tmp_path: Path, example: str, options: dict[str, Any], cause: str
