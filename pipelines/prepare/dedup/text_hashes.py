@@ -3,7 +3,8 @@
     'Ｇood.\n So '  ──NFKD──►  'Good.\n So '  ──lower──►  'good.\n so '  ──white space──►  'good. so'
 
 Keys are equal for equal texts, 128 bits, so that a billion rows meet by chance with probability 1e-21. White space is
-what ASCII calls so, and what NFKD turns into that. A kernel squeezes it, four times as fast as a regular expression.
+what ASCII calls so, and what NFKD turns into that. A kernel squeezes it: a regular expression takes several times as
+long.
 
 A run is of words between white space, in NFKD and lower case, without punctuation and symbols, as in the overlap
 analysis of GPT-3 (Brown et al. 2020, appendix C, https://arxiv.org/abs/2005.14165), which takes runs of 13 words; so
