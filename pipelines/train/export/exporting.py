@@ -59,9 +59,8 @@ def export(model_dir: str, *, kind: str, output: str, build: str | None = None) 
         longest, tokenizer = 0, folder if kind == "transformers" else folder / model_files.TOKENIZER
         if kind == "transformers":
             longest = _write_transformers(model_dir, trained, folder, build)
-        elif (
-            kind == "saved-model"
-        ):  # token ids in, logits out, for any batch size: no op of TensorFlow's tokenizes alike
+        elif kind == "saved-model":
+            # Token ids in, logits out, for any batch size: no op of TensorFlow's tokenizes alike.
             model = loading.load_model(model_dir, trained, build=build).model
             model.export(str(folder), format="tf_saved_model", verbose=False)
         else:
