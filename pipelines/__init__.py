@@ -6,8 +6,6 @@ are first used:
     from pipelines import build
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

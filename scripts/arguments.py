@@ -1,7 +1,5 @@
 """What the command lines of several scripts have in common."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterable
 

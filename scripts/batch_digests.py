@@ -5,8 +5,6 @@ every value of eight batches, in order. Needs TensorFlow, NumPy, Numba and `tfre
 digests with two releases of TensorFlow mean equal batches (see scripts/check_reader_alone).
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

@@ -18,8 +18,6 @@ Needs Linux, whose /proc says what memory a tree of processes holds. Exit status
 that is a measurement; 1 if a command failed; 2 usage.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import pathlib

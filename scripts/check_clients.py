@@ -13,8 +13,6 @@ and prepares the bundled reviews in three layouts with every export. Each client
 prints what it read and fails if that is not what the shards hold. Exit status: 0 if none fails.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import dataclasses

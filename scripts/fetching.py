@@ -1,7 +1,5 @@
 """What the scripts that fetch a program for the tests have in common: its path on stdout, or why it is not there."""
 
-from __future__ import annotations
-
 import pathlib
 import sys
 from collections.abc import Callable

@@ -11,8 +11,6 @@ again when a part is gone. All parts are pinned by one digest. Exit status: 0 if
 remedy.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import pathlib

@@ -20,8 +20,6 @@ the engine's module and running `strange`. Exit status: 0 if nothing differs; 1 
 2 usage.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """Trains a model on a prepared dataset: `python scripts/train_tpu.py --help`. Installed, it is called `train-tpu`."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 A build takes half a second once Beam is imported, so the ones that tests only read are made once and shared.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

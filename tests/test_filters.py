@@ -1,7 +1,5 @@
 """The ready functions: each rule at its threshold, and n-grams against a plain Python form."""
 
-from __future__ import annotations
-
 import collections
 import random
 import re

@@ -7,8 +7,6 @@ costs nothing:
     data = tfrecord_io.reader.open("gs://bucket/dataset")
 """
 
-from __future__ import annotations
-
 import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING

@@ -17,8 +17,6 @@ PrepError                       cause (what was got, where, what was expected) a
 └── ReaderError                 a reader was asked for something that it cannot give (split, batch size, host)
 """
 
-from __future__ import annotations
-
 from tfrecord_io.shown import visible, without_secrets
 
 __all__ = [

@@ -14,8 +14,6 @@ that was encoded, and any other byte in it is damage.
 Records are written by feature: each pass puts one feature into all of them. They are read one after the other.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Mapping
 

@@ -1,7 +1,5 @@
 """Local paths that names stand for, and files of folders that may come from strangers, copied into what you publish."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import stat

@@ -8,8 +8,6 @@ Versions are MAJOR.MINOR. A newer minor version may add fields anywhere, and `pa
 whatever an older reader would get wrong needs a newer major version, which `parse` refuses.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -27,8 +27,6 @@ Only training is mixed. The mean over a mixture depends on the rates and says li
 `datasets[name]` one after the other.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping

@@ -15,8 +15,6 @@ Features may be of a batch, [B, ...], or of one row, without B: then so is the r
 into the weights where it is there.
 """
 
-from __future__ import annotations
-
 from tfrecord_io.objectives import (
     DECODER_INPUTS,
     DECODER_MASK,

@@ -1,7 +1,5 @@
 """Opening a dataset's folder, whoever reads its files: the manifest, and whether all shards are there as a whole."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Mapping
 from typing import Protocol

@@ -13,8 +13,6 @@ Looked at are the operations of the graph and of all its functions, the paths am
 no record is read. Paths that come from elsewhere than the graph, such as from the text of another file, cannot be seen.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re

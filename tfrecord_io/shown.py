@@ -8,8 +8,6 @@ Secrets are known by their form: user and password in an address, any query of o
 tokens of services that have a form of their own. A secret that looks like any other word is not found.
 """
 
-from __future__ import annotations
-
 import re
 
 # A password with a slash in it ends at the @ too; `host:8080/users/@me` has none.

@@ -5,8 +5,6 @@ and remedy, 2 a wrong option, 130 Ctrl-C. Results go to stdout, with --json as J
 go to stderr.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from typing import Any

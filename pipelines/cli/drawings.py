@@ -4,8 +4,6 @@ What a terminal cannot show is drawn with plain characters: blocks where its enc
 none (NO_COLOR, a file, a pipe).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console

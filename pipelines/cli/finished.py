@@ -1,7 +1,5 @@
 """The commands of `prep-tfrecords` on a finished dataset: inspect, verify, trace, report, doctor."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

@@ -12,8 +12,6 @@ a tokenizer                     a folder of save_pretrained
 a function                      its name, and its text if it is not of a module
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

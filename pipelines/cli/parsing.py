@@ -1,7 +1,5 @@
 """Command-line parsing: functions in order, Beam's options apart, and options from a file."""
 
-from __future__ import annotations
-
 import datetime
 import itertools
 import os

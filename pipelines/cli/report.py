@@ -1,7 +1,5 @@
 """Output for people: progress and summary of `build` on stderr; tables of `plan`, `inspect` and `trace` on stdout."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import json

@@ -3,8 +3,6 @@
 What a build takes is declared by the fields of its config (`pipelines.prepare.options`); here is what has no field.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast

@@ -1,7 +1,5 @@
 """Options of click, made from declared ones (`option_fields`), and the fields of a config from what was typed."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar

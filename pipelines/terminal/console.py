@@ -1,7 +1,5 @@
 """The behaviour of all commands: two-line errors, quiet libraries, and an orderly end on interrupts."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import functools

@@ -7,8 +7,6 @@ field. Its type is that of the option (a Literal lists the words to choose from)
 repeatable, and its name becomes --max-length, or `max_length` in Python.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -1,7 +1,5 @@
 """Log lines for the stages of a command before it has rows to count, shown on a terminal."""
 
-from __future__ import annotations
-
 import logging
 
 # The name of the logger; the console shows its records on a terminal.

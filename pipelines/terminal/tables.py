@@ -4,8 +4,6 @@ Texts are printed literally: `[/INST]` is not markup, `:heart:` is not an emoji,
 This is the one place that every text passes on its way to the terminal.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any, TextIO
 

@@ -7,8 +7,6 @@
 Its C++ code writes them directly to file descriptor 2. After the import, TF_CPP_MIN_LOG_LEVEL decides what is printed.
 """
 
-from __future__ import annotations
-
 import glob
 import importlib
 import os

@@ -14,8 +14,6 @@ A training that goes on after step S forgets the evaluations after S, which will
 count of those since, are what an uninterrupted run would have.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

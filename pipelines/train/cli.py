@@ -5,8 +5,6 @@ TensorFlow is imported only when the options are in order. Exit status: 0 done, 
 2 a wrong option, 130 Ctrl-C. People read stderr, programs read stdout (--json).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -14,8 +14,6 @@ All else of a training is written once: tasks, models, losses, AdamW, what is lo
 Every element has a static shape, so each length is a compiled step of its own.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping

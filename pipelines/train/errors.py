@@ -9,8 +9,6 @@ PrepError (tfrecord_io.errors)
 └── CompilerError     the compiler itself failed: it crashed, or took longer than it may
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -26,8 +26,6 @@ tokens of the text, while SQuAD's own script compares words without articles and
     score of no answer                  0.3                   1.1
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -11,8 +11,6 @@
 A folder without model.json has no finished model.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

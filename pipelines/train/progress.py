@@ -8,8 +8,6 @@ The rates leave out the first call, which compiles, and the time of evaluating a
 are gathered for half a minute, since each write to gs:// sends the whole file again.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Mapping

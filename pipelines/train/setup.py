@@ -15,8 +15,6 @@ Only training is mixed (see `tfrecord_io.mixture`). A mixture's datasets go by t
 have the same, the second is called NAME-2.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import os

@@ -17,8 +17,6 @@ clipped. docs/how-to/read.md has the lines for a `fit` of your own; a test holds
     w <- w - rate (decay w + sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + epsilon))      no decay for what is no matrix
 """
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 import math

@@ -7,8 +7,6 @@ needed to say so, since Keras' backend must be known before any of them is impor
     --tpu none                      GPUs, or the CPU, which --replicas N splits into N devices; TensorFlow, unless asked
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import glob

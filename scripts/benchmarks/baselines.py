@@ -6,8 +6,6 @@ has to find out: the files, the features and their shapes.
     bare_objective  shuffle ─► batch ─► map(parse_example), cast ─► objective
 """
 
-from __future__ import annotations
-
 import pathlib
 from collections.abc import Mapping
 from typing import Any

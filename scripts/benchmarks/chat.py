@@ -8,8 +8,6 @@ with the tokenizer loaded before: what a worker of a long job does all the time.
 and of those that render for it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools

@@ -8,8 +8,6 @@ Written as the well-known example scripts do it, batched maps with one process p
 rows come back in batches, only columns that end up in the shards are kept, and rows are not shuffled.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

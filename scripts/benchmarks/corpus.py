@@ -10,8 +10,6 @@ turn; `take` on the table of all pieces lays their bytes one after the other, so
 The generator is one stream: with the same seed a smaller corpus is the beginning of a larger one.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import pathlib

@@ -4,8 +4,6 @@
 python -m scripts.benchmarks.export out/corpus out/packed --to parquet arrayrecord
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import os

@@ -1,7 +1,5 @@
 """What the benchmark says in the end: medians, bars, and tables in Markdown."""
 
-from __future__ import annotations
-
 import dataclasses
 import statistics
 from collections.abc import Iterable, Sequence

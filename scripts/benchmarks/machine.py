@@ -1,7 +1,5 @@
 """One line about where and with what a measurement was made."""
 
-from __future__ import annotations
-
 import datetime
 import importlib.metadata
 import os

@@ -9,8 +9,6 @@ pipes, on whatever file system, but not to sockets. `stored_bytes` is what was s
 Both, and `cpu_seconds`, are of the command and of every process below it that was waited for.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -8,8 +8,6 @@ The machine may be noisy, so contenders take turns: round 1 of all of them, then
 makes a tiny corpus untimed, so that none pays alone for cold libraries on disk.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

@@ -3,8 +3,6 @@
 steady state = (high - low) bytes / (high - low) seconds        start-up = seconds - bytes / steady state
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os

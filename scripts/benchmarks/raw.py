@@ -6,8 +6,6 @@ Timed is `encode_batch_fast` on lists of 1,000 Python strings, results dropped, 
 Parquet files and making the strings, which a pipeline has to do as well.
 """
 
-from __future__ import annotations
-
 import json
 import pathlib
 import sys

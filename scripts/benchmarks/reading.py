@@ -1,7 +1,5 @@
 """The reader side: our reader and the hand-written input functions over the same shards, in turns."""
 
-from __future__ import annotations
-
 import sys
 
 from scripts.benchmarks import figures, measure, preparing

@@ -6,8 +6,6 @@ The warm-up starts with the first batch, so shuffle buffers are full and tf.data
 is imported only by the contenders that use it.
 """
 
-from __future__ import annotations
-
 import json
 import pathlib
 import sys

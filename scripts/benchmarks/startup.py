@@ -6,8 +6,6 @@ Beam and `AutoTokenizer`, as every script with the three would. CPU seconds, and
 the ratio hardly depends on what else the machine does.
 """
 
-from __future__ import annotations
-
 import pathlib
 import shutil
 import sys

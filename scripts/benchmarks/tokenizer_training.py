@@ -5,8 +5,6 @@ bpe         GPT-2's kind: byte-level BPE, 32,000 entries, no special ends   the 
 unigram     T5's kind: 32,000 pieces, text </s>; learned from a quarter of the text, since that takes longest
 """
 
-from __future__ import annotations
-
 import pathlib
 import shutil
 from collections.abc import Iterator

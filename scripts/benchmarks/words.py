@@ -8,8 +8,6 @@ letters: a tokenizer's speed depends on how often words repeat (its cache), on h
 on how long words are. All three follow from shared stems, shared affixes and the frequencies.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 NUM_WORDS = 60_000

@@ -1,7 +1,5 @@
 """The rows of a dataset as our own reader of single rows gives them, for comparison."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

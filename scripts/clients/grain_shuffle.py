@@ -1,7 +1,5 @@
 """Grain's own ArrayRecordDataSource with a global shuffle: every row once, in another order."""
 
-from __future__ import annotations
-
 import glob
 
 import grain

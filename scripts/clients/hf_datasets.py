@@ -1,7 +1,5 @@
 """`datasets.load_dataset` of each Parquet export, compared row by row."""
 
-from __future__ import annotations
-
 import datasets
 
 from scripts.clients.expected import WORK, rows, unpadded

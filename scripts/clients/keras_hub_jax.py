@@ -1,7 +1,5 @@
 """KerasHub's classifier on JAX: `fit` on the reader's batches with names='keras-hub'."""
 
-from __future__ import annotations
-
 import keras
 import keras_hub
 

@@ -1,7 +1,5 @@
 """Five steps of MaxText's pre-training on a CPU: a small model, its Grain pipeline, and token ids as they are."""
 
-from __future__ import annotations
-
 import pathlib
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Model Garden's loader for sentence prediction, on TFRecord files under its names."""
 
-from __future__ import annotations
-
 import numpy as np
 from official.nlp.data import sentence_prediction_dataloader as loader
 

@@ -1,7 +1,5 @@
 """SeqIO's TFExampleDataSource on the shards as they are."""
 
-from __future__ import annotations
-
 import numpy as np
 import seqio
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """`tfds.data_source` of the ArrayRecord export, found as a builder's folder."""
 
-from __future__ import annotations
-
 import numpy as np
 import tensorflow_datasets as tfds
 

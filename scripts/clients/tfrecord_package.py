@@ -1,7 +1,5 @@
 """The package `tfrecord`, with the index that `--index dali` writes."""
 
-from __future__ import annotations
-
 import glob
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The command line: its options, its errors in two lines, and what happens when it is stopped in the middle."""
 
-from __future__ import annotations
-
 import errno
 import functools
 import json

@@ -1,7 +1,5 @@
 """What is drawn on a terminal: rows by length with the cut, and tokens marked by what they are."""
 
-from __future__ import annotations
-
 import io
 import re
 from typing import Any

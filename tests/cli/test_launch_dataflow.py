@@ -1,7 +1,5 @@
 """The launcher script with a gcloud of our own: what it looks at, what it says is missing, and what it runs."""
 
-from __future__ import annotations
-
 import dataclasses
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The versions that scripts/check installs are such as setup.py asks for."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Options in a file, options from the environment, and how much a command says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

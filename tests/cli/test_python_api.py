@@ -1,7 +1,5 @@
 """The commands as functions: the same datasets as from the command line, and results that a notebook shows."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What people read while a build goes on and when it is done: a bar on a terminal, plain lines elsewhere."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import io

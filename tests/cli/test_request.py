@@ -1,7 +1,5 @@
 """An option is declared once: the command line, the options file and Python's keywords say the same by it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

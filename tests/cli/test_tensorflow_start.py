@@ -2,8 +2,6 @@
 for TensorFlow, which takes ten seconds to import and writes its notes past `sys.stderr`, as this one does.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

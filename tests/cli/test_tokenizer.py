@@ -1,7 +1,5 @@
 """`prep-tfrecords tokenizer` as it is typed: its summary, its JSON, and its errors."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An answering machine: says for Google Cloud Storage what an emulator never says, and passes the rest on to it."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import http.client

@@ -1,7 +1,5 @@
 """The Google Cloud Storage of these tests: one emulator for all of them, which is what gs:// means while they run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import fsspec

@@ -5,8 +5,6 @@
 The process ends when the test run lets go of its standard input, by leaving `running()` or by dying itself.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

@@ -7,8 +7,6 @@ The namespace has its own loopback and nothing else, and its own view of /etc/ho
 nothing on the machine is changed, and whatever is not on this machine cannot be reached.
 """
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import os

@@ -8,8 +8,6 @@ aiohttp refuses too. The proxy reads a body whole, and passes it on with its len
 never reaches the emulator.
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import contextlib

@@ -6,8 +6,6 @@ The bucket has a dataset as out/, and damaged copies of it as missing/ and short
 part by part.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

@@ -3,8 +3,6 @@
 The arguments are those of scripts/train_tpu.py. Writes JSON: what each of both runs wrote to its standard output.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The doctor tells what is missing at a bucket, one permission after another, with the command that gives it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """What was delayed replaces nothing newer on Google Cloud Storage: an upload names the version that it replaces."""
 
-from __future__ import annotations
-
 import dataclasses
 import traceback
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Rows by number from a bucket: the rows of a local copy, by a few ranged requests, and damage that is named."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 Faults happen in a proxy before the emulator, and in an answering machine for what an emulator never says.
 """
 
-from __future__ import annotations
-
 import gc
 import random
 import traceback

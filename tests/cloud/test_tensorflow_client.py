@@ -3,8 +3,6 @@
 It takes no other address than Google's, so it runs where that is this machine: see tests.cloud.namespace.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -3,8 +3,6 @@
 TensorFlow's own gs:// client reads and writes, see tests.cloud.namespace.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from collections import Counter

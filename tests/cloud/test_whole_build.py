@@ -1,7 +1,5 @@
 """A build into a bucket: the files of a local build, byte for byte, however often it is interrupted or mended."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Splits whose rows are in Parquet files, jobs that read them, and the sizes that their shards would have."""
 
-from __future__ import annotations
-
 import dataclasses
 import zlib
 from collections.abc import Iterator, Mapping, Sequence

@@ -11,8 +11,6 @@ message of what fails has it, and in SEED it repeats the failure. Record indices
 schema are fuzzed beside their own tests.
 """
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import functools

@@ -3,8 +3,6 @@
 Every link inside leads to a page and an anchor that exist; no page asks another host for a script, a style or a font.
 """
 
-from __future__ import annotations
-
 import ast
 import html.parser
 import importlib

@@ -1,7 +1,5 @@
 """From rows of text to shards and back, judged by what `transformers` and TensorFlow make of the same rows."""
 
-from __future__ import annotations
-
 import collections
 import json
 from collections.abc import Iterable

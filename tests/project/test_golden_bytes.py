@@ -5,8 +5,6 @@ the algorithm needs a new number, and `golden_bytes.json` an entry with it. No t
 unpacked first, so that no other library decides the digests.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

@@ -5,8 +5,6 @@ Rejected   these rows are counted by reason; the build stops, unless --max-error
 Refused    two lines, a cause and a remedy, and no dataset
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -4,8 +4,6 @@ A room imports only rooms that stand above it in its list, and no modules import
 the format never pull in each other's weight.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import graphlib

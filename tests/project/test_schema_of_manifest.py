@@ -4,8 +4,6 @@ real manifests     validate, and every field that is written is in the schema an
 damaged            what the schema can see, it refuses as the parser does
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import json

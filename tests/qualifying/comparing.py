@@ -4,8 +4,6 @@ A trial is of one engine and one kind of tokenizer, or of one strange tokenizer 
 build would use it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import importlib

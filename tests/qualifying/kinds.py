@@ -11,8 +11,6 @@ single bytes only would give the same ids for every way of splitting. Those of U
 entry for each byte, so that any other normalized text shows. Nothing is downloaded.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import random

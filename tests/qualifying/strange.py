@@ -10,8 +10,6 @@ Nobody has such tokenizers, or somebody has one of them: an engine that serves t
 What a fast engine may serve comes more often than the rest, or hardly any tokenizer would be tried at all.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import random

@@ -4,8 +4,6 @@ Each generator is a function of (count, rng, material); `batches` mixes them. Ma
 to the tokenizer under test: the contents of its added tokens, and entries of its vocabulary as they are spelt there.
 """
 
-from __future__ import annotations
-
 import functools
 import random
 import unicodedata

@@ -1,7 +1,5 @@
 """The tokenizers of the examples: made again byte by byte, and named by every command that is shown."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import re

@@ -1,7 +1,5 @@
 """The parts of Flink's job server are those that its script pins."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

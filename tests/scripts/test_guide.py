@@ -4,8 +4,6 @@ Each script and each notebook runs once, in a copy of the examples with nothing 
 cells of a notebook by a kernel of IPython.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -1,7 +1,5 @@
 """The table of layouts in docs/how-to: each command runs on the bundled examples, and makes the features listed."""
 
-from __future__ import annotations
-
 import functools
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The packages that are published: the source distribution, and the wheel."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -4,8 +4,6 @@ One test runs every command that needs nothing special, in the order of the site
 reader would who follows the pages from the first to the last.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import importlib.util

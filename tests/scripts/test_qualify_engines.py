@@ -1,7 +1,5 @@
 """scripts/qualify_engines.py: what it tries, and that a difference is found and told."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

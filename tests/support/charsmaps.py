@@ -1,7 +1,5 @@
 """SentencePiece's `precompiled_charsmap` in base 64, as its own trainer writes it into models: T5's, and any other."""
 
-from __future__ import annotations
-
 import base64
 import functools
 import io

@@ -9,8 +9,6 @@ of `worker_in_new_environment` does what a worker does: it installs what was sta
 pipeline that was staged.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

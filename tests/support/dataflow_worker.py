@@ -3,8 +3,6 @@
 Runs a pipeline as it was staged, all of it in this process. It knows Beam and what was installed, and no more.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import sys

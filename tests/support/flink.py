@@ -5,8 +5,6 @@
 scripts/get_flink_job_server.py gets it. Where that was not done, or Java is missing, tests are skipped.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """TFRecord frames around any messages, and the messages of a shard."""
 
-from __future__ import annotations
-
 import io
 import struct
 from collections.abc import Iterable

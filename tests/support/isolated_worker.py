@@ -12,8 +12,6 @@ network. The worker ends with the client, whichever way that ends. A program:
 reads LOCAL, a dataset below folder HIDDEN, in the client, and REMOTE on the worker, and fails where they differ.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import gc

@@ -7,8 +7,6 @@ The working directory is the copy in which the pages' other commands ran. A step
 training a process. One of kind "python" is source text. Prints JSON: for each step that failed, its place and why.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """What processes that a test starts need. It imports nothing of ours: most of what starting a small one would take."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -6,8 +6,6 @@ Everything a server starts is in its process group, and ends with it when the te
 module is the job service or the worker pool: `python -m tests.support.servers service|pool OPTIONS`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import logging

@@ -1,7 +1,5 @@
 """Which of a test's parameters `scripts/check --fast` takes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

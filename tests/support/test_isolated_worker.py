@@ -1,7 +1,5 @@
 """The input runs on a worker that shares neither files nor network with the client: see `isolated_worker`."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The test material is what it claims to be: otherwise the tests that rest on it prove nothing."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -9,8 +9,6 @@
 Seeds: document i depends on (seed, i) only, so a longer list starts with the shorter one, on every Python version.
 """
 
-from __future__ import annotations
-
 import random
 
 MAX_WORDS = 400

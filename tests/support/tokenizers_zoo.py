@@ -19,8 +19,6 @@
 `Zoo` trains each kind once and loads it as often as asked.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import math

@@ -1,7 +1,5 @@
 """Small real datasets on disk: shards written by TensorFlow, and the manifest that belongs to them."""
 
-from __future__ import annotations
-
 import hashlib
 import pathlib
 from collections.abc import Callable, Mapping, Sequence

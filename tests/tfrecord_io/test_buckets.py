@@ -1,7 +1,5 @@
 """Whole batches of one length at a time, in proportion to their rows, and one compilation for each length."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import itertools

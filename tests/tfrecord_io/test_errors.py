@@ -1,7 +1,5 @@
 """The exception tree: as drawn, picklable, and nothing lost on the way."""
 
-from __future__ import annotations
-
 import pickle
 import re
 

@@ -1,7 +1,5 @@
 """`import tfrecord_io` and no more: its modules come when they are used."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What the reader promises, on small datasets that TensorFlow wrote."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import itertools

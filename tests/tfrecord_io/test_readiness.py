@@ -1,7 +1,5 @@
 """What readiness says of pipelines that cannot run on a TPU, and that it says nothing of ours."""
 
-from __future__ import annotations
-
 import dataclasses
 import pathlib
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """One dataset, the same rows in every library: each line of the table in docs/how-to/read.md is run as it stands."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """What a feature and a schema may be."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

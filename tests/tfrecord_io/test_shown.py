@@ -1,7 +1,5 @@
 """What people see of addresses with credentials, and of texts that are not ours."""
 
-from __future__ import annotations
-
 import pickle
 import traceback
 import unicodedata

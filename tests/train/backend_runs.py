@@ -5,8 +5,6 @@
 Writes a line of JSON for each command line: its exit status, and what it wrote to stdout and stderr.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

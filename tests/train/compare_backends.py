@@ -7,8 +7,6 @@ the first weights differ by one rounding: how far float32 alone drives two such 
 computed in it, and what is left of a difference is one of mathematics.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Models as a training leaves them, without the training: their weights are the first ones, moved a little."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io

@@ -5,8 +5,6 @@
 With several numbers of devices each start takes the next one.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Models that XLA cannot compile for a TPU, or not in its memory. Tests look for the lines whose comment is a name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

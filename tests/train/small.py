@@ -1,7 +1,5 @@
 """Models of a user's own, as `--model tests.train.small:NAME` builds them: small enough to train in a blink."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

@@ -1,7 +1,5 @@
 """The optimizer's rule against Keras', and what Keras' does otherwise."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

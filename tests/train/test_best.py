@@ -1,7 +1,5 @@
 """Which evaluation is the best, trainings that end early or keep it, and what a resumed one still knows."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rows of several lengths: a compiled step for each, and everything else as with one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which accelerator is meant, and why it cannot be reached."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import subprocess

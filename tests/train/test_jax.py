@@ -3,8 +3,6 @@
 Keras has one backend in a process, so what JAX does is done once, in a process of its own with 8 CPU devices.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import socket

@@ -1,7 +1,5 @@
 """Metrics: of classes and numbers against scikit-learn's and SciPy's, and of answers in windows of a text."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

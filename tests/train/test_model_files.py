@@ -1,7 +1,5 @@
 """What a training leaves for `predict` and `export`: the tokenizer, and a description of the model."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import shutil

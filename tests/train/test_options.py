@@ -1,7 +1,5 @@
 """Options by themselves: what contradicts what, epochs and shares; and two lines for whatever ends `train-tpu`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

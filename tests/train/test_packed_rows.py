@@ -1,7 +1,5 @@
 """Rows that hold several documents: only for models that keep these apart."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whole preflights through the command line, with the real TPU compiler."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The parts of a preflight that need no compiler: names, arithmetic, the search, tables, and how the compiler fails."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """What is refused, with which words, before any step is taken."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import keras_hub

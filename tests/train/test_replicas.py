@@ -2,8 +2,6 @@
 own, since a CPU can be split only before TensorFlow has used it.
 """
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Labels of rows: integers without names, which the data say, and -1 for none, which only prediction takes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path

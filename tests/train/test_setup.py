@@ -1,7 +1,5 @@
 """What is found out before a device is touched. There is no TPU here: whoever got as far as that would say so."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A step's cost and its sums: what is computed over the vocabulary, what a user's model leaves undone, and parts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

@@ -1,7 +1,5 @@
 """Tasks: labels of every kind, several classes of a row, answers, and targets of an encoder with a decoder."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Whole trainings on one replica: calls of several steps, what is saved, going on where a run ended, mixtures."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

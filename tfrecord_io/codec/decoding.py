@@ -1,7 +1,5 @@
 """Reading Examples by compiled loops, for whole shards and for single rows: the inverse of `encoding`."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tfrecord_io.codec import encoding

@@ -13,8 +13,6 @@ All sizes follow from the sizes of the payloads. So the payloads are counted fir
 its place; then one feature after the other is written into all records.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -9,8 +9,6 @@ Numba caches compiled code beside the file, or in the user's cache folder. It dr
 changes, but not when a file that the kernel calls into does: after a change here, touch the files of the kernels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 

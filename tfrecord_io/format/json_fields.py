@@ -9,8 +9,6 @@ The file may be a stranger's. Each function gives the value as it is or raises V
 is a KeyError. Whoever reads a file turns both into an error that names it (`WRONG`).
 """
 
-from __future__ import annotations
-
 import collections.abc
 import dataclasses
 import functools

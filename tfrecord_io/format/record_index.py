@@ -16,8 +16,6 @@ NVIDIA DALI's index, if the build was asked for it, which the manifest's options
 one for each shard.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

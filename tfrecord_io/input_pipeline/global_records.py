@@ -24,8 +24,6 @@ TensorFlow's client for gs:// by default asks for 64 MiB wherever it begins to r
 blocks of 90 kB it asks for 35 GB. With GCS_READ_CACHE_BLOCK_SIZE_MB=0 it asks for the blocks alone.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import warnings

@@ -4,8 +4,6 @@ What they give differs only in the host that it is for. A dataset (`reader.Data`
 (`mixture.Mixture`) have the same ones; they say what there is to read, and nothing else.
 """
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, SupportsIndex

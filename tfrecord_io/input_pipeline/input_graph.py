@@ -10,8 +10,6 @@ all. Every random choice is a stateless function of (seed, purpose, host, epoch 
 same batches, what a batch holds depends on nothing that was read before its epoch, and a run can start at any batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 

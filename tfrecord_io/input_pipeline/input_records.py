@@ -17,8 +17,6 @@ Beside that part of a window, what is read in vain is part of a block, and up to
 shard where blocks are no multiple of it; shards without index have to be read from their beginning.
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import dataclasses
 from collections.abc import Callable

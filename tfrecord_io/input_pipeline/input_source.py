@@ -10,8 +10,6 @@ The client reads the indexes; the graph holds byte offsets and runs no Python. A
 read from its beginning, and all records before the row are skipped.
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import dataclasses
 import functools

@@ -33,8 +33,6 @@ the dataset has them, under their own names.
     keras_arguments         compile_args: loss and metrics for Keras, which count by these weights
 """
 
-from __future__ import annotations
-
 from tfrecord_io.objectives.base import BoundObjective, Objective
 from tfrecord_io.objectives.keras_arguments import compile_args
 from tfrecord_io.objectives.labelled import (

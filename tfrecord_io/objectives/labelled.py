@@ -17,8 +17,6 @@ loss_mask                     0  0  1  1   0
 weights                       0  1  1  0   0             the loss_mask of the token that is predicted
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from typing import Any

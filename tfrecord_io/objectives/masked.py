@@ -4,8 +4,6 @@ Both forms choose among the tokens that are neither special nor padding. On pack
 as a whole, and segment_ids and positions go on to the model.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

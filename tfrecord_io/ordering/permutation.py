@@ -13,8 +13,6 @@ The order is made of few operations (`NumpyOps`), so that one description runs o
 in a graph (`input_pipeline.global_records`): beside + - * // % & ^ and comparisons, on int64.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

@@ -14,8 +14,6 @@ Needs NumPy and Numba; fsspec for addresses such as gs://.
     combined   several datasets as one, batches as the reader's      storage   ranges of files, local or not
 """
 
-from __future__ import annotations
-
 from tfrecord_io.random_access.combined import GlobalBatches, MixedRows, global_batches, mix
 from tfrecord_io.random_access.rows import Data, Row, Rows, open
 

@@ -10,8 +10,6 @@ A shard without index, as compressed ones are, is read as a whole, and the last 
 random costs a shard for each row; read them in order.
 """
 
-from __future__ import annotations
-
 import bisect
 import dataclasses
 import functools

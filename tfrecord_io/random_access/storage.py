@@ -4,8 +4,6 @@ A storage is a root and no more: it can be pickled, forked processes go on with 
 same time. fsspec makes its file systems anew after a fork.
 """
 
-from __future__ import annotations
-
 import abc
 import contextlib
 import errno

@@ -10,8 +10,6 @@
 A digest in the manifest proves nothing about stored text, since both come from whoever wrote the dataset.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import glob
 import itertools

@@ -1,7 +1,5 @@
 """What must be true of decoded records: ids, masks, padding, segments, targets, tags, answers, labels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

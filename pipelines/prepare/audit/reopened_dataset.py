@@ -8,8 +8,6 @@ The source must be unchanged: the same files with the same content, or the same 
 requested rows are read, or ingested again where needed.
 """
 
-from __future__ import annotations
-
 import atexit
 import collections
 import dataclasses

@@ -11,8 +11,6 @@ Nothing is stored for this. Unless each row is one record, the shard's rows are 
 `record_rows` needs neither source nor tokenizer where each row is one record and none was left out on purpose.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Mapping

@@ -6,8 +6,6 @@
 Steps are numbered as the trainer's log does: step 1 is the first batch, so the loss of step N is that of batch N - 1.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

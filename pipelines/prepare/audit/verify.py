@@ -14,8 +14,6 @@ The manifest is the standard and is never written: a file that is made again mus
 does not appear at all.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import hashlib

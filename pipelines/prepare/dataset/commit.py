@@ -1,7 +1,5 @@
 """The last step of a build: from all receipts to the manifest, which is written last and completes the dataset."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from importlib import metadata

@@ -1,7 +1,5 @@
 """The fingerprint, a digest of everything that decides the bytes of a dataset, and the difference between two."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping

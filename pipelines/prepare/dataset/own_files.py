@@ -7,8 +7,6 @@ Nothing but these files is changed or deleted. Each generation has its own finge
 receipts. Tasks are numbered on from generation to generation, and so are the rows of the source.
 """
 
-from __future__ import annotations
-
 import os
 import re
 

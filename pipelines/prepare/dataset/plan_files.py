@@ -7,8 +7,6 @@
 Only (split, index, count) of a task travels, a few bytes; a worker looks up the rest here.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

@@ -1,7 +1,5 @@
 """Receipts: small JSON files, each written after its shards. A shard with a valid receipt is not made again."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

@@ -3,8 +3,6 @@
 Rows that are left out on purpose are only counted: there may be millions, and reading the source again shows which.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import tempfile

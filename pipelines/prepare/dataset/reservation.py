@@ -9,8 +9,6 @@ OUT/.prep/FINGERPRINT/SPLIT/plan.parquet             which rows go into which sh
 OUT/.prep/FINGERPRINT/SPLIT/receipt-00003-of-00012.json
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -1,7 +1,5 @@
 """The source of a dataset: what the manifest says of it, and where it is, by OUT/.prep/FINGERPRINT/source.json."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -8,8 +8,6 @@ these files, nor does one with records of several lengths, which have no common 
 TFDS expects the same number of shards in the name of each.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -7,8 +7,6 @@ A range has about 4 million keys, 100 MB, of however many rows. Of equal rows th
 stays; across splits, rows of `train` yield to those of any other.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 

@@ -7,8 +7,6 @@
 A check whose result cannot be known has `ok` None: permissions may be granted where this account cannot look.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

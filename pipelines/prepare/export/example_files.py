@@ -8,8 +8,6 @@ Where a tag says nothing (its mask is 0), TFRecord files have -1, which Model Ga
 loss (`official/nlp/tasks/tagging.py`).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import tempfile

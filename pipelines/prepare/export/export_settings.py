@@ -1,7 +1,5 @@
 """Settings of an export: format and column names."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args

@@ -8,8 +8,6 @@ Little endian. Source: NVIDIA/Megatron-LM, `megatron/core/datasets/indexed_datas
 takes uint16 for vocabularies of fewer than 65,500 tokens. A document is a sequence of its own (`token_columns`).
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator, Mapping
 

@@ -10,8 +10,6 @@ take 61 million and 1.8 bytes, and without compression 190 million and 4 bytes (
 reads it since release 17.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -7,8 +7,6 @@
 -100 is the label that cross-entropy in PyTorch and `transformers` leaves out. A causal model shifts labels itself.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 

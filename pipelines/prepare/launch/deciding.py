@@ -3,8 +3,6 @@
 What is decided is stored in OUT/.prep/FINGERPRINT/decided/SPLIT.parquet. A run of the same build reads it again.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import re

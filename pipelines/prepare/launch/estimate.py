@@ -10,8 +10,6 @@ Waste adds padded positions and cut tokens, per token of the rows. It is compute
 the split.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import tempfile

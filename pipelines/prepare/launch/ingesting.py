@@ -9,8 +9,6 @@ Workers elsewhere cannot read files on this machine's disk or behind the user's 
 those itself, into the copy's folder; Parquet files it copies there, byte by byte and without using its disk.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Collection, Mapping, Sequence

@@ -10,8 +10,6 @@ run tasks                       beam.pipeline   those without a valid receipt
 commit                          dataset.commit  as the last step of the run
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

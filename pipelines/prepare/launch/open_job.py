@@ -6,8 +6,6 @@ open_job       rows, located or ingested first   splits, names of string labels,
 --append       rows and tasks that the dataset has already                                        ─┘
 """
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import zlib

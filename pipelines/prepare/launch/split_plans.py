@@ -11,8 +11,6 @@ An unusable row that only a shard finds stops the job at that shard, if no row m
 (`shard_writer.unusable_row`).
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import logging

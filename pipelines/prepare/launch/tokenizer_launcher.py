@@ -1,7 +1,5 @@
 """The launcher of `prep-tfrecords tokenizer`: open the source, train on its texts, evaluate, write."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

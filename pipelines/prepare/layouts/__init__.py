@@ -9,8 +9,6 @@ pack      whole documents stand side by side in a record
 chat      conversations become one record each, or stand side by side
 """
 
-from __future__ import annotations
-
 from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, LayoutContext, permuted
 from pipelines.prepare.layouts.chat import CHAT, PACKED_CHAT
 from pipelines.prepare.layouts.documents import CONCAT, PACK

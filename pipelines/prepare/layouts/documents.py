@@ -18,8 +18,6 @@ A document that is longer than a row is split, or left out (`--long-documents dr
 share a row is decided for a whole shard at once, in its permuted order; see `packing` for how, and for the rows' order.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 

@@ -21,8 +21,6 @@ there is no label, and `tags` is 0: special tokens, the other pieces of a word, 
 that was cut away, is in no record; see `word_rows` for how tokens are assigned to words.
 """
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np

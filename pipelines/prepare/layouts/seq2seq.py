@@ -16,8 +16,6 @@ with padding on the left the shift would begin in the padding. The reader makes 
 (`tfrecord_io.objectives`), since the token that a decoder starts with depends on the model.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any

@@ -25,8 +25,6 @@ the first one counts. Positions count all of the row, padding on the left too; b
 not completely, in the window, and where there is none.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

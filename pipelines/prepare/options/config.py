@@ -3,8 +3,6 @@
 Each stage receives only the part that it needs; the parts are exported from here too.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import operator

@@ -1,7 +1,5 @@
 """Options that say how texts become rows of tokens."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import functools

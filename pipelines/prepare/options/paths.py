@@ -3,8 +3,6 @@
 They need the standard library only, so that a misspelt path is reported before anything large is imported.
 """
 
-from __future__ import annotations
-
 import difflib
 import glob
 import itertools

@@ -1,7 +1,5 @@
 """Remedies shared by several error messages."""
 
-from __future__ import annotations
-
 import codecs
 import difflib
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Options of `prep-tfrecords tokenizer`: a kind, a style that goes with it, a size, and where to write."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Literal
 

@@ -6,8 +6,6 @@ of the cut, and rows that do not are right of it.
     L = 32, bins of 8       1-8  9-16  17-24  25-32 | 33-40 ...
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

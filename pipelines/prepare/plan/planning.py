@@ -15,8 +15,6 @@ always holds from 4.5 times the target on.
 Everything is held in arrays, since a large split has ten million blocks.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import zlib

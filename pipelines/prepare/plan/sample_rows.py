@@ -16,8 +16,6 @@ The choice follows from the groups, the ranges and the seed alone, so it is the 
 launcher far from them receives only a small share of their bytes.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import itertools

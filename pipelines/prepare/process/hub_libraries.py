@@ -4,8 +4,6 @@ Without these settings `transformers` notes that PyTorch is missing, `datasets` 
 of local files, and clients repeat each request for a minute where there is no network.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os

@@ -5,8 +5,6 @@ other's import lock. Python resolves that deadlock by handing one thread a half-
 has no attribute 'exceptions'`). Taking turns costs nothing, since an import holds the interpreter anyway.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 import warnings

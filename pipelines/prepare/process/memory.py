@@ -4,8 +4,6 @@ Allocators keep freed memory for later, separately for each thread. After severa
 they keep is as large as the shard's tokens.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 

@@ -5,8 +5,6 @@ Workers elsewhere count for nobody; if a service reports their progress, the lau
 Notes are lines to print once, such as the page on which a service shows the job.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 

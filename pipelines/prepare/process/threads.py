@@ -1,7 +1,5 @@
 """Threads: a function in the background, and an ordered map that works ahead."""
 
-from __future__ import annotations
-
 import collections
 import concurrent.futures
 import threading

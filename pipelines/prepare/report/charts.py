@@ -1,7 +1,5 @@
 """The sections that are charts: lengths, labels, and sizes of shards."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any

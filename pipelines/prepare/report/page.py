@@ -4,8 +4,6 @@ Every text is escaped by Jinja2, control characters and characters that turn the
 content security policy forbids scripts, requests, and all styles but the one in the page.
 """
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import hashlib

@@ -4,8 +4,6 @@ A report reads the manifest and a few thousand records: of 10 million rows in 10
 processor time, nearly all of it imports, and 290 MB of memory.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Callable, Iterator

@@ -6,8 +6,6 @@
 The places depend on the dataset alone, so that two reports of it are the same.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import zlib
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The sections that are tables: splits, padding and cuts, tokens, ends of documents, rows, and the manifest's facts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

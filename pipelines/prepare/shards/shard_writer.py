@@ -5,8 +5,6 @@
 Everything random is seeded by (seed, split, shard), so the bytes are the same wherever and whenever this runs.
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import dataclasses
 import itertools

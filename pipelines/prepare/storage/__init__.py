@@ -11,8 +11,6 @@ Transient errors are retried (`storage_errors`). The only error of a file system
 when they read; all others become errors that say what to do (`storage_errors`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -9,8 +9,6 @@ GCSFileSystem is taken from `gcsfs.core`: the class that `gcsfs` exports may ask
 bucket, which makes no difference to reading.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import functools

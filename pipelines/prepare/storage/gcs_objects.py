@@ -12,8 +12,6 @@ service answers 412 (https://cloud.google.com/storage/docs/request-preconditions
 whose answer was lost, or the same content from another worker. So its checksum is compared.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import errno

@@ -15,8 +15,6 @@ stores have no locks. There, two jobs for the same dataset write the same bytes,
 the first one's work folder and is refused (`reservation`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

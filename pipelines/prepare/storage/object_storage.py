@@ -6,8 +6,6 @@
 A block that arrives incomplete is requested again. On gs:// all blocks are of the version that was opened.
 """
 
-from __future__ import annotations
-
 import contextlib
 import posixpath
 from collections.abc import Callable, Iterable

@@ -10,8 +10,6 @@ retries its requests itself, with the same limits.
 Messages and tracebacks show no credentials (`tfrecord_io.shown`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import itertools

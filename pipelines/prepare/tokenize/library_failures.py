@@ -3,8 +3,6 @@
 A panic of Rust reaches Python as pyo3's PanicException, a BaseException that `except Exception` does not catch.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

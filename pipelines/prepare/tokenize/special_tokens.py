@@ -13,8 +13,6 @@ text gives way until both are equal, then both shrink, the first being the short
 longer to begin with.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any

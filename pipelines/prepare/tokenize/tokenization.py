@@ -5,8 +5,6 @@ none), and saves it to a folder. Every worker loads this saved copy, the fingerp
 the shards: a trainer that loads OUT/tokenizer gets exactly the tokenizer that made them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -13,8 +13,6 @@ ALBERT's and T5's own normalizers end with a compiled map of characters (`Precom
 and NFKC stand in for it. Metaspace does for Llama 2 what its older files do by a normalizer.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any

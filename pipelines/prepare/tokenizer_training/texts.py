@@ -4,8 +4,6 @@ chosen rows ──► --sample: runs of rows, evenly spaced ──► texts to t
                                                      └──► one row in a hundred at most: texts to measure on
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import threading

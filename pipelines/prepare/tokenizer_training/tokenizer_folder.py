@@ -11,8 +11,6 @@ The files are written here, not by transformers, so that they do not change with
 the one that takes tokenizer.json as it is.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ and decide between equally frequent merges by those numbers. WordPiece therefore
 are collected first, and given to the trainer in the order of their code points.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

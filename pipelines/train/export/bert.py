@@ -12,8 +12,6 @@ asks for it, and transformers leaves it out where the class has none. After mlm,
 Rows pooled by their mean have no class there.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -13,8 +13,6 @@ The logits here are those of the embedding, as in a CausalLM of KerasHub: where 
 are in the file as the head.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -19,8 +19,6 @@
     backbones  what --model may be called; of KerasHub, for several documents in a row too
 """
 
-from __future__ import annotations
-
 from pipelines.train.models.building import Built, build, build_again, users_model
 from pipelines.train.models.heads import inputs_of, taken
 

@@ -17,8 +17,6 @@ are connected anew, under the same names: weights, checkpoints and exports are t
 document gets the logits that it would get in a row of its own (arXiv:2107.02027); a test holds them together.
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import os

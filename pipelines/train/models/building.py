@@ -2,8 +2,6 @@
 positions, and the shape of its logits.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import importlib

@@ -1,7 +1,5 @@
 """From a backbone's sequence to logits, and the names under which a model takes the dataset's features."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

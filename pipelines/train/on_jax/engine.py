@@ -4,8 +4,6 @@ A host reads its own part of each batch by `tf.data`, as for TensorFlow's engine
 while they take a step. Steps of one call are sent to the devices without waiting for each other.
 """
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import os

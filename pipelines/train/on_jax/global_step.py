@@ -8,8 +8,6 @@ they are whole, running means are of all its rows. Seeds of dropout follow from 
 over all devices, so that the number of devices changes nothing.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

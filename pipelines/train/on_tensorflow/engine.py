@@ -5,8 +5,6 @@ For each call of a training, one tf.function runs `steps_per_call` steps in a tf
 have several lengths, a call is cut where the length changes, and each length is traced and compiled once.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import re

@@ -8,8 +8,6 @@ The pure functions are those of `steps`; seeds of dropout follow from the replic
 differ. Batches of another length are another graph, traced and compiled once; the update is the same for all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

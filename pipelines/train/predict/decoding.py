@@ -10,8 +10,6 @@ score. At the end scores are divided by ((5 + tokens) / 6) ** 0.6 (arXiv:1609.08
 given. Among equals the lower token id wins, as in `argmax`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Candidates for the masked words of a text, from a model of `mlm`."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any

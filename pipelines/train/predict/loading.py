@@ -1,7 +1,5 @@
 """The model in a folder, and its tokenizer, as a training left them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import tempfile

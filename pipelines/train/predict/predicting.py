@@ -21,8 +21,6 @@ The machine that runs this reads the data, also for a TPU that is elsewhere, so 
 predicted stays in memory until it is written.
 """
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import functools

@@ -5,8 +5,6 @@
 docs/how-to/predict-and-export.md lists the columns of each task.
 """
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping

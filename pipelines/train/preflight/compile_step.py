@@ -9,8 +9,6 @@ libtpu's compiler knows every generation and needs no chip (ahead-of-time compil
 Batch and state are shapes; only the model's first weights are made, in this machine's memory.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import math

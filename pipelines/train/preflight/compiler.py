@@ -5,8 +5,6 @@ The other process gets an environment in which nothing of this machine's own acc
 otherwise takes a lock for the chips), and in which libtpu writes no log files of its own (TPU_LOG_DIR).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import json

@@ -14,8 +14,6 @@ a fixed part (weights, AdamW's means and squares) plus a part that grows with th
 the largest batch that fits leads to the one that should just fit, which is tried next, of 1, 2, 4, and multiples of 8.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Callable, Mapping

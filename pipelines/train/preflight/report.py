@@ -1,7 +1,5 @@
 """Report of a preflight: a table for people, one JSON object for programs."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -6,8 +6,6 @@ them; v2 and v3 also in "A Domain-Specific Supercomputer for Training Deep Neura
 v4 also in "TPU v4" (ISCA 2023, arXiv:2304.01433, table 4).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

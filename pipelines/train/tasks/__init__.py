@@ -18,8 +18,6 @@ whole evaluation, so that neither replicas with fewer weights nor fill rows tilt
     kinds   tasks by their labels      binding   from options and manifest to one of these
 """
 
-from __future__ import annotations
-
 from pipelines.train.tasks.binding import bind, decoder_start
 from pipelines.train.tasks.kinds import BoundTask
 

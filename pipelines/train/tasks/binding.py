@@ -1,7 +1,5 @@
 """From `--task` and a manifest to a task: the objective, how many outputs a model needs, and what they are."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 from collections.abc import Callable

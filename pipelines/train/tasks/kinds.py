@@ -7,8 +7,6 @@ The logits of all other positions are masked, in the loss as in a prediction: ne
 an answer.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Sources that grow, and datasets that are appended to, for tests."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`build --append`: the new rows of a source become further shards, and everything that was there stays as it is."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterable

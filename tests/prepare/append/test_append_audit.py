@@ -1,7 +1,5 @@
 """Verify, trace and repair know the generations of a dataset that was appended to."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What an append refuses: anything but new rows behind the old ones, made in the same way."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

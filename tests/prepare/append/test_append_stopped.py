@@ -1,7 +1,5 @@
 """An append that is stopped leaves the dataset as it was, and the same command finishes it with the same bytes."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A dataset runs no code of its own and fetches nothing, unless the user has named just that in this command."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

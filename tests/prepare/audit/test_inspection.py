@@ -1,7 +1,5 @@
 """Records as people read them: where they are, their text with every special token, their labels by name."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

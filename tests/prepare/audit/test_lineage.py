@@ -1,7 +1,5 @@
 """Every record leads back to the rows that are in it: checked against the tokens that the shards really hold."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is damaged is made again, byte for byte, and nothing else is touched; or nothing is touched at all."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

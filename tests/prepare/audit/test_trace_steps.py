@@ -1,7 +1,5 @@
 """From a step of a training to its source rows: the rows that the reader gives, found without TensorFlow."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every kind of damage is found, and named by shard and record."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """A job for Dataflow: what is asked of the service, what workers get, what they make of it, and what is said here."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import io

@@ -1,7 +1,5 @@
 """The same pipeline on Apache Flink: the same bytes, and an end in two lines when something goes wrong."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

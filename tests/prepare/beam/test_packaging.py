@@ -1,7 +1,5 @@
 """What workers are told to install: this package as it is here, unless the user says otherwise."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

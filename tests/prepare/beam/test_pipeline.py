@@ -1,7 +1,5 @@
 """The same bytes from every way to run, functions that travel, and what becomes of options and errors on the way."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

@@ -7,8 +7,6 @@ soon after. Where that is not the point, the launcher is this process.
 Every process has to import Beam, which is what these tests cost: none starts more of them than its claim needs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """An engine that gives wrong tokens for some texts, once it is told to lie."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

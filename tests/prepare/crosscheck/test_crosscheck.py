@@ -1,7 +1,5 @@
 """A fast engine is compared with the reference while it works, and one wrong token ends the build."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the last step writes, and when it refuses to: rejected rows, missing shards, rows that do not add up."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import pickle

@@ -1,7 +1,5 @@
 """Tasks travel by name: a worker looks up what was planned, and nothing that is stale."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import pickle

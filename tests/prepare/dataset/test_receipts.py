@@ -1,7 +1,5 @@
 """Receipts come back as they were written, and a split's receipts must account for every planned row."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from typing import Any

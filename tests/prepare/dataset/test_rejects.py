@@ -1,7 +1,5 @@
 """Rejected rows are counted, the first ones named, and all written down as JSON lines that people can read."""
 
-from __future__ import annotations
-
 import json
 import re
 import tracemalloc

@@ -1,7 +1,5 @@
 """The output folder: what is there already is used, refused or cleared, and never mixed up."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

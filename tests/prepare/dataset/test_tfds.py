@@ -1,7 +1,5 @@
 """Without this library: TFDS opens what we wrote."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

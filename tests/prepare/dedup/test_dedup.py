@@ -1,7 +1,5 @@
 """Duplicates and overlap: planted ones are found, and no other; digests do not depend on workers; repair and resume."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -1,7 +1,5 @@
 """The doctor tells what is wrong with a folder before a build does, and leaves nothing there."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

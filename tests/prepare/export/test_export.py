@@ -1,7 +1,5 @@
 """An export as a job: what is made, kept, refused and verified; the same bytes from any number of workers."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Each format as others read it: every value of every record, and what stands beside the files."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import struct

@@ -1,7 +1,5 @@
 """Columns without padding, of small arrays: one layout's features each."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

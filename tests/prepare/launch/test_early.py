@@ -1,7 +1,5 @@
 """A job that would reject too much is refused before its shards are made, and rows are named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

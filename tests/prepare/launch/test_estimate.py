@@ -1,7 +1,5 @@
 """`plan` foretells what `build` makes, writes nothing, and warns of a dataset that would be nearly all padding."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An output that holds what is asked for is taken as it is, and one that lacks anything is not."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

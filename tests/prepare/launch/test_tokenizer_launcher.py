@@ -1,7 +1,5 @@
 """Training a tokenizer: every kind and style from rows to a folder that transformers opens and a fast engine serves."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

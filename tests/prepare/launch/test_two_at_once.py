@@ -1,7 +1,5 @@
 """Two builds, or two estimates, at a time in one process: neither of them notices the other."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import sys

@@ -1,7 +1,5 @@
 """With several lengths of rows each row is in the smallest that holds it, and all else is as with one length."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Conversations in every known form: the tokens of `apply_chat_template` on the messages that they stand for."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path

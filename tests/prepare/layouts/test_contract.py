@@ -4,8 +4,6 @@ that lead back to their rows, plans that come true, and damage that is found and
 What one layout alone promises, above all that its tokens are those of `transformers`, stands in a module of its own.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """Kept strings and bytes: in the records of every layout with one row per example, and back from them in every way."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Datasets of conversations: against `apply_chat_template`, and through every command and reader."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """Packed rows hold every token of every document once, in full rows, as a packer that is slow and plain fills them."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

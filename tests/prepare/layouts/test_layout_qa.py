@@ -1,7 +1,5 @@
 """Windows over long texts, and answers in them: the same as `transformers` makes, and every token as promised."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Sequence

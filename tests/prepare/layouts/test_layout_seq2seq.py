@@ -1,7 +1,5 @@
 """Inputs and targets are those of `transformers`, whatever the tokenizer does, and whatever the rows went through."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Sequence

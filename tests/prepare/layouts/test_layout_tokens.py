@@ -1,7 +1,5 @@
 """Words and their tags: every label stays with its word, and the tokens are those of `transformers`."""
 
-from __future__ import annotations
-
 import functools
 import json
 import shutil

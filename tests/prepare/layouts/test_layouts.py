@@ -1,7 +1,5 @@
 """A builder's rows depend on the texts and their order alone, not on the batches and chunks that they went through."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

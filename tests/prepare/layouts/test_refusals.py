@@ -1,7 +1,5 @@
 """What no layout takes, and what no record of one can hold: options that mean nothing there, and damaged values."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Which lengths of rows there are, and which of them a row gets."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A request is checked once, when it is made, and each mistake says what was expected and what to do."""
 
-from __future__ import annotations
-
 import dataclasses
 import pickle
 from collections.abc import Callable

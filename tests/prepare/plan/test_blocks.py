@@ -1,7 +1,5 @@
 """Blocks cover the ranges, stay within groups, and say what their rows will give; for that few groups are read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

@@ -2,8 +2,6 @@
 seed, the split's name and the blocks.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What is read for a sample is little, comes from all along the split, and depends on nothing but groups and seed."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from types import SimpleNamespace

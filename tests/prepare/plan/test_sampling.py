@@ -1,7 +1,5 @@
 """What a sample foretells comes true: shards are within a tenth of the size asked for, whatever the texts are like."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

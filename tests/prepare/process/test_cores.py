@@ -1,7 +1,5 @@
 """The cores that a process may use."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

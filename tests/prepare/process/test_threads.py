@@ -1,7 +1,5 @@
 """A map that looks ahead gives what `map` gives, and never looks far."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time

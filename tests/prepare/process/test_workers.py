@@ -1,7 +1,5 @@
 """Worker processes: results as they come, errors as they were, and deaths that are told."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -1,7 +1,5 @@
 """The report of a dataset: its figures are the manifest's, its samples are the records', and its text is escaped."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,5 @@
 """The index that DALI reads: the bytes of NVIDIA's tfrecord2idx for every shard, verified and repaired as any file."""
 
-from __future__ import annotations
-
 import shutil
 import struct
 from pathlib import Path

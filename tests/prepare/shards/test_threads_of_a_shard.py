@@ -1,7 +1,5 @@
 """How many threads call an encoder while a shard's rows are gathered."""
 
-from __future__ import annotations
-
 import threading
 import time
 from pathlib import Path

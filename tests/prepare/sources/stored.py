@@ -1,7 +1,5 @@
 """Parquet files that tests read rows from, here or at an address, and splits of such files."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path

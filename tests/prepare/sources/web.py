@@ -1,7 +1,5 @@
 """A web server in this process, which answers what a test says and notes what it was asked for."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import http.server

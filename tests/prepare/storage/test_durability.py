@@ -1,7 +1,5 @@
 """What a loss of power leaves: nothing counts before all that it counts on would be found again on the disk."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

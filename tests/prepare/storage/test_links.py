@@ -2,8 +2,6 @@
 no link is followed in the place of what is our own, and only plain files are opened there.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

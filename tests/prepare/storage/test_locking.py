@@ -1,7 +1,5 @@
 """One job at a time in a folder: held while its process lives, whatever ends it, and gone without a trace."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

@@ -1,7 +1,5 @@
 """Files appear whole or not at all, and what a file system refuses is explained."""
 
-from __future__ import annotations
-
 import errno
 import functools
 import os

@@ -1,7 +1,5 @@
 """Errors of storage services are told apart, each with its remedy, and none shows a secret."""
 
-from __future__ import annotations
-
 import errno
 import io
 import json

@@ -1,7 +1,5 @@
 """Small tokenizers with settings that no model in use has, and an engine compared with the Rust tokenizer on texts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a trainer would get from the collators of `transformers` is what our records hold, feature by feature."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

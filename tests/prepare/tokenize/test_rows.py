@@ -3,8 +3,6 @@
 The expected side is always `transformers` itself, called as a batch with the texts of the rows that can be made.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import shutil

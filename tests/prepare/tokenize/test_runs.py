@@ -1,7 +1,5 @@
 """Runs are lists of lists, kept flat."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """A tokenizer is resolved once and saved; the saved copy is the same tokenizer wherever it came from."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

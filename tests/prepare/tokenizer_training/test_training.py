@@ -1,7 +1,5 @@
 """The characters that are given to the trainers: all that these would find, so that they number none themselves."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """TensorFlow's own serializer says what the bytes must be; then the bytes are damaged."""
 
-from __future__ import annotations
-
 from typing import Any, get_args
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Shards are what TensorFlow writes, and no byte of one can be changed unnoticed."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import pathlib

@@ -1,7 +1,5 @@
 """manifest.json: canonical text on one side, a consistent manifest or a ManifestError on the other."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import hashlib

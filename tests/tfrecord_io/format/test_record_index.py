@@ -1,7 +1,5 @@
 """The index of a shard: what is built while records are written, and what is taken for one when it is read."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

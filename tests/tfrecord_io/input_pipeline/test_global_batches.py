@@ -1,7 +1,5 @@
 """With order="global" a batch is a function of seed and step: the same on any number of hosts, also amid an epoch."""
 
-from __future__ import annotations
-
 import hashlib
 import pathlib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Parts of the input: an interleave that is continued, random streams as TensorFlow's own, and inputs renamed."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A run that starts at a step gives what a run from the beginning gives from there on, and reads little else."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import pathlib

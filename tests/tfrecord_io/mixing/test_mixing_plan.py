@@ -1,7 +1,5 @@
 """The arithmetic of mixtures: rates, and the rows of each dataset in each element."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

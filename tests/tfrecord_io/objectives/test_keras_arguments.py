@@ -1,7 +1,5 @@
 """What Keras says of an evaluation is the mean over all rows, whatever fills up its last batch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

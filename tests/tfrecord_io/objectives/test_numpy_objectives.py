@@ -1,7 +1,5 @@
 """Objectives in NumPy: equal to the graph's where nothing is left to chance, and as likely where something is."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What each objective makes of a batch, eagerly and in a `tf.data` graph."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

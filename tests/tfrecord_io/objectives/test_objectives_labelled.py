@@ -1,7 +1,5 @@
 """Objectives whose labels the dataset holds: a class for each row or token, where an answer is, and a target."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

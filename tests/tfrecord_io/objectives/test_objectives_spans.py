@@ -1,7 +1,5 @@
 """Span corruption: nothing is lost, counts are exact, and every choice is equally likely."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the global order promises, without TensorFlow: every row once in an epoch, and batches of rows from afar."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Any row by its number: the same as what was written, whoever reads, and damage is said where it is."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import contextlib
 import dataclasses

@@ -1,7 +1,5 @@
 """Rows as the trainers' own packages read them: Grain with JAX, and PyTorch. Left out where they are not installed."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import pickle

@@ -1,7 +1,5 @@
 """The folders of `train-tpu export` that are not for `transformers`, and what is refused."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

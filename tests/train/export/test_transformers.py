@@ -1,7 +1,5 @@
 """Folders for `transformers`: backbones read back by KerasHub's own converter, heads by the names of `transformers`."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Predictions of classes: every row once, in source order, equal to what the model says of it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

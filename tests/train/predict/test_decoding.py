@@ -1,7 +1,5 @@
 """Beam search against one by hand, in NumPy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

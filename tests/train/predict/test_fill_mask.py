@@ -1,7 +1,5 @@
 """Candidates for masked words."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What `train-tpu predict` refuses, with a remedy, before it predicts anything."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Predictions of tokens: how well a language model knows each row and goes on, and the words of a text."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

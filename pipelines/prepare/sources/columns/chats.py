@@ -16,8 +16,6 @@ chatml). TRL tokenizes a prompt and a completion that are texts without a templa
 texts are messages, and the template says what is learned: every answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 

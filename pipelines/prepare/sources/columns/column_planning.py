@@ -6,8 +6,6 @@
 ColumnPlan, which is sent to workers
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence

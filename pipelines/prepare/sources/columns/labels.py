@@ -19,8 +19,6 @@ with the label -1, and training and evaluation count it as nothing.
 Rows whose label or tags cannot be used get a reason (see `extraction`).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from typing import Any, Literal

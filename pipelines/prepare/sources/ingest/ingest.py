@@ -12,8 +12,6 @@ the same row groups everywhere. It is done if its part is there. A part has row 
 1 MB each, pages with checksums, which are verified whenever it is read, and the rows of each shard in its footer.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib

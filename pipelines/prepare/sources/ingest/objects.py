@@ -8,8 +8,6 @@ From there on it is a source like any other, and its identity is the digest of t
 source. The parts are cut where `save_to_disk` begins a new file, so that its folder gives the same blocks.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator, Mapping

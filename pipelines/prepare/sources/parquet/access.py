@@ -14,8 +14,6 @@ Parquet files that workers elsewhere cannot read are copied to where they can, t
     hf://datasets/ME/private    needs a token
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

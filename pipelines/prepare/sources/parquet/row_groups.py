@@ -9,8 +9,6 @@ Of a footer the launcher keeps the schema and arrays of numbers: rows, bytes and
 Remote files are fetched ahead by several threads. Footers, needed for each group of a file, are cached.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools

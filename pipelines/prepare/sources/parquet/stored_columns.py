@@ -10,8 +10,6 @@ int64                           int32           an error if a value does not fit
 lists, structs                  the same for their items; fields by name, a missing one is null
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pyarrow as pa

@@ -8,8 +8,6 @@ left out. The query of a signed address is used, and never shown. Files are know
     hub         the commit in the address
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import glob

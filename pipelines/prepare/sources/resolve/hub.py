@@ -1,7 +1,5 @@
 """Datasets of the hub: the commit that a revision names now, whether it needs a token, errors of its client."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import errno

@@ -3,8 +3,6 @@
 A `Stream` is an opened dataset: what reads its splits, lazily, and their features; a `SourceListing` its files too.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

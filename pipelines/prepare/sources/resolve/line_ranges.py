@@ -7,8 +7,6 @@ One core reads 55 MB/s of JSON lines with `datasets` 5.2, which has no shards wi
 opens addresses of ranges through fsspec. A range holds the lines that begin in it; a line ends with \\n.
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 import json

@@ -1,7 +1,5 @@
 """The options of a source as arguments of `load_dataset`, and its errors as errors with a remedy."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

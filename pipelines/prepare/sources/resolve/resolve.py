@@ -10,8 +10,6 @@
 With --format, --data-files and --source-option these calls get a reader, `data_files` and further options.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import glob

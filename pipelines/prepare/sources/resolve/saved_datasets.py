@@ -7,8 +7,6 @@ train/dataset_info.json    {"features": {...}, ...}
 `load_from_disk` would copy a remote folder to this machine first, so the two small files are read here.
 """
 
-from __future__ import annotations
-
 import json
 import posixpath
 from typing import Any

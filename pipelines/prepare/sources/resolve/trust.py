@@ -4,8 +4,6 @@ A card is the YAML of `README.md` or `.huggingface.yaml`, which `datasets` follo
 first, since `datasets` already asks an address, and copies aliases, before it returns.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence

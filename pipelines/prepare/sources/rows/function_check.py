@@ -5,8 +5,6 @@ A column whose sampled values no map has changed keeps its class names. A change
 classes, return strings.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -10,8 +10,6 @@ The hash is the same for equal texts, whatever the batch, the machine, and the A
 Nested values take one pass over arrays for each level. About 3 million texts a second.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Sequence

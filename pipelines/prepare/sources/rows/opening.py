@@ -5,8 +5,6 @@ locate_rows    Parquet row groups of the source's own files; for other formats, 
                those of the ingested parts, whose missing ones the caller makes, wherever its workers are
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import shutil

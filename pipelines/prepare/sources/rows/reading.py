@@ -9,8 +9,6 @@ Rows keep their numbers. User functions get all columns, since they may use any.
 workers in the job; the launcher's `SplitSource` adds where all rows are stored.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import math

@@ -17,8 +17,6 @@ decided before the plan, and stored beside it:
 A decision follows from the source and the options, so that shards stay functions of plan and source.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import io

@@ -21,8 +21,6 @@ Functions given as objects in Python are
 A function with its own text must not use other objects of the notebook.
 """
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import hashlib

@@ -13,8 +13,6 @@ that the tokenizer normalises, unknown letters) come from the Rust tokenizer, wh
 as long.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -3,8 +3,6 @@
 Imported where templates run (`renderer`), so it needs PyArrow and nothing heavier.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

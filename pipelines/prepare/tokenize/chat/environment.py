@@ -4,8 +4,6 @@ It is our own because `transformers` renders with today's date, and gives masks 
 characters they come from.
 """
 
-from __future__ import annotations
-
 import datetime
 import json
 from typing import Any, NoReturn

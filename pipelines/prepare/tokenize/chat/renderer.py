@@ -7,8 +7,6 @@ whatever a template does, inside of Python's own functions too.
 Settings go to the process as JSON, and conversations as an Arrow stream; from there comes a stream of `RENDERED`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools

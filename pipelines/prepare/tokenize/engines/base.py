@@ -2,8 +2,6 @@
 class of the fast ones.
 """
 
-from __future__ import annotations
-
 import abc
 import copy
 import functools

@@ -1,7 +1,5 @@
 """Choosing the engine for a tokenizer: the fastest one that gives the tokenizer's own ids."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import logging

@@ -1,7 +1,5 @@
 """Engines of other packages: opened with the reference's own tokenizer.json; what they fail on is the reference's."""
 
-from __future__ import annotations
-
 import abc
 import importlib
 import json

@@ -16,8 +16,6 @@ begin at a place, which is one walk too.
 Size: 8 bytes a node and under 5% of gaps: 0.9 MB for BERT's 30,522 entries, about 3 MB for 120,000.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

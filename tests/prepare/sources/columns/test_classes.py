@@ -1,7 +1,5 @@
 """Labels whose classes only the rows show: numbers as classes, lists of classes, and vectors of 0 and 1."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What each column is taken for, which rows are refused and why, and that none of it depends on how Arrow cut them."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

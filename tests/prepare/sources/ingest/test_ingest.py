@@ -1,7 +1,5 @@
 """Ingested parts: small row groups, the same bytes whoever makes them, and no work that is done twice."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import hashlib

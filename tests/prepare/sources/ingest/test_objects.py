@@ -1,7 +1,5 @@
 """Objects as a source: the same rows are the same parts, and the same shards as from their `save_to_disk` folder."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rows behind web addresses and on the hub, by ranges: counted, denied, changed, and servers without ranges."""
 
-from __future__ import annotations
-
 import collections
 import json
 import subprocess

@@ -2,8 +2,6 @@
 those of the whole table, in the types of the split, or an error that names the file.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Fields of structs by a dot: wherever a column is named, with only their own bytes read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

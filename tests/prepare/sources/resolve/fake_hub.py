@@ -1,7 +1,5 @@
 """As much of the hub's interface as finding and reading small datasets needs, in this process."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

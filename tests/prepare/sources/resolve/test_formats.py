@@ -1,7 +1,5 @@
 """Whatever `load_dataset` reads is read here: the same splits, features and rows, in the same order."""
 
-from __future__ import annotations
-
 import bz2
 import contextlib
 import gzip

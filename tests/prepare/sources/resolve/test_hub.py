@@ -4,8 +4,6 @@ dataset is run, and each way of failing has its own message.
 The hub's client reads its settings when it is imported, so that the requests are made by a fresh process.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

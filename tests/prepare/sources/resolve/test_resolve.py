@@ -1,7 +1,5 @@
 """Every way of naming a dataset leads to its files, in the order in which `datasets` reads them."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

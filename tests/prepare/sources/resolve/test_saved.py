@@ -1,7 +1,5 @@
 """Folders that `save_to_disk` wrote, here and elsewhere."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """No card of a dataset leads out of it, asks the network, or occupies the process."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

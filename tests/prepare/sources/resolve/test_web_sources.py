@@ -1,7 +1,5 @@
 """Data files behind a web address: signed ones, ones that are not there, and servers that do not answer."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import socket

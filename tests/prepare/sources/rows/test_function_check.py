@@ -1,7 +1,5 @@
 """What the user's functions make of a split."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 from collections.abc import Mapping, Sequence

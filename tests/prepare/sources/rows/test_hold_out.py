@@ -1,7 +1,5 @@
 """Rows held out: each row in one split, equal texts in the same, counted in the others."""
 
-from __future__ import annotations
-
 import collections
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Datasets with their rows, opened as builds open them: the rows that `datasets` gives, in the same order."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import logging

@@ -1,7 +1,5 @@
 """The user's functions: where they are found, what is pinned of them, and what they may return."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

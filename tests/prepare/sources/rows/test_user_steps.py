@@ -1,7 +1,5 @@
 """Builds with `--map` and `--filter`: records, ledger, errors, and what looks at the dataset later."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

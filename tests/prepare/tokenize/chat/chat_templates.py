@@ -13,8 +13,6 @@ thinking        looks into answers for </think> and leaves thoughts out
 parts           takes contents that are lists of parts
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

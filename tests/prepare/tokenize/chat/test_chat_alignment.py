@@ -1,7 +1,5 @@
 """Tokens are to be learned where a character of theirs is, whichever way that is found out."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json

@@ -1,7 +1,5 @@
 """A chat template of a stranger ends, and takes little memory, whatever it asks for; and costs no row but its own."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import functools
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Our Jinja environment gives what that of `transformers` gives, and refuses what it refuses."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 from typing import Any

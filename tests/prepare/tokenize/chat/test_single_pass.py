@@ -1,7 +1,5 @@
 """What is found in one rendering is what renderings of all beginnings give; templates that look ahead get those."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """The reference gives the ids of the tokenizer; the choice of an engine says which one, and of each refused one why."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from importlib import metadata

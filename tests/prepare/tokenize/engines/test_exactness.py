@@ -3,8 +3,6 @@
 The kinds are those of scripts/qualify_engines.py, with fewer texts. What only one engine does has a file of its own.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import pickle

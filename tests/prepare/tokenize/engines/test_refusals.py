@@ -1,7 +1,5 @@
 """Tokenizers with settings that an engine cannot follow: refused with a reason, or served rightly all the same."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is Unigram's own: normalizers and words of every kind, paths, and what is left to the reference."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is WordPiece's own: settings of BERT's normalizer, limits of words, prefixes, and vocabularies of any kind."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -16,8 +16,6 @@ if every page of Unicode occurs; 8 MB for each thread that encodes at once; and 
 each of its tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -15,8 +15,6 @@ joins what is before it, and no byte with which something begins that a document
 key of no word.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

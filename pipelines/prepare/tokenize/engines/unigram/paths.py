@@ -13,8 +13,6 @@ Unknown pieces side by side are one: an entry of the vocabulary spelt like it, w
 or the tokens of its bytes, if there is one for each; or the unknown token.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

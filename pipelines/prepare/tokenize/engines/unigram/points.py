@@ -39,8 +39,6 @@ An entry: 64 bits, as `Pages` has them, and these flags:
     ENDS_IN_MARK    see above
 """
 
-from __future__ import annotations
-
 import base64
 import functools
 import json

@@ -33,8 +33,6 @@ An ISOLATED entry has the id of the single character that remains from bit 3 on.
 are the number of characters that become of it.
 """
 
-from __future__ import annotations
-
 import string
 from collections.abc import Mapping
 from typing import Any

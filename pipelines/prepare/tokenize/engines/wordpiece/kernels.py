@@ -12,8 +12,6 @@ lower-cased, in one register; and a word of at most 15 bytes is looked up in a t
 (`kernel_engine`). The key is bytes 0-7, then bytes 8-14 and the size, so padding with zeros is no ambiguity.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
