@@ -92,8 +92,9 @@ venv_install() {
   rm -f "$VENV/.installed-$extra"
   lock="$(locked "$extra")"
   if [ -n "$lock" ]; then
-    # Each package is compared with its digest, also those that build this one.
-    venv_pip --require-hashes --requirement "$lock"
+    # Each package is compared with its digest, also those that build this one. The file is complete, so that nothing is to
+    # be resolved: pip before 23.3 takes the newest version for name[extra], and so one that has no digest here.
+    venv_pip --require-hashes --no-deps --requirement "$lock"
     venv_pip --no-deps --no-build-isolation --editable .
   else
     venv_pip --upgrade pip
