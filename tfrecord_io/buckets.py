@@ -22,6 +22,7 @@ more short rows than long ones, so that a step costs about the same whatever its
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 import itertools
@@ -261,13 +262,8 @@ class Rounds:
 
     def locate(self, step: int) -> tuple[int, int]:
         """The round that step `step` is in, and the steps before it in that round."""
-        low, high = 0, 1
-        while sum(self.batches_before(high)) <= step:
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if sum(self.batches_before(middle)) <= step else (low, middle)
-        return low, step - sum(self.batches_before(low))
+        number = bisect.bisect_right(range(1 << 62), step, key=lambda each: sum(self.batches_before(each))) - 1
+        return number, step - sum(self.batches_before(number))
 
 
 def _batch_rows(

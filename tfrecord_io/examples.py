@@ -27,7 +27,8 @@ from tfrecord_io.schema import Schema
 
 __all__ = ["Payloads", "decode", "encode"]
 
-_REMEDY = "run `prep-tfrecords verify DATASET --repair`, which makes the shard again, or copy it from where it was made"
+# For a shard that is damaged.
+REMEDY = "run `prep-tfrecords verify DATASET --repair`, which makes the shard again, or copy it from where it was made"
 
 
 # Of one value; text may be empty.
@@ -89,23 +90,18 @@ def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.nd
 
     Raises: CorruptRecordError, which names `place` and the first record that `encode` cannot have given.
     """
-    _check_sizes(payloads.offsets, schema, place=place)
+    # Refuse records that are too small for all values, before memory is taken for these.
+    least = sum(feature.num_values * _LEAST_BYTES.get(feature.dtype, 0) for feature in schema.features)
+    sizes_N = np.diff(payloads.offsets)
+    if len(small := np.flatnonzero(sizes_N < least)):
+        raise CorruptRecordError(
+            f"{place}, record {small[0]}: {sizes_N[small[0]]} bytes, "
+            f"expected at least {least} for the values of {list(schema.names)}",
+            remedy=REMEDY,
+        )
     offsets = frozen(payloads.offsets)
     sound, columns = Decoder(schema).read(frozen(payloads.data), offsets[:-1], offsets[1:])
     if sound < len(payloads):
         what = damage(payloads[sound], schema) or "no Example"
-        raise CorruptRecordError(f"{place}, record {sound}, {what}", remedy=_REMEDY)
+        raise CorruptRecordError(f"{place}, record {sound}, {what}", remedy=REMEDY)
     return columns
-
-
-def _check_sizes(offsets: np.ndarray, schema: Schema, *, place: str) -> None:
-    """Refuse records that are too small for all values, before memory is taken for these."""
-    least = sum(feature.num_values * _LEAST_BYTES.get(feature.dtype, 0) for feature in schema.features)
-    sizes_N = np.diff(offsets)
-    if np.any(sizes_N < least):
-        record = int(np.flatnonzero(sizes_N < least)[0])
-        raise CorruptRecordError(
-            f"{place}, record {record}: {sizes_N[record]} bytes, "
-            f"expected at least {least} for the values of {list(schema.names)}",
-            remedy=_REMEDY,
-        )

@@ -16,19 +16,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfrecord_io.errors import ManifestError, SchemaError
-from tfrecord_io.format import json_fields, manifest_checks
-from tfrecord_io.format.json_fields import NAME, SHA256, WRONG, count, decoded, items, mapping, optional, text
+from tfrecord_io.format import json_fields
+from tfrecord_io.format.json_fields import WRONG, items, mapping, text
 from tfrecord_io.format.ledger import LabelRange, Ledger, Shard, Split
-from tfrecord_io.format.manifest_checks import REMAKE
 from tfrecord_io.format.manifest_types import (
+    REMAKE,
     Compression,
     Generation,
     Manifest,
     TokenizerFacts,
+    contradictions,
     folder_and_name,
     former_name,
     shard_name,
-    span,
 )
 from tfrecord_io.schema import Feature, Schema
 
@@ -98,7 +98,7 @@ def parse(content: bytes | str, *, place: str = FILE_NAME) -> Manifest:
         raise ManifestError(
             f"{place}: {type(error).__name__} {error}, expected the fields of format {FORMAT_VERSION}", remedy=REMAKE
         ) from error
-    for what in manifest_checks.contradictions(manifest):
+    for what in contradictions(manifest):
         raise ManifestError(f"{place}: {what}", remedy=REMAKE)
     if _SEAL in document and document[_SEAL] != (found := _seal(document)):  # the first manifests had none
         raise ManifestError(
@@ -177,18 +177,11 @@ def _check_version(document: dict[str, Any], *, place: str) -> None:
 
 
 def _from_json(document: Mapping[str, Any]) -> Manifest:
-    # Each must be there, whatever its default in Python.
-    plain = ("name", "fingerprint", "tokenizer", "label_names", "compression", "index_stride", "versions")
-    return Manifest(
-        **json_fields.object_of(Manifest, {name: document[name] for name in plain}, plain),
-        schema=Schema(tuple(_feature(mapping(each)) for each in items(document["features"]))),
-        layout=_layout(document["layout"]),
-        splits={text(name, NAME): _split(mapping(each)) for name, each in mapping(document["splits"]).items()},
-        source=_source(document["source"]),
-        options=_options(document["options"]),
-        engines=_engines(document["engines"]),
-        generations=decoded(tuple[Generation, ...], document.get("generations", [])),
-    )
+    # Each must be there, whatever its default in Python, but for generations.
+    names = [each.name for each in dataclasses.fields(Manifest) if each.name not in ("schema", "generations")]
+    given = {name: document[name] for name in [*names, *({"generations"} & {*document})]}
+    schema = Schema(tuple(_feature(mapping(each)) for each in items(document["features"])))
+    return Manifest(schema=schema, **json_fields.object_of(Manifest, given, given))
 
 
 def _feature(fields: Mapping[str, Any]) -> Feature:
@@ -196,68 +189,3 @@ def _feature(fields: Mapping[str, Any]) -> Feature:
     unchecked = {name: fields[name] for name in ("dtype", "role", "constant")}
     shape = tuple(items(fields["shape"]))
     return Feature(name=text(fields["name"]), meaning=text(fields["meaning"]), shape=shape, **unchecked)
-
-
-def _split(fields: Mapping[str, Any]) -> Split:
-    split = Split(
-        shards=tuple(map(Shard.from_json, items(fields["shards"]))),
-        labels=optional(LabelRange.from_json, fields.get("labels")),
-    )
-    for name in ("num_examples", "num_bytes", "num_tokens"):
-        if count(fields[name]) != getattr(split, name):
-            raise ValueError(f"{name} is {fields[name]!r} but the shards add up to {getattr(split, name)}")
-    if decoded(Ledger, fields["ledger"]) != split.ledger:
-        raise ValueError("the ledger of a split is not the sum of its shards' ledgers")
-    return split
-
-
-def _layout(value: Any) -> dict[str, Any]:
-    layout = mapping(value)
-    text(layout["name"])
-    count(layout["max_length"])
-    if "bucket_lengths" in layout:
-        _counts(layout["bucket_lengths"])
-    return layout
-
-
-def _source(value: Any) -> dict[str, Any]:
-    source = mapping(value)
-    for spans in mapping(source.get("splits", {})).values():
-        for each in items(spans):
-            span(each)
-    for origin in mapping(source.get("origins", {})).values():
-        text(origin, NAME)
-    return source
-
-
-def _options(value: Any) -> dict[str, Any]:
-    options = mapping(value)
-    for step in map(mapping, items(options.get("steps", []))):
-        text(step["module_sha256"], SHA256)
-        for spec in step.values():
-            text(spec)
-    for held in map(mapping, items(options.get("hold_out", []))):
-        text(held["split"], NAME)
-        text(held["of"], NAME)
-        optional(text, held.get("by"))
-        low, high = _counts(held["hashes"])
-        if low >= high:
-            raise ValueError(f"the hashes [{low}, {high}) of the rows that are held out")
-    return options
-
-
-def _engines(value: Any) -> dict[str, Any]:
-    engines = mapping(value)
-    for by_engine in mapping(engines.get("splits", {})).values():
-        for rows in map(mapping, mapping(by_engine).values()):
-            count(rows["rows"])
-            count(rows["rows_checked"])
-    if (disproved := optional(mapping, engines.get("disproved"))) is not None:
-        text(disproved["engine"])
-        text(disproved["split"])
-        count(disproved["row"])
-    return engines
-
-
-def _counts(value: Any) -> tuple[int, ...]:
-    return tuple(map(count, items(value)))

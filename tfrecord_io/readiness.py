@@ -61,7 +61,7 @@ _DTYPES = {
 _WIDE = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Finding:
     """`place` is an operation, a path or a component of the element; unless it is `fatal`, the input works, but costs
     more than it has to.
@@ -71,7 +71,7 @@ class Finding:
     place: str
     problem: str
     remedy: str
-    fatal: bool
+    fatal: bool = dataclasses.field(default=True, kw_only=True)
 
 
 def check(
@@ -91,10 +91,8 @@ def check(
     _check_arguments(tpu=tpu, num_replicas=num_replicas, num_hosts=num_hosts, batch=batch)
     remote = tpu == "node" or num_hosts > 1
     findings = list(_graph_findings(dataset, remote=remote, gs_only=tpu == "node"))
-    components = list(_components(dataset.element_spec))
-    findings += [finding for place, spec in components for finding in _component_findings(place, spec)]
-    if batch == "global":
-        findings += _batch_findings(components, num_replicas=num_replicas)
+    for place, spec in _components(dataset.element_spec):
+        findings += _component_findings(place, spec, sharing=num_replicas if batch == "global" else 1)
     return list(dict.fromkeys(findings))
 
 
@@ -122,14 +120,12 @@ def check_data(
     try:
         dataset = data.input_fn(split, global_batch_size=global_batch_size, **options)(context)
     except PrepError as error:
-        return [_finding("input", place, error.cause, error.remedy)]
+        return [Finding("input", place, error.cause, error.remedy)]
     findings = check(dataset, tpu=tpu, num_replicas=num_replicas, num_hosts=num_hosts, batch="per_replica")
     num_shards = data.fewest_shards(split)
     if num_shards < num_hosts:
         problem = f"fewer shards ({num_shards}) than hosts ({num_hosts}): each host reads all and drops most records"
-        findings.append(
-            _finding("shards", place, problem, "build the dataset with a smaller --shard-size", fatal=False)
-        )
+        findings.append(Finding("shards", place, problem, "build the dataset with a smaller --shard-size", fatal=False))
     return findings
 
 
@@ -164,10 +160,6 @@ def _check_arguments(*, tpu: str, num_replicas: int, num_hosts: int, batch: str)
         raise ReaderError(f"{num_replicas} replicas on {num_hosts} hosts, expected equally many on each host")
 
 
-def _finding(kind: str, place: str, problem: str, remedy: str, *, fatal: bool = True) -> Finding:
-    return Finding(kind=kind, place=place, problem=problem, remedy=remedy, fatal=fatal)
-
-
 def _graph_findings(dataset: tf.data.Dataset, *, remote: bool, gs_only: bool) -> Iterator[Finding]:
     """Return what is bound to this process or its files: fatal if the pipeline is to run in another (`remote`)."""
     if not tf.executing_eagerly():
@@ -181,7 +173,7 @@ def _graph_findings(dataset: tf.data.Dataset, *, remote: bool, gs_only: bool) ->
         with tf.device(variant.device):  # a dataset cannot be copied to another machine
             written = tf.raw_ops.DatasetToGraphV2(input_dataset=variant, external_state_policy=ignoring)
     except tf.errors.OpError as error:
-        yield _finding(
+        yield Finding(
             "graph",
             "dataset",
             f"cannot be written as a graph, to be looked at or dealt out by a strategy: {error.message}",
@@ -197,7 +189,7 @@ def _graph_findings(dataset: tf.data.Dataset, *, remote: bool, gs_only: bool) ->
     # TensorFlow only logs an error where a graph is larger than a protocol buffer can be, and writes none.
     if not graph.node or num_bytes > _MANY_BYTES:
         what = f"{num_bytes / 1e6:.0f} MB" if graph.node else "2 GB or more"
-        yield _finding(
+        yield Finding(
             "data in the graph",
             "dataset",
             f"{what} of data are part of the graph, which every host gets as a whole",
@@ -215,7 +207,7 @@ def _bound_findings(nodes: Iterable[tuple[str, Any]], *, remote: bool) -> Iterat
         for name, (kind, problem, remedy) in _BOUND.items():
             if node.op.startswith(name) and kind not in found:
                 place = f"{node.op} in {_FUNCTION.sub('', scope)}" if scope else node.op
-                found[kind] = _finding(kind, place, problem, remedy, fatal=remote)
+                found[kind] = Finding(kind, place, problem, remedy, fatal=remote)
     if "generator" in found:  # the Python in there is that of the generator
         found.pop("python", None)
     yield from found.values()
@@ -237,7 +229,7 @@ def _path_findings(constants: Iterable[Any], *, gs_only: bool) -> Iterator[Findi
         problem = "not on gs://, which is all that a TPU Node reads"
         remedy = "copy the dataset to a bucket (gcloud storage cp -r DATASET gs://BUCKET/), and open it there"
     place = paths[0] + (f" ({len(paths)} in all)" if len(paths) > 1 else "")
-    yield _finding("path", place, f"the graph reads files {problem}", remedy, fatal=gs_only)
+    yield Finding("path", place, f"the graph reads files {problem}", remedy, fatal=gs_only)
 
 
 def _is_out_of_reach(text: str, *, gs_only: bool) -> bool:
@@ -260,13 +252,13 @@ def _components(spec: Any, place: str = "") -> Iterator[tuple[str, Any]]:
         yield f"component {place}" if place else "element", spec
 
 
-def _component_findings(place: str, spec: Any) -> Iterator[Finding]:
-    """A static shape, and a dtype that the chip has."""
+def _component_findings(place: str, spec: Any, *, sharing: int) -> Iterator[Finding]:
+    """A static shape, rows that so many replicas can share out among themselves, and a dtype that the chip has."""
     if isinstance(spec, tf.NoneTensorSpec):
         return
     if not isinstance(spec, tf.TensorSpec) or not spec.shape.is_fully_defined():
         what = f"has shape {spec.shape}" if isinstance(spec, tf.TensorSpec) else f"is a {type(spec).__name__}"
-        yield _finding(
+        yield Finding(
             "shape",
             place,
             f"{what}, expected a tensor with a number in every dimension",
@@ -276,20 +268,14 @@ def _component_findings(place: str, spec: Any) -> Iterator[Finding]:
     dtype = getattr(spec, "dtype", tf.int32)
     if dtype.name in _WIDE:
         problem = f"is {dtype.name}, which a TPU has to emulate, and twice the bytes on the way there"
-        yield _finding("dtype", place, problem, f"tf.cast(x, tf.{_WIDE[dtype.name]})", fatal=False)
+        yield Finding("dtype", place, problem, f"tf.cast(x, tf.{_WIDE[dtype.name]})", fatal=False)
     elif dtype.name not in _DTYPES:
         remedy = "leave it out, or tf.cast it to int32, float32, bfloat16 or bool"
         if dtype == tf.string:
             remedy = "tokenize text when the dataset is prepared (`prep-tfrecords build`)"
-        yield _finding("dtype", place, f"is {dtype.name}, which a TPU does not take", remedy)
-
-
-def _batch_findings(components: list[tuple[str, Any]], *, num_replicas: int) -> Iterator[Finding]:
-    """Rows that the replicas cannot share out among themselves."""
-    for place, spec in components:
-        if not isinstance(spec, tf.TensorSpec) or spec.shape.rank is None:
-            continue
+        yield Finding("dtype", place, f"is {dtype.name}, which a TPU does not take", remedy)
+    if sharing > 1 and isinstance(spec, tf.TensorSpec) and spec.shape.rank is not None:
         rows = spec.shape[0] if spec.shape.rank else 0
-        if rows is not None and (rows == 0 or rows % num_replicas):
-            problem = f"has {rows} rows, expected a multiple of the {num_replicas} replicas"
-            yield _finding("batch", place, problem, f"use batches of {-(-max(rows, 1) // num_replicas) * num_replicas}")
+        if rows is not None and (rows == 0 or rows % sharing):
+            problem = f"has {rows} rows, expected a multiple of the {sharing} replicas"
+            yield Finding("batch", place, problem, f"use batches of {-(-max(rows, 1) // sharing) * sharing}")

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
 import numpy as np
 
-from tfrecord_io.codec import encoding, frame_kernels
-from tfrecord_io.codec.kernels import frozen
+from tfrecord_io.codec import encoding, kernels
+from tfrecord_io.codec.kernels import FRAME_BYTES, HEAD_BYTES, frozen
 from tfrecord_io.errors import ConfigError, CorruptRecordError
-from tfrecord_io.examples import Payloads
+from tfrecord_io.examples import REMEDY, Payloads
+from tfrecord_io.format.manifest_types import Compression
 from tfrecord_io.schema import MOST_VALUES, Schema
 
 __all__ = [
@@ -28,34 +29,21 @@ __all__ = [
     "MOST_RECORD_BYTES",
     "Compression",
     "check_frames",
-    "crc32c",
     "encode_framed",
     "masked_crc32c",
     "read_payloads",
 ]
 
-Compression = Literal["none", "gzip"]
 Data = bytes | bytearray | memoryview | np.ndarray
-
-# Of a record beside its data: the size, and the crcs of the size and the data.
-FRAME_BYTES = frame_kernels.FRAME_BYTES
 
 # Of any schema that is allowed, with names and lengths.
 MOST_RECORD_BYTES = 11 * MOST_VALUES
 
-_REMEDY = "run `prep-tfrecords verify DATASET --repair`, which makes the shard again, or copy it from where it was made"
-_HEADER_BYTES = frame_kernels.HEAD_BYTES
-
-
-def crc32c(data: Data) -> int:
-    """CRC-32C of the bytes."""
-    array = _as_bytes(data)
-    return int(frame_kernels.crc32c(array, 0, len(array)))
-
 
 def masked_crc32c(data: Data) -> int:
     """CRC-32C of the bytes as a TFRecord stores it."""
-    return int(frame_kernels.masked(np.uint64(crc32c(data))))
+    array = _as_bytes(data)
+    return int(kernels.masked(np.uint64(kernels.crc32c(array, 0, len(array)))))
 
 
 def encode_framed(columns: Mapping[str, np.ndarray], schema: Schema) -> Payloads:
@@ -118,15 +106,15 @@ def _inflate(stream: BinaryIO, *, place: str, chunk_bytes: int) -> Iterator[byte
     while not inflater.eof:
         packed = inflater.unconsumed_tail or stream.read(chunk_bytes)
         if not packed:
-            raise CorruptRecordError(f"{place}: gzip data is cut off, expected its end mark", remedy=_REMEDY)
+            raise CorruptRecordError(f"{place}: gzip data is cut off, expected its end mark", remedy=REMEDY)
         try:
             chunk = inflater.decompress(packed, chunk_bytes)
         except zlib.error as error:
-            raise CorruptRecordError(f"{place}: damaged gzip data ({error})", remedy=_REMEDY) from error
+            raise CorruptRecordError(f"{place}: damaged gzip data ({error})", remedy=REMEDY) from error
         if chunk:
             yield chunk
     if inflater.unused_data or stream.read(1):
-        raise CorruptRecordError(f"{place}: more bytes after the end of the gzip data", remedy=_REMEDY)
+        raise CorruptRecordError(f"{place}: more bytes after the end of the gzip data", remedy=REMEDY)
 
 
 class _Scanner:
@@ -144,22 +132,22 @@ class _Scanner:
         Anything after them but the beginning of a frame is refused.
         """
         out, offsets = np.empty(len(data), np.uint8), np.empty(len(data) // FRAME_BYTES + 1, np.int64)
-        count, end, is_damaged = frame_kernels.read_frames(data, out, offsets)
+        count, end, is_damaged = kernels.read_frames(data, out, offsets)
         rest, where = data[end:], f"{self._place}, record {self._num_records + count} at byte {self._num_bytes + end}"
         size = _uint(rest[:8])
         if is_damaged:
             message = out[offsets[count] : offsets[count + 1]]
-            raise _wrong_crc(where, "data", message, rest[_HEADER_BYTES + size :][:4])
-        if len(rest) >= _HEADER_BYTES and masked_crc32c(rest[:8]) != _uint(rest[8:12]):
+            raise _wrong_crc(where, "data", message, rest[HEAD_BYTES + size :][:4])
+        if len(rest) >= HEAD_BYTES and masked_crc32c(rest[:8]) != _uint(rest[8:12]):
             raise _wrong_crc(where, "size", rest[:8], rest[8:12])
-        if len(rest) >= _HEADER_BYTES and size > self._most_record_bytes:
+        if len(rest) >= HEAD_BYTES and size > self._most_record_bytes:
             raise CorruptRecordError(
-                f"{where}: {size} bytes, expected at most {self._most_record_bytes}", remedy=_REMEDY
+                f"{where}: {size} bytes, expected at most {self._most_record_bytes}", remedy=REMEDY
             )
         if last and len(rest):
             missing = size + FRAME_BYTES - len(rest)
-            words = missing if len(rest) >= _HEADER_BYTES else f"at least {_HEADER_BYTES - len(rest)}"
-            raise CorruptRecordError(f"{where}: cut off, {words} bytes are missing", remedy=_REMEDY)
+            words = missing if len(rest) >= HEAD_BYTES else f"at least {HEAD_BYTES - len(rest)}"
+            raise CorruptRecordError(f"{where}: cut off, {words} bytes are missing", remedy=REMEDY)
         self._num_records += count
         self._num_bytes += end
         return Payloads(out[: offsets[count]], offsets[: count + 1])
@@ -167,7 +155,7 @@ class _Scanner:
 
 def _wrong_crc(where: str, what: str, data: np.ndarray, stored: np.ndarray) -> CorruptRecordError:
     got, expected = masked_crc32c(data), _uint(stored)
-    return CorruptRecordError(f"{where}: {what} crc {got:#010x}, expected {expected:#010x}", remedy=_REMEDY)
+    return CorruptRecordError(f"{where}: {what} crc {got:#010x}, expected {expected:#010x}", remedy=REMEDY)
 
 
 def _as_bytes(data: Data) -> np.ndarray:

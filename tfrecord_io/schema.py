@@ -47,43 +47,27 @@ __all__ = ["MOST_VALUES", "MOST_VALUE_BYTES", "OF_TOKENS", "UNLABELLED", "DType"
 Values = TypeVar("Values")
 
 DType = Literal["int64", "float32", "string", "bytes"]
-Role = Literal[
+# What a row has one value of for each of its tokens; and whatever else.
+_OfTokens = Literal[
     "token_ids",
     "attention_mask",
     "token_type_ids",
-    "num_tokens",
     "segment_ids",
     "positions",
     "loss_mask",
-    "target_ids",
-    "target_mask",
     "token_labels",
     "token_label_mask",
-    "start_position",
-    "end_position",
-    "source_row",
     "char_starts",
     "char_ends",
-    "label",
-    "column",
 ]
+_Others = Literal[
+    "num_tokens", "target_ids", "target_mask", "start_position", "end_position", "source_row", "label", "column"
+]
+Role = Literal[_OfTokens, _Others]
+OF_TOKENS: tuple[Role, ...] = get_args(_OfTokens)
 
 # The class id of a row without label.
 UNLABELLED = -1
-
-# What a row has one value of for each of its tokens.
-OF_TOKENS: tuple[Role, ...] = (
-    "token_ids",
-    "attention_mask",
-    "token_type_ids",
-    "segment_ids",
-    "positions",
-    "loss_mask",
-    "token_labels",
-    "token_label_mask",
-    "char_starts",
-    "char_ends",
-)
 
 # Of a record in all its features: 160 MB at most. A row of a million tokens has 2 to 7 million.
 MOST_VALUES = 1 << 24
@@ -136,7 +120,8 @@ class Feature:
                 f"feature {self.name!r}: {len(self.shape)} dimensions, expected at most {_MOST_DIMENSIONS}",
                 remedy="leave the column out, or flatten it",
             )
-        if self.constant is not None and not (self.dtype == "int64" and _is_int64(self.constant)):
+        is_int64 = type(self.constant) is int and -(2**63) <= self.constant < 2**63
+        if self.constant is not None and not (is_int64 and self.dtype == "int64"):
             raise SchemaError(
                 f"feature {self.name!r}: constant {self.constant!r:.100}, expected an integer of an int64 feature"
             )
@@ -155,10 +140,6 @@ class Feature:
     def num_values(self) -> int:
         """Values in one record: the product of the shape, 1 for a scalar."""
         return math.prod(self.shape)
-
-
-def _is_int64(value: object) -> bool:
-    return type(value) is int and -(2**63) <= value < 2**63
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,9 +11,8 @@ import tempfile
 import time
 
 from pipelines.prepare.dataset import own_files
-from pipelines.prepare.export import export_tasks
 from pipelines.prepare.export.export_settings import FORMATS, ExportFormat, ExportSettings
-from pipelines.prepare.export.export_tasks import ExportTask
+from pipelines.prepare.export.exporting import ExportTask, export_shard
 from pipelines.prepare.process.progress import Progress
 
 
@@ -45,7 +44,7 @@ def _measured(root: str, to: ExportFormat) -> str:
             stem="exported",
             key="key",
         )
-        export_tasks.run(task, Progress())  # compiles what is compiled once
+        export_shard(task, Progress())  # compiles what is compiled once
         seconds = min(_seconds(task) for _ in range(3))
         size = sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file())
     speed, tokens = shard.num_bytes / seconds / 1e6, shard.num_tokens / seconds / 1e6
@@ -54,7 +53,7 @@ def _measured(root: str, to: ExportFormat) -> str:
 
 def _seconds(task: ExportTask) -> float:
     began = time.process_time()
-    export_tasks.run(task, Progress())
+    export_shard(task, Progress())
     return time.process_time() - began
 
 

@@ -53,21 +53,17 @@ class Decoder:
         columns = {}
         for feature, start in self._places:
             if feature.is_bytes:
-                columns[feature.name] = _objects(data, spans_FN2[start], feature)
+                columns[feature.name] = objects = np.empty(num_rows, object)
+                for at, (first, end) in enumerate(spans_FN2[start].tolist()):
+                    value = data.data[first:end]
+                    # Bytes that are no UTF-8 become surrogates.
+                    is_text = feature.dtype == "string"
+                    objects[at] = str(value, "utf-8", "surrogateescape") if is_text else bytes(value)
                 continue
             values = ints if feature.dtype == "int64" else floats
             here = slice(num_rows * start, num_rows * (start + feature.num_values))
             columns[feature.name] = values[here].reshape(num_rows, *feature.shape)
         return sound, columns
-
-
-def _objects(data: np.ndarray, spans_N2: np.ndarray, feature: Feature) -> np.ndarray:
-    """Return the values at [start, end) of the data, str or bytes [N]. Bytes that are no UTF-8 become surrogates."""
-    view, values = data.data, np.empty(len(spans_N2), object)
-    is_text = feature.dtype == "string"
-    for at, (start, end) in enumerate(spans_N2.tolist()):
-        values[at] = str(view[start:end], "utf-8", "surrogateescape") if is_text else bytes(view[start:end])
-    return values
 
 
 def damage(record: bytes, schema: Schema) -> str:

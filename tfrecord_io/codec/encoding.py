@@ -19,8 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfrecord_io.codec.frame_kernels import FRAME_BYTES, HEAD_BYTES, put_frames
-from tfrecord_io.codec.kernels import copy, frozen, jit, store_4
+from tfrecord_io.codec.kernels import FRAME_BYTES, HEAD_BYTES, copy, frozen, jit, put_frames, store_4
 from tfrecord_io.errors import SchemaError
 from tfrecord_io.schema import MOST_VALUE_BYTES, Feature, Schema
 

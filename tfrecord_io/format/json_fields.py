@@ -160,6 +160,15 @@ def _first_decoded(hints: list[Any], value: Any) -> Any:
     return _first_decoded(hints[1:], value)
 
 
+def checked(value: Any, needed: Mapping[str, Any], others: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """An object of which the fields `needed` and, where there are any, `others` are as annotated; with all others."""
+    found = mapping(value)
+    for name, hint in {**needed, **(others or {})}.items():
+        if name in needed or name in found:
+            decoded(hint, found[name])
+    return found
+
+
 def object_of(kind: Any, document: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Read the fields `names` that are present, as the dataclass `kind` annotates them."""
     hints = _hints(kind)

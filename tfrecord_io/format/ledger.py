@@ -14,11 +14,12 @@ are no errors, and are counted, but not listed one by one:
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tfrecord_io.format.json_fields import ABSENT, Count, Name, Sha256, decoded
+from tfrecord_io.format.json_fields import ABSENT, Count, Name, Sha256, count, decoded, mapping
 
 FILTERED = "filtered"
 HELD_OUT = "held_out"
@@ -83,14 +84,13 @@ class Ledger:
     def total(cls, ledgers: Iterable[Ledger]) -> Ledger:
         """The sum of several."""
         every = tuple(ledgers)
-        rejected: dict[str, int] = {}
+        rejected = collections.Counter[str]()
         for ledger in every:
-            for reason, rows in ledger.rejected.items():
-                rejected[reason] = rejected.get(reason, 0) + rows
+            rejected.update(ledger.rejected)
         return cls(
             rows_in=sum(ledger.rows_in for ledger in every),
             rows_used=sum(ledger.rows_used for ledger in every),
-            rejected=rejected,
+            rejected=dict(rejected),
             tokens_cut=sum(ledger.tokens_cut for ledger in every),
         )
 
@@ -124,12 +124,6 @@ class Shard:
         fields = dataclasses.asdict(self) | {"num_unlabelled": self.num_unlabelled or None}
         return {name: value for name, value in fields.items() if value is not None}
 
-    @classmethod
-    def from_json(cls, value: Any) -> Shard:
-        """Raises: ValueError or KeyError if it is none."""
-        found: Shard = decoded(cls, value)
-        return found
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelRange:
@@ -138,6 +132,10 @@ class LabelRange:
     smallest: int
     largest: int
     distinct: Count | None = dataclasses.field(default=None, metadata=ABSENT)
+
+    def __post_init__(self) -> None:
+        if not 1 <= (1 if self.distinct is None else self.distinct) <= self.largest - self.smallest + 1:
+            raise ValueError(f"labels of {self.text}")
 
     @property
     def has_gaps_from_0(self) -> bool:
@@ -156,14 +154,6 @@ class LabelRange:
         whole = LabelRange(smallest=smallest, largest=largest, distinct=largest - smallest + 1)
         return whole if whole in (self, other) else dataclasses.replace(whole, distinct=None)
 
-    @classmethod
-    def from_json(cls, value: Any) -> LabelRange:
-        """Raises: ValueError or KeyError if it is none."""
-        found: LabelRange = decoded(cls, value)
-        if not 1 <= (1 if found.distinct is None else found.distinct) <= found.largest - found.smallest + 1:
-            raise ValueError(f"labels of {found.text}")
-        return found
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Split:
@@ -171,6 +161,21 @@ class Split:
 
     shards: tuple[Shard, ...]
     labels: LabelRange | None = None
+
+    @classmethod
+    def from_json(cls, value: Any) -> Split:
+        """Raises: ValueError or KeyError if it is none, or its sums are not those of its shards."""
+        fields = mapping(value)
+        split = cls(
+            shards=decoded(tuple[Shard, ...], fields["shards"]),
+            labels=decoded(LabelRange | None, fields.get("labels")),
+        )
+        for name in ("num_examples", "num_bytes", "num_tokens"):
+            if count(fields[name]) != getattr(split, name):
+                raise ValueError(f"{name} is {fields[name]!r} but the shards add up to {getattr(split, name)}")
+        if decoded(Ledger, fields["ledger"]) != split.ledger:
+            raise ValueError("the ledger of a split is not the sum of its shards' ledgers")
+        return split
 
     def task_of(self, index: int) -> int:
         """The number of the set of rows that shard `index` was made from."""

@@ -1,22 +1,33 @@
-"""Types of a manifest: the dataset, its tokenizer, and the names of its shards."""
+"""Types of a manifest: the dataset, its tokenizer, and the names of its shards; and what must go together in it."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from tfrecord_io.errors import ManifestError
-from tfrecord_io.format.json_fields import ABSENT, Count, Fingerprint, Name, Sha256, count, items
-from tfrecord_io.format.ledger import Split
-from tfrecord_io.schema import Schema
+from tfrecord_io.format.json_fields import (
+    ABSENT,
+    Count,
+    Fingerprint,
+    Name,
+    Sha256,
+    checked,
+    count,
+    decoded,
+    items,
+)
+from tfrecord_io.format.ledger import Shard, Split
+from tfrecord_io.schema import OF_TOKENS, Schema
+
+REMAKE = "copy the manifest again from where the dataset was made, or build it anew"
 
 Compression = Literal["none", "gzip"]
 
-# Ids are int32 on the device.
-_VocabSize = Annotated[int, functools.partial(count, most=2**31)]
 _FORMER = re.compile(r"manifest-\d+\.json")
 
 
@@ -46,12 +57,32 @@ def folder_and_name(path: str) -> tuple[str, str]:
     )
 
 
-def span(value: Any) -> tuple[int, int]:
-    """Read the [start, stop) rows of a split."""
+def _span(value: Any, of: str = "rows [{}, {}) of a split") -> tuple[int, int]:
     start, stop = map(count, items(value))
     if start >= stop:
-        raise ValueError(f"the rows [{start}, {stop}) of a split")
+        raise ValueError(f"the {of.format(start, stop)}")
     return start, stop
+
+
+def _step(value: Any) -> dict[str, str]:
+    return decoded(Mapping[str, str], checked(value, {"module_sha256": Sha256}))
+
+
+# Ids are int32 on the device.
+_VocabSize = Annotated[int, functools.partial(count, most=2**31)]
+_Spans = tuple[Annotated[tuple[int, int], _span], ...]
+_Hashes = Annotated[Any, functools.partial(_span, of="hashes [{}, {}) of the rows that are held out")]
+_HeldOut = Annotated[
+    Any, functools.partial(checked, needed={"split": Name, "of": Name, "hashes": _Hashes}, others={"by": str | None})
+]
+_Steps = tuple[Annotated[Any, _step], ...]
+_RowsOfEngine = Annotated[Any, functools.partial(checked, needed={"rows": Count, "rows_checked": Count})]
+_Disproved = Annotated[Any, functools.partial(checked, needed={"engine": str, "split": str, "row": Count})]
+
+
+def _plain(needed: Mapping[str, Any] | None = None, **others: Any) -> Any:
+    """Return a reader of a plain object in which these fields are checked."""
+    return functools.partial(checked, needed=needed or {}, others=others)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,7 +95,7 @@ class Generation:
 
     fingerprint: Fingerprint
     tasks: Mapping[Name, Count]
-    rows: Mapping[Name, tuple[Annotated[tuple[int, int], span], ...]]
+    rows: Mapping[Name, _Spans]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,15 +131,21 @@ class Manifest:
     name: Name
     fingerprint: Fingerprint
     schema: Schema
-    layout: Mapping[str, Any]
+    layout: Annotated[Mapping[str, Any], _plain({"name": str, "max_length": Count}, bucket_lengths=tuple[Count, ...])]
     tokenizer: TokenizerFacts
-    splits: Mapping[str, Split]
+    splits: Mapping[Name, Annotated[Split, Split.from_json]]
     label_names: tuple[str, ...] | None = None
     compression: Compression = "none"
     index_stride: Count | None = None
-    source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    engines: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    source: Annotated[Mapping[str, Any], _plain(splits=Mapping[str, _Spans], origins=Mapping[str, Name])] = (
+        dataclasses.field(default_factory=dict)
+    )
+    options: Annotated[Mapping[str, Any], _plain(steps=_Steps, hold_out=tuple[_HeldOut, ...])] = dataclasses.field(
+        default_factory=dict
+    )
+    engines: Annotated[
+        Mapping[str, Any], _plain(splits=Mapping[str, Mapping[str, _RowsOfEngine]], disproved=_Disproved | None)
+    ] = dataclasses.field(default_factory=dict)
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     generations: tuple[Generation, ...] = ()
 
@@ -154,3 +191,108 @@ class Manifest:
         if feature is None:
             raise ManifestError("the schema has no feature of role 'token_ids', expected one")
         return feature.num_values
+
+
+def contradictions(manifest: Manifest) -> Iterator[str]:
+    """What does not go together in a manifest, as messages say it. What follows the first one may be wrong."""
+    if manifest.schema.with_role("token_ids") is None:
+        yield "no feature of role 'token_ids', expected one"
+    facts, lengths = manifest.tokenizer, manifest.bucket_lengths
+    named = (facts.eos_id, facts.bos_id, facts.cls_id, facts.sep_id, facts.mask_id, facts.unk_id)
+    ids = (*facts.special_ids, *facts.sentinel_ids, facts.pad_id, *named)
+    largest = max(value for value in ids if value is not None)
+    if largest >= facts.vocab_size:
+        yield f"the tokenizer has a special id {largest}, but a vocabulary of {facts.vocab_size}"
+    yield from _of_roles(manifest)
+    ascending = all(short < long for short, long in itertools.pairwise((0, *lengths)))
+    if "bucket_lengths" in manifest.layout and not (lengths and ascending and lengths[-1] == manifest.row_length):
+        length = manifest.row_length
+        yield f"bucket lengths {list(lengths)}, expected them to ascend from 1 or more to the {length} tokens of a row"
+    seen: set[str] = set()
+    for name, split in manifest.splits.items():
+        for shard in split.shards:
+            if shard.name in seen:
+                yield f"split {name!r}: shard name {shard.name!r} appears twice"
+            yield from (f"split {name!r}: {what}" for what in _of_shard(shard, manifest))
+            seen.add(shard.name)
+        made = [(shard.task, shard.length) for shard in split.shards if shard.task is not None]
+        if len(set(made)) < len(made):
+            yield f"split {name!r}: two shards are of the same task and the same length"
+    ranges = manifest.source.get("splits", {})
+    if strangers := [name for name in manifest.source.get("origins", {}) if name not in ranges]:
+        yield f"an origin of split {strangers[0]!r}, which has no rows"
+    yield from _of_generations(manifest)
+    if manifest.index_stride == 0 or (manifest.index_stride and manifest.compression != "none"):
+        yield (
+            f"an index of every {manifest.index_stride}th record with compression {manifest.compression!r}, "
+            "expected a stride of at least 1, and no index of compressed shards"
+        )
+    if manifest.label_names is not None:
+        count, size = len(manifest.label_names), manifest.multi_hot_size
+        if not (manifest.schema.with_role("label") or manifest.schema.with_role("token_labels")):
+            yield "label names without a feature of role 'label' or 'token_labels'"
+        if size not in (0, count):
+            yield f"{count} label names, expected {size}, one for each value of a label"
+
+
+def _of_roles(manifest: Manifest) -> Iterator[str]:
+    """Whoever finds a feature by its role relies on its shape: [L], [T], or one value."""
+    schema = manifest.schema
+    target = schema.with_role("target_ids")
+    for feature in schema.features:
+        expected: tuple[int, ...] = ()
+        if feature.role in OF_TOKENS:
+            expected = (manifest.row_length,)
+        elif target and feature.role in ("target_ids", "target_mask"):
+            expected = (target.num_values,)
+        elif feature.role == "label" and feature.dtype == "int64" and len(feature.shape) == 1:
+            expected = feature.shape  # of several classes
+        right = feature.shape == expected and (feature.dtype == "int64" or feature.role == "label")
+        if feature.role != "column" and not (right and feature is schema.with_role(feature.role)):
+            yield (
+                f"feature {feature.name!r} of role {feature.role!r} is {feature.dtype} {list(feature.shape)}, "
+                f"expected int64 {list(expected)}, and one feature of that role"
+            )
+
+
+def _of_shard(shard: Shard, manifest: Manifest) -> Iterator[str]:
+    suffix = ".tfrecord.gz" if manifest.compression == "gzip" else ".tfrecord"
+    if not shard.name.endswith(suffix):
+        yield f"shard name {shard.name!r}, expected a plain file name that ends in {suffix}"
+    if shard.num_examples == 0:
+        yield f"shard {shard.name}: no example, expected at least one"
+    ledger, layout, lengths = shard.ledger, manifest.layout, manifest.bucket_lengths
+    used = ledger.rows_used
+    if not ledger.balanced:
+        yield f"shard {shard.name}: {ledger.rows_in} rows in, but {used} used and {ledger.rows_rejected} rejected"
+    one_record = layout["name"] in ("seq2seq", "tokens") or (layout["name"] == "pad" and "stride" not in layout)
+    if one_record and shard.num_examples != used:
+        count = shard.num_examples
+        yield f"shard {shard.name}: {count} examples of {used} rows, expected as many, since each row is one example"
+    if shard.length not in (lengths or (None,)) or (shard.task is None) != (shard.length is None):
+        expected = f"one of the lengths {list(lengths)}, and a task" if lengths else "neither without bucket lengths"
+        yield f"shard {shard.name}: rows of length {shard.length} of task {shard.task}, expected {expected}"
+
+
+def _of_generations(manifest: Manifest) -> Iterator[str]:
+    """The generations together have made every task, and the last one is the dataset's."""
+    generations = manifest.generations
+    if not generations:
+        return
+    fingerprints = [each.fingerprint for each in generations]
+    if len(set(fingerprints)) < len(fingerprints) or len(fingerprints) < 2 or fingerprints[-1] != manifest.fingerprint:
+        yield (
+            f"generations {[each[:12] for each in fingerprints]}, expected two or more that differ, the last "
+            f"of them {manifest.fingerprint[:12]}"
+        )
+    for each in generations:
+        if each.tasks.keys() != each.rows.keys() or not all(each.tasks.values()) or not all(each.rows.values()):
+            yield (
+                f"generation {each.fingerprint[:12]} has tasks of {sorted(each.tasks)} and rows of "
+                f"{sorted(each.rows)}, expected some of both for each of its splits"
+            )
+    for name in sorted({*manifest.splits, *(name for each in generations for name in each.tasks)}):
+        made = sorted(manifest.splits[name].by_task()) if name in manifest.splits else []
+        total = sum(each.tasks.get(name, 0) for each in generations)
+        if made != list(range(total)):
+            yield f"split {name!r} has {len(made)} tasks, expected the {total} of its generations"

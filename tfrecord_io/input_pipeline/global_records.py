@@ -1,13 +1,9 @@
-"""Batches of serialized records in the global order, in the graph: a host's columns of every global batch.
+"""Batches of serialized records of a training in the global order: a host's columns of every global batch.
 
-    training     window number ─► rows of this host ─► which blocks ─► one read each, many at a time ─► the rows in them
-                                  (global_order)       each once       TFRecordDataset from a byte      one gather
-    evaluation   all records in order ─► global batches ─► the host's columns, then fill rows at the very end
+    window number ─► rows of this host ─► which blocks ─► one read each, many at a time ─► the rows in them
+                     (global_order)       each once       TFRecordDataset from a byte      one gather
 
-An evaluation is read in order, so there is nothing to gain from reading blocks: each host reads all records, and parses
-its own. That costs 1 us for each record of the others.
-
-In a training each host's part of every window is read by itself. Where blocks begin is part of the graph: 8 bytes for
+Each host's part of every window is read by itself. Where blocks begin is part of the graph: 8 bytes for
 each block of 64 records, so 12.5 MB for 100 million. A split of up to 64 MB is instead read once as a whole and kept as
 serialized records; each of its epochs is a full permutation.
 
@@ -24,7 +20,7 @@ TensorFlow's client for gs:// by default asks for 64 MiB wherever it begins to r
 blocks of 90 kB it asks for 35 GB. With GCS_READ_CACHE_BLOCK_SIZE_MB=0 it asks for the blocks alone.
 """
 
-import dataclasses
+import functools
 import os
 import warnings
 from collections.abc import Callable
@@ -34,8 +30,6 @@ import numpy as np
 import tensorflow as tf
 
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.input_pipeline import input_records
-from tfrecord_io.input_pipeline.input_plan import Host
 from tfrecord_io.input_pipeline.input_source import Request, Source, in_parallel
 from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE, GlobalOrder, batch_columns, fits_in_memory
 
@@ -73,25 +67,6 @@ def training(request: Request, columns: range) -> tf.data.Dataset:
         return tf.gather(serialized, tf.argsort(column))
 
     return tf.data.Dataset.zip(tuple(streams)).map(mixed, num_parallel_calls=tf.data.AUTOTUNE)
-
-
-def evaluation(request: Request, columns: range) -> tf.data.Dataset:
-    """Serialized records, string [n], every row once, then fill rows, from the request's first step on."""
-    source, batch = request.sources[0], request.global_batch_size
-    num_rows = sum(source.rows)
-    num_steps = -(-num_rows // batch)
-    first_row = (num_steps - steps_left(request)) * batch
-    records = input_records.evaluation_records(source, host=Host(), first_row=min(first_row, num_rows))
-    fill_rows = num_steps * batch - max(first_row, num_rows)
-    fill = tf.data.Dataset.from_tensors(input_records.filler(request.manifest)).repeat(fill_rows)
-    batches = records.concatenate(fill).batch(batch, drop_remainder=True)
-    return batches.map(lambda serialized: serialized[columns.start : columns.stop])
-
-
-def steps_left(request: Request) -> int:
-    """Global batches of an evaluation, from the request's first step on."""
-    num_steps = -(-sum(request.sources[0].rows) // request.global_batch_size)
-    return max(0, num_steps - request.start_step)
 
 
 # Nothing here is for autograph to rewrite, which would take 3 s.
@@ -138,42 +113,26 @@ def _rows(source: Source, order: GlobalOrder, columns: range, *, step: int) -> t
             RuntimeWarning,
             stacklevel=2,
         )
-    bytes_G = in_parallel(lambda shard: source.block_bytes(shard, length=order.block), range(len(source.shards)))
-    blocks = _Blocks(source=source, length=order.block, bytes_G=np.concatenate(bytes_G))
-    return windows().map(lambda columns, rows: (blocks.read(rows), columns), num_parallel_calls=_WINDOWS)
+    offsets = in_parallel(lambda shard: source.block_bytes(shard, length=order.block), range(len(source.shards)))
+    read = functools.partial(_read_blocks, source, length=order.block, bytes_G=np.concatenate(offsets))
+    return windows().map(lambda columns, rows: (read(rows), columns), num_parallel_calls=_WINDOWS)
 
 
-class _TensorOps:
-    """The operations of `ordering.permutation.NumpyOps` on tensors."""
+class TENSORS:
+    """The operations of `ordering.permutation.NUMPY` on tensors."""
 
-    count = staticmethod(tf.math.count_nonzero)
-    gather = staticmethod(tf.gather)
+    count, gather = staticmethod(tf.math.count_nonzero), staticmethod(tf.gather)
+    constant = staticmethod(lambda values: tf.constant(values, tf.int64))
+    arange = staticmethod(lambda start, stop: tf.range(tf.cast(start, tf.int64), tf.cast(stop, tf.int64)))
+    shifted = staticmethod(lambda values, bits: tf.bitwise.right_shift(values, tf.constant(bits, tf.int64)))
+    minimum = staticmethod(lambda one, other: tf.minimum(tf.cast(one, tf.int64), tf.cast(other, tf.int64)))
+    where = staticmethod(lambda chosen, a, b: tf.where(chosen, tf.cast(a, tf.int64), tf.cast(b, tf.int64)))
+    indices = staticmethod(lambda chosen: tf.where(chosen)[:, 0])
+    order = staticmethod(lambda keys: tf.cast(tf.argsort(keys, stable=True), tf.int64))
+    search = staticmethod(lambda ends, values: tf.searchsorted(ends, values, side="right", out_type=tf.int64))
 
-    def constant(self, values: np.ndarray) -> tf.Tensor:
-        return tf.constant(values, tf.int64)
-
-    def arange(self, start: Any, stop: Any) -> tf.Tensor:
-        return tf.range(tf.cast(start, tf.int64), tf.cast(stop, tf.int64))
-
-    def shifted(self, values: tf.Tensor, bits: int) -> tf.Tensor:
-        return tf.bitwise.right_shift(values, tf.constant(bits, tf.int64))
-
-    def minimum(self, first: Any, second: Any) -> tf.Tensor:
-        return tf.minimum(tf.cast(first, tf.int64), tf.cast(second, tf.int64))
-
-    def where(self, chosen: tf.Tensor, values: Any, others: Any) -> tf.Tensor:
-        return tf.where(chosen, tf.cast(values, tf.int64), tf.cast(others, tf.int64))
-
-    def indices(self, chosen: tf.Tensor) -> tf.Tensor:
-        return tf.where(chosen)[:, 0]
-
-    def order(self, keys: tf.Tensor) -> tf.Tensor:
-        return tf.cast(tf.argsort(keys, stable=True), tf.int64)
-
-    def search(self, ends: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-        return tf.searchsorted(ends, values, side="right", out_type=tf.int64)
-
-    def changed(self, turns: int, change: Callable[[Any, Any, Any], tuple[Any, Any]], left: Any, right: Any) -> Any:
+    @staticmethod
+    def changed(turns: int, change: Callable[[Any, Any, Any], tuple[Any, Any]], left: Any, right: Any) -> Any:
         # A loop in the graph: its operations are built once, not once for each turn.
         def next_turn(turn: tf.Tensor, left: tf.Tensor, right: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             return turn + 1, *change(turn, left, right)
@@ -181,7 +140,8 @@ class _TensorOps:
         begin = (tf.zeros([], tf.int64), left, right)
         return tf.while_loop(lambda turn, *_: turn < turns, next_turn, begin)[1:]
 
-    def changed_below(self, limit: int, change: Callable[[tf.Tensor], tf.Tensor], values: tf.Tensor) -> tf.Tensor:
+    @staticmethod
+    def changed_below(limit: int, change: Callable[[tf.Tensor], tf.Tensor], values: tf.Tensor) -> tf.Tensor:
         def unfinished(pending: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
             return tf.reduce_any(pending)
 
@@ -193,53 +153,40 @@ class _TensorOps:
         return found
 
 
-TENSORS = _TensorOps()
+def _read_blocks(source: Source, rows: tf.Tensor, *, length: int, bytes_G: np.ndarray) -> tf.Tensor:
+    """Serialized records, string [n], of rows of the split, int64 [n], of which there is at least one.
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class _Blocks:
-    """The blocks of a split's shards, `length` records each, the last one of a shard fewer.
-
-    bytes_G: where each block is read from, int64; blocks are numbered through all shards.
+    length: records of a block, the last one of a shard has fewer. bytes_G: where each block is read from, int64; blocks
+    are numbered through all shards.
     """
+    # About as much as a block has: what is read beyond it is read in vain.
+    of_record = sum(shard.num_bytes for shard in source.shards) / sum(source.rows)
+    buffer_size = max(_LEAST_BUFFER_BYTES, int(of_record * length * 1.1))
 
-    source: Source
-    length: int
-    bytes_G: np.ndarray
+    def read_one(path: tf.Tensor, byte: tf.Tensor, count: tf.Tensor, skip: tf.Tensor) -> tf.Tensor:
+        return source.block(path, byte, count, skip, buffer_size=buffer_size).batch(length).get_single_element()
 
-    def read(self, rows: tf.Tensor) -> tf.Tensor:
-        """Serialized records, string [n], of rows of the split, int64 [n], of which there is at least one."""
-        # About as much as a block has: what is read beyond it is read in vain.
-        of_record = sum(shard.num_bytes for shard in self.source.shards) / sum(self.source.rows)
-        buffer_size = max(_LEAST_BUFFER_BYTES, int(of_record * self.length * 1.1))
+    rows_S = np.array(source.rows, np.int64)
+    ends_S, blocks_S = np.cumsum(rows_S), -(-rows_S // length)
+    shards = TENSORS.search(tf.constant(ends_S), rows)
+    records = rows - tf.gather(tf.constant(ends_S - rows_S), shards)
+    first_blocks_S = tf.constant(np.cumsum(blocks_S) - blocks_S)
+    blocks, block = tf.unique(tf.gather(first_blocks_S, shards) + records // length, tf.int64)
 
-        def read_one(path: tf.Tensor, byte: tf.Tensor, count: tf.Tensor, skip: tf.Tensor) -> tf.Tensor:
-            records = self.source.block(path, byte, count, skip, buffer_size=buffer_size)
-            return records.batch(self.length).get_single_element()
-
-        ends_S = np.cumsum(self.source.rows, dtype=np.int64)
-        blocks_S = -(-np.array(self.source.rows, np.int64) // self.length)
-        shards = TENSORS.search(tf.constant(ends_S), rows)
-        records = rows - tf.gather(tf.constant(ends_S - self.source.rows), shards)
-        first_blocks_S = tf.constant(np.cumsum(blocks_S) - blocks_S)
-        blocks, block = tf.unique(tf.gather(first_blocks_S, shards) + records // self.length, tf.int64)
-
-        shards = TENSORS.search(tf.constant(np.cumsum(blocks_S)), blocks)
-        first_records = (blocks - tf.gather(first_blocks_S, shards)) * self.length
-        counts = TENSORS.minimum(
-            self.length, tf.gather(tf.constant(self.source.rows, tf.int64), shards) - first_records
-        )
-        reads = (
-            tf.gather(tf.constant(self.source.paths), shards),
-            tf.gather(tf.constant(self.bytes_G), blocks),
-            counts,
-            first_records % (self.source.index_stride or 1),
-        )
-        places = tf.gather(tf.cumsum(counts, exclusive=True), block) + records % self.length
-        serialized = (
-            tf.data.Dataset.from_tensor_slices(reads)
-            .map(read_one, num_parallel_calls=_READS, deterministic=True)
-            .rebatch(tf.reduce_sum(counts))
-            .get_single_element()
-        )
-        return tf.gather(serialized, places)
+    shards = TENSORS.search(tf.constant(np.cumsum(blocks_S)), blocks)
+    first_records = (blocks - tf.gather(first_blocks_S, shards)) * length
+    counts = TENSORS.minimum(length, tf.gather(tf.constant(rows_S), shards) - first_records)
+    reads = (
+        tf.gather(tf.constant(source.paths), shards),
+        tf.gather(tf.constant(bytes_G), blocks),
+        counts,
+        first_records % (source.index_stride or 1),
+    )
+    places = tf.gather(tf.cumsum(counts, exclusive=True), block) + records % length
+    serialized = (
+        tf.data.Dataset.from_tensor_slices(reads)
+        .map(read_one, num_parallel_calls=_READS, deterministic=True)
+        .rebatch(tf.reduce_sum(counts))
+        .get_single_element()
+    )
+    return tf.gather(serialized, places)

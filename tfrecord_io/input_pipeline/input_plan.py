@@ -1,18 +1,35 @@
-"""Arithmetic of reading: which host reads which records, and in how many steps, from the manifest alone (no TF).
+"""Arithmetic of reading: which host reads which records, in how many steps, and where a run continues (no TF).
 
     global batch (G rows)  =  one step of all hosts  =  num_hosts * elements_per_step elements of `rows` rows
 
 Input is dealt out to hosts by shard, file j to host j mod num_hosts, as long as each host gets one; with fewer shards
 than hosts every host reads every shard and keeps each num_hosts-th record of the split. Either way each record belongs
 to exactly one host, and the number of steps of an evaluation follows from the host that has most: the others fill up.
+
+A run continues without reading up to there: `tf.data` interleaves shards deterministically, so which record comes when
+is a matter of counting. An interleave has slots, which take turns; with 2 slots and shards a, b, c of 3, 1, 2 blocks:
+
+    round      0    1    2    3    4
+    slot 0     a0   a1   a2   ..             a0: the first block of a
+    slot 1     b0   ..   c0   c1   ..        ..: a shard at its end; its slot opens the next one, but passes this turn
+
+    order      a0 b0 │ a1 │ a2 c0 │ c1       block m of a shard is read m rounds after its first one
+
+So a shard's slot and first round follow from the numbers of blocks before it, and the state at any record follows from
+these: slots that had their turn are in the next round, the others still in this one. Turns go round in a circle, so an
+interleave that starts with the slot whose turn it is, each slot's shard at the row that it has come to and the unopened
+shards behind them, continues as the first one would have. (Slots stay empty only when no shard is left to open, and
+leaving them out changes no order.)
 """
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import heapq
 import operator
 from collections.abc import Sequence
-from typing import Literal, SupportsIndex, get_args
+from typing import Literal, NamedTuple, SupportsIndex, get_args
 
 import numpy as np
 
@@ -194,3 +211,69 @@ def mask_name(schema: Schema) -> str | None:
     if stored is not None:
         return stored.name
     return None if schema.with_role("token_ids") is None else "attention_mask"
+
+
+class Resumption(NamedTuple):
+    """An interleave of `shards`, int64 [n], in which shard i starts at its row `first_rows[i]`, int64 [n].
+
+    Without the first `skip` rows of its first block it continues another interleave.
+    """
+
+    shards: np.ndarray
+    first_rows: np.ndarray
+    skip: int
+
+
+def resume(shard_rows: np.ndarray, *, cycle_length: int, block_length: int, row: int) -> Resumption:
+    """Return how to continue at its row `row` the interleave of shards that have `shard_rows` rows, int64 [N].
+
+    It must have that row. Time: N log(cycle_length), whatever the number of rows.
+    """
+    blocks = -(-shard_rows // block_length)
+    slot, first_round = _schedule(blocks, cycle_length=cycle_length)
+
+    def rows_read(rounds: np.ndarray | int) -> np.ndarray:
+        """Count the rows of each shard that are read before the round given for it."""
+        return np.minimum(np.clip(rounds - first_round, 0, blocks) * block_length, shard_rows)
+
+    rounds = range(1, int(np.max(first_round + blocks)))
+    round_now = bisect.bisect_right(rounds, row, key=lambda at: int(rows_read(at).sum()))
+    before, after = rows_read(round_now), rows_read(round_now + 1)
+    # The blocks of this round, in the order of the slots' turns, up to the one that has the row.
+    turns = np.argsort(slot, kind="stable")
+    ends = before.sum() + np.cumsum((after - before)[turns])
+    turn = int(np.searchsorted(ends, row, side="right"))
+    current = turns[turn]
+    # Slots in front of the current one are through with this round.
+    next_round = round_now + (slot < slot[current])
+    opened = np.flatnonzero((first_round <= next_round) & (next_round <= first_round + blocks))
+    opened = opened[np.lexsort((slot[opened], next_round[opened]))]
+    shards = np.concatenate([opened, np.flatnonzero(first_round > next_round)])
+    skip = row - int(ends[turn] - (after - before)[current])
+    return Resumption(shards=shards, first_rows=rows_read(next_round)[shards], skip=skip)
+
+
+def locate(shard_rows: Sequence[int] | np.ndarray, row: int) -> tuple[int, int]:
+    """The shard that has row `row` of all shards one after the other, and which of its rows that is.
+
+    From the end of the last shard on: the number of shards, and the rows behind it.
+    """
+    ends = np.cumsum(np.asarray(shard_rows, np.int64))
+    shard = int(np.searchsorted(ends, row, side="right"))
+    return shard, row - (int(ends[shard - 1]) if shard else 0)
+
+
+def _schedule(blocks: np.ndarray, *, cycle_length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return when shards are read: block m in round first_round + m, by its slot. Returns: slot, first_round."""
+    slot, first_round = np.empty_like(blocks), np.empty_like(blocks)
+    # The turns at which slots find their shard at its end. The earliest one opens the next shard.
+    ends: list[tuple[int, int]] = []
+    for shard, shard_blocks in enumerate(blocks.tolist()):
+        if shard < cycle_length:
+            first, at = 0, shard
+        else:
+            ended, at = heapq.heappop(ends)
+            first = ended + 1
+        slot[shard], first_round[shard] = at, first
+        heapq.heappush(ends, (first + shard_blocks, at))
+    return slot, first_round

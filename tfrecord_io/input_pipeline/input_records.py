@@ -6,7 +6,7 @@
                         windows of W records, each permuted            │
                                                 └──► batch of B strings ◄┘
 
-Each host has one stream of records. To start it at any record, the client computes where that is (`input_position`):
+Each host has one stream of records. To start it at any record, the client computes where that is (`input_plan`):
 the rest of the epoch that is under way there becomes a graph of its own, and ordinary epochs follow.
 
     an epoch    . . . . . . . . │ w w w w w w w w │ w w w w w w w w │ w w w
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrecord_io.input_pipeline import input_plan, input_position
+from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.input_pipeline.input_plan import Deal, Host, Shuffle
 from tfrecord_io.input_pipeline.input_source import Source
 from tfrecord_io.manifest import Manifest
@@ -73,7 +73,7 @@ def evaluation_records(source: Source, *, host: Host, first_row: int) -> tf.data
     deal = input_plan.deal(source.rows, host)
     mine = np.arange(host.index, len(source.rows), host.count) if deal.by_shard else np.arange(len(source.rows))
     rows = [source.rows[shard] for shard in mine]
-    at, row = input_position.locate(rows, min(first_row * deal.step, sum(rows)))
+    at, row = input_plan.locate(rows, min(first_row * deal.step, sum(rows)))
     begun = at + (row > 0)
     records = source.records(tuple(source.paths[shard] for shard in mine[begun:]), sum(rows[begun:]))
     if row:
@@ -134,7 +134,7 @@ class Training:
     def _rest_of_blocks(self, epoch: int, row: int) -> tf.data.Dataset:
         """Return what `_blocks` gives, without its first `row` records."""
         order = on_client(lambda: self._shard_order(epoch).numpy())
-        rest = input_position.resume(
+        rest = input_plan.resume(
             self.deal.rows[order],
             cycle_length=self._cycle_length,
             block_length=self.shuffle.block_length,
@@ -179,7 +179,7 @@ class Training:
         epoch = 0
         sizes = tf.data.Dataset.counter().map(rows_of, num_parallel_calls=tf.data.AUTOTUNE).batch(64)
         for rows in sizes.as_numpy_iterator():
-            at, row = input_position.locate(rows, first_row)
+            at, row = input_plan.locate(rows, first_row)
             if at < len(rows):
                 return epoch + at, row
             epoch, first_row = epoch + len(rows), row

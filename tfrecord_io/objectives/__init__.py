@@ -28,7 +28,7 @@ The inputs are the features of the roles token_ids, attention_mask, token_type_i
 the dataset has them, under their own names.
 
     base      what objectives share, and the operations that each is written in; those of a graph in `tensor_ops`
-    labelled  labels that the dataset holds, and causal_lm    seq2seq  targets that the dataset holds
+    labelled  labels and targets that the dataset holds, and causal_lm
     masked    both masked LMs                                 spans    span_corruption
     keras_arguments         compile_args: loss and metrics for Keras, which count by these weights
 """
@@ -36,14 +36,16 @@ the dataset has them, under their own names.
 from tfrecord_io.objectives.base import BoundObjective, Objective
 from tfrecord_io.objectives.keras_arguments import compile_args
 from tfrecord_io.objectives.labelled import (
+    DECODER_INPUTS,
+    DECODER_MASK,
     causal_lm,
     classification,
     segment_attention_mask,
+    seq2seq,
     span_answers,
     token_classification,
 )
 from tfrecord_io.objectives.masked import MASKED_POSITIONS, gathered_masked_lm, masked_lm
-from tfrecord_io.objectives.seq2seq import DECODER_INPUTS, DECODER_MASK, seq2seq
 from tfrecord_io.objectives.spans import span_corruption
 
 __all__ = [

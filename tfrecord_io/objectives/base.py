@@ -15,15 +15,14 @@ from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Role, Schema
 
-__all__ = ["BoundObjective", "Features", "Objective", "Result", "TokenFeatures", "check_free", "required", "token_mask"]
-__all__ += ["row_weights", "token_weights"]
-
 # What describes each token of a row to a model, besides its id and the mask.
 _DESCRIPTIVE: tuple[Role, ...] = ("token_type_ids", "segment_ids", "positions")
 
 Features = Mapping[str, Any]
 # Inputs, labels (a dict where there are several) and weights.
 Result = tuple[dict[str, Any], Any, Any]
+# Takes features that have a mask, and the operations for their kind of arrays.
+Apply = Callable[[Features, Any], Result]
 
 
 class Objective(Protocol):
@@ -68,20 +67,18 @@ class TokenFeatures:
 
 @dataclasses.dataclass(frozen=True)
 class BoundObjective:
-    """An objective on batches of one dataset, which can be pickled: `apply` takes features that have a mask, and the
-    operations for their kind of arrays.
-    """
+    """An objective on batches of one dataset, which can be pickled."""
 
     schema: Schema
     tokens: TokenFeatures
-    apply: Callable[[Features, Any], Result]
+    apply: Apply
 
     def __call__(self, features: Features, *, seed: Any = None, rng: np.random.Generator | None = None) -> Result:
         """Return (inputs, labels, weights) of a batch.
 
         Args:
-            features: of the reader, with `seed`; or arrays of a batch, or of one row without batch dimension. Then
-                `example_weight` may be missing.
+            features: of the reader, with `seed`; or arrays of a batch, or of one row without batch dimension. Without
+                `example_weight` all rows count.
             seed: a stateless seed, int64 [2], or one of `by_row`, for tensors.
             rng: makes the random choices for arrays; by default a new one of the system's entropy.
         """
@@ -89,10 +86,13 @@ class BoundObjective:
             # Imported here, so that objectives on arrays need no TensorFlow.
             from tfrecord_io.objectives.tensor_ops import TensorOps, in_graph
 
+            if input_plan.WEIGHT not in features:
+                features = {**features, input_plan.WEIGHT: TensorOps.floats(features[self.tokens.ids][:, 0] >= 0)}
             return in_graph(self.apply)(features, TensorOps(seed))
         single = np.ndim(features[self.tokens.ids]) == 1
         batch = {name: np.asarray(values)[np.newaxis] if single else values for name, values in features.items()}
         ops = NumpyOps(np.random.default_rng() if rng is None else rng)
+        batch.setdefault(input_plan.WEIGHT, np.ones(len(batch[self.tokens.ids]), np.float32))
         if self.tokens.mask not in batch:
             batch[self.tokens.mask] = token_mask(batch, self.schema, ops)
         inputs, labels, weights = self.apply(batch, ops)
@@ -106,17 +106,20 @@ class BoundObjective:
         return self(features, rng=rng)
 
 
+@dataclasses.dataclass(frozen=True)
+class Unbound:
+    """An objective that `make` turns into what is applied to batches of a dataset."""
+
+    make: Callable[[Manifest, TokenFeatures], Apply]
+
+    def bind(self, manifest: Manifest) -> BoundObjective:
+        tokens = TokenFeatures.of(manifest)
+        return BoundObjective(manifest.schema, tokens, self.make(manifest, tokens))
+
+
 def token_weights(features: Features, counts_BL: Any, ops: Any) -> Any:
     """Return float32 [B, L]: the rows' weights where `counts_BL` is 1 or True, 0 elsewhere."""
-    weights_B = features.get(input_plan.WEIGHT)
-    counts_BL = ops.floats(counts_BL)
-    return counts_BL if weights_B is None else counts_BL * ops.floats(weights_B)[:, None]
-
-
-def row_weights(features: Features, like: Any, ops: Any) -> Any:
-    """Return float32 [B]: the rows' weights, 1 where there are none."""
-    weights_B = features.get(input_plan.WEIGHT)
-    return ops.ones(like) if weights_B is None else ops.floats(weights_B)
+    return ops.floats(counts_BL) * ops.floats(features[input_plan.WEIGHT])[:, None]
 
 
 def required(manifest: Manifest, role: Role, *, objective: str, remedy: str) -> str:
@@ -163,7 +166,24 @@ class NumpyOps:
     a graph come from a stateless seed.
     """
 
-    maximum, minimum, arange = staticmethod(np.maximum), staticmethod(np.minimum), staticmethod(np.arange)
+    maximum, minimum = staticmethod(np.maximum), staticmethod(np.minimum)
+    arange, sort = staticmethod(np.arange), staticmethod(np.sort)
+    # Values [V] by indices.
+    table = staticmethod(lambda values, indices: values[indices])
+    # Gathered within each row.
+    take = staticmethod(lambda values_BW, indices_BL: np.take_along_axis(values_BW, indices_BL, axis=1))
+    # The sum of each row, and the sums up to each place, inclusive: integers [B] and [B, L].
+    total = staticmethod(lambda values_BL: values_BL.sum(axis=1))
+    cumsum = staticmethod(lambda values_BL: np.cumsum(values_BL, axis=1))
+    # Rows of one value, as many as `like` has and of its dtype.
+    full = staticmethod(lambda width, fill, like: np.full((len(like), width), fill, like.dtype))
+    # Columns put side by side.
+    concat = staticmethod(lambda parts: np.concatenate(parts, axis=1))
+    # The places of the largest values of each row.
+    largest = staticmethod(lambda values_BL, count: np.argsort(-values_BL, axis=1)[:, :count])
+    # Integers of the dtype of `like`, and float32.
+    integers = staticmethod(lambda values, like: np.asarray(values).astype(like.dtype))
+    floats = staticmethod(lambda values: np.asarray(values).astype(np.float32))
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -184,63 +204,25 @@ class NumpyOps:
         """Draw one of `values` for each place."""
         return values[self._rng.integers(0, len(values), shape)]
 
-    def table(self, values: np.ndarray, indices: Any) -> Any:
-        """Look up values [V] by indices."""
-        return values[indices]
-
-    def take(self, values_BW: Any, indices_BL: Any) -> Any:
-        """Gather within each row."""
-        return np.take_along_axis(values_BW, indices_BL, axis=1)
-
-    def replaced(self, values_BW: Any, places_BP: Any, by_BP: Any) -> Any:
+    @staticmethod
+    def replaced(values_BW: Any, places_BP: Any, by_BP: Any) -> Any:
         """Return the rows with other values at some places, which differ from row to row."""
         found = values_BW.copy()
         np.put_along_axis(found, places_BP, by_BP, axis=1)
         return found
 
-    def where(self, chosen: Any, values: Any, others: Any) -> Any:
+    @staticmethod
+    def where(chosen: Any, values: Any, others: Any) -> Any:
         """Choose between values, of the dtype of `others`, or of `values` if `others` is a number."""
         like = others if isinstance(others, np.ndarray) else values
         return np.where(chosen, values, others).astype(like.dtype, copy=False)
 
-    def total(self, values_BL: Any) -> Any:
-        """Sum each row: integers [B]."""
-        return values_BL.sum(axis=1)
 
-    def cumsum(self, values_BL: Any) -> Any:
-        """Sum each row up to each place, inclusive: integers [B, L]."""
-        return np.cumsum(values_BL, axis=1)
+def shifted(values_BL: Any, fill: int, ops: Any) -> Any:
+    """Move values one place to the right."""
+    return ops.concat([ops.full(1, fill, values_BL), values_BL[:, :-1]])
 
-    def shifted(self, values_BL: Any, fill: int) -> Any:
-        """Move values one place to the right."""
-        return np.pad(values_BL[:, :-1], ((0, 0), (1, 0)), constant_values=fill)
 
-    def shifted_left(self, values_BL: Any, fill: int) -> Any:
-        """Move values one place to the left."""
-        return np.pad(values_BL[:, 1:], ((0, 0), (0, 1)), constant_values=fill)
-
-    def full(self, width: int, fill: int, like: Any) -> Any:
-        """Return rows of one value, as many as `like` has and of its dtype."""
-        return np.full((len(like), width), fill, like.dtype)
-
-    def concat(self, parts: Any) -> Any:
-        """Join columns."""
-        return np.concatenate(parts, axis=1)
-
-    def sort(self, values_BL: Any) -> Any:
-        return np.sort(values_BL, axis=1)
-
-    def largest(self, values_BL: Any, count: int) -> Any:
-        """Return the places of the largest values of each row."""
-        return np.argsort(-values_BL, axis=1)[:, :count]
-
-    def integers(self, values: Any, like: Any) -> Any:
-        """Convert to integers of the dtype of `like`."""
-        return np.asarray(values).astype(like.dtype)
-
-    def floats(self, values: Any) -> Any:
-        return np.asarray(values).astype(np.float32)
-
-    def ones(self, like: Any) -> Any:
-        """Return float32 [B]."""
-        return np.ones(len(like), np.float32)
+def shifted_left(values_BL: Any, fill: int, ops: Any) -> Any:
+    """Move values one place to the left."""
+    return ops.concat([values_BL[:, 1:], ops.full(1, fill, values_BL)])

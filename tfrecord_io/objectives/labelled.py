@@ -1,4 +1,4 @@
-"""Objectives that leave nothing to chance: labels that stand in the dataset, and the next token.
+"""Objectives that leave nothing to chance: labels and targets that stand in the dataset, and the next token.
 
 a row, L = 8          [CLS] An na  lives in  Rome [SEP] [PAD]
 
@@ -15,26 +15,46 @@ weights                       1  1  0  1  0   0 0 0      "c" does not predict "d
 and on a conversation         u  u  a  a  [PAD]          what the user says is read, what the assistant says is learned
 loss_mask                     0  0  1  1   0
 weights                       0  1  1  0   0             the loss_mask of the token that is predicted
+
+seq2seq, L = 6, T = 5         input_ids              [s  o  u  r  </s> _]     attention_mask          [1 1 1 1 1 0]
+(_ is the pad token)          target_ids             [t  g  t </s> _]         target_mask             [1 1 1 1 0]
+inputs                        input_ids, attention_mask as they are
+                              decoder_input_ids      [S  t  g  t </s>]        decoder_attention_mask  [1 1 1 1 1]
+labels                        target_ids             [t  g  t </s> _]         weights                 [1 1 1 1 0]
+
+At each place the decoder has seen what comes before it, and is to say what stands there. S is the start token: the pad
+token for T5 (arXiv:1910.10683), EOS for BART (arXiv:1910.13461). The decoder's mask is 1 on S and on tokens; the last
+of them predicts nothing, so that it does no harm. Where targets are padded on the left, S stands before their first
+token all the same.
 """
 
-import dataclasses
 import functools
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
+from tfrecord_io.errors import ReaderError
+from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives.base import (
-    BoundObjective,
+    Apply,
     Features,
     Objective,
     Result,
     TokenFeatures,
+    Unbound,
+    check_free,
     required,
-    row_weights,
+    shifted,
+    shifted_left,
     token_weights,
 )
 from tfrecord_io.schema import UNLABELLED
+
+# The inputs of a decoder that are no features of the dataset.
+DECODER_INPUTS, DECODER_MASK = "decoder_input_ids", "decoder_attention_mask"
+
+StartToken = Literal["pad", "bos", "eos", "cls", "sep"]
 
 
 def classification() -> Objective:
@@ -44,7 +64,7 @@ def classification() -> Objective:
     without label names stay as they are. Where rows have several classes each, labels are int32 [B, C], 1 for the
     classes of the row and 0 for others, and the loss to take is a sigmoid cross-entropy of logits [B, C].
     """
-    return _Classification()
+    return Unbound(_classification)
 
 
 def token_classification() -> Objective:
@@ -52,7 +72,7 @@ def token_classification() -> Objective:
     float32 [B, L], 0 on padding, special tokens and all others without a label of their own (BERT, arXiv:1810.04805,
     section 5.3: the first token of a word has the word's label).
     """
-    return _TokenClassification()
+    return Unbound(_token_classification)
 
 
 def span_answers() -> Objective:
@@ -63,55 +83,44 @@ def span_answers() -> Objective:
     takes that for a model of two outputs, logits [B, L] each: a dict with these keys, or a list of outputs whose layers
     have these names. A row without the answer has 0, the position of the first token, twice (section 4.3).
     """
-    return _SpanAnswers()
+    return Unbound(_span_answers)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Classification:
-    def bind(self, manifest: Manifest) -> BoundObjective:
-        tokens = TokenFeatures.of(manifest)
-        name = required(manifest, "label", objective="classification", remedy="build the dataset with --label-column")
-        has_classes = manifest.label_names is not None and not manifest.multi_hot_size
-        apply = functools.partial(_label, tokens=tokens, name=name, has_classes=has_classes)
-        return BoundObjective(manifest.schema, tokens, apply)
+def _classification(manifest: Manifest, tokens: TokenFeatures) -> Apply:
+    name = required(manifest, "label", objective="classification", remedy="build the dataset with --label-column")
+    has_classes = manifest.label_names is not None and not manifest.multi_hot_size
+    return functools.partial(_label, tokens=tokens, name=name, has_classes=has_classes)
 
 
 def _label(features: Features, ops: Any, *, tokens: TokenFeatures, name: str, has_classes: bool) -> Result:
-    labels, weights_B = features[name], row_weights(features, features[name], ops)
+    labels, weights_B = features[name], ops.floats(features[input_plan.WEIGHT])
     if has_classes:
         unlabelled_B = labels == UNLABELLED
         labels, weights_B = ops.where(unlabelled_B, 0, labels), ops.where(unlabelled_B, 0.0, weights_B)
     return tokens.select(features), labels, weights_B
 
 
-@dataclasses.dataclass(frozen=True)
-class _TokenClassification:
-    def bind(self, manifest: Manifest) -> BoundObjective:
-        tokens = TokenFeatures.of(manifest)
-        explained = {"objective": "token_classification", "remedy": "build the dataset with --layout tokens"}
-        labels = required(manifest, "token_labels", **explained)
-        mask = required(manifest, "token_label_mask", **explained)
-        apply = functools.partial(_token_labels, tokens=tokens, labels=labels, mask=mask)
-        return BoundObjective(manifest.schema, tokens, apply)
+def _token_classification(manifest: Manifest, tokens: TokenFeatures) -> Apply:
+    explained = {"objective": "token_classification", "remedy": "build the dataset with --layout tokens"}
+    labels = required(manifest, "token_labels", **explained)
+    mask = required(manifest, "token_label_mask", **explained)
+    return functools.partial(_token_labels, tokens=tokens, labels=labels, mask=mask)
 
 
 def _token_labels(features: Features, ops: Any, *, tokens: TokenFeatures, labels: str, mask: str) -> Result:
     return tokens.select(features), features[labels], token_weights(features, features[mask], ops)
 
 
-@dataclasses.dataclass(frozen=True)
-class _SpanAnswers:
-    def bind(self, manifest: Manifest) -> BoundObjective:
-        tokens = TokenFeatures.of(manifest)
-        explained = {"objective": "span_answers", "remedy": "build the dataset with --layout qa"}
-        start = required(manifest, "start_position", **explained)
-        end = required(manifest, "end_position", **explained)
-        return BoundObjective(manifest.schema, tokens, functools.partial(_answer, tokens=tokens, start=start, end=end))
+def _span_answers(manifest: Manifest, tokens: TokenFeatures) -> Apply:
+    explained = {"objective": "span_answers", "remedy": "build the dataset with --layout qa"}
+    start = required(manifest, "start_position", **explained)
+    end = required(manifest, "end_position", **explained)
+    return functools.partial(_answer, tokens=tokens, start=start, end=end)
 
 
 def _answer(features: Features, ops: Any, *, tokens: TokenFeatures, start: str, end: str) -> Result:
     labels = {start: features[start], end: features[end]}
-    return tokens.select(features), labels, row_weights(features, features[start], ops)
+    return tokens.select(features), labels, ops.floats(features[input_plan.WEIGHT])
 
 
 def causal_lm() -> Objective:
@@ -120,29 +129,88 @@ def causal_lm() -> Objective:
     The weight is 0, too, where the next token is of another segment, or its loss_mask is 0, if the dataset has these.
     On packed rows a model needs `segment_attention_mask` as well, and `positions` instead of the places in the row.
     """
-    return _CausalLM()
+    return Unbound(_causal_lm)
 
 
-@dataclasses.dataclass(frozen=True)
-class _CausalLM:
-    def bind(self, manifest: Manifest) -> BoundObjective:
-        tokens, loss_mask = TokenFeatures.of(manifest), manifest.schema.with_role("loss_mask")
-        name = None if loss_mask is None else loss_mask.name
-        apply = functools.partial(_next_token, tokens=tokens, pad_id=manifest.tokenizer.pad_id, loss_mask=name)
-        return BoundObjective(manifest.schema, tokens, apply)
+def _causal_lm(manifest: Manifest, tokens: TokenFeatures) -> Apply:
+    feature = manifest.schema.with_role("loss_mask")
+    loss_mask = None if feature is None else feature.name
+    return functools.partial(_next_token, tokens=tokens, pad_id=manifest.tokenizer.pad_id, loss_mask=loss_mask)
 
 
 def _next_token(features: Features, ops: Any, *, tokens: TokenFeatures, pad_id: int, loss_mask: str | None) -> Result:
     mask_BL = features[tokens.mask]
     # With padding on the left, the last pad would predict the first token: both ends of a step must be tokens.
-    counts_BL = (mask_BL > 0) & (ops.shifted_left(mask_BL, 0) > 0)
+    counts_BL = (mask_BL > 0) & (shifted_left(mask_BL, 0, ops) > 0)
     if tokens.segments is not None:
         segment_BL = features[tokens.segments]
-        counts_BL &= segment_BL == ops.shifted_left(segment_BL, 0)
+        counts_BL &= segment_BL == shifted_left(segment_BL, 0, ops)
     if loss_mask is not None:
-        counts_BL &= ops.shifted_left(features[loss_mask], 0) > 0
-    labels_BL = ops.shifted_left(features[tokens.ids], pad_id)
+        counts_BL &= shifted_left(features[loss_mask], 0, ops) > 0
+    labels_BL = shifted_left(features[tokens.ids], pad_id, ops)
     return tokens.select(features), labels_BL, token_weights(features, counts_BL, ops)
+
+
+def seq2seq(*, decoder_start_id: StartToken | int = "pad") -> Objective:
+    """Generate the target: labels int32 [B, T] and weights float32 [B, T], 1 on tokens of the target.
+
+    Args:
+        decoder_start_id: what the decoder starts from: one of the tokenizer's own tokens by its kind ("pad" for T5,
+            "eos" for BART, "cls" for models warm-started from BERT), or an id.
+
+    Returns an objective whose inputs are those of the row, and `decoder_input_ids` and `decoder_attention_mask`
+    int32 [B, T].
+
+    Raises:
+        ReaderError: from `bind`, if the dataset has no targets, the tokenizer no such token, or a feature one of these
+            names.
+    """
+    return Unbound(functools.partial(_seq2seq, decoder_start_id=decoder_start_id))
+
+
+def decoder_features(target_ids_BT: Any, target_mask_BT: Any, *, start: int, ops: Any) -> dict[str, Any]:
+    """Return the decoder's inputs, [B, T]: each place has the target's token before it, the first token has `start`."""
+    before_BT, shifted_BT = shifted(target_mask_BT, 0, ops), shifted(target_ids_BT, 0, ops)
+    first_BT = (target_mask_BT > before_BT) | (ops.arange(0, target_ids_BT.shape[1]) == 0)
+    return {
+        DECODER_INPUTS: ops.where(first_BT, start, shifted_BT),
+        DECODER_MASK: ops.maximum(target_mask_BT, before_BT),
+    }
+
+
+def _seq2seq(manifest: Manifest, tokens: TokenFeatures, *, decoder_start_id: StartToken | int) -> Apply:
+    explained = {"objective": "seq2seq", "remedy": "build the dataset with --layout seq2seq"}
+    target = required(manifest, "target_ids", **explained)
+    mask = required(manifest, "target_mask", **explained)
+    check_free(manifest, DECODER_INPUTS, DECODER_MASK, objective="seq2seq")
+    start = start_id(manifest, decoder_start_id)
+    return functools.partial(_target, tokens=tokens, target=target, mask=mask, start=start)
+
+
+def _target(features: Features, ops: Any, *, tokens: TokenFeatures, target: str, mask: str, start: int) -> Result:
+    labels_BT, mask_BT = features[target], features[mask]
+    inputs = {**tokens.select(features), **decoder_features(labels_BT, mask_BT, start=start, ops=ops)}
+    return inputs, labels_BT, token_weights(features, mask_BT, ops)
+
+
+def start_id(manifest: Manifest, token: StartToken | int) -> int:
+    """The id that a decoder starts from. Raises: ReaderError if the vocabulary has no such token."""
+    facts = manifest.tokenizer
+    if not isinstance(token, str):
+        if isinstance(token, bool) or not 0 <= token < facts.vocab_size:
+            last = facts.vocab_size - 1
+            raise ReaderError(f"decoder_start_id is {token}, expected an id of the vocabulary, 0 to {last}")
+        return token
+    if token not in get_args(StartToken):
+        raise ReaderError(f"decoder_start_id is {token!r}, expected an id, or one of {list(get_args(StartToken))}")
+    found: int | None = getattr(facts, f"{token}_id")
+    if found is None:
+        raise ReaderError(
+            f"dataset {manifest.name!r}: tokenizer {facts.name!r} has no {token.upper()} token to start the decoder "
+            "from",
+            remedy="give decoder_start_id as the model's configuration states it",
+        )
+    return found
 
 
 def segment_attention_mask(segment_ids_BL: Any, *, causal: bool) -> Any:

@@ -14,11 +14,12 @@ import numpy as np
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives.base import (
-    BoundObjective,
+    Apply,
     Features,
     Objective,
     Result,
     TokenFeatures,
+    Unbound,
     check_free,
     token_weights,
 )
@@ -38,7 +39,7 @@ def masked_lm(probability: float = 0.15, *, mask_share: float = 0.8, random_shar
     Returns: an objective with labels int32 [B, L] and weights float32 [B, L].
     Raises: ReaderError if a number is no probability, or the shares add up to more than 1.
     """
-    return _MaskedLM(probability=probability, mask_share=mask_share, random_share=random_share)
+    return _masked(False, probability=probability, mask_share=mask_share, random_share=random_share)
 
 
 def gathered_masked_lm(probability: float = 0.15, *, mask_share: float = 0.8, random_share: float = 0.1) -> Objective:
@@ -53,48 +54,45 @@ def gathered_masked_lm(probability: float = 0.15, *, mask_share: float = 0.8, ra
 
     Raises: as `masked_lm`; ReaderError from `bind` if a feature has that name.
     """
-    return _MaskedLM(probability=probability, mask_share=mask_share, random_share=random_share, gathered=True)
+    return _masked(True, probability=probability, mask_share=mask_share, random_share=random_share)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _MaskedLM:
-    """The numbers of masked LM. Raises: ReaderError if one is no probability, or the shares add up to more than 1."""
+def _masked(gathered: bool, *, probability: float, mask_share: float, random_share: float) -> Objective:
+    if not 0 < probability <= 1:
+        raise ReaderError(f"probability is {probability!r}, expected more than 0 and at most 1")
+    for name, share in (("mask_share", mask_share), ("random_share", random_share)):
+        if not 0 <= share <= 1:
+            raise ReaderError(f"{name} is {share!r}, expected 0 to 1")
+    if mask_share + random_share > 1 + 1e-9:  # 0.7 + 0.3 may be a little more
+        raise ReaderError(f"mask_share {mask_share} + random_share {random_share}, expected at most 1")
 
-    probability: float
-    mask_share: float
-    random_share: float
-    gathered: bool = False
+    make = functools.partial(_on_dataset, gathered=gathered, probability=probability)
+    return Unbound(functools.partial(make, mask_share=mask_share, random_share=random_share))
 
-    def __post_init__(self) -> None:
-        if not 0 < self.probability <= 1:
-            raise ReaderError(f"probability is {self.probability!r}, expected more than 0 and at most 1")
-        for name, share in (("mask_share", self.mask_share), ("random_share", self.random_share)):
-            if not 0 <= share <= 1:
-                raise ReaderError(f"{name} is {share!r}, expected 0 to 1")
-        if self.mask_share + self.random_share > 1 + 1e-9:  # 0.7 + 0.3 may be a little more
-            raise ReaderError(f"mask_share {self.mask_share} + random_share {self.random_share}, expected at most 1")
 
-    def bind(self, manifest: Manifest) -> BoundObjective:
-        tokens, facts = TokenFeatures.of(manifest), manifest.tokenizer
-        if facts.mask_id is None:
-            raise ReaderError(
-                f"dataset {manifest.name!r}: tokenizer {facts.name!r} has no mask token, masked_lm expects one",
-                remedy="build the dataset with a tokenizer that has one, or choose causal_lm",
-            )
-        special_V = np.zeros(max(facts.vocab_size, *(special + 1 for special in facts.special_ids), 1), np.bool_)
-        special_V[list(facts.special_ids)] = True
-        if self.gathered:
-            check_free(manifest, MASKED_POSITIONS, objective="gathered_masked_lm")
-        hiding = _Hiding(
-            tokens=tokens,
-            numbers=self,
-            special_V=special_V,
-            ordinary_ids=np.flatnonzero(~special_V).astype(np.int32),
-            mask_id=facts.mask_id,
+def _on_dataset(
+    manifest: Manifest, tokens: TokenFeatures, *, gathered: bool, probability: float, **shares: float
+) -> Apply:
+    facts = manifest.tokenizer
+    if facts.mask_id is None:
+        raise ReaderError(
+            f"dataset {manifest.name!r}: tokenizer {facts.name!r} has no mask token, masked_lm expects one",
+            remedy="build the dataset with a tokenizer that has one, or choose causal_lm",
         )
-        most = math.ceil(self.probability * manifest.row_length)
-        apply = functools.partial(hiding.gathered, most=most) if self.gathered else hiding.in_place
-        return BoundObjective(manifest.schema, tokens, apply)
+    special_V = np.zeros(max(facts.vocab_size, *(special + 1 for special in facts.special_ids), 1), np.bool_)
+    special_V[list(facts.special_ids)] = True
+    hiding = _Hiding(
+        tokens=tokens,
+        special_V=special_V,
+        ordinary_ids=np.flatnonzero(~special_V).astype(np.int32),
+        mask_id=facts.mask_id,
+        probability=probability,
+        **shares,
+    )
+    if not gathered:
+        return hiding.in_place
+    check_free(manifest, MASKED_POSITIONS, objective="gathered_masked_lm")
+    return functools.partial(hiding.gathered, most=math.ceil(probability * manifest.row_length))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -102,14 +100,16 @@ class _Hiding:
     """Masked LM on one dataset: which ids are special (bool [V]), all others, and the mask token."""
 
     tokens: TokenFeatures
-    numbers: _MaskedLM
+    probability: float
+    mask_share: float
+    random_share: float
     special_V: np.ndarray
     ordinary_ids: np.ndarray
     mask_id: int
 
     def in_place(self, features: Features, ops: Any) -> Result:
         """Predict at all positions of the row."""
-        ids_BL, probability = features[self.tokens.ids], self.numbers.probability
+        ids_BL, probability = features[self.tokens.ids], self.probability
         draws, token_draws = ops.split(2)
         # One draw decides both: given that it is below the probability, it is uniform up to there.
         draw_BL = draws.uniform(ids_BL.shape)
@@ -126,7 +126,7 @@ class _Hiding:
         rank_BL = ops.where(candidate_BL, 1.0 - order_draws.ranks(ids_BL.shape), -1.0)
         positions_BP = ops.largest(rank_BL, most)
         candidates_B = ops.total(candidate_BL)
-        exact_B = self.numbers.probability * ops.floats(candidates_B) + count_draws.uniform(candidates_B.shape)
+        exact_B = self.probability * ops.floats(candidates_B) + count_draws.uniform(candidates_B.shape)
         # A sum that float32 rounds up to the next whole number would be one too many.
         count_B = ops.minimum(ops.integers(exact_B // 1, candidates_B), ops.minimum(candidates_B, most))
         chosen_BP = ops.arange(0, most) < count_B[:, None]
@@ -142,7 +142,6 @@ class _Hiding:
 
     def _seen(self, ids: Any, draw: Any, *, below: float, ops: Any) -> Any:
         """Return what the model sees in place of `ids`, decided by a draw that is uniform in [0, `below`)."""
-        numbers = self.numbers
         drawn = ops.chosen_from(self.ordinary_ids, ids.shape)
-        seen = ops.where(draw < below * (numbers.mask_share + numbers.random_share), drawn, ids)
-        return ops.where(draw < below * numbers.mask_share, self.mask_id, seen)
+        seen = ops.where(draw < below * (self.mask_share + self.random_share), drawn, ids)
+        return ops.where(draw < below * self.mask_share, self.mask_id, seen)

@@ -5,7 +5,7 @@
 
     inputs              a  b <X> e  f  g <Y> i  j </s> _ _            each span became one sentinel; then EOS
     labels             <X> c  d <Y> h </s> …                          the spans, each behind its sentinel; then EOS
-    decoder inputs      S <X> c  d <Y> h …                            see `seq2seq`
+    decoder inputs      S <X> c  d <Y> h …                            see `labelled`
 
 How many tokens and spans a row loses follows from n, and which ones is left to chance: see `draw_spans`. So the longest
 inputs and targets are known beforehand, and nothing is ever cut:
@@ -22,6 +22,7 @@ happens on whole batches: kept tokens and hidden tokens are moved together by on
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,15 +31,17 @@ import numpy as np
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives.base import (
-    BoundObjective,
+    Apply,
     Features,
     Objective,
     Result,
     TokenFeatures,
+    Unbound,
     check_free,
+    shifted,
     token_weights,
 )
-from tfrecord_io.objectives.seq2seq import DECODER_INPUTS, DECODER_MASK, StartToken, decoder_features, start_id
+from tfrecord_io.objectives.labelled import DECODER_INPUTS, DECODER_MASK, StartToken, decoder_features, start_id
 
 
 def span_corruption(
@@ -74,13 +77,9 @@ def span_corruption(
         raise ReaderError(f"density is {density!r}, expected more than 0 and less than 1")
     if not 1 <= mean_span < float("inf"):
         raise ReaderError(f"mean_span is {mean_span!r}, expected at least 1")
-    return _SpanCorruption(
-        density=density,
-        mean_span=mean_span,
-        sentinel_ids=None if sentinel_ids is None else tuple(sentinel_ids),
-        eos_id=eos_id,
-        decoder_start_id=decoder_start_id,
-    )
+    sentinels = None if sentinel_ids is None else tuple(sentinel_ids)
+    make = functools.partial(_on_dataset, density=density, mean_span=mean_span, sentinel_ids=sentinels)
+    return Unbound(functools.partial(make, eos_id=eos_id, decoder_start_id=decoder_start_id))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,44 +115,44 @@ class SpanCounts:
         return int((self.noise + self.spans).max()) + 1
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _SpanCorruption:
-    density: float
-    mean_span: float
-    sentinel_ids: tuple[int, ...] | None
-    eos_id: int | None
-    decoder_start_id: StartToken | int
-
-    def bind(self, manifest: Manifest) -> BoundObjective:
-        tokens, facts = TokenFeatures.of(manifest), manifest.tokenizer
-        check_free(manifest, DECODER_INPUTS, DECODER_MASK, objective="span_corruption")
-        if tokens.segments is not None:
-            raise ReaderError(
-                f"dataset {manifest.name!r}: its rows hold several documents each ({tokens.segments}), span_corruption "
-                "expects rows of one text",
-                remedy="build the dataset with --layout concat or pad",
-            )
-        if manifest.row_length < 2:
-            raise ReaderError(
-                f"dataset {manifest.name!r}: rows of 1 token, span_corruption expects at least 2",
-                remedy="build the dataset with a larger --max-length",
-            )
-        eos_id = facts.eos_id if self.eos_id is None else self.eos_id
-        if eos_id is None:
-            raise ReaderError(
-                f"dataset {manifest.name!r}: tokenizer {facts.name!r} has no EOS token, span_corruption expects one",
-                remedy="give eos_id: the id that ends inputs and targets, such as that of the separator token",
-            )
-        counts = SpanCounts.of(manifest.row_length, density=self.density, mean_span=self.mean_span)
-        corruption = _Corruption(
-            tokens=tokens,
-            counts=counts,
-            sentinel_ids=_sentinels(self.sentinel_ids, manifest, needed=counts.max_spans),
-            eos_id=eos_id,
-            pad_id=facts.pad_id,
-            start=start_id(manifest, self.decoder_start_id),
+def _on_dataset(
+    manifest: Manifest,
+    tokens: TokenFeatures,
+    *,
+    density: float,
+    mean_span: float,
+    sentinel_ids: tuple[int, ...] | None,
+    eos_id: int | None,
+    decoder_start_id: StartToken | int,
+) -> Apply:
+    facts = manifest.tokenizer
+    check_free(manifest, DECODER_INPUTS, DECODER_MASK, objective="span_corruption")
+    if tokens.segments is not None:
+        raise ReaderError(
+            f"dataset {manifest.name!r}: its rows hold several documents each ({tokens.segments}), span_corruption "
+            "expects rows of one text",
+            remedy="build the dataset with --layout concat or pad",
         )
-        return BoundObjective(manifest.schema, tokens, corruption)
+    if manifest.row_length < 2:
+        raise ReaderError(
+            f"dataset {manifest.name!r}: rows of 1 token, span_corruption expects at least 2",
+            remedy="build the dataset with a larger --max-length",
+        )
+    eos_id = facts.eos_id if eos_id is None else eos_id
+    if eos_id is None:
+        raise ReaderError(
+            f"dataset {manifest.name!r}: tokenizer {facts.name!r} has no EOS token, span_corruption expects one",
+            remedy="give eos_id: the id that ends inputs and targets, such as that of the separator token",
+        )
+    counts = SpanCounts.of(manifest.row_length, density=density, mean_span=mean_span)
+    return _Corruption(
+        tokens=tokens,
+        counts=counts,
+        sentinel_ids=_sentinels(sentinel_ids, manifest, needed=counts.max_spans),
+        eos_id=eos_id,
+        pad_id=facts.pad_id,
+        start=start_id(manifest, decoder_start_id),
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -244,7 +243,7 @@ def _cut(total_B: Any, parts_B: Any, *, most: int, most_parts: int, ops: Any) ->
     cut_BP = ops.largest(draw_BC, most_parts - 1) + 1
     used_BP = ops.arange(1, most_parts) < parts_B[:, None]
     end_BP = ops.concat([ops.sort(ops.where(used_BP, cut_BP, total_B1)), total_B1])
-    return end_BP - ops.shifted(end_BP, 0)
+    return end_BP - shifted(end_BP, 0, ops)
 
 
 def _rank(chosen_BL: Any, ids_BL: Any, ops: Any) -> Any:

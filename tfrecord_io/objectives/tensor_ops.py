@@ -30,7 +30,16 @@ class TensorOps:
     """Operations on tensors [B, n] of int32, float32 and bool; draws need a seed."""
 
     maximum, minimum, arange = staticmethod(tf.maximum), staticmethod(tf.minimum), staticmethod(tf.range)
-    where = staticmethod(tf.where)
+    where, sort = staticmethod(tf.where), staticmethod(tf.sort)
+    table = staticmethod(lambda values, indices: tf.gather(tf.constant(values), indices))
+    take = staticmethod(lambda values_BW, indices_BL: tf.gather(values_BW, indices_BL, batch_dims=1))
+    total = staticmethod(lambda values_BL: tf.reduce_sum(tf.cast(values_BL, tf.int32), axis=1))
+    cumsum = staticmethod(lambda values_BL: tf.cumsum(tf.cast(values_BL, tf.int32), axis=1))
+    full = staticmethod(lambda width, fill, like: tf.fill([like.shape[0], width], fill))
+    concat = staticmethod(lambda parts: tf.concat(parts, axis=1))
+    largest = staticmethod(lambda values_BL, count: tf.math.top_k(values_BL, k=count).indices)
+    integers = staticmethod(lambda values, like: tf.cast(values, tf.int32))
+    floats = staticmethod(lambda values: tf.cast(values, tf.float32))
 
     def __init__(self, seed: tf.Tensor | None = None) -> None:
         self._seed = seed
@@ -46,49 +55,10 @@ class TensorOps:
     def chosen_from(self, values: np.ndarray, shape: Any) -> Any:
         return self.table(values, _uniform(shape, self._seed, maxval=len(values)))
 
-    def table(self, values: np.ndarray, indices: Any) -> Any:
-        return tf.gather(tf.constant(values), indices)
-
-    def take(self, values_BW: Any, indices_BL: Any) -> Any:
-        return tf.gather(values_BW, indices_BL, batch_dims=1)
-
-    def replaced(self, values_BW: Any, places_BP: Any, by_BP: Any) -> Any:
+    @staticmethod
+    def replaced(values_BW: Any, places_BP: Any, by_BP: Any) -> Any:
         row_BP = tf.broadcast_to(tf.range(places_BP.shape[0])[:, tf.newaxis], places_BP.shape)
         return tf.tensor_scatter_nd_update(values_BW, tf.stack([row_BP, places_BP], axis=-1), by_BP)
-
-    def total(self, values_BL: Any) -> Any:
-        return tf.reduce_sum(tf.cast(values_BL, tf.int32), axis=1)
-
-    def cumsum(self, values_BL: Any) -> Any:
-        return tf.cumsum(tf.cast(values_BL, tf.int32), axis=1)
-
-    def shifted(self, values_BL: Any, fill: int) -> Any:
-        return tf.pad(values_BL[:, :-1], [[0, 0], [1, 0]], constant_values=fill)
-
-    def shifted_left(self, values_BL: Any, fill: int) -> Any:
-        return tf.pad(values_BL[:, 1:], [[0, 0], [0, 1]], constant_values=fill)
-
-    def full(self, width: int, fill: int, like: Any) -> Any:
-        return tf.fill([like.shape[0], width], fill)
-
-    def concat(self, parts: Any) -> Any:
-        return tf.concat(parts, axis=1)
-
-    def sort(self, values_BL: Any) -> Any:
-        return tf.sort(values_BL, axis=1)
-
-    def largest(self, values_BL: Any, count: int) -> Any:
-        return tf.math.top_k(values_BL, k=count).indices
-
-    def integers(self, values: Any, like: Any) -> Any:
-        del like
-        return tf.cast(values, tf.int32)
-
-    def floats(self, values: Any) -> Any:
-        return tf.cast(values, tf.float32)
-
-    def ones(self, like: Any) -> Any:
-        return tf.ones([like.shape[0]], tf.float32)
 
 
 def by_row(seed: tf.Tensor, *, first_row: tf.Tensor) -> tf.Tensor:

@@ -37,7 +37,7 @@ from tfrecord_io.format.ledger import Shard
 from tfrecord_io.input_pipeline.input_plan import Shuffle
 from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.mixing.mixing_plan import Cycle
-from tfrecord_io.ordering.permutation import NUMPY, Key, Permutation, folded, hashed, key
+from tfrecord_io.ordering.permutation import NUMPY, folded, hashed, key, permuted
 
 # One read fetches a block of 64 records: 16 would cost 5 us of CPU time more for each of them, beside 11, and 128 would
 # save 1 us. The window is that of all hosts together.
@@ -80,11 +80,6 @@ class BatchColumns:
     def batch_rows(self) -> int:
         """Rows of a global batch, of all datasets."""
         return int(self.cycle.rows_PK[0].sum())
-
-    @property
-    def mean_rows(self) -> float:
-        """Rows of a global batch that are this dataset's, on average."""
-        return int(self._ends_P[-1]) / len(self._ends_P)
 
     def rows_before(self, step: int) -> int:
         """This dataset's rows in the batches before a step."""
@@ -148,12 +143,12 @@ class GlobalOrder:
         cls, shards: Sequence[Shard], *, compression: str, seed: int, shuffle: Shuffle, batches: BatchColumns
     ) -> GlobalOrder:
         """Return the order of a split's rows, of one dataset or of one among several."""
-        steps = -(-shuffle.window // batches.batch_rows)
+        steps, rows_P = -(-shuffle.window // batches.batch_rows), batches.cycle.rows_PK[:, batches.part]
         return cls(
             shard_rows=tuple(shard.num_examples for shard in shards),
             seed=seed,
             block=1 if fits_in_memory(shards, compression=compression) else shuffle.block_length,
-            window=max(1, round(steps * batches.mean_rows)),
+            window=max(1, round(steps * float(rows_P.mean()))),
             batches=batches,
         )
 
@@ -198,8 +193,7 @@ class GlobalOrder:
             rows = ops.arange(window * self._window, (window + 1) * self._window)
             placed, _ = self._placed(rows, first, last, ops)
             epochs_N = folded(key(self.seed, _BLOCKS), placed.rows // self.num_rows, ops)
-            permuted = Permutation(limit=self.num_rows).of(placed.rows % self.num_rows, epochs_N, ops)
-            return placed._replace(rows=permuted)
+            return placed._replace(rows=permuted(placed.rows % self.num_rows, epochs_N, ops, limit=self.num_rows))
         epoch, number = window // self._windows_per_epoch, window % self._windows_per_epoch
         begin = number * self._window
         end = ops.minimum(begin + self._window, self.num_rows)
@@ -222,9 +216,9 @@ class GlobalOrder:
         first_block, slots = first // self.block, first + offsets
         # A slot behind all whole blocks asks for one that is not there, and gets none below.
         blocks = ops.arange(first_block, first_block + ops.count(offsets >= 0) // self.block + 2)
-        epoch_key: Key = folded(key(self.seed, _BLOCKS), epoch, ops)
-        permuted = Permutation(limit=num_blocks).of(blocks % max(num_blocks, 1), epoch_key, ops)
-        numbers = ops.gather(permuted, slots // self.block - first_block) * self.block + slots % self.block
+        epoch_key = folded(key(self.seed, _BLOCKS), epoch, ops)
+        blocks = permuted(blocks % max(num_blocks, 1), epoch_key, ops, limit=num_blocks)
+        numbers = ops.gather(blocks, slots // self.block - first_block) * self.block + slots % self.block
         # The last rows, fewer than a block, stay at the end of the line.
         return ops.where(slots < num_blocks * self.block, numbers, slots)
 

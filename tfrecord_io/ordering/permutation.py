@@ -9,11 +9,10 @@ hash; a number that lands beyond the limit goes through the network again, until
 Sixteen rounds: of 5 elements, each of the 120 orders comes equally often (chi-square of 120,000 keys over its degrees
 of freedom: 23 with 8 rounds, 2.2 with 12, 1.0 with 16). They take 0.8 us for each number.
 
-The order is made of few operations (`NumpyOps`), so that one description runs on NumPy's arrays, here, and on tensors
+The order is made of few operations (`NUMPY`), so that one description runs on NumPy's arrays, here, and on tensors
 in a graph (`input_pipeline.global_records`): beside + - * // % & ^ and comparisons, on int64.
 """
 
-import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -28,28 +27,22 @@ _GOLDEN = 0x9E3779B9
 Key = tuple[Any, Any]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Permutation:
-    """Permutations of the numbers below `limit`, one for each key."""
+def permuted(numbers: Any, key: Key, ops: Any, *, limit: int) -> Any:
+    """Return what each of the numbers, int64 [N], becomes in the key's permutation of the numbers below `limit`."""
+    if limit < 2:
+        return numbers
+    rows = math.isqrt(limit - 1) + 1
+    columns = -(-limit // rows)
 
-    limit: int
+    def two_rounds(turn: Any, left: Any, right: Any) -> tuple[Any, Any]:
+        left = (left + _keyed(right, key, 2 * turn, ops)) % rows
+        return left, (right + _keyed(left, key, 2 * turn + 1, ops)) % columns
 
-    def of(self, numbers: Any, key: Key, ops: Any) -> Any:
-        """Return what each of the numbers, int64 [N], becomes."""
-        if self.limit < 2:
-            return numbers
-        rows = math.isqrt(self.limit - 1) + 1
-        columns = -(-self.limit // rows)
+    def network(values: Any) -> Any:
+        left, right = ops.changed(_ROUNDS // 2, two_rounds, values // columns, values % columns)
+        return left * columns + right
 
-        def two_rounds(turn: Any, left: Any, right: Any) -> tuple[Any, Any]:
-            left = (left + _keyed(right, key, 2 * turn, ops)) % rows
-            return left, (right + _keyed(left, key, 2 * turn + 1, ops)) % columns
-
-        def network(values: Any) -> Any:
-            left, right = ops.changed(_ROUNDS // 2, two_rounds, values // columns, values % columns)
-            return left * columns + right
-
-        return ops.changed_below(self.limit, network, numbers)
+    return ops.changed_below(limit, network, numbers)
 
 
 def key(*numbers: int) -> Key:
@@ -90,48 +83,33 @@ def _mixed(values: Any, ops: Any) -> Any:
     return values ^ ops.shifted(values, 16)
 
 
-class NumpyOps:
+class NUMPY:
     """Operations on arrays; `input_pipeline.global_records` has the same on tensors."""
 
-    minimum = staticmethod(np.minimum)
-    where = staticmethod(np.where)
+    minimum, where = staticmethod(np.minimum), staticmethod(np.where)
+    constant = staticmethod(lambda values: values)
+    arange = staticmethod(lambda start, stop: np.arange(start, stop, dtype=np.int64))
+    gather = staticmethod(lambda values, indices: values[indices])
+    # Without the lowest bits.
+    shifted = staticmethod(lambda values, bits: values >> bits)
     # Where a mask is true, and how often it is.
-    indices = staticmethod(np.flatnonzero)
-    count = staticmethod(np.count_nonzero)
+    indices, count = staticmethod(np.flatnonzero), staticmethod(np.count_nonzero)
+    # The indices that sort the keys; equal ones stay as they are.
+    order = staticmethod(lambda keys: np.argsort(keys, kind="stable"))
+    # How many of the ascending `ends` are at most each value.
+    search = staticmethod(lambda ends, values: np.searchsorted(ends, values, side="right"))
 
-    def constant(self, values: np.ndarray) -> np.ndarray:
-        return values
-
-    def arange(self, start: int, stop: int) -> np.ndarray:
-        return np.arange(start, stop, dtype=np.int64)
-
-    def shifted(self, values: np.ndarray, bits: int) -> Any:
-        """Drop the lowest bits."""
-        return values >> bits
-
-    def gather(self, values: np.ndarray, indices: np.ndarray) -> Any:
-        return values[indices]
-
-    def order(self, keys: np.ndarray) -> np.ndarray:
-        """Return the indices that sort the keys; equal ones stay as they are."""
-        return np.argsort(keys, kind="stable")
-
-    def search(self, ends: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Count the ascending `ends` that are at most each value."""
-        return np.searchsorted(ends, values, side="right")
-
-    def changed(self, turns: int, change: Callable[[Any, Any, Any], tuple[Any, Any]], left: Any, right: Any) -> Any:
+    @staticmethod
+    def changed(turns: int, change: Callable[[Any, Any, Any], tuple[Any, Any]], left: Any, right: Any) -> Any:
         """Change two arrays some times: `change` gets the number of a turn and both arrays, and gives new ones."""
         for turn in range(turns):
             left, right = change(turn, left, right)
         return left, right
 
-    def changed_below(self, limit: int, change: Callable[[np.ndarray], np.ndarray], values: np.ndarray) -> np.ndarray:
+    @staticmethod
+    def changed_below(limit: int, change: Callable[[np.ndarray], np.ndarray], values: np.ndarray) -> np.ndarray:
         """Change each value at least once, and again until it is below the limit."""
         values = change(values)
         while (outside := values >= limit).any():
             values = np.where(outside, change(values), values)
         return values
-
-
-NUMPY = NumpyOps()

@@ -56,7 +56,7 @@ class ShardFiles:
         return (ShardFiles, (self.storage, self.manifest, self.split, self.check))
 
     def __len__(self) -> int:
-        return self._ends[-1] if self._ends else 0
+        return int(self._ends_S[-1]) if self.shards else 0
 
     @property
     def remedy(self) -> str:
@@ -69,8 +69,8 @@ class ShardFiles:
 
     def locate(self, row: int) -> tuple[int, int]:
         """Return the shard of a row, and its record there."""
-        shard = bisect.bisect_right(self._ends, row)
-        return shard, row - (self._ends[shard - 1] if shard else 0)
+        shard = bisect.bisect_right(self._ends_S, row)
+        return shard, row - (int(self._ends_S[shard - 1]) if shard else 0)
 
     def locate_all(self, rows_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Locate many rows: `locate` for row numbers int64 [N]."""
@@ -163,15 +163,11 @@ class ShardFiles:
         return np.cumsum([shard.num_examples for shard in self.shards], dtype=np.int64)
 
     @functools.cached_property
-    def _ends(self) -> list[int]:
-        return self._ends_S.tolist()
-
-    @functools.cached_property
     def _find_frames(self) -> Any:
         # Numba takes half a second to import.
-        from tfrecord_io.codec import frame_kernels
+        from tfrecord_io.codec import kernels
 
-        return frame_kernels.find_frames
+        return kernels.find_frames
 
     @functools.cached_property
     def _edges(self) -> Any:

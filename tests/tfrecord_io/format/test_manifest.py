@@ -1,6 +1,5 @@
 """manifest.json: canonical text on one side, a consistent manifest or a ManifestError on the other."""
 
-import copy
 import dataclasses
 import hashlib
 import json
@@ -106,12 +105,6 @@ def test_a_change_that_contradicts_nothing_is_noticed_too(path: tuple[str | int,
     parsed(content)
 
 
-@pytest.mark.parametrize("digest", ["", "0" * 64, None, 5])
-def test_a_wrong_digest_is_noticed(digest: object) -> None:
-    with pytest.raises(ManifestError, match="its sha256 is"):
-        parsed({**document(), "sha256": digest})
-
-
 def test_the_digest_covers_fields_of_newer_versions() -> None:
     content = {**document(), "new": {"a": [1.5, "ü"]}}
     text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
@@ -128,49 +121,9 @@ def test_the_order_in_which_things_were_put_in_changes_no_byte() -> None:
     assert manifest.digest(turned) == manifest.digest(make())
 
 
-def test_columns_may_have_any_shape_and_labels_may_be_numbers() -> None:
-    ids, types, label = make().schema.features
-    kept = (
-        Feature(name="vector", dtype="float32", shape=(3,), role="column"),
-        Feature(name="number", dtype="int64", shape=(), role="column"),
-    )
-    schema = Schema((ids, types, dataclasses.replace(label, dtype="float32"), *kept))
-    found = make(schema=schema, label_names=None)
-    assert manifest.parse(manifest.dump(found)) == found
-
-
-def test_the_mask_of_a_target_is_as_long_as_the_target() -> None:
-    ids, *_ = make().schema.features
-    target = Feature(name="labels", dtype="int64", shape=(4,), role="target_ids")
-    mask = Feature(name="target_mask", dtype="int64", shape=(4,), role="target_mask")
-    assert parsed(json.loads(manifest.dump(make(schema=Schema((ids, target, mask)), label_names=None))))
-    longer = Schema((ids, target, dataclasses.replace(mask, shape=(5,))))
-    with pytest.raises(ManifestError, match=r"'target_mask' is int64 \[5\], expected int64 \[4\]"):
-        manifest.parse(manifest.dump(make(schema=longer, label_names=None)))
-
-
-@pytest.mark.parametrize(
-    ("compression", "name"),
-    [("none", "imdb-train-00003-of-00012.tfrecord"), ("gzip", "imdb-train-00003-of-00012.tfrecord.gz")],
-)
-def test_shard_names_say_dataset_split_index_and_count(compression: Any, name: str) -> None:
-    assert manifest.shard_name(name="imdb", split="train", index=3, count=12, compression=compression) == name
-
-
 @pytest.mark.parametrize("version", ["1.0", "1.2", "1.99"])
 def test_newer_minor_versions_are_read(version: str) -> None:
     assert parsed(document(format_version=version)) == make()
-
-
-def test_what_a_newer_minor_version_adds_is_passed_over_everywhere() -> None:
-    content = document(format_version="1.7", checksums={"new": True})
-    content["features"][0]["units"] = "tokens"
-    content["tokenizer"]["chat_template"] = "…"
-    split = content["splits"]["train"]
-    split["weight"] = 0.5
-    split["ledger"]["rows_filtered"] = 0
-    split["shards"][0]["crc32c"] = 1
-    assert parsed(content) == make()
 
 
 @pytest.mark.parametrize("version", ["2.0", "0.9", "10.0"])
@@ -195,30 +148,16 @@ def test_what_is_no_manifest_is_refused(text: str | bytes) -> None:
     assert caught.value.remedy
 
 
-@pytest.mark.parametrize("key", sorted(document()))
-def test_every_field_is_needed(key: str) -> None:
-    content = document()
-    del content[key]
-    with pytest.raises(ManifestError):
-        parsed(content)
-
-
 def _change(*path: Any, value: Any) -> Callable[[Document], None]:
-    """A change of the value at `path`; `del` as value deletes it."""
+    """A change of the value at `path`."""
 
     def change(content: Document) -> None:
         at: Any = content
         for key in path[:-1]:
             at = at[key]
-        if value is del_:
-            del at[path[-1]]
-        else:
-            at[path[-1]] = value
+        at[path[-1]] = value
 
     return change
-
-
-del_ = object()
 
 
 def _ledgers(key: str, more: int, *keys: str) -> Callable[[Document], None]:
@@ -247,29 +186,23 @@ LEDGER = ("splits", "train", "ledger")
     [
         (_change("splits", "train", "num_examples", value=10), "num_examples is 10 but the shards add up to 9"),
         (_change("splits", "train", "num_bytes", value="200"), "'200' where a whole number"),
-        (_change("splits", "train", "num_tokens", value=del_), "num_tokens"),
         (_change(*SHARD, "num_examples", value=0), "num_examples is 9 but"),
         (_change(*SHARD, "name", value="../x.tfrecord"), "plain file name"),
-        (_change(*SHARD, "name", value="x.tfrecord\n"), "plain file name"),
         (_change(*SHARD, "name", value="x.tfrecord.gz"), r"ends in \.tfrecord;"),
         (_change("compression", value="gzip"), r"ends in \.tfrecord\.gz"),
         (_change("compression", value="zip"), "'zip' where one of"),
         (_change(*SHARD, "name", value="tiny-train-00001-of-00002.tfrecord"), "appears twice"),
         (_change(*SHARD, "sha256", value="AB" * 32), "expected 64 hex digits"),
-        (_change(*SHARD, "num_tokens", value=True), "whole number"),
         (_change(*LEDGER, "rows_in", value=13), "the ledger of a split is not the sum of its shards' ledgers"),
-        (_change(*SHARD, "ledger", "tokens_cut", value=4), "is not the sum"),
         (_ledgers("rows_in", 1), "7 rows in, but 5 used and 1 rejected"),
         (_ledgers("rows_used", -1), "6 rows in, but 4 used and 1 rejected"),
         (_ledgers("rows_in", 1, "rows_used"), "5 examples of 6 rows, expected as many"),
         (_labels(smallest=2, largest=1), "labels of values from 2 to 1"),
         (_labels(smallest=-1, largest=1, distinct=4), "labels of 4 values from -1 to 1"),
         (_change("index_stride", value=0), "an index of every 0th record"),
-        (_change(*LEDGER, "rejected", value={"text_null": -3}), "whole number"),
         (_change("features", value=[]), "without features"),
         (_change("features", 0, "dtype", value="int32"), "dtype 'int32'"),
         (_change("features", 0, "shape", value=[0]), "positive sizes"),
-        (_change("features", 0, "shape", value="8"), "a list is expected"),
         (_change("features", 0, "name", value="label"), "appear more than once"),
         (_change("features", 0, "meaning", value=5), "string is expected"),
         (_change("features", 2, value=5), "expected the fields of format"),
@@ -279,14 +212,10 @@ LEDGER = ("splits", "train", "ledger")
         (_change("features", 2, "shape", value=[2]), "3 label names, expected 2"),
         (_change("features", 2, "shape", value=[3, 1]), r"of role 'label' is int64 \[3, 1\], expected int64 \[\]"),
         (_change("features", 2, "role", value="column"), "label names without a feature"),
-        (_change("label_names", value=["no", 1]), "string is expected"),
         (_change("tokenizer", "vocab_size", value=99), "special id 99, but a vocabulary of 99"),
         (_change("tokenizer", "mask_id", value=100), "special id 100"),
-        (_change("tokenizer", "sentinel_ids", value=[0, "1"]), "whole number"),
         (_change("tokenizer", "sentinel_ids", value=[100]), "special id 100, but a vocabulary of 100"),
         (_change("tokenizer", "padding_side", value="both"), "'both' where one of"),
-        (_change("tokenizer", "name", value=None), "string is expected"),
-        (_change("splits", value=[]), "expected the fields of format"),
         (_change("source", "splits", "train", 0, value=[12, 12]), r"the rows \[12, 12\) of a split"),
         (_change("source", "origins", value={"test": "train"}), "an origin of split 'test', which has no rows"),
         (_change("source", "origins", value={"train": "../up"}), "plain file name"),
@@ -310,12 +239,6 @@ def test_what_contradicts_itself_is_refused(change: Callable[[Document], None], 
 def test_a_shard_without_an_example_is_refused() -> None:
     with pytest.raises(ManifestError, match="no example, expected at least one"):
         manifest.parse(manifest.dump(make(splits={"train": Split(shards=(make_shard(num_examples=0),))})))
-
-
-def test_the_origins_of_renamed_splits_and_what_is_held_out_are_read_back() -> None:
-    source = {"kind": "json", "splits": {"train": [[0, 12]], "test": [[0, 12]]}, "origins": {"test": "train"}}
-    made = make(source=source, options={"seed": 0, "hold_out": [HELD]})
-    assert manifest.parse(manifest.dump(made)) == made
 
 
 def test_rows_left_out_on_purpose_are_neither_used_nor_unusable() -> None:
@@ -347,13 +270,6 @@ def places(content: Any) -> list[tuple[Any, ...]]:
     """The path to every value inside of `content`."""
     items = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
     return [path for key, value in items for path in [(key,), *((key, *rest) for rest in places(value))]]
-
-
-@given(path=st.sampled_from(places(document())), value=JSON | st.just(del_))
-def test_any_json_in_any_place_parses_or_is_refused(path: tuple[Any, ...], value: Any) -> None:
-    content = copy.deepcopy(document())
-    _change(*path, value=value)(content)
-    parses_or_is_refused(json.dumps(content))
 
 
 @given(start=st.integers(0, 3000), length=st.integers(0, 20), put=st.binary(max_size=20))

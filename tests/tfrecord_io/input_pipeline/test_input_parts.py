@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.input_pipeline import input_functions, input_position, input_records
+from tfrecord_io.input_pipeline import input_functions, input_plan, input_records
 
 FEATURES: dict[str, object] = {
     "input_ids": [5, 6],
@@ -55,7 +55,7 @@ def test_an_interleave_continues_at_any_row(seed: int) -> None:
     whole = interleaved(np.arange(len(sizes.shard_rows)), np.zeros_like(sizes.shard_rows), sizes)
     assert len(whole) == total
     for row in {0, total - 1, *np.random.default_rng(seed).integers(0, total, 4).tolist()}:
-        rest = input_position.resume(**vars(sizes), row=row)
+        rest = input_plan.resume(**vars(sizes), row=row)
         assert interleaved(rest.shards, rest.first_rows, sizes)[rest.skip :] == whole[row:], (sizes, row)
         assert rest.skip < sizes.block_length
 
@@ -64,7 +64,7 @@ def test_an_interleave_continues_at_any_row(seed: int) -> None:
     ("row", "place"), [(0, (0, 0)), (2, (0, 2)), (3, (1, 0)), (4, (3, 0)), (8, (3, 4)), (9, (4, 0)), (11, (4, 2))]
 )
 def test_a_row_of_all_shards_is_found(row: int, place: tuple[int, int]) -> None:
-    assert input_position.locate([3, 1, 0, 5], row) == place
+    assert input_plan.locate([3, 1, 0, 5], row) == place
 
 
 def expected(seed: int, purpose: int, *positions: int) -> tf.Tensor:

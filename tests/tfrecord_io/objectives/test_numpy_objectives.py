@@ -9,10 +9,9 @@ import pytest
 import tensorflow as tf
 
 from tests.tfrecord_io.conftest import CONCAT_SCHEMA, LENGTH, make_manifest
-from tests.tfrecord_io.objectives.test_objectives import SEED, batch
+from tests.tfrecord_io.objectives.test_objectives import CHAT_SCHEMA, PACK_SCHEMA, PACKED_CHAT_SCHEMA, SEED, batch
+from tests.tfrecord_io.objectives.test_objectives import TOKENIZER as PACKED_TOKENIZER
 from tests.tfrecord_io.objectives.test_objectives_labelled import SEQ2SEQ_SCHEMA
-from tests.tfrecord_io.objectives.test_objectives_packed import CHAT_SCHEMA, PACK_SCHEMA, PACKED_CHAT_SCHEMA
-from tests.tfrecord_io.objectives.test_objectives_packed import TOKENIZER as PACKED_TOKENIZER
 from tests.tfrecord_io.objectives.test_objectives_spans import EOS, manifest_of
 from tfrecord_io import numpy_objectives, objectives
 from tfrecord_io.manifest import Manifest
@@ -22,6 +21,7 @@ from tfrecord_io.objectives.tensor_ops import TensorOps
 from tfrecord_io.schema import Schema
 
 RNG = np.random.default_rng
+PACKED_SCHEMAS = (PACK_SCHEMA, CHAT_SCHEMA, PACKED_CHAT_SCHEMA)
 
 
 def random_rows(schema: Schema, num_rows: int = 60, *, left: bool = False) -> dict[str, np.ndarray]:
@@ -65,31 +65,21 @@ def assert_equal(found: Any, expected: Any) -> None:
     np.testing.assert_array_equal(found[2], expected[2])
 
 
-CAUSAL = [
-    pytest.param(make_manifest(), id="pad"),
-    pytest.param(make_manifest(CONCAT_SCHEMA), id="concat"),
-    pytest.param(make_manifest(PACK_SCHEMA, tokenizer=PACKED_TOKENIZER), id="pack"),
-    pytest.param(make_manifest(CHAT_SCHEMA, tokenizer=PACKED_TOKENIZER), id="chat"),
-    pytest.param(make_manifest(PACKED_CHAT_SCHEMA, tokenizer=PACKED_TOKENIZER), id="packed chat"),
+SAME: list[tuple[Any, Manifest]] = [
+    (objectives.causal_lm(), make_manifest()),
+    (objectives.causal_lm(), make_manifest(CONCAT_SCHEMA)),
+    *((objectives.causal_lm(), make_manifest(schema, tokenizer=PACKED_TOKENIZER)) for schema in PACKED_SCHEMAS),
+    *((objectives.seq2seq(decoder_start_id=start), make_manifest(SEQ2SEQ_SCHEMA)) for start in ("pad", "cls", 17)),
 ]
 
 
-@pytest.mark.parametrize("manifest", CAUSAL)
+@pytest.mark.parametrize(("objective", "manifest"), SAME)
 @pytest.mark.parametrize("left", [False, True])
-def test_causal_lm_is_the_graphs(manifest: Manifest, left: bool) -> None:
+def test_what_leaves_nothing_to_chance_is_the_graphs(objective: Any, manifest: Manifest, left: bool) -> None:
     columns = random_rows(manifest.schema, left=left)
-    found = numpy_objectives.causal_lm().bind(manifest)(columns)
+    found = objective.bind(manifest)(columns)
     assert found[1].dtype == np.int64
-    assert_equal(found, in_graph(objectives.causal_lm(), manifest, columns))
-
-
-@pytest.mark.parametrize("start", ["pad", "cls", 17])
-@pytest.mark.parametrize("left", [False, True])
-def test_seq2seq_is_the_graphs(start: Any, left: bool) -> None:
-    manifest = make_manifest(SEQ2SEQ_SCHEMA)
-    columns = random_rows(manifest.schema, left=left)
-    found = numpy_objectives.seq2seq(decoder_start_id=start).bind(manifest)(columns)
-    assert_equal(found, in_graph(objectives.seq2seq(decoder_start_id=start), manifest, columns))
+    assert_equal(found, in_graph(objective, manifest, columns))
 
 
 @pytest.mark.parametrize("left", [False, True])

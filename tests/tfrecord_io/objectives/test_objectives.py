@@ -1,32 +1,49 @@
-"""What each objective makes of a batch, eagerly and in a `tf.data` graph."""
+"""What each objective makes of a batch, packed rows and conversations too, eagerly and in a `tf.data` graph."""
 
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.tfrecord_io.conftest import (
     CONCAT_SCHEMA,
+    IDS,
     LENGTH,
+    MASK,
     PAD_SCHEMA,
+    WriteDataset,
     integers,
     make_manifest,
     pad_rows,
     tokenizer_facts,
 )
-from tfrecord_io import objectives
+from tfrecord_io import objectives, reader
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.objectives import BoundObjective, Objective
-from tfrecord_io.schema import Feature, Schema
+from tfrecord_io.schema import Schema
 
-EVERY_OBJECTIVE = [
-    pytest.param(objectives.classification(), id="classification"),
-    pytest.param(objectives.masked_lm(), id="masked_lm"),
-    pytest.param(objectives.gathered_masked_lm(), id="gathered_masked_lm"),
+ON_TOKENS = [
+    pytest.param(objectives.masked_lm(0.5), id="masked_lm"),
+    pytest.param(objectives.gathered_masked_lm(0.5), id="gathered_masked_lm"),
     pytest.param(objectives.causal_lm(), id="causal_lm"),
 ]
+EVERY_OBJECTIVE = [pytest.param(objectives.classification(), id="classification"), *ON_TOKENS]
 SEED = tf.constant([3, 4], tf.int64)
+VOCAB_SIZE = 50
+TOKENIZER = tokenizer_facts(vocab_size=VOCAB_SIZE)
+LOSS_MASK = integers("loss_mask", "loss_mask", LENGTH)
+PACKED = (IDS, integers("segment_ids", "segment_ids", LENGTH), integers("positions", "positions", LENGTH))
+PACK_SCHEMA, CHAT_SCHEMA = Schema(PACKED), Schema((IDS, MASK, LOSS_MASK))
+PACKED_CHAT_SCHEMA = Schema((*PACKED, LOSS_MASK))
+
+Documents = list[list[int]]
+documents = st.lists(st.lists(st.integers(5, VOCAB_SIZE - 1), min_size=1, max_size=4), max_size=5).filter(
+    lambda made: sum(map(len, made)) <= LENGTH
+)
 
 
 def batch(columns: dict[str, Any], weights: list[float] | None = None) -> dict[str, tf.Tensor]:
@@ -66,25 +83,17 @@ def test_inputs_are_the_token_features_alone_eagerly_and_in_the_graph(objective:
 
 
 @pytest.mark.parametrize("objective", EVERY_OBJECTIVE)
+def test_rows_without_weights_count(objective: Objective) -> None:
+    bound, features = objective.bind(make_manifest()), large_batch(50)
+    *_, expected = bound(features, seed=SEED)
+    *_, found = bound({name: each for name, each in features.items() if name != "example_weight"}, seed=SEED)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("objective", EVERY_OBJECTIVE)
 def test_every_objective_refuses_a_dataset_without_tokens(objective: Objective) -> None:
     with pytest.raises(ReaderError, match="token_ids"):
         objective.bind(make_manifest(Schema((integers("label", "label"),))))
-
-
-def test_classification_gives_labels_and_example_weights() -> None:
-    features = batch(pad_rows(3), weights=[1.0, 1.0, 0.0])
-    _, labels, weights = objectives.classification().bind(make_manifest())(features, seed=SEED)
-    assert labels.dtype == tf.int32
-    assert labels.numpy().tolist() == [0, 1, 0]
-    assert weights.numpy().tolist() == [1, 1, 0]
-
-
-def test_classification_gives_float_labels_for_regression() -> None:
-    schema = Schema((*CONCAT_SCHEMA.features, Feature(name="score", dtype="float32", shape=(), role="label")))
-    features = batch({"input_ids": [[5, 6]], "attention_mask": [[1, 1]], "score": [0.25]})
-    _, labels, _ = objectives.classification().bind(make_manifest(schema))(features, seed=SEED)
-    assert labels.dtype == tf.float32
-    assert labels.numpy().tolist() == [0.25]
 
 
 def test_causal_labels_are_the_next_tokens() -> None:
@@ -230,3 +239,86 @@ def test_masked_lm_refuses_a_tokenizer_without_mask_token(objective: Objective) 
 def test_masked_lm_refuses_numbers_that_are_no_shares(options: dict[str, float]) -> None:
     with pytest.raises(ReaderError, match="expected"):
         objectives.masked_lm(**options)
+
+
+def packed(rows: list[Documents]) -> dict[str, np.ndarray]:
+    """Rows of these documents, padded on the right."""
+    columns = {feature.name: np.zeros((len(rows), LENGTH), np.int64) for feature in PACKED}
+    for row, texts in enumerate(rows):
+        ids = [token for text in texts for token in text]
+        segments = [segment for segment, text in enumerate(texts, 1) for _ in text]
+        positions = [place for text in texts for place in range(len(text))]
+        for name, values in zip(columns, (ids, segments, positions), strict=True):
+            columns[name][row, : len(values)] = values
+    return columns
+
+
+def packed_batch(rows: list[Documents], **more: Any) -> dict[str, tf.Tensor]:
+    """As the reader gives it: with the mask that it makes."""
+    columns = packed(rows)
+    return batch({**columns, "attention_mask": (columns["segment_ids"] > 0).astype(np.int64), **more})
+
+
+def of_packed(objective: Objective, features: dict[str, tf.Tensor], *, schema: Schema = PACK_SCHEMA) -> Any:
+    return objective.bind(make_manifest(schema, tokenizer=TOKENIZER))(features, seed=SEED)
+
+
+def test_the_reader_makes_the_mask_from_the_segments(write_dataset: WriteDataset) -> None:
+    columns = packed([[[5, 6], [7]], [[8] * LENGTH], [[9, 9, 9]]])
+    data = reader.open(str(write_dataset({"test": [columns]}, schema=PACK_SCHEMA)))
+    element = next(iter(data.dataset("test", global_batch_size=3)))
+    assert element["attention_mask"].dtype == tf.int32
+    np.testing.assert_array_equal(element["attention_mask"], columns["segment_ids"] > 0)
+
+
+@pytest.mark.parametrize("objective", ON_TOKENS)
+def test_segments_and_positions_are_inputs(objective: Objective) -> None:
+    features = packed_batch([[[5, 6], [7]], [[8, 9]]])
+    inputs, _, _ = of_packed(objective, features)
+    names = [name for name in inputs if name != objectives.MASKED_POSITIONS]
+    assert names == ["input_ids", "attention_mask", "segment_ids", "positions"]
+    for name in ("attention_mask", "segment_ids", "positions"):
+        np.testing.assert_array_equal(inputs[name], features[name])
+    assert_the_graph_gives_the_same(objective.bind(make_manifest(PACK_SCHEMA, tokenizer=TOKENIZER)), features)
+
+
+class TestPackedCausal:
+    """Which tokens of packed rows and of conversations are predicted."""
+
+    def test_no_token_predicts_another_document(self) -> None:
+        _, labels, weights = of_packed(objectives.causal_lm(), packed_batch([[[5, 6, 7], [8, 9]]]))
+        assert labels.numpy().tolist() == [[6, 7, 8, 9, 0, 0, 0, 0]]
+        assert weights.numpy().tolist() == [[1, 1, 0, 1, 0, 0, 0, 0]]
+
+    @settings(deadline=None, max_examples=50)
+    @given(rows=st.lists(documents, min_size=1, max_size=3))
+    def test_the_steps_that_count_are_those_of_the_documents_alone(self, rows: list[Documents]) -> None:
+        features = packed_batch(rows)
+        _, labels, weights = of_packed(objectives.causal_lm(), features)
+        for row, texts in enumerate(rows):
+            counted = weights.numpy()[row] == 1
+            seen, predicted = features["input_ids"].numpy()[row][counted], labels.numpy()[row][counted]
+            steps = [step for text in texts for step in itertools.pairwise(text)]
+            assert list(zip(seen, predicted, strict=True)) == steps
+
+    def test_a_conversation_learns_what_is_marked(self) -> None:
+        rows = {"input_ids": [[5, 6, 7, 8, 9, 0, 0, 0]], "attention_mask": [[1] * 5 + [0] * 3]}
+        features = batch({**rows, "loss_mask": [[0, 0, 1, 1, 0, 0, 0, 0]]})
+        inputs, _, weights = of_packed(objectives.causal_lm(), features, schema=CHAT_SCHEMA)
+        assert weights.numpy().tolist() == [[0, 1, 1, 0, 0, 0, 0, 0]], "7 and 8 are predicted, from 6 and 7"
+        assert list(inputs) == ["input_ids", "attention_mask"]
+
+    def test_the_first_token_of_a_packed_conversation_is_not_predicted(self) -> None:
+        marked = [[0, 1, 1, 1, 0, 0, 0, 0]]
+        features = packed_batch([[[5, 6], [7, 8]]], loss_mask=np.array(marked))
+        _, _, weights = of_packed(objectives.causal_lm(), features, schema=PACKED_CHAT_SCHEMA)
+        assert weights.numpy().tolist() == [[1, 0, 1, 0, 0, 0, 0, 0]], "6 and 8, but not 7, which begins a document"
+
+
+def test_the_worked_example_of_the_mask_of_segments() -> None:
+    segments = tf.constant([[1, 1, 2, 0]])
+    mask = objectives.segment_attention_mask(segments, causal=True)
+    assert mask.dtype == tf.bool
+    assert mask.numpy()[0].astype(int).tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+    both_ways = objectives.segment_attention_mask(segments, causal=False)
+    assert both_ways.numpy()[0].astype(int).tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]

@@ -41,6 +41,7 @@ CASES = [
     pytest.param(objectives.span_answers(), ANSWERS_SCHEMA, id="span_answers"),
     pytest.param(objectives.seq2seq(), SEQ2SEQ_SCHEMA, id="seq2seq"),
 ]
+SPANS = objectives.span_corruption(0.5, 1.0, sentinel_ids=range(900, 910), eos_id=1)
 targets = st.lists(st.lists(st.integers(5, 99), max_size=T), min_size=1, max_size=4)
 
 
@@ -62,7 +63,9 @@ def labelled_rows(num_rows: int, schema: Schema) -> dict[str, np.ndarray]:
     return {name: every[name] for name in schema.names}
 
 
-@pytest.mark.parametrize(("objective", "schema"), CASES)
+@pytest.mark.parametrize(
+    ("objective", "schema"), [*CASES, pytest.param(SPANS, Schema((IDS, MASK)), id="span_corruption")]
+)
 def test_the_graph_is_pure_and_gives_the_same(
     objective: Objective, schema: Schema, write_dataset: WriteDataset
 ) -> None:

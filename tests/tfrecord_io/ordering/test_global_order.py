@@ -1,4 +1,9 @@
-"""What the global order promises, without TensorFlow: every row once in an epoch, and batches of rows from afar."""
+"""What the global order promises, without TensorFlow: every row once in an epoch, and batches of rows from afar.
+
+Its permutation has every number once, and takes all orders equally often.
+"""
+
+import math
 
 import numpy as np
 import pytest
@@ -8,7 +13,7 @@ from tfrecord_io.input_pipeline.input_plan import Shuffle
 from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.ordering import global_order
 from tfrecord_io.ordering.global_order import BatchColumns, GlobalOrder
-from tfrecord_io.ordering.permutation import NUMPY
+from tfrecord_io.ordering.permutation import NUMPY, folded, hashed, key, permuted
 
 
 def alone(batch: int) -> BatchColumns:
@@ -92,3 +97,33 @@ def test_a_small_split_is_a_full_permutation_and_a_large_one_is_not() -> None:
 
     assert [block(64 << 20), block((64 << 20) + 1)] == [1, 32]
     assert [block(8 << 20, "gzip"), block((8 << 20) + 1, "gzip")] == [1, 32]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 16, 17, 1000, 4097])
+def test_it_is_a_permutation(limit: int) -> None:
+    for number in range(5):
+        found = permuted(np.arange(limit), key(number), NUMPY, limit=limit)
+        assert sorted(found.tolist()) == list(range(limit))
+
+
+def test_any_number_is_found_without_the_others() -> None:
+    several = permuted(np.array([5, 2**39, 7]), key(1), NUMPY, limit=2**40)
+    assert permuted(np.array([2**39]), key(1), NUMPY, limit=2**40).tolist() == [several[1]]
+
+
+@pytest.mark.parametrize("limit", [3, 4, 5])
+def test_every_order_comes_equally_often(limit: int) -> None:
+    keys = folded(key(3), np.arange(60_000), NUMPY)
+    columns = [permuted(np.full(60_000, number), keys, NUMPY, limit=limit) for number in range(limit)]
+    orders, counts = np.unique(np.stack(columns), axis=1, return_counts=True)
+    expected = 60_000 / math.factorial(limit)
+    assert orders.shape[1] == math.factorial(limit)
+    assert ((counts - expected) ** 2 / expected).sum() / (len(counts) - 1) < 2
+
+
+def test_each_bit_of_a_hash_is_set_half_of_the_time() -> None:
+    words = hashed(key(1), np.arange(20_000), NUMPY)
+    shares = [((words >> bit) & 1).mean() for bit in range(32)]
+    assert max(abs(share - 0.5) for share in shares) < 0.02
+    assert words.min() >= 0
+    assert words.max() < 2**32

@@ -20,30 +20,8 @@ from tfrecord_io import random_access, records
 from tfrecord_io.errors import CorruptRecordError, ReaderError
 from tfrecord_io.manifest import Ledger, Split
 from tfrecord_io.random_access import Rows, storage
-from tfrecord_io.schema import Feature, Schema
 
 SIZES = (40, 1, 17)
-# A pair of values that need all widths of varints, and floats.
-WIDE_SCHEMA = Schema(
-    (
-        Feature(name="input_ids", dtype="int64", shape=(LENGTH,), role="token_ids"),
-        Feature(name="score", dtype="float32", shape=(), role="label"),
-        Feature(name="score_parts", dtype="float32", shape=(2, 3), role="column"),
-        Feature(name="number", dtype="int64", shape=(3,), role="column"),
-    )
-)
-
-
-def wide_rows(num_rows: int) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(0)
-    numbers = rng.integers(-(2**63), 2**63 - 1, (num_rows, 3))
-    numbers >>= rng.integers(0, 64, (num_rows, 3))
-    return {
-        "input_ids": rng.integers(0, 2**31, (num_rows, LENGTH)),
-        "score": rng.normal(size=num_rows).astype(np.float32),
-        "score_parts": np.frombuffer(rng.bytes(24 * num_rows), np.float32).reshape(num_rows, 2, 3),
-        "number": numbers,
-    }
 
 
 @pytest.fixture(scope="module")
@@ -75,26 +53,20 @@ def test_every_row_is_the_one_that_was_written(rows: Rows) -> None:
             rows[index]
 
 
-@pytest.mark.parametrize("where", [slice(None), slice(10, 45), slice(-3, None), slice(50, 5, -7), slice(3, 3)])
-def test_a_slice_gives_stacked_rows(rows: Rows, where: slice) -> None:
-    assert_rows(rows[where], np.arange(sum(SIZES))[where])
-
-
-def test_a_batch_has_the_rows_in_the_order_of_its_indices(rows: Rows) -> None:
+def test_slices_and_batches_give_stacked_rows_in_the_order_of_their_indices(rows: Rows) -> None:
+    for where in (slice(None), slice(10, 45), slice(-3, None), slice(50, 5, -7), slice(3, 3)):
+        assert_rows(rows[where], np.arange(sum(SIZES))[where])
     numbers = np.random.default_rng(0).integers(0, len(rows), 200)
     assert_rows(rows.batch(numbers), numbers)
     assert_rows(rows.batch([7, np.int32(41), 7]), [7, 41, 7])
 
 
-def test_a_list_of_rows_is_what_single_rows_are(rows: Rows) -> None:
+def test_lists_and_iterations_have_what_single_rows_are(rows: Rows) -> None:
     found = rows.__getitems__([50, 2, 2])
     for row, number in zip(found, [50, 2, 2], strict=True):
         assert {name: values.shape for name, values in row.items()} == {n: v.shape for n, v in rows[2].items()}
         assert_rows(row, number)
     assert rows.__getitems__([]) == []
-
-
-def test_iterating_gives_every_row_in_order(rows: Rows) -> None:
     assert [int(row["row"]) for row in rows] == list(range(len(rows)))
 
 
@@ -102,15 +74,6 @@ def test_iterating_gives_every_row_in_order(rows: Rows) -> None:
 def test_what_is_no_list_of_integers_is_refused(rows: Rows, indices: Any) -> None:
     with pytest.raises((ReaderError, TypeError), match="integer"):
         rows.batch(indices)
-
-
-def test_all_values_come_back_bit_by_bit(write_dataset: WriteDataset) -> None:
-    columns = wide_rows(50)
-    root = write_dataset({"train": [columns]}, schema=WIDE_SCHEMA)
-    found = random_access.open(root)["train"][:]
-    for name, values in columns.items():
-        assert found[name].dtype == (np.float32 if "score" in name else np.int64)
-        np.testing.assert_array_equal(found[name].view(np.uint8), np.ascontiguousarray(values).view(np.uint8))
 
 
 @pytest.mark.parametrize("options", [{"compression": "gzip"}, {"index": False}])
@@ -238,19 +201,15 @@ class TestDamage:
             with pytest.raises(CorruptRecordError, match="record 2"):
                 rows[sum(SIZES[:2]) + 2]
 
-    def test_without_checks_a_changed_value_passes(self, root: pathlib.Path) -> None:
-        path = self.shard(root)
-        content = bytearray(path.read_bytes())
-        content[int(_offsets(bytes(content))[1]) - 5] ^= 1  # the last value of record 0
-        path.write_bytes(content)
-        random_access.open(root, check=False)["train"][0]
-        with pytest.raises(CorruptRecordError, match="record 0"):
-            random_access.open(root)["train"][0]
-
     def test_without_checks_any_bytes_give_a_row_or_an_error(self, root: pathlib.Path) -> None:
         path = self.shard(root)
         content = path.read_bytes()
         offsets = _offsets(content)
+        last = int(offsets[1]) - 5  # the last value of record 0
+        path.write_bytes(content[:last] + bytes([content[last] ^ 1]) + content[last + 1 :])
+        random_access.open(root, check=False)["train"][0]
+        with pytest.raises(CorruptRecordError, match="record 0"):
+            random_access.open(root)["train"][0]
         rng = np.random.default_rng(0)
         for _ in range(200):
             changed = bytearray(content)
@@ -264,10 +223,9 @@ class TestDamage:
     def test_a_shard_that_is_cut_off_while_open(self, root: pathlib.Path) -> None:
         rows, path = random_access.open(root)["train"], self.shard(root)
         path.write_bytes(path.read_bytes()[:-1])
-        with pytest.raises(CorruptRecordError, match=rf"{path}: ends before byte .* cut off"):
-            rows[39]
-        with pytest.raises(CorruptRecordError, match=rf"{path}: ends before byte .* cut off"):
-            rows.batch([39, 0, 57])
+        for read in (lambda: rows[39], lambda: rows.batch([39, 0, 57])):
+            with pytest.raises(CorruptRecordError, match=rf"{path}: ends before byte .* cut off"):
+                read()
 
     @pytest.mark.parametrize("name", ["{}", "index/{}.offsets"])
     def test_a_file_that_is_gone_while_open(self, root: pathlib.Path, name: str) -> None:
@@ -301,23 +259,19 @@ class TestDamage:
         with pytest.raises(CorruptRecordError, match=r"record 0 at byte 0: 9223372036854775808 bytes"):
             random_access.open(root)["train"][40]
 
-    def test_damaged_gzip_data(self, write_dataset: WriteDataset) -> None:
-        root = write_dataset({"train": pad_shards(40)}, compression="gzip")
-        path = root / "tiny-train-00000-of-00001.tfrecord.gz"
-        content = bytearray(path.read_bytes())
-        content[len(content) // 2] ^= 0xFF
-        path.write_bytes(content)
-        with pytest.raises(CorruptRecordError, match=rf"{path}.*gzip"):
-            random_access.open(root)["train"][0]
-
     @pytest.mark.parametrize(
-        ("change", "words"), [(lambda old: old[:-1], "ends before byte"), (lambda old: old + b"x", "more bytes after")]
+        ("change", "words"),
+        [
+            (lambda old: old[:-1], ": ends before byte"),
+            (lambda old: old + b"x", ": more bytes after"),
+            (lambda old: old[:50] + bytes([old[50] ^ 0xFF]) + old[51:], ".*gzip"),
+        ],
     )
-    def test_a_compressed_shard_of_another_size(self, write_dataset: WriteDataset, change: Any, words: str) -> None:
+    def test_a_compressed_shard_that_is_damaged(self, write_dataset: WriteDataset, change: Any, words: str) -> None:
         root = write_dataset({"train": pad_shards(40)}, compression="gzip")
         rows, path = random_access.open(root)["train"], root / "tiny-train-00000-of-00001.tfrecord.gz"
         path.write_bytes(change(path.read_bytes()))
-        with pytest.raises(CorruptRecordError, match=rf"{path}: {words}"):
+        with pytest.raises(CorruptRecordError, match=rf"{path}{words}"):
             rows[0]
 
 
@@ -365,11 +319,6 @@ class TestMixing:
         for name, size in (("w", 30), ("c", 10)):
             mine = [row for each, row in origins if each == name]
             assert mine == [number % size for number in range(len(mine))]
-
-    def test_any_first_rows_have_the_shares_to_within_one(self, datasets: dict[str, Rows]) -> None:
-        mixed = random_access.mix(datasets, weights={"w": 0.61, "c": 0.39})
-        names = np.array([mixed.origin(number)[0] == "w" for number in range(len(mixed))])
-        assert np.abs(np.cumsum(names) - 0.61 * np.arange(1, len(mixed) + 1)).max() <= 1
 
     def test_single_rows_batches_and_slices_agree(self, datasets: dict[str, Rows]) -> None:
         mixed = random_access.mix(datasets)
