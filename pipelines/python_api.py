@@ -91,13 +91,7 @@ def build(*datasets: Any, output: Text, tokenizer: Any, beam_args: Sequence[str]
     given = {"output": output, "tokenizer": tokenizer, **options}
     with objects.config_of(datasets, given, beam_args=beam_args) as config:
         made = launcher.build(config)
-    return Built(
-        root=config.output.root,
-        manifest=made.manifest,
-        shards_made=made.shards_made,
-        shards_kept=made.shards_kept,
-        seconds=made.seconds,
-    )
+    return Built(root=config.output.root, **vars(made))
 
 
 def plan(*datasets: Any, tokenizer: Any, **options: Any) -> Planned:
@@ -163,20 +157,10 @@ def export(
         PrepError: as the command.
     """
     from pipelines.prepare.export import exporting
-    from pipelines.prepare.export.export_settings import ExportSettings
+    from pipelines.prepare.export.export_settings import ExportRun, ExportSettings
 
-    settings = ExportSettings(
-        to=to,
-        renamed=tuple((rename or {}).items()),
-        dropped=tuple(drop),
-        extra=tuple(add),
-        documents=documents,
-    )
-    return exporting.export(
-        os.fspath(dataset),
-        settings,
-        output=os.fspath(output),
-        splits=(split,) if isinstance(split, str) else tuple(split),
-        workers=workers,
-        beam_args=beam_args,
-    )
+    renamed = tuple((rename or {}).items())
+    settings = ExportSettings(to=to, renamed=renamed, dropped=tuple(drop), extra=tuple(add), documents=documents)
+    splits = (split,) if isinstance(split, str) else tuple(split)
+    run = ExportRun(output=os.fspath(output), splits=splits, workers=workers, beam_args=tuple(beam_args))
+    return exporting.export(os.fspath(dataset), settings, run)

@@ -15,20 +15,12 @@ import tfrecord_io
 from pipelines.cli import finished
 from pipelines.cli.parsing import BeamArguments, WithBeam, WithFunctions, takes_options_file
 from pipelines.cli.request import config_of, configure, source_of, takes_dataset, takes_job, takes_source
-from pipelines.prepare.export.export_settings import ExportSettings
+from pipelines.prepare.export.export_settings import ExportRun, ExportSettings
+from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
 from pipelines.terminal import stages
 from pipelines.terminal.click_options import takes, values_of
 from pipelines.terminal.console import Program, common, is_quiet, say, write_json
-
-_INTERRUPTED_BUILD = (
-    "interrupted before the dataset was complete",
-    "run the same command again; finished shards are kept",
-)
-_INTERRUPTED_EXPORT = (
-    "interrupted before the export was complete",
-    "run the same command again; finished files are kept",
-)
 
 # Shown below the options; \b keeps its lines as they are.
 _BUILD_EXAMPLES = """\b
@@ -59,7 +51,9 @@ for _command in (finished.doctor, finished.inspect, finished.report, finished.tr
 @main.command(cls=WithBeam, epilog=_BUILD_EXAMPLES)
 @takes_job(output_required=True)
 @takes_options_file
-@common(interrupted=_INTERRUPTED_BUILD)
+@common(
+    interrupted=("interrupted before the dataset was complete", "run the same command again; finished shards are kept")
+)
 def build(dry_run: bool, **request: Any) -> None:
     """Make a dataset from DATASET: a hub id, one or more files by path or glob, or a folder.
 
@@ -68,9 +62,7 @@ def build(dry_run: bool, **request: Any) -> None:
     if dry_run:
         _plan(request)
         return
-    config = config_of(request)
-    _begin(config)
-    configure(config)
+    config = _begun(request)
     from pipelines.cli import report
     from pipelines.prepare.launch import launcher
     from pipelines.prepare.process import workers
@@ -105,9 +97,12 @@ def build(dry_run: bool, **request: Any) -> None:
     main.leaves_at_once = not request.get("beam_args")
 
 
-def _begin(config: Any) -> None:
-    """Log the first stage, which takes some seconds."""
+def _begun(request: dict[str, Any]) -> PrepareConfig:
+    """Return the config of a request, with the process configured for it. Logs the first stage, of some seconds."""
+    config = config_of(request)
     stages.begin(f"opening {config.source.dataset} and the tokenizer {config.tokenizer.name}")
+    configure(config)
+    return config
 
 
 @main.command(cls=WithBeam)
@@ -121,9 +116,7 @@ def plan(dry_run: bool, **request: Any) -> None:
 
 
 def _plan(request: dict[str, Any]) -> None:
-    config = config_of(request)
-    _begin(config)
-    configure(config)
+    config = _begun(request)
     from pipelines.cli import report
     from pipelines.prepare.launch import estimate
 
@@ -151,41 +144,28 @@ def train_tokenizer(**given: Any) -> None:
 
 @main.command("export", cls=BeamArguments)
 @takes_dataset
-@takes([ExportSettings], groups=[""], required=("to",))
-@click.option("--output", "-o", required=True, metavar="DIR", help="New folder, local or at a gs:// address.")
-@click.option("--split", "splits", multiple=True, help="Split to export; repeatable. Default: all.")
-@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Worker processes; never changes a byte.")
-@common(interrupted=_INTERRUPTED_EXPORT)
-def export_dataset(
-    dataset: str,
-    output: str,
-    splits: tuple[str, ...],
-    workers: int | None,
-    beam_args: tuple[str, ...],
-    **settings: Any,
-) -> None:
+@takes([ExportSettings, ExportRun], groups=[""], required=("to", "output"))
+@common(
+    interrupted=("interrupted before the export was complete", "run the same command again; finished files are kept")
+)
+def export_dataset(dataset: str, beam_args: tuple[str, ...], **given: Any) -> None:
     """Write a finished DATASET folder in a format of other trainers, a file for each shard.
 
     Everything after -- goes to Beam, for example: -- --runner=DataflowRunner --region=us-central1
     """
-    wanted = ExportSettings(**values_of(ExportSettings, settings))
+    wanted = ExportSettings(**values_of(ExportSettings, given))
+    run = ExportRun(beam_args=beam_args, **values_of(ExportRun, given))
     from pipelines.cli import report
     from pipelines.prepare.export import exporting
 
     configure()
     watch = functools.partial(report.watch_rows, doing="exporting")
-    made = exporting.export(
-        dataset, wanted, output=output, splits=splits, workers=workers, beam_args=beam_args, watch=watch
-    )
+    made = exporting.export(dataset, wanted, run, watch=watch)
     rows, tokens = (sum(getattr(each, name) for each in made.shards) for name in ("num_examples", "num_tokens"))
     if not is_quiet():
         say(
-            f"{wanted.to} of {rows:,} records with {tokens:,} tokens in {output}: {made.shards_made} shards "
+            f"{wanted.to} of {rows:,} records with {tokens:,} tokens in {run.output}: {made.shards_made} shards "
             f"exported, {made.shards_kept} kept, in {made.seconds:.1f} s"
         )
     counts = {"shards_made": made.shards_made, "shards_kept": made.shards_kept}
     write_json({**counts, "rows": rows, "tokens": tokens, "seconds": round(made.seconds, 3)})
-
-
-if __name__ == "__main__":
-    main()

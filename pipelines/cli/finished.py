@@ -137,29 +137,20 @@ def _verify_export(root: str, *, repair: bool) -> bool:
 )
 @takes_consent
 @common()
-def trace(
-    dataset: str,
-    split: str | None,
-    shard: int | None,
-    record: int | None,
-    step: int | None,
-    source: str | None,
-    functions: Any,
-    run_stored: bool,
-    **training: Any,
-) -> None:
+def trace(dataset: str, source: str | None, functions: Any, run_stored: bool, **which: Any) -> None:
     """Show the source rows from which a record of a finished DATASET folder was made.
 
     The record is named by --split, --shard and --record; or --step shows all rows of a training's batch.
     """
-    for name, value in (("--split", split), ("--shard", shard), ("--record", record)):
-        if step is None and value is None:
-            raise click.UsageError(f"Missing option '{name}' (or --step, for a step of a training).")
-    if step is None and training["run"]:
-        raise click.UsageError("--run is for --step.")
-    if step is not None and (shard is not None or record is not None):
+    of_record, step = {name: which[name] for name in ("split", "shard", "record")}, which["step"]
+    if step is None:
+        if missing := [name for name, value in of_record.items() if value is None]:
+            raise click.UsageError(f"Missing option '--{missing[0]}' (or --step, for a step of a training).")
+        if which["run"]:
+            raise click.UsageError("--run is for --step.")
+    elif which["shard"] is not None or which["record"] is not None:
         raise click.UsageError("--step together with --shard or --record, expected one or the other.")
-    if step is not None and (not training["run"] or split):
+    elif not which["run"] or which["split"]:
         raise click.UsageError("--step needs --run DIR, which says how the training reads, and no --split.")
     from pipelines.cli import report as printing
     from pipelines.prepare.audit import reopened_dataset, trace_steps
@@ -170,13 +161,13 @@ def trace(
     manifest = open_manifest(dataset)
     tracer = tracing.Tracer(reopened_dataset.reopen(dataset, manifest, consent=consent))
     if step is None:
-        traced = tracer.trace(split=str(split), shard=int(shard or 0), record=int(record or 0))
+        traced = tracer.trace(**of_record)
         printing.traced(traced)
         write_json(dataclasses.asdict(traced))
         return
-    reading, manifest = trace_steps.of_run(training["run"], manifest, root=dataset, replicas=training["num_replicas"])
-    steps = range(max(1, step - training["around"]), step + 1)
-    found = trace_steps.trace_steps(tracer, manifest, reading, steps=steps, replica=training["replica"])
+    reading, manifest = trace_steps.of_run(which["run"], manifest, root=dataset, replicas=which["num_replicas"])
+    steps = range(max(1, step - which["around"]), step + 1)
+    found = trace_steps.trace_steps(tracer, manifest, reading, steps=steps, replica=which["replica"])
     printing.traced_steps(found)
     write_json([dataclasses.asdict(each) for each in found])
 

@@ -121,10 +121,7 @@ def parsed(
                 raise ConfigError(
                     f"no option {name!r}", remedy=f"{near}options are named as those of `prep-tfrecords build --help`"
                 )
-            option, means_yes = known[name]
-            if value is not None:
-                given = parsing.default_of(option, value, place=name)
-                defaults[str(option.name)] = given if means_yes else not given
+            defaults |= parsing.default_of(known, name, value, place=name)
         return command.make_context("build", ["--", *beam_args], default_map=defaults).params
     except click.UsageError as error:
         raise ConfigError(usage_cause(error), remedy="see `prep-tfrecords build --help`") from error

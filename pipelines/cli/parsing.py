@@ -82,18 +82,26 @@ def by_name(command: click.Command) -> dict[str, tuple[click.Parameter, bool]]:
     return found
 
 
-def default_of(parameter: click.Parameter, value: Any, *, place: str) -> Any:
-    """Return a value as click takes it for a default: texts, as from a command line, or a bool. Raises: UsageError."""
+def default_of(
+    known: Mapping[str, tuple[click.Parameter, bool]], name: str, value: Any, *, place: str
+) -> dict[str, Any]:
+    """Return the default that a named value makes, by the parameter's own name: texts, as typed, or a bool.
+
+    `known` as from `by_name`. There is none for None. Raises: UsageError.
+    """
+    parameter, means_yes = known[name]
+    if value is None:
+        return {}
     if isinstance(parameter, click.Option) and parameter.is_flag:
         if not isinstance(value, bool):
             raise click.UsageError(f"{place} is {value!r}, expected true or false")
-        return value
+        return {str(parameter.name): value == means_yes}
     for each in _listed(value):
         if isinstance(each, bool) or not isinstance(each, str | int | float | os.PathLike | datetime.date):
             raise click.UsageError(f"{place} is {each!r}, expected a text, a number, or a list of these")
     texts = [str(each) for each in _listed(value)]
     # Lengths of buckets are one word on the command line.
-    return texts if parameter.multiple or parameter.nargs == -1 else ",".join(texts)
+    return {str(parameter.name): texts if parameter.multiple or parameter.nargs == -1 else ",".join(texts)}
 
 
 def _use_file(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
@@ -112,10 +120,8 @@ def _use_file(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
             functions += [(key, spec) for spec in _listed(value)]
         elif key not in known:
             raise click.UsageError(f"{path}: no option {key!r}, expected names such as tokenizer or max-length")
-        elif value is not None:  # nothing behind the name: the default
-            parameter, means_yes = known[key]
-            given = default_of(parameter, value, place=f"{path}: {key}")
-            defaults[str(parameter.name)] = given if means_yes else not given
+        else:
+            defaults |= default_of(known, key, value, place=f"{path}: {key}")
     ctx.default_map = defaults
     ctx.meta[_FUNCTIONS_OF_FILE] = tuple(functions)
 

@@ -6,7 +6,7 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import rich.progress
 from rich.console import Console
@@ -28,20 +28,6 @@ from pipelines.terminal.console import shows_progress
 from pipelines.terminal.tables import console, result_console, table
 from tfrecord_io.manifest import Manifest, Split
 from tfrecord_io.shown import without_secrets
-
-__all__ = [
-    "count",
-    "estimates",
-    "manifest_tables",
-    "rows",
-    "size",
-    "summary",
-    "traced",
-    "traced_steps",
-    "trained_tokenizer",
-    "watch",
-    "watch_rows",
-]
 
 _POLL_SECONDS = 0.25
 _LINE_SECONDS = 10.0
@@ -69,36 +55,16 @@ def watch_rows(total: int, progress: Progress, *, doing: str) -> Iterator[None]:
 
     On a terminal that is a bar, else a line every ten seconds. Notes that are posted are shown at once.
     """
-    out, seconds = console(), _LINE_SECONDS
+    out, bar, seconds = console(), None, _LINE_SECONDS
     out.print(f"{doing} {some(total, 'row')}")
-
-    def print_line(text: str, rows: int) -> None:
-        out.print(f"{rows / total:4.0%}  {text}")
-
-    show = print_line
-    with contextlib.ExitStack() as closing:
-        if not shows_progress():
-            out, seconds = console(always=True), math.inf
-        elif out.is_terminal:
-            columns = (BarColumn(), TextColumn("{task.percentage:3.0f} %  {task.description}"))
-            times = (TimeElapsedColumn(), TimeRemainingColumn())
-            bar = closing.enter_context(rich.progress.Progress(*columns, *times, console=out, transient=True))
-            task, seconds = bar.add_task("", total=total), _POLL_SECONDS
-
-            def move_bar(text: str, rows: int) -> None:
-                bar.update(task, completed=rows, description=text)
-
-            show = move_bar
-
-        closing.enter_context(_polling(show, progress, out=out, seconds=seconds))
-        yield
-
-
-@contextlib.contextmanager
-def _polling(show: Callable[[str, int], None], progress: Progress, *, out: Console, seconds: float) -> Iterator[None]:
-    """Show the counters every so many seconds, and posted notes at once."""
-    began = time.perf_counter()
-    done = threading.Event()
+    if not shows_progress():
+        out, seconds = console(always=True), math.inf
+    elif out.is_terminal:
+        columns = (BarColumn(), TextColumn("{task.percentage:3.0f} %  {task.description}"))
+        times = (TimeElapsedColumn(), TimeRemainingColumn())
+        bar, seconds = rich.progress.Progress(*columns, *times, console=out, transient=True), _POLL_SECONDS
+        bar.add_task("", total=total)
+    began, done = time.perf_counter(), threading.Event()
 
     def print_notes() -> None:
         for note in progress.drain_notes():
@@ -108,23 +74,28 @@ def _polling(show: Callable[[str, int], None], progress: Progress, *, out: Conso
         due = began + seconds
         while not done.wait(min(seconds, _POLL_SECONDS)):
             print_notes()
-            if time.perf_counter() >= due:
-                due += seconds
-                counts, passed = progress.read(), max(time.perf_counter() - began, 1e-9)
-                text = f"{counts.rows / passed:,.0f} rows/s"
-                if counts.tokens or counts.shards:
-                    text += f"  {counts.tokens / passed:,.0f} tokens/s  {some(counts.shards, 'shard')}"
-                    text += f", {size(counts.num_bytes)}"
-                show(text, counts.rows)
+            if (now := time.perf_counter()) < due:
+                continue
+            due += seconds
+            counts, passed = progress.read(), now - began
+            text = f"{counts.rows / passed:,.0f} rows/s"
+            if counts.tokens or counts.shards:
+                text += f"  {counts.tokens / passed:,.0f} tokens/s  {some(counts.shards, 'shard')}"
+                text += f", {size(counts.num_bytes)}"
+            if bar is None:
+                out.print(f"{counts.rows / total:4.0%}  {text}")
+            else:
+                bar.update(bar.task_ids[0], completed=counts.rows, description=text)
 
-    thread = threading.Thread(target=poll, name="progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-        print_notes()
+    with bar or contextlib.nullcontext():
+        thread = threading.Thread(target=poll, name="progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+            print_notes()
 
 
 def summary(built: BuildResult) -> None:
@@ -145,10 +116,8 @@ def manifest_tables(manifest: Manifest) -> None:
     lengths = ", ".join(map(str, manifest.bucket_lengths or (manifest.row_length,)))
     _headed(out, manifest.name, f" layout {manifest.layout['name']}, rows of {lengths} tokens")
     out.print(f"tokenizer {facts.name} ({facts.kind}), vocabulary {facts.vocab_size:,}, pads {facts.padding_side}")
-    features = table("feature", "dtype", "shape", "meaning")
-    for feature in manifest.schema.features:
-        features.add_row(feature.name, feature.dtype, str(list(feature.shape)), feature.meaning)
-    out.print(features)
+    features = ((each.name, each.dtype, str(list(each.shape)), each.meaning) for each in manifest.schema.features)
+    out.print(table("feature", "dtype", "shape", "meaning", rows=features))
     if manifest.label_names is not None:
         out.print("labels: " + ", ".join(f"{index} {name}" for index, name in enumerate(manifest.label_names[:20])))
     _print_splits(out, manifest)
@@ -202,19 +171,12 @@ def estimates(estimated: list[Estimate]) -> None:
     out = result_console()
     filtered = any(each.rows_filtered for each in estimated)
     names = ["rows", *["filtered"] * filtered, "rejected", "tokens", "shards", "bytes", "tokenizing"]
-    splits = table("split", *names, numbers=len(names), title="estimated output")
+    splits = []
     for each in estimated:
-        splits.add_row(
-            each.split,
-            count(each.rows - each.rows_in_other_splits),
-            *[count(each.rows_filtered)] * filtered,
-            count(each.rows_rejected),
-            count(each.num_tokens),
-            count(each.shards),
-            size(each.num_bytes),
-            f"{each.seconds:.1f} s",
-        )
-    out.print(splits)
+        rows = (each.rows - each.rows_in_other_splits, *[each.rows_filtered] * filtered, each.rows_rejected)
+        made = (size(each.num_bytes), f"{each.seconds:.1f} s")
+        splits.append((each.split, *map(count, (*rows, each.num_tokens, each.shards)), *made))
+    out.print(table("split", *names, rows=splits, numbers=len(names), title="estimated output"))
     for each in estimated[:1]:  # the same for every split
         about = {"tokenized by": each.engine, "a row is": each.row, "conversations:": each.chats}
         for words, value in (about | {"functions:": ", ".join(each.steps)}).items():
@@ -225,7 +187,7 @@ def estimates(estimated: list[Estimate]) -> None:
     for each in estimated:
         shown = "   ".join(f"{percent} %: {value}" for percent, value in each.token_percentiles.items())
         out.print(f"{each.split}: tokens in a row, percentiles   {shown}")
-        for line in drawings.histogram(out, each.histogram) if each.histogram is not None else ():
+        for line in drawings.histogram(each.histogram) if each.histogram is not None else ():
             out.print(line, soft_wrap=True)
         if each.layouts:
             out.print(_layouts_table(each))
@@ -237,16 +199,14 @@ def estimates(estimated: list[Estimate]) -> None:
 def _layouts_table(each: Estimate) -> Table:
     """Return a table of what each layout would waste, with the best one marked."""
     names = ("length", "rows", "padding", "tokens cut", "rows cut", "waste")
-    layouts = table("layout", *names, numbers=len(names), title=f"{each.split}, by layout")
-    best = min(each.layouts, key=lambda cost: cost.waste)
+    best, rows = min(each.layouts, key=lambda cost: cost.waste), []
     for cost in each.layouts:
         shares = (f"{share:.1%}" for share in (cost.padding, cost.tokens_cut, cost.rows_cut, cost.waste))
         name = "buckets" if cost.lengths else cost.layout
-        star = " *" if cost is best else ""
-        layouts.add_row(name + star, str(cost.length), count(cost.records), *shares)
-    layouts.caption = "waste: padding and cut tokens, for each token of the rows; * wastes least"
-    layouts.caption_justify = "left"
-    return layouts
+        rows.append((name + " *" * (cost is best), str(cost.length), count(cost.records), *shares))
+    caption = "waste: padding and cut tokens, for each token of the rows; * wastes least"
+    options = {"title": f"{each.split}, by layout", "caption": caption, "caption_justify": "left"}
+    return table("layout", *names, rows=rows, numbers=len(names), **options)
 
 
 def _print_left_out(out: Console, split: str, left_out: Mapping[str, int], *, of: int) -> None:
@@ -260,20 +220,13 @@ def _print_splits(out: Console, manifest: Manifest) -> None:
     """Print the table of splits, what is to be said of their rows, and what made them."""
     filtered = any(split.ledger.rows_filtered for split in manifest.splits.values())
     names = ["rows", *["filtered"] * filtered, "rejected", "examples", "tokens", "cut", "shards", "bytes"]
-    splits = table("split", *names, numbers=len(names))
+    splits = []
     for name, split in manifest.splits.items():
-        splits.add_row(
-            name,
-            count(split.ledger.rows_of_split),
-            *[count(split.ledger.rows_filtered)] * filtered,
-            count(sum(split.ledger.unusable.values())),
-            count(split.num_examples),
-            count(split.num_tokens),
-            count(split.ledger.tokens_cut),
-            count(len(split.shards)),
-            size(split.num_bytes),
-        )
-    out.print(splits)
+        ledger = split.ledger
+        rows = (ledger.rows_of_split, *[ledger.rows_filtered] * filtered, sum(ledger.unusable.values()))
+        made = (split.num_examples, split.num_tokens, ledger.tokens_cut, len(split.shards))
+        splits.append((name, *map(count, (*rows, *made)), size(split.num_bytes)))
+    out.print(table("split", *names, rows=splits, numbers=len(names)))
     for name, split in manifest.splits.items():
         reasons = {reason: rows for reason, rows in split.ledger.left_out.items() if "held_out" not in reason}
         _print_left_out(out, name, reasons, of=split.ledger.rows_of_split)
@@ -321,19 +274,10 @@ def _print_engines(out: Console, manifest: Manifest) -> None:
 def trained_tokenizer(trained: TrainedTokenizer) -> None:
     """Print the table at the end of a training."""
     out, found = console(), trained.evaluation
-    made = table("split", "rows", numbers=1)
-    for name, rows in trained.splits.items():
-        made.add_row(name, count(rows))
-    out.print(made)
-    figures = table("rows", "text", "vocabulary", "tokens per word", "unknown", numbers=5)
-    figures.add_row(
-        count(trained.rows.trained),
-        size(trained.rows.text_bytes),
-        count(trained.vocab_size),
-        f"{found.tokens_per_word:.3f}",
-        f"{found.unknown_share:.3%}",
-    )
-    out.print(figures)
+    out.print(table("split", "rows", rows=((name, count(rows)) for name, rows in trained.splits.items()), numbers=1))
+    read, size_of = (count(trained.rows.trained), size(trained.rows.text_bytes)), count(trained.vocab_size)
+    figures = (*read, size_of, f"{found.tokens_per_word:.3f}", f"{found.unknown_share:.3%}")
+    out.print(table("rows", "text", "vocabulary", "tokens per word", "unknown", rows=[figures], numbers=5))
     out.print(
         f"tokens per word (between spaces) and the unknown share of tokens: of {found.texts:,} texts that "
         f"{'were kept out of the training' if found.held_out else 'it was trained on'}"

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import functools
 import gc
+import io
 import json
 import logging
 import os
@@ -139,6 +140,8 @@ class Program(TwoLineErrors):
         for name in ("stdout", "stderr"):
             if getattr(sys, name) is None:
                 setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        if isinstance(sys.stdout, io.TextIOWrapper):  # characters that the terminal's encoding lacks become ?
+            sys.stdout.reconfigure(errors="replace")
         gc.set_threshold(2_000_000, 50, 100)
         try:
             return self.main(*args, **kwargs)

@@ -5,6 +5,7 @@ This is the one place that every text passes on its way to the terminal.
 """
 
 import sys
+from collections.abc import Iterable
 from typing import Any, TextIO
 
 from rich import box
@@ -43,7 +44,7 @@ def _console(file: TextIO, *, quiet: bool) -> Console:
     return _Console(file=file, width=width, highlight=False, markup=False, emoji=False, quiet=quiet)
 
 
-def table(*names: str, numbers: int = 0, **options: Any) -> Table:
+def table(*names: str, rows: Iterable[Iterable[str]], numbers: int = 0, **options: Any) -> Table:
     """Return a table with these columns, which wraps long words.
 
     The last `numbers` columns hold numbers, right-aligned and never wrapped.
@@ -52,4 +53,6 @@ def table(*names: str, numbers: int = 0, **options: Any) -> Table:
     for at, name in enumerate(names):
         number = at >= len(names) - numbers
         made.add_column(name, overflow="fold", justify="right" if number else "left", no_wrap=number)
+    for row in rows:
+        made.add_row(*row)
     return made

@@ -30,23 +30,6 @@ from pipelines.train.metrics import is_better
 from tfrecord_io.errors import FingerprintMismatchError, OutputError, PrepError
 from tfrecord_io.format import json_fields
 
-__all__ = [
-    *(
-        "BEST",
-        "Evaluation",
-        "History",
-        "PARTS",
-        "SAVES",
-        "Saves",
-        "as_json",
-        "belongs_to",
-        "claimed",
-        "damaged",
-        "last_step",
-    ),
-    *("put", "save_model", "unwritten", "usable", "write_json"),
-]
-
 SAVES, BEST = "checkpoints", "best"
 _IDENTITY = "run.json"
 # In run.json of a training by JAX: in how many parts the reader makes a batch, which decides what is masked. A training

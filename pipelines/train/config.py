@@ -18,12 +18,6 @@ from typing import Any, Literal
 from pipelines.terminal.option_fields import check, option
 from tfrecord_io.errors import ConfigError
 
-__all__ = [
-    *("Backend", "DecoderStart", "GROUPS", "Order", "Pooling", "Precision", "PredictConfig", "Schedule", "Task"),
-    "PREDICT_GROUPS",
-    "TrainConfig",
-]
-
 Task = Literal["classify", "tokens", "span", "mlm", "clm", "seq2seq"]
 Backend = Literal["auto", "tensorflow", "jax"]
 Precision = Literal["float32", "bfloat16"]

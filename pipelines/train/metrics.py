@@ -35,12 +35,6 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-__all__ = [
-    *("MOST_ANSWER_TOKENS", "PART", "WEIGHT", "Evaluated", "accuracy", "best_spans", "collected", "count"),
-    *("exact_match_and_f1", "f1", "is_better", "macro_f1", "mae", "matthews", "micro_f1", "pearson", "spearman"),
-    "together",
-]
-
 # Rows of several datasets, evaluated together, are told apart by this column of `rows`.
 PART = "part"
 # The column of `rows` that is 0 on rows that only fill up a batch.

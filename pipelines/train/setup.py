@@ -36,11 +36,6 @@ from tfrecord_io.input_pipeline.input_functions import InputFunctions
 from tfrecord_io.mixture import Mixture
 from tfrecord_io.reader import Data
 
-__all__ = [
-    *("TrainingSetup", "by_length", "check", "evaluated", "has_labels", "identity", "open_data", "require_labels"),
-    *("require_split", "with_num_labels"),
-]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSetup:

@@ -18,11 +18,6 @@ from typing import Literal
 from pipelines.train.config import Backend, Precision
 from tfrecord_io.errors import ConfigError
 
-__all__ = [
-    *("Kind", "Target", "backend", "choose", "has_tpu_chips", "missed_tpu", "place", "precision"),
-    "require_reachable_path",
-]
-
 Kind = Literal["tpu-node", "tpu-vm", "host"]
 _VARIABLES = ("TPU_NAME", "TPU_GRPC_URL", "COLAB_TPU_ADDR")
 _HOSTS = ("cpu", "gpu", "cuda")  # which would be taken for names of TPUs

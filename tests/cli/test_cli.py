@@ -1,5 +1,6 @@
 """The command line: its options, its errors in two lines, and what happens when it is stopped in the middle."""
 
+import dataclasses
 import errno
 import functools
 import json
@@ -56,10 +57,7 @@ OPTIONS = {
         "--lowercase --map --max-length --min-frequency --no-lowercase --num-proc --output --overwrite --revision "
         "--sample --sample-by --source-option --special-token --split --style --text-column --vocab-size --workers -o"
     ),
-    "trace": [
-        *flags("--around --num-replicas --record --replica --run --shard --split --step"),
-        *CONSENT,
-    ],
+    "trace": [*flags("--around --num-replicas --record --replica --run --shard --split --step"), *CONSENT],
     "verify": ["--repair", *CONSENT],
 }
 
@@ -76,18 +74,24 @@ def run(arguments: list[str], **changes: Any) -> Outcome:
     return Outcome(status=ended.returncode, out=ended.stdout, err=ended.stderr)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("closed", ["1", "2"])
-def test_a_closed_output_is_no_error(closed: str) -> None:
-    words = shlex.join(building.program("inspect", building.reviews(), "--rows", 0))
-    ended = run(["sh", "-c", f"{words} {closed}>&-"])
-    assert (ended.status, "Traceback" in ended.err) == (0, False)
+def words(*arguments: object) -> str:
+    return shlex.join(building.program(*arguments))
 
 
 @pytest.mark.parametrize("closed", [pytest.param("1", marks=pytest.mark.slow), "2"])
-def test_an_error_with_a_closed_output_has_its_status(tmp_path: Path, closed: str) -> None:
-    ended = run(["sh", "-c", f"{shlex.join(building.program('inspect', tmp_path))} {closed}>&-"])
-    assert (ended.status, "Traceback" in ended.err) == (1, False)
+@pytest.mark.parametrize("is_error", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_a_closed_output_changes_no_status(tmp_path: Path, closed: str, is_error: bool) -> None:
+    ended = run(["sh", "-c", f"{words('inspect', tmp_path if is_error else reviews(), '--rows', 0)} {closed}>&-"])
+    assert (ended.status, "Traceback" in ended.err) == (int(is_error), False)
+
+
+@pytest.mark.slow
+def test_characters_that_the_outputs_encoding_lacks_are_replaced(tmp_path: Path) -> None:
+    rows = building.source(tmp_path / "source", train=[{"text": "größer"}])
+    assert build(tmp_path / "out", rows).status == 0
+    traced = building.program("trace", tmp_path / "out", "--split", "train", "--shard", 0, "--record", 0)
+    ended = run(["env", "PYTHONIOENCODING=ascii", *traced])
+    assert (ended.status, "text: gr??er" in ended.out) == (0, True), ended.err
 
 
 def test_a_misspelt_column_is_said_while_the_tokenizer_is_loading(
@@ -149,14 +153,6 @@ def test_doctor_looks_at_a_local_dataset_as_a_tpu_vm_would() -> None:
     assert found.out == building.command("doctor", reviews(), "--global-batch-size", 32, "--tpu", "vm").out
 
 
-@pytest.mark.parametrize(("shard", "record", "remedy"), [(0, 10**6, "choose 0 to "), (7, 0, "choose 0 to 2")])
-def test_trace_says_which_numbers_there_are(shard: int, record: int, remedy: str) -> None:
-    outcome = building.command("trace", reviews(), "--split", "train", "--shard", shard, "--record", record)
-    assert outcome.error[1].startswith(remedy)
-    one = building.command("trace", reviews(), "--split", "validation", "--shard", 1, "--record", 0)
-    assert one.error[1] == "there is only number 0"
-
-
 @pytest.mark.parametrize("command", [pytest.param("plan", marks=pytest.mark.slow), "build"])
 def test_which_engine_serves_is_said_and_why_it_is_slow(tmp_path: Path, zoo: Zoo, command: str) -> None:
     """Another release of `tokenizers`, or a missing package, would be ten times slower without a word."""
@@ -205,30 +201,19 @@ class TestOptions:
 
     def test_defaults_are_these(self) -> None:
         found = commands.main.commands["build"].make_context("build", ["x", "--tokenizer=t", "--output=o"]).params
-        assert {name: value for name, value in found.items() if value not in (None, (), ("x",), "t", "o")} == {
+        given = {name: value for name, value in found.items() if value not in (None, (), "", False, ("x",), "t", "o")}
+        assert given == {
             "decontaminate_words": 13,
-            "dedup_across_splits": False,
-            "input_prefix": "",
-            "name": "",
-            "label_all_tokens": False,
-            "label_classes": False,
             "long_documents": "split",
-            "pack_rows": False,
-            "as_json": False,
-            "verbose": False,
             "layout": "pad",
             "truncation": "longest_first",
             "remainder": "pad",
             "special_tokens": "eos",
             "shard_size": "100MB",
             "compression": "none",
-            "seed": 0,
             "shuffle": True,
-            "max_error_rate": 0.0,
             "engine": "auto",
             "resume": True,
-            "append": False,
-            "dry_run": False,
         }
 
     def test_plan_takes_every_option_of_build(self) -> None:
@@ -248,18 +233,6 @@ class TestOptions:
         assert without_time[0] == without_time[1]
         assert without_time[0][0]["rows"] == 80
         assert os.listdir(tmp_path) == []
-
-    @pytest.mark.parametrize("name", ["build", "plan"])
-    def test_what_stands_behind_two_dashes_is_for_beam(self, name: str) -> None:
-        line = ["x", "--tokenizer=t", "--output=o", "--", "--runner=DirectRunner", "y"]
-        found = commands.main.commands[name].make_context(name, line).params
-        assert found["beam_args"] == ("--runner=DirectRunner", "y")
-
-    def test_workers_have_the_name_that_datasets_gives_them_too(self) -> None:
-        command = commands.main.commands["build"]
-        for flag in ("--workers", "--num-proc"):
-            found = command.make_context("build", ["x", "--tokenizer=t", "--output=o", flag, "3"]).params
-            assert found["workers"] == 3
 
     @pytest.mark.parametrize("command", [[], *([name] for name in sorted(OPTIONS))])
     def test_help_lists_every_option(self, command: list[str]) -> None:
@@ -303,36 +276,18 @@ class TestJson:
         seconds = summary.pop("seconds")
         assert 0 < seconds < 100
         facts = building.read_manifest(reviews())
-        train, validation = facts.splits["train"], facts.splits["validation"]
+        splits = {}
+        for name, split in facts.splits.items():
+            made = {"examples": split.num_examples, "tokens": split.num_tokens, "bytes": split.num_bytes}
+            ledgers = [{"shard": shard.name, **dataclasses.asdict(shard.ledger)} for shard in split.shards]
+            splits[name] = {**made, "shards": len(split.shards), **dataclasses.asdict(split.ledger), "ledgers": ledgers}
         assert summary == {
             "manifest_sha256": manifest.digest(facts),
-            "shards_made": len(train.shards) + len(validation.shards),
+            "shards_made": sum(len(split.shards) for split in facts.splits.values()),
             "shards_kept": 0,
             "engines": facts.engines,
             "fingerprint": facts.fingerprint,
-            "splits": {
-                name: {
-                    "examples": split.num_examples,
-                    "tokens": split.num_tokens,
-                    "bytes": split.num_bytes,
-                    "shards": len(split.shards),
-                    "rows_in": split.num_examples,
-                    "rows_used": split.num_examples,
-                    "rejected": {},
-                    "tokens_cut": split.ledger.tokens_cut,
-                    "ledgers": [
-                        {
-                            "shard": shard.name,
-                            "rows_in": shard.num_examples,
-                            "rows_used": shard.num_examples,
-                            "rejected": {},
-                            "tokens_cut": shard.ledger.tokens_cut,
-                        }
-                        for shard in split.shards
-                    ],
-                }
-                for name, split in facts.splits.items()
-            },
+            "splits": splits,
         }
 
 
@@ -351,15 +306,10 @@ class TestBadInput:
             ({"split": ("train", "train[:5]")}, 1, "train' already", "plus sign"),
             ({"text_column": "body"}, 1, "has no column 'body'", "text, label"),
             ({"label_column": "stars"}, 1, "has no column 'stars'", "text, label"),
-            ({"tokenizer": "/nowhere/tokenizer"}, 1, "no such folder", "check the path"),
             ({"tokenizer": "no-such-tokenizer-at-all"}, 1, "no-such-tokenizer-at-all", ""),
             ({"max_length": 2}, 2, "--max-length 2, but 2 positions of each row are special", "give at least 3"),
-            ({"split": "a/b=train"}, 2, "--split 'a/b=train', expected NAME=SPLIT", "--split validation='train[:1%]'"),
-            ({"hold_out": "x"}, 2, "--hold-out 'x', expected NAME=PERCENT%", "--hold-out validation=1%"),
-            ({"hold_out": "a=100%"}, 2, "expected more than 0 and less than 100 %", "--hold-out validation=1%"),
             ({"hold_out": ("a=1%", "a=2%")}, 2, "names the new split 'a' twice", "another name"),
             ({"shard_size": "100B"}, 2, "--shard-size 100 bytes, but one record takes about", "larger --shard-size"),
-            ({"shard_size": "ten"}, 2, "size 'ten'", "100MB"),
             ({"truncation": "only_second"}, 2, "only_second with one text column", "twice"),
             (
                 {"layout": "concat", "special_tokens": "bos-eos"},
@@ -422,14 +372,6 @@ class TestBadInput:
         monkeypatch.setattr(building_module, "build", fail)
         assert build(tmp_path / "out").error == ("first line second line", "do this")
 
-    @pytest.mark.slow
-    def test_verbose_shows_the_traceback_and_still_ends_in_two_lines(self, tmp_path: Path) -> None:
-        arguments = building.program("build", REVIEWS, "--verbose", *building.options(tmp_path / "out", split="nope"))
-        outcome = run(arguments)
-        assert outcome.status == 1
-        assert "Traceback" in outcome.err
-        assert [line.partition(":")[0] for line in outcome.err.splitlines()[-2:]] == ["error", "remedy"]
-
     def test_a_warning_of_ours_is_one_line(self, tmp_path: Path) -> None:
         outcome = build(tmp_path / "out", max_length=200, split="validation")
         assert outcome.status == 0
@@ -472,32 +414,22 @@ def mounting() -> tuple[str, ...]:
     return ()
 
 
-def in_a_small_disk(script: str, mount: Path, *, size: str) -> Outcome:
-    """Runs a shell script that sees a new file system of `size` at `mount`, gone when it ends."""
-    if not mounting():
-        pytest.skip("neither root nor user namespaces here: no file system can be mounted, full or read-only")
-    mount.mkdir()
-    prepared = f"set -u; mount -t tmpfs -o size={size} tmpfs {mount}; {script}"
-    return run([*mounting(), "bash", "-c", prepared])
-
-
-def words(*arguments: object) -> str:
-    return shlex.join(building.program(*arguments))
-
-
 @pytest.mark.slow
 class TestDisk:
-    """A file system that is full or read-only, for real."""
+    """A file system that is full, or a folder that may not be written, for real."""
 
     def test_on_a_full_disk_the_build_stops_and_goes_on_when_there_is_room(self, tmp_path: Path) -> None:
+        if not mounting():
+            pytest.skip("neither root nor user namespaces here: no file system can be mounted")
         mount, kept = tmp_path / "mount", tmp_path / "kept"
+        mount.mkdir()
         options = building.options(mount / "out", label_column="label", workers=2)
         first, again = words("build", REVIEWS, *options), words("build", REVIEWS, "--json", *options)
         script = (
-            f"{first}; echo status $?; ls -A {mount}/out; echo remounting; "
-            f"mount -o remount,size=10m {mount}; {again}; cp -a {mount}/out {kept}"
+            f"set -u; mount -t tmpfs -o size=200k tmpfs {mount}; {first}; echo status $?; ls -A {mount}/out; "
+            f"echo remounting; mount -o remount,size=10m {mount}; {again}; cp -a {mount}/out {kept}"
         )
-        outcome = in_a_small_disk(script, mount, size="200k")
+        outcome = run([*mounting(), "bash", "-c", script])
         before, _, after = outcome.out.partition("remounting\n")
         assert before.splitlines()[0] == "status 1", outcome.err
         assert "manifest.json" not in before
@@ -510,15 +442,6 @@ class TestDisk:
         summary = json.loads(after)
         assert summary["shards_made"] + summary["shards_kept"] == 4
         assert building.files(kept) == building.files(reviews())
-
-    def test_a_read_only_disk_is_named(self, tmp_path: Path) -> None:
-        mount = tmp_path / "mount"
-        build_there = words("build", REVIEWS, *building.options(mount / "out"))
-        outcome = in_a_small_disk(f"mount -o remount,ro {mount}; {build_there}", mount, size="1m")
-        cause, remedy = outcome.error
-        assert outcome.status == 1
-        assert cause.endswith(f"cannot be written: {os.strerror(errno.EROFS)}")
-        assert remedy == "choose an --output that you may write to"
 
     def test_a_folder_without_permission_is_named(self, tmp_path: Path) -> None:
         """In a process that has given up root's right to ignore permissions, where it has it."""
@@ -535,10 +458,10 @@ class TestDisk:
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset that takes a second or two: the reviews, ten times."""
+    """A dataset that takes a second: the reviews, five times."""
     folder = tmp_path_factory.mktemp("large") / "reviews"
     folder.mkdir()
-    (folder / "train.jsonl").write_bytes((REVIEWS / "train.jsonl").read_bytes() * 10)
+    (folder / "train.jsonl").write_bytes((REVIEWS / "train.jsonl").read_bytes() * 5)
     return folder
 
 

@@ -1,13 +1,16 @@
 """The Google Cloud Storage of these tests: one emulator for all of them, which is what gs:// means while they run."""
 
+import asyncio
+import types
 from collections.abc import Iterator
 
 import fsspec
 import pytest
+from gcsfs import retry
 
+from pipelines.prepare.storage import storage_errors
 from tests.cloud import emulator
 from tests.cloud.answering import Machine, answering
-from tests.cloud.disturbed import shorten_pauses
 from tests.cloud.emulator import Gcs
 
 
@@ -31,7 +34,9 @@ def bucket(gcs: Gcs) -> str:
 @pytest.fixture
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is tried again is tried again soon."""
-    shorten_pauses(monkeypatch, ours=0.01, theirs=0.001)
+    monkeypatch.setattr(storage_errors, "_FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(storage_errors, "_LONGEST_SECONDS", 0.04)
+    monkeypatch.setattr(retry, "asyncio", types.SimpleNamespace(sleep=lambda wait: asyncio.sleep(0.001 * wait)))
 
 
 @pytest.fixture

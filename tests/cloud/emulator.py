@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import functools
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -41,7 +40,9 @@ class Gcs:
 
     def environment(self, **changes: str) -> dict[str, str]:
         """For processes that a test starts: gs:// is this emulator, and this repository's packages are there."""
-        return environment(self.endpoint, **changes)
+        # The emulator says nothing of zonal and hierarchical buckets, which gcsfs asks of another service.
+        here = {"STORAGE_EMULATOR_HOST": self.endpoint, "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
+        return {**processes.environment(), **here, **changes}
 
     def names(self, bucket: str, prefix: str = "") -> list[str]:
         """The names of all objects that begin with `prefix`, sorted."""
@@ -72,30 +73,6 @@ class Gcs:
         with opener.open(request, timeout=_REQUEST_SECONDS) as response:
             content: bytes = response.read()
         return content
-
-
-def environment(endpoint: str, **changes: str) -> dict[str, str]:
-    """For processes that a test starts: gs:// is `endpoint`, and this repository's packages are there."""
-    return {**processes.environment(), **settings(endpoint), **changes}
-
-
-def settings(endpoint: str) -> dict[str, str]:
-    """The environment variables that make gs:// an emulator."""
-    # It has nothing to say about zonal and hierarchical buckets, which gcsfs asks of another service.
-    return {"STORAGE_EMULATOR_HOST": endpoint, "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
-
-
-def client(endpoint: str) -> Any:
-    """A new gcsfs file system whose service is `endpoint`, whatever the environment says."""
-    # Which file system gcsfs has is decided by the environment when it is imported, for the whole process.
-    before = dict(os.environ)
-    os.environ.update(settings(endpoint))
-    try:
-        import gcsfs
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-    return gcsfs.GCSFileSystem(token="anon", endpoint_url=endpoint, skip_instance_cache=True, use_listings_cache=False)
 
 
 @contextlib.contextmanager

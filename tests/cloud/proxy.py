@@ -6,6 +6,8 @@
 The emulator misreads a body that comes both in chunks and with its length, as TensorFlow's client sends it, which
 aiohttp refuses too. The proxy reads a body whole, and passes it on with its length only. So a body that was cut off
 never reaches the emulator.
+
+Of every 1 / share requests one is hit by a fault; a seed says which.
 """
 
 import argparse
@@ -14,6 +16,7 @@ import contextlib
 import dataclasses
 import http.client
 import json
+import random
 import re
 import socket
 import ssl
@@ -26,13 +29,15 @@ from collections.abc import Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trustme
 
 from tests.cloud import emulator
-from tests.cloud.faults import Faults, Script
+from tests.cloud.emulator import Gcs
 
-__all__ = ["HOSTS", "Faults", "Proxy", "running"]
+if TYPE_CHECKING:
+    import pytest  # not when this is a program
 
 HOSTS = ("www.googleapis.com", "storage.googleapis.com")
 """The names that TensorFlow's client calls, for which the proxy has certificates."""
@@ -40,6 +45,94 @@ HOSTS = ("www.googleapis.com", "storage.googleapis.com")
 _COUNTS = "/-/counts"
 _SECONDS = 60
 _UNIT_BYTES = 1 << 18  # what a resumable upload is stored in
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Faults:
+    """What goes wrong. Shares are of the requests, or of those that have such a body; 0 is never."""
+
+    seed: int = 0
+    unavailable: float = 0
+    """Answered with status 503, and not passed on."""
+    cut_uploads: float = 0
+    """The connection ends when half of the body has come. Of a part of a resumable upload the service keeps that half,
+    in whole units of 256 KiB; of anything else nothing."""
+    cut_downloads: float = 0
+    """The connection ends when half of the answer is sent."""
+    lost_answers: float = 0
+    """What has a body is passed on and done, and the connection ends without an answer."""
+    burst_every: int = 0
+    """After so many requests comes a burst, in which each is answered with status 429. Those do not count towards the
+    next burst: otherwise, clients that ask again soon enough would keep one burst alive for ever..."""
+    burst_seconds: float = 0
+    """...for so long."""
+    stall_at: int = 0
+    """One request, the first from this number on that was not refused, is held back..."""
+    stall_seconds: float = 0
+    """...for so long, and then passed on."""
+
+
+class _Share:
+    """Hits one of every 1 / share, at a place that the seed decides."""
+
+    def __init__(self, share: float, seed: str) -> None:
+        self._random = random.Random(seed)
+        self._period = round(1 / share) if share else 0
+        self._position = self._chosen = 0
+
+    def hit(self) -> bool:
+        if not self._period:
+            return False
+        if self._position == 0:
+            self._chosen = self._random.randrange(self._period)
+        hit = self._position == self._chosen
+        self._position = (self._position + 1) % self._period
+        return hit
+
+
+class _Script:
+    """Decides for each request what becomes of it, and counts."""
+
+    def __init__(self, faults: Faults) -> None:
+        self.counts: collections.Counter[str] = collections.Counter()
+        self._faults = faults
+        self._lock = threading.Lock()
+        self._burst_until = 0.0
+        self._since_burst = 0
+        self._shares = {
+            name: _Share(getattr(faults, name), f"{faults.seed} {name}")
+            for name in ("unavailable", "cut_uploads", "cut_downloads", "lost_answers")
+        }
+
+    def hits(self, name: str) -> bool:
+        """Whether the fault of this name happens now."""
+        with self._lock:
+            hit = self._shares[name].hit()
+            self.counts[name] += hit
+            return hit
+
+    def refusal(self, host: str) -> int:
+        """To be asked once for each request: the status that it is refused with, or 0."""
+        with self._lock:
+            now, every = time.monotonic(), self._faults.burst_every
+            self.counts["requests"] += 1
+            self.counts[f"host {host}"] += 1
+            self._since_burst += now >= self._burst_until
+            if every and self._since_burst == every:
+                self.counts["bursts"] += 1
+                self._since_burst = 0
+                self._burst_until = now + self._faults.burst_seconds
+            if now < self._burst_until:
+                self.counts["too_many"] += 1
+                return HTTPStatus.TOO_MANY_REQUESTS
+        return HTTPStatus.SERVICE_UNAVAILABLE if self.hits("unavailable") else 0
+
+    def pause(self) -> float:
+        """For how long a request that was not refused waits."""
+        with self._lock:
+            stalls = not self.counts["stalls"] and 0 < self._faults.stall_at <= self.counts["requests"]
+            self.counts["stalls"] += stalls
+            return self._faults.stall_seconds * stalls
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,12 +166,20 @@ def running(upstream: str, *, faults: Faults | None = None, tls: bool = False) -
         )
 
 
+@contextlib.contextmanager
+def through(gcs: Gcs, faults: Faults, monkeypatch: "pytest.MonkeyPatch") -> Iterator[Proxy]:
+    """gs:// is the emulator behind a proxy."""
+    with running(gcs.endpoint, faults=faults) as proxy, monkeypatch.context() as patch:
+        patch.setenv("STORAGE_EMULATOR_HOST", proxy.endpoint)
+        yield proxy
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     wbufsize = -1
     timeout = _SECONDS
-    script: Script
+    script: _Script
     upstream: str
     tls: bool
 
@@ -213,7 +314,7 @@ class _Server(ThreadingHTTPServer):
 
 def _serve(upstream: str, folder: Path, faults: Faults, *, tls: bool) -> None:
     context = _certified(folder / "ca.pem") if tls else None
-    given = {"script": Script(faults), "upstream": upstream.removeprefix("http://"), "tls": tls}
+    given = {"script": _Script(faults), "upstream": upstream.removeprefix("http://"), "tls": tls}
     handler = type("Handler", (_Handler,), given)
     listening = socket.create_server(("127.0.0.1", 0), backlog=100)
     _Server(listening, handler, context).start()

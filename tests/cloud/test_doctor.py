@@ -11,7 +11,7 @@ from google.auth.exceptions import DefaultCredentialsError, RefreshError
 from google.oauth2 import service_account
 from google.oauth2.credentials import Credentials
 
-from pipelines.prepare.doctor import bucket_diagnosis, doctor
+from pipelines.prepare.doctor import doctor
 from pipelines.prepare.doctor.doctor import Check
 from pipelines.prepare.storage import gcs as connection
 from tests.cloud.answering import Answer, Machine, refusal
@@ -23,7 +23,7 @@ OBJECTS = [f"storage.objects.{verb}" for verb in ("create", "get", "list", "dele
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bucket_diagnosis, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(doctor, "_PATIENCE_SECONDS", 0.1)
 
 
 def found(output: str, **options: Any) -> dict[str, Check]:

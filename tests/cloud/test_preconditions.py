@@ -17,9 +17,8 @@ from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.shards import shard_files, shard_writer
 from pipelines.prepare.storage import object_storage
 from tests import building
-from tests.cloud.disturbed import through
 from tests.cloud.emulator import Gcs
-from tests.cloud.faults import Faults
+from tests.cloud.proxy import Faults, through
 from tfrecord_io import manifest
 from tfrecord_io.errors import OutputError
 

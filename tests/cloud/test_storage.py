@@ -21,10 +21,9 @@ from pipelines.prepare.storage import gcs as connection
 from pipelines.prepare.storage import object_storage, storage_errors
 from tests.cloud import proxy
 from tests.cloud.answering import Answer, Machine, refusal
-from tests.cloud.disturbed import through
 from tests.cloud.emulator import Gcs
-from tests.cloud.faults import Faults
-from tfrecord_io.errors import ConfigError, OutputError, SourceError
+from tests.cloud.proxy import Faults, through
+from tfrecord_io.errors import ConfigError, OutputError
 
 # The service keeps whole units of 256 KiB of an upload that was cut off: of a block, none to two.
 BLOCK_BYTES = 3 << 18
@@ -115,15 +114,6 @@ def test_a_write_that_breaks_off_leaves_what_was_there(gcs: Gcs, bucket: str, nu
             storage.write_atomic(f"gs://{bucket}/{name}", broken())
     gc.collect()
     assert gcs.objects(bucket) == {"before": b"before"}
-
-
-def test_requests_one_after_another_share_a_client(bucket: str) -> None:
-    """A client has its own connections, and to make one for each request costs a handshake."""
-    connection.forget()
-    for number in range(3):
-        storage.write_bytes(f"gs://{bucket}/{number}", b"x")
-        assert storage.list_names(f"gs://{bucket}") == [str(each) for each in range(number + 1)]
-    assert connection._client.cache_info().misses == 1
 
 
 @pytest.mark.slow
@@ -362,14 +352,6 @@ def test_a_refusal_is_not_tried_again_and_is_explained(
         assert remedy in caught.value.remedy
         assert "hush" not in str(caught.value)
     assert len(machine.requests) <= 2 * len(uses)
-
-
-def test_the_users_own_data_is_a_source(machine: Machine) -> None:
-    message = "me@example.com does not have storage.objects.get access to it."
-    machine.answer = lambda number, method, path: refusal(403, message)
-    with pytest.raises(SourceError) as caught, storage.as_source_error("gs://bucket/data.jsonl"):
-        storage.file_system("gs://bucket/data.jsonl")[0].cat_file("bucket/data.jsonl")
-    assert "--member=user:me@example.com --role=roles/storage.objectViewer" in caught.value.remedy
 
 
 def test_who_pays_is_what_fsspec_was_told(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,7 @@ from tests.building import REVIEWS
 from tests.cloud import namespace, proxy, reading
 from tests.cloud.answering import answering
 from tests.cloud.emulator import Gcs
-from tests.cloud.faults import Faults
-from tests.cloud.proxy import HOSTS
+from tests.cloud.proxy import HOSTS, Faults
 from tfrecord_io.ordering import global_order
 
 pytestmark = pytest.mark.slow

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from pipelines.prepare.export import export_tasks
+from pipelines.prepare.export import exporting
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.workers import Done
 from tests import building
 from tests.building import Outcome
 from tests.cloud.emulator import Gcs
+from tests.cloud.proxy import Faults, through
 from tests.prepare.append import appended
 from tests.prepare.append.test_append_stopped import stop_at_second_shard
 from tfrecord_io.errors import OutputError
@@ -68,18 +69,6 @@ def test_a_dataset_in_a_bucket_is_verified_shown_and_traced_like_a_local_one(gcs
 
 
 @pytest.mark.slow
-def test_only_what_is_missing_is_made_again(gcs: Gcs, bucket: str) -> None:
-    done(build(bucket, **LAYOUTS[0]))
-    before = gcs.objects(bucket)
-    gcs.delete(bucket, "out/manifest.json")
-    gone, changed, *kept = shards(gcs, bucket)
-    gcs.delete(bucket, gone)
-    gcs.write(bucket, changed, b"shorter")
-    assert made_and_kept(build(bucket, **LAYOUTS[0], json=True)) == (2, len(kept))
-    assert gcs.objects(bucket) == before
-
-
-@pytest.mark.slow
 def test_a_build_that_is_killed_goes_on_where_it_stopped(gcs: Gcs, bucket: str, tmp_path: Path) -> None:
     data = building.source(tmp_path / "data", train=[{"text": f"this is row {row}"} for row in range(1500)])
     changes: dict[str, Any] = {"shard_size": "10kB", "max_length": 16}
@@ -127,22 +116,6 @@ def test_what_is_not_ours_is_left_alone(gcs: Gcs, bucket: str) -> None:
         cause, _ = build(bucket, overwrite=overwrite).error
         assert "holds model.ckpt, expected an empty or new folder" in cause
     assert gcs.objects(bucket) == {"out/model.ckpt": b"weeks of work"}
-
-
-@pytest.mark.slow
-def test_a_bucket_that_is_not_there_is_said_before_any_work(bucket: str) -> None:
-    there = f"gs://{bucket}-none/out"
-    commands = [
-        building.command("build", building.REVIEWS, *building.options(there)),
-        building.command("verify", there),
-        building.command("inspect", there),
-        building.command("trace", there, "--split", "train", "--shard", 0, "--record", 0),
-    ]
-    for outcome in commands:
-        cause, remedy = outcome.error
-        assert outcome.status == 1
-        assert f"there is no bucket gs://{bucket}-none" in cause
-        assert f"gcloud storage buckets create gs://{bucket}-none" in remedy
 
 
 @pytest.mark.slow
@@ -204,19 +177,32 @@ def test_a_bucket_gets_the_files_of_a_local_export(gcs: Gcs, bucket: str, tmp_pa
     options = building.options(f"gs://{bucket}/reviews", label_column="label")
     assert building.command("build", building.REVIEWS, *options).status == 0
     command = ["export", f"gs://{bucket}/reviews", "--to", "parquet", "--output", f"gs://{bucket}/out", "--workers", 1]
-    made, real = [], export_tasks.run
+    made, real = [], exporting.export_shard
 
-    def stop_at_second(task: export_tasks.ExportTask, progress: Progress) -> Done:
+    def stop_at_second(task: exporting.ExportTask, progress: Progress) -> Done:
         made.append(task)
         if len(made) >= 2:
             raise OutputError("stopped", remedy="go on")
         return real(task, progress)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(export_tasks, "run", stop_at_second)
+        patch.setattr(exporting, "export_shard", stop_at_second)
         assert building.command(*command).error[0] == "stopped"
     outcome = building.command(*command)
     assert "3 shards exported, 1 kept" in outcome.err, outcome.err
     assert building.command("verify", f"gs://{bucket}/out").status == 0
     assert building.command("export", building.reviews(), "--to", "parquet", "--output", tmp_path / "out").status == 0
     assert gcs.objects(bucket, "out/") == building.files(tmp_path / "out")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("short_pauses")
+def test_faults_of_the_network_change_no_byte(gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shares = {"unavailable": 0.05, "cut_uploads": 0.1, "cut_downloads": 0.05, "lost_answers": 0.05}
+    faults = Faults(seed=1, burst_every=50, burst_seconds=2, stall_at=60, stall_seconds=3, **shares)
+    with through(gcs, faults, monkeypatch) as faulty:
+        done(build(bucket, **LAYOUTS[0]))
+        done(building.command("verify", f"gs://{bucket}/out"))
+        counts = faulty.counts()
+    assert all(counts[kind] for kind in (*shares, "too_many", "stalls")), counts
+    assert gcs.objects(bucket, "out/") == building.files(building.reviews())

@@ -59,45 +59,12 @@ def test_every_row_of_the_source_is_there_exactly_once(split: str) -> None:
     assert got != expected, "the seed permutes the rows"
 
 
-def test_a_split_is_cut_into_shards_of_about_the_size_asked_for() -> None:
-    shards = read_manifest(reviews()).splits["train"].shards
-    assert len(shards) > 2
-    assert all(abs(shard.num_bytes / 20_000 - 1) < 0.2 for shard in shards)
-
-
 @pytest.mark.parametrize("split", SPLITS)
 def test_without_shuffling_rows_keep_the_order_of_the_source_across_shards(split: str) -> None:
     root = reviews(no_shuffle=True)
     assert len(read_manifest(root).splits[split].shards) > 1 or split == "validation"
     assert read_manifest(root).label_names == ("negative", "positive")
     assert_same_rows(read_rows(root, split), expected_reviews(split))
-
-
-def test_concat_blocks_are_the_documents_joined_by_separators_and_cut() -> None:
-    root = built(REVIEWS, layout="concat", no_shuffle=True)
-    tokenizer = load_tokenizer(building.tokenizer())
-    texts = [row["text"] for row in source_rows("train")]
-    documents = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
-    stream = [token for document in documents for token in (*document, tokenizer.sep_token_id)]
-
-    rows = read_rows(root, "train")
-    tokens = [ids[:count].tolist() for ids, count in zip(rows["input_ids"], rows["num_tokens"], strict=True)]
-    assert [token for row in tokens for token in row] == stream
-    shards = read_manifest(root).splits["train"].shards
-    assert len(shards) > 1
-    assert sum(len(row) < LENGTH for row in tokens) <= len(shards), "only the last block of a shard is padded"
-    padding = np.arange(LENGTH) >= rows["num_tokens"][:, None]
-    assert (rows["input_ids"][padding] == tokenizer.pad_token_id).all()
-
-
-def test_the_ledger_adds_up_to_the_source() -> None:
-    for split, count in (("train", 320), ("validation", 80)):
-        entry = read_manifest(reviews()).splits[split]
-        assert (entry.ledger.rows_in, entry.ledger.rows_used, entry.num_examples) == (count, count, count)
-        full = load_tokenizer(building.tokenizer())([row["text"] for row in source_rows(split)], verbose=False)
-        lengths = np.array([len(ids) for ids in full["input_ids"]])
-        assert entry.num_tokens == int(np.minimum(lengths, LENGTH).sum())
-        assert entry.ledger.tokens_cut == int(np.maximum(lengths - LENGTH, 0).sum())
 
 
 @pytest.mark.parametrize("compression", ["none", pytest.param("gzip", marks=pytest.mark.slow)])
@@ -114,16 +81,6 @@ def test_tensorflow_parses_the_shards_by_the_manifest_alone(compression: str) ->
     records = tf.data.TFRecordDataset(paths, compression_type="GZIP" if compression == "gzip" else "")
     (parsed,) = records.batch(1000).map(lambda batch: tf.io.parse_example(batch, spec)).as_numpy_iterator()
     assert_same_rows(parsed, expected_reviews("train"))
-
-
-def test_the_reader_gives_every_row_back() -> None:
-    from tfrecord_io import reader
-
-    root = reviews()
-    batches = reader.open(str(root)).dataset("validation", global_batch_size=32).as_numpy_iterator()
-    elements = [element[0] if isinstance(element, tuple) else element for element in batches]
-    got = {name: np.concatenate([np.asarray(element[name]) for element in elements])[:80] for name in elements[0]}
-    assert_same_rows({name: got[name] for name in (*TOKEN_FEATURES, "label")}, read_rows(root, "validation"))
 
 
 @pytest.mark.slow

@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare.options.config import Truncation
-from pipelines.prepare.tokenize.deterministic_tokenizers import require_deterministic
 from pipelines.prepare.tokenize.engines import (
     Engine,
     HuggingFaceEngine,
@@ -31,6 +30,7 @@ from pipelines.prepare.tokenize.engines import (
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from pipelines.prepare.tokenize.special_tokens import probe
 from pipelines.prepare.tokenize.text_rows import TemplateRows, open_rows
+from pipelines.prepare.tokenize.tokenization import require_deterministic
 from scripts.benchmarks.figures import table
 from tests.qualifying import kinds, strange, strings
 
@@ -221,7 +221,8 @@ def try_strange(seed: int, number: int, *, num_texts: int) -> Trial:
         trial.kind, tokenizer = strange.make(seed, number)
         require_deterministic(tokenizer, f"number {number}")  # or else a build refuses it
         reference = open_reference(tokenizer, dtype=INT32)
-        texts = strange.texts_for(tokenizer, count=num_texts, seed=seed, number=number)
+        material = kinds.material(tokenizer)
+        (texts,) = strings.random_batches(num_texts, seed=f"{seed} {number}", material=material)
         reference.encode(pa.array(texts, pa.string()))
     if unusable:
         return trial

@@ -13,7 +13,6 @@ entry for each byte, so that any other normalized text shows. Nothing is downloa
 
 import functools
 import json
-import random
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -149,13 +148,6 @@ def _modernbert() -> Any:
     return _wrapped(backend, **names, mask_token="[MASK]")
 
 
-def _rstrip() -> Any:
-    backend = _trained()
-    contents = ("<tag>", "<tag>more", "<ta", "word", "wor", "trail ", "K1", "é!", "中文")
-    backend.add_special_tokens([AddedToken(content, special=True, rstrip=True) for content in contents])
-    return _wrapped(backend, eos_token=_END, pad_token=_END)
-
-
 def _mixed_added() -> Any:
     """Every way of flagging a token but rstrip, on contents that overlap and that begin with white space."""
     backend = _trained(normalizer=normalizers.NFC())
@@ -164,20 +156,6 @@ def _mixed_added() -> Any:
         flags = {"lstrip": index % 2 == 0, "normalized": index % 5 < 2}
         backend.add_tokens([AddedToken(content, single_word=index % 4 == 1, special=index % 7 < 3, **flags)])
     return _wrapped(backend, eos_token=_END, pad_token=_END)
-
-
-def _numbered_anew() -> Any:
-    """Ids in another order than merges, as RoBERTa has them, and entries that no merge leads to, as Llama 3 has."""
-    parts = json.loads(_trained(_split(patterns.LLAMA3)).to_str())
-    vocabulary = parts["model"]["vocab"]
-    for piece in ("ĠtheĠ", "zzzz", "ĠNaïve", "ello", "'ſ", "12345678", "ĊĊa", "xyz"):
-        vocabulary.setdefault(piece, len(vocabulary))
-    free = [number for number in range(len(vocabulary)) if number != vocabulary[_END]]
-    others = [piece for piece in vocabulary if piece != _END]
-    random.Random(5).shuffle(others)
-    parts["model"]["vocab"] = {_END: vocabulary[_END], **dict(zip(others, free, strict=True))}
-    parts["model"]["ignore_merges"] = True
-    return _wrapped(Tokenizer.from_str(json.dumps(parts)), eos_token=_END, pad_token=_END)
 
 
 # --- SentencePiece's BPE ----------------------------------------------------------------------------------------------
@@ -333,7 +311,6 @@ KINDS: dict[str, Maker] = {
     "roberta": _roberta,
     "modernbert": _modernbert,
     "llama3": _bpe(patterns.LLAMA3, ignore_merges=True),
-    "llama3 numbered anew": _numbered_anew,
     "cl100k": _bpe(_CL100K),
     "qwen2": _bpe(patterns.QWEN2, nfc=True),
     "qwen35": _bpe(patterns.QWEN35, nfc=True),
@@ -342,7 +319,6 @@ KINDS: dict[str, Maker] = {
     "tekken": _bpe(patterns.TEKKEN, ignore_merges=True),
     "starcoder": _bpe(pre_tokenizer=_digits),
     "own pattern": _bpe(_OWN),
-    "added rstrip": _rstrip,
     "added mixed": _mixed_added,
     "llama2": _llama2(prepends=True),
     **{f"llama2 {scheme}": _llama2(_marks(scheme), prepends=False) for scheme in ("always", "first", "never")},

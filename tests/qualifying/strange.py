@@ -19,7 +19,6 @@ from typing import Any, TypeAlias
 from tokenizers import AddedToken, Tokenizer, pre_tokenizers, processors
 
 from pipelines.prepare.tokenize.engines import package_engines as patterns
-from tests.qualifying import strings
 from tests.support.charsmaps import nmt_nfkc
 
 Step: TypeAlias = dict[str, Any]
@@ -32,11 +31,6 @@ _WORDS = (
     *("...", "!", "--", "_", "a_b", "(", "'s", "a1", "##a", "``", "''", "👍🏽", "привет", "ſ", "½", "㎏"),
 )
 _SPACES = (" ", "  ", "   ", "\n", "\n\n", "\t", "\r\n", " \n", "\x0b", "\x85", "\u00a0", "\u2003", "\u2028", "\u3000")
-# What one normalizer or another takes away, or joins with what stands before it.
-_VANISHING = (
-    *("\x00", "\x01", "\x0b", "\x1f", "\x7f", "\x8f", "\u00ad", "\u0300", "\u0301", "\u0323", "\u0334", "\u0345"),
-    *("\u034f", "\u0600", "\u180e", "\u200b", "\u200c", "\u200d", "\u2060", "\ufe0f", "\ufeff", "\ufffd", "\U000e0001"),
-)
 _SIGNS = (
     *("<mask>", "<|im_start|>", "<|im_end|>", "<s>", "</s>", "<tag>", "<tag>more", "<ta", "[MASK]", "[CLS]"),
     *("<extra_id_0>", "<extra_id_1>", "|||A|||", "<0x41>", "<0x0A>", "<unk>", "▁", "▁▁", "▁the", "Ġthe", "Ġ"),
@@ -52,9 +46,6 @@ _MARKED: Step = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepen
 _AT_SPACES: Step = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
 _SERVED_STEPS = ("NFC", "NFD", "NFKC", "NFKD", "Precompiled", "Nmt", "Lowercase", "StripAccents", "Strip", "Replace")
 _PATTERNS = ([patterns.LLAMA3], [patterns.QWEN2], [patterns.QWEN35], [patterns.O200K], [patterns.TEKKEN])
-_NUM_ENTRIES = 60
-_LONGEST = 400
-_READ = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "\n", "ĉ": "\t"})
 _FLAGS = ("normalized", "single_word", "lstrip", "rstrip")
 # Flags of added tokens that no fast engine takes in this family, and that therefore come seldom.
 _UNSERVED = {"byte level": (), "sentencepiece": ("rstrip", "single_word"), "unigram": (), "wordpiece": ("normalized",)}
@@ -354,61 +345,3 @@ def _post_processor(rng: random.Random, *, first: tuple[str, int], last: tuple[s
     roberta = processors.RobertaProcessing(last, first, trim_offsets=_flag(rng), add_prefix_space=_flag(rng))
     others = (None, processors.BertProcessing(last, first), roberta, processors.ByteLevel(trim_offsets=_flag(rng)))
     return template if _flag(rng, 0.6) else rng.choice(others)
-
-
-# Texts for one of them: what means something to it, between all that may vanish, join or come apart
-
-
-def texts_for(tokenizer: Any, *, count: int, seed: int, number: int) -> list[str]:
-    """`count` texts for the tokenizer of that seed and number."""
-    rng = random.Random(f"texts {seed} {number}")
-    draws = _draws(tokenizer, rng)
-    return [_text(rng, draws)[:_LONGEST] for _ in range(count)]
-
-
-def _draws(tokenizer: Any, rng: random.Random) -> Sequence[Callable[[random.Random], str]]:
-    added = [token.content for token in tokenizer.added_tokens_decoder.values()] or [""]
-    vocabulary = sorted(tokenizer.get_vocab())
-    entries = rng.sample(vocabulary, min(len(vocabulary), _NUM_ENTRIES))
-    points = [strings.code_point(rng) for _ in range(12)]
-    return (
-        lambda rng: _altered(rng, rng.choice(added)),
-        lambda rng: _altered(rng, rng.choice(added)),
-        lambda rng: rng.choice(entries),
-        lambda rng: rng.choice(entries).translate(_READ),
-        lambda rng: rng.choice(_WORDS),
-        lambda rng: f" {rng.choice(_WORDS)}",
-        lambda rng: rng.choice(_SPACES),
-        lambda rng: rng.choice(_VANISHING),
-        lambda rng: rng.choice(points),
-        lambda rng: f"<0x{rng.choice((0x0A, 0x20, 0x41, 0xC3, 0xE2, rng.randrange(256))):02X}>",
-    )
-
-
-def _altered(rng: random.Random, content: str) -> str:
-    """An added token: whole, doubled, cut, in the other case, with white space around it, with a letter at its side."""
-    kind = rng.randrange(8)
-    if kind == 0:
-        return content * 2
-    if kind == 1:
-        return content[: rng.randrange(len(content) + 1)]
-    if kind == 2:
-        return content[rng.randrange(len(content) + 1) :]
-    if kind == 3:
-        return content.swapcase()
-    if kind == 4:
-        return rng.choice(_SPACES) + content + rng.choice(_SPACES)
-    if kind == 5:
-        return content + rng.choice("a1_'.")
-    return content
-
-
-def _text(rng: random.Random, draws: Sequence[Callable[[random.Random], str]]) -> str:
-    parts = [rng.choice(draws)(rng) for _ in range(rng.randint(1, 6))]
-    if rng.random() < 0.15:
-        parts.insert(0, rng.choice(_VANISHING))
-    if rng.random() < 0.15:
-        parts.append(rng.choice((*_VANISHING, *_SPACES)))
-    if rng.random() < 0.05:
-        parts.append(rng.choice(parts) * (1 << rng.randint(1, 6)))
-    return rng.choice(("", "", "", " ")).join(parts)

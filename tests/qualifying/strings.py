@@ -113,7 +113,7 @@ GENERATORS: dict[str, Callable[[random.Random, Sequence[str]], str]] = {
 }
 
 
-def random_batches(count: int, *, seed: int, material: Sequence[str], size: int = 5_000) -> Iterator[list[str]]:
+def random_batches(count: int, *, seed: object, material: Sequence[str], size: int = 5_000) -> Iterator[list[str]]:
     """`count` strings of all generators in turn, in batches. Batch i depends on (seed, i) and the material only."""
     functions = list(GENERATORS.values())
     for number, start in enumerate(range(0, count, size)):

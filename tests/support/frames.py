@@ -12,12 +12,12 @@ from tfrecord_io.examples import Payloads
 
 def framed(messages: Iterable[bytes]) -> bytes:
     """Return the messages as an uncompressed shard."""
-    out = b""
+    parts: list[bytes] = []
     for message in messages:
         size = struct.pack("<Q", len(message))
-        crcs = (struct.pack("<I", records.masked_crc32c(part)) for part in (size, message))
-        out += size + next(crcs) + message + next(crcs)
-    return out
+        size_crc, crc = (struct.pack("<I", records.masked_crc32c(part)) for part in (size, message))
+        parts += [size, size_crc, message, crc]
+    return b"".join(parts)
 
 
 def messages_of(content: bytes, *, place: str = "shard") -> Payloads:

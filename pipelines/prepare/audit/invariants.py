@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tfrecord_io.errors import CorruptRecordError, ManifestError
-from tfrecord_io.format.manifest_checks import REMAKE
+from tfrecord_io.format.manifest_types import REMAKE
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import UNLABELLED, Schema
 

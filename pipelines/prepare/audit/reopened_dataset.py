@@ -42,7 +42,7 @@ from pipelines.prepare.tokenize import engines
 from tfrecord_io.errors import ConfigError, FingerprintMismatchError, FormatError, SourceError
 from tfrecord_io.format import record_index
 from tfrecord_io.format.json_fields import WRONG, count, flag, items, mapping, object_of, text
-from tfrecord_io.format.manifest_checks import REMAKE
+from tfrecord_io.format.manifest_types import REMAKE
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.shown import without_access
 

@@ -110,7 +110,7 @@ def _processes(job: Job, keys: Sequence[TaskKey], *, task_bytes: int, wanted: in
     waits = not is_local or any("://" in file.path for file in files)
     # A core whose shard is being uploaded makes another one meanwhile.
     default, most = cores() if is_local else 2 * cores(), None if waits else cores()
-    threaded = wanted is None and is_local and concurrent
+    threaded = is_local and concurrent
     return processes.number(
         len(keys), task_bytes=task_bytes, wanted=wanted, default=default, most=most, threaded=threaded
     )

@@ -16,11 +16,6 @@ from tfrecord_io import manifest
 from tfrecord_io.errors import ManifestError
 from tfrecord_io.manifest import Generation, Manifest
 
-__all__ = [
-    *("FOLDERS", "OWN_FILES", "WORK_FOLDER", "former_manifests", "generations_of", "joined_ranges", "read_former"),
-    *("read_manifest", "refuse_links", "require_manifest", "task_in"),
-]
-
 WORK_FOLDER = ".prep"
 FOLDERS = ("tokenizer", "rejected", "index")
 # What a dataset's folder holds besides its shards.

@@ -14,7 +14,7 @@ from pipelines.prepare.sources.rows.unused_rows import RejectedRow
 from pipelines.prepare.tokenize import engines
 from tfrecord_io.errors import FormatError, LedgerError
 from tfrecord_io.format import json_fields
-from tfrecord_io.format.json_fields import FINGERPRINT, NAME, WRONG, count, integer, items, mapping, optional
+from tfrecord_io.format.json_fields import FINGERPRINT, NAME, WRONG, count, decoded, integer, items, mapping, optional
 from tfrecord_io.manifest import LabelRange, Ledger, Shard, Split
 
 # More distinct labels than these are not counted: they are no classes.
@@ -65,7 +65,7 @@ def parse(text: bytes, *, path: str) -> Receipt:
             fingerprint=json_fields.text(fields["fingerprint"], FINGERPRINT),
             split=json_fields.text(fields["split"], NAME),
             index=count(fields["index"]),
-            shards=tuple(map(Shard.from_json, items(fields["shards"]))),
+            shards=decoded(tuple[Shard, ...], fields["shards"]),
             engine=json_fields.text(fields["engine"]),
             rows_checked=count(fields["rows_checked"]),
             first_rejected=tuple(

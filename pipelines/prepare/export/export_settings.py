@@ -1,4 +1,4 @@
-"""Settings of an export: format and column names."""
+"""Options of an export: format and column names, place and splits."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -83,3 +83,16 @@ class ExportSettings:
             "add": sorted(self.extra),
             **({"documents": True} if self.documents else {}),
         }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportRun:
+    """Where an export is written, of which splits, and by whom."""
+
+    output: str = option("New folder, local or at a gs:// address.", flags="--output -o", metavar="DIR")
+    splits: tuple[str, ...] = option("Split to export; repeatable. Default: all.", (), flags="--split")
+    workers: int | None = option("Worker processes; never changes a byte.", None, metavar="N", least=1)
+    beam_args: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check(self)

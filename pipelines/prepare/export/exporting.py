@@ -1,4 +1,6 @@
-"""An export from its request to its commit record: check, claim the folder, run the tasks, commit.
+"""An export from its request to its commit record: check, claim the folder, run a task for each shard, commit.
+
+    shard ──► crcs, digest ──► records ──► NAME.parquet, or NAME.bin and NAME.idx, … ──► .prep/KEY/SHARD.json
 
     OUT/
       export.json                           the commit record, written last
@@ -8,7 +10,8 @@
       dataset_info.json, features.json      arrayrecord, tfrecord: what TFDS reads
       .prep/KEY/                            receipts, until the commit
 
-KEY is the digest of everything that decides the bytes. What is there of the same key is kept, whoever made it.
+KEY is the digest of everything that decides the bytes. What is there of the same key is kept, whoever made it. Nothing
+of a shard is written before the whole shard was read and its digest is that of the manifest.
 """
 
 from __future__ import annotations
@@ -19,27 +22,35 @@ import functools
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import Any
 
 from pipelines.prepare import storage
+from pipelines.prepare.audit import verify
 from pipelines.prepare.dataset import own_files, tfds
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
-from pipelines.prepare.export import example_files, export_record, export_tasks, parquet
+from pipelines.prepare.export import example_files, export_record, megatron, parquet, token_columns
 from pipelines.prepare.export.export_record import ExportedFile, ExportedShard, ExportRecord
-from pipelines.prepare.export.export_settings import ExportSettings
-from pipelines.prepare.export.export_tasks import ExportTask
+from pipelines.prepare.export.export_settings import ExportRun, ExportSettings
 from pipelines.prepare.launch import task_runs
 from pipelines.prepare.process import workers as processes
 from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.process.workers import Done
 from pipelines.prepare.storage import local_storage
+from tfrecord_io import examples
 from tfrecord_io import manifest as manifests
 from tfrecord_io.errors import ConfigError, OutputError
 from tfrecord_io.manifest import Manifest, Shard, Split
 
 Watch = Callable[[int, Progress], contextlib.AbstractContextManager[None]]
 
+_WRITERS: dict[str, Any] = {
+    "parquet": parquet.files,
+    "megatron": megatron.files,
+    "tfrecord": example_files.tfrecord_files,
+    "arrayrecord": example_files.array_record_files,
+}
 _LIBRARIES = {"parquet": ("pyarrow",), "arrayrecord": ("array_record",)}
 
 
@@ -54,31 +65,22 @@ class Exported:
     seconds: float
 
 
-def export(
-    root: str,
-    settings: ExportSettings,
-    *,
-    output: str,
-    splits: Sequence[str] = (),
-    workers: int | None = None,
-    beam_args: Sequence[str] = (),
-    watch: Watch | None = None,
-) -> Exported:
-    """Export the dataset in `root` to the folder `output`, or what is missing of it.
+def export(root: str, settings: ExportSettings, run: ExportRun, *, watch: Watch | None = None) -> Exported:
+    """Export the dataset in `root`, or what is missing of the export.
 
-    splits: default all. watch: a context that is entered with the number of rows to export and their counters.
+    watch: a context that is entered with the number of rows to export and their counters.
 
     Raises: ManifestError if there is no finished dataset; ConfigError if it cannot be exported like this;
         CorruptRecordError for a damaged shard; OutputError if the folder holds something else or cannot be written.
     """
     began = time.perf_counter()
     manifest = own_files.require_manifest(root)
-    export_tasks.check(manifest, settings)
-    if beam_args:
-        task_runs.check(beam_args, root=output)
+    _check(manifest, settings, run.splits, root=root)
+    if run.beam_args:
+        task_runs.check(run.beam_args, root=run.output)
     # Workers of other processes stand in other folders.
-    root, output = (storage.local_path(path) or path.rstrip("/") for path in (root, output))
-    job = _Job.of(root, manifest, settings, splits, output=output)
+    root, output = (storage.local_path(path) or path.rstrip("/") for path in (root, run.output))
+    job = _Job(root=root, output=output, manifest=manifest, settings=settings, splits=run.splits)
     with local_storage.held(job.output, work_folder=WORK_FOLDER):
         job.claim()
         kept = job.made()
@@ -88,14 +90,14 @@ def export(
             largest = max(task.shard.num_bytes for task in missing)
             with watch(total, progress) if watch else contextlib.nullcontext():
                 task_runs.run(
-                    export_tasks.run,
+                    export_shard,
                     missing,
-                    processes=processes.number(len(missing), task_bytes=largest, wanted=workers),
+                    processes=processes.number(len(missing), task_bytes=largest, wanted=run.workers),
                     folder=storage.join(job.output, WORK_FOLDER, job.key),
                     root=job.output,
                     name="export",
-                    workers=workers,
-                    beam_args=beam_args,
+                    workers=run.workers,
+                    beam_args=run.beam_args,
                     progress=progress,
                 )
         record = job.commit()
@@ -109,66 +111,89 @@ def export(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportTask:
+    """A shard to export. `manifest` is that of the dataset in `root` without its splits; its rows have the shard's
+    length. The files go to the folder `output`, named `stem` and a suffix, and the receipt to the work folder of `key`.
+    """
+
+    root: str
+    manifest: Manifest
+    split: str
+    shard: Shard
+    settings: ExportSettings
+    output: str
+    stem: str
+    key: str
+
+
+def _check(manifest: Manifest, settings: ExportSettings, splits: Sequence[str], *, root: str) -> None:
+    """Raise ConfigError if a dataset cannot be exported like this."""
+    if unknown := [name for name in splits if name not in manifest.splits]:
+        raise ConfigError(
+            f"{root}: no split {unknown[0]!r}", remedy=f"choose among {', '.join(manifest.splits)} with --split"
+        )
+    if settings.to == "megatron":
+        megatron.check(manifest, settings)
+    elif settings.documents and not token_columns.joins_documents(manifest):
+        raise ConfigError(
+            f"--documents with layout {manifest.layout['name']}: no row holds several documents",
+            remedy="leave it out: its rows are documents without padding already",
+        )
+    elif settings.to == "parquet":
+        settings.chosen(parquet.names(manifest, settings))
+    else:
+        example_files.schema_of(manifest, settings)
+    if settings.to == "arrayrecord":
+        example_files.require_library()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Job:
-    """One export: `items` is everything that decides its bytes, and `key` their digest."""
+    """One export. No `splits` are all of them."""
 
     root: str
     output: str
     manifest: Manifest
     settings: ExportSettings
-    items: Mapping[str, Any]
-    key: str
+    splits: Sequence[str]
 
-    @classmethod
-    def of(cls, root: str, manifest: Manifest, settings: ExportSettings, splits: Sequence[str], *, output: str) -> _Job:
-        """Raises: ConfigError for a split that there is not."""
-        if unknown := [name for name in splits if name not in manifest.splits]:
-            raise ConfigError(
-                f"{root}: no split {unknown[0]!r}", remedy=f"choose among {', '.join(manifest.splits)} with --split"
-            )
-        items = {
-            "dataset": {
-                "name": manifest.name,
-                "fingerprint": manifest.fingerprint,
-                # Of the file: another release may write the same manifest with another format version.
-                "manifest_sha256": hashlib.sha256(
-                    storage.read_bytes(storage.join(root, manifests.FILE_NAME))
-                ).hexdigest(),
-            },
-            "splits": [name for name in manifest.splits if name in splits or not splits],
-            **settings.to_json(),
-            "versions": {name: metadata.version(name) for name in _LIBRARIES.get(settings.to, ())},
+    @functools.cached_property
+    def items(self) -> dict[str, Any]:
+        """Everything that decides the bytes."""
+        # Of the file: another release may write the same manifest with another format version.
+        content = storage.read_bytes(storage.join(self.root, manifests.FILE_NAME))
+        dataset = {"name": self.manifest.name, "fingerprint": self.manifest.fingerprint}
+        return {
+            "dataset": {**dataset, "manifest_sha256": hashlib.sha256(content).hexdigest()},
+            "splits": [name for name in self.manifest.splits if name in self.splits or not self.splits],
+            **self.settings.to_json(),
+            "versions": {name: metadata.version(name) for name in _LIBRARIES.get(self.settings.to, ())},
         }
-        key = hashlib.sha256(json.dumps(items, sort_keys=True).encode()).hexdigest()[:16]
-        return cls(root=root, output=output, manifest=manifest, settings=settings, items=items, key=key)
+
+    @functools.cached_property
+    def key(self) -> str:
+        """The digest of the items."""
+        return hashlib.sha256(json.dumps(self.items, sort_keys=True).encode()).hexdigest()[:16]
 
     @functools.cached_property
     def tasks(self) -> list[ExportTask]:
         """A task for each shard, in order."""
         slim = dataclasses.replace(self.manifest, source={}, options={}, engines={}, generations=(), splits={})
-        described = {length: slim.bucket(length) for length in slim.bucket_lengths}
-        return [
-            ExportTask(
-                root=self.root,
-                manifest=slim if shard.length is None else described[shard.length],
-                split=split,
-                shard=shard,
-                settings=self.settings,
-                output=self.output,
-                stem=self._stem(split, index, shard),
-                key=self.key,
-            )
-            for split in self.items["splits"]
-            for index, shard in enumerate(self.manifest.splits[split].shards)
-        ]
-
-    def _stem(self, split: str, index: int, shard: Shard) -> str:
-        """Return a file's name without suffix: that of the shard, numbered anew where appends have left it uneven."""
-        name = shard.name
-        if self.manifest.generations and shard.length is None:
-            count = len(self.manifest.splits[split].shards)
-            name = manifests.shard_name(name=self.manifest.name, split=split, index=index, count=count)
-        return name.removesuffix(".gz").removesuffix(".tfrecord")
+        described: dict[int | None, Manifest] = {
+            None: slim,
+            **{length: slim.bucket(length) for length in slim.bucket_lengths},
+        }
+        made = functools.partial(ExportTask, root=self.root, settings=self.settings, output=self.output, key=self.key)
+        tasks = []
+        for split in self.items["splits"]:
+            shards = self.manifest.splits[split].shards
+            for index, shard in enumerate(shards):
+                name = shard.name
+                if self.manifest.generations and shard.length is None:  # appends have left the numbers uneven
+                    name = manifests.shard_name(name=self.manifest.name, split=split, index=index, count=len(shards))
+                stem = name.removesuffix(".gz").removesuffix(".tfrecord")
+                tasks.append(made(manifest=described[shard.length], split=split, shard=shard, stem=stem))
+        return tasks
 
     def claim(self) -> None:
         """Check that the folder is new or of this export, and mark it. Raises: OutputError if not."""
@@ -253,3 +278,33 @@ class _Job:
             )
             beside |= tfds.files(described, file_format=tfds.FILE_FORMATS[self.settings.to])
         return beside
+
+
+def export_shard(task: ExportTask, progress: Progress) -> Done:
+    """Export one shard.
+
+    Raises: CorruptRecordError if the shard is not that of the manifest; OutputError.
+    """
+    place = storage.join(task.root, task.shard.name)
+    batches = (
+        examples.decode(payloads, task.manifest.schema, place=place)
+        for payloads in verify.read_shard(task.root, task.shard, task.manifest)
+    )
+    files = []
+    for suffix, content in _WRITERS[task.settings.to](batches, task.manifest, task.settings).items():
+        name = f"{task.stem}{suffix}"
+        storage.write_bytes(storage.join(task.output, name), content, inside=task.output)
+        files.append(ExportedFile.of(name, content))
+    receipt = ExportedShard(
+        split=task.split,
+        shard=task.shard.name,
+        shard_sha256=task.shard.sha256,
+        num_examples=task.shard.num_examples,
+        num_tokens=task.shard.num_tokens,
+        files=tuple(files),
+    )
+    path = storage.join(task.output, WORK_FOLDER, task.key, f"{task.shard.name}.json")
+    storage.write_bytes(path, export_record.dump(receipt), inside=task.output)
+    num_bytes = sum(file.num_bytes for file in files)
+    progress.add(rows=receipt.num_examples, tokens=receipt.num_tokens, num_bytes=num_bytes, shards=1)
+    return Done(counts={"rows": receipt.num_examples})

@@ -34,7 +34,7 @@ from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.sources.rows.reading import Source
 from pipelines.prepare.sources.rows.selection import HoldOut
 from pipelines.prepare.sources.rows.user_functions import UserFunction
-from pipelines.prepare.tokenize import document_frames, engines, tokenization
+from pipelines.prepare.tokenize import engines, special_tokens, tokenization
 from pipelines.prepare.tokenize.ragged import id_dtype
 from tfrecord_io import manifest
 from tfrecord_io.manifest import Manifest, TokenizerFacts
@@ -166,7 +166,7 @@ def open_request(config: PrepareConfig) -> Request:
     layout = config.layout
     # In a chat the template decides.
     asks = layouts.layout_of(layout).joins_rows and layout.name != "chat"
-    if asks and (bos := document_frames.left_out_bos(tokenizer, layout.special_tokens)):
+    if asks and (bos := special_tokens.left_out_bos(tokenizer, layout.special_tokens)):
         _log.warning(
             "tokenizer %r begins every text with %s, but --special-tokens %s leaves it out; "
             "--special-tokens bos-eos puts it before each document",

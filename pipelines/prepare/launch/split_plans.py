@@ -32,11 +32,6 @@ from pipelines.terminal import stages
 from tfrecord_io.errors import ConfigError, RowsRejectedError
 from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT, is_left_out
 
-__all__ = [
-    *("PlannedSplit", "UnusableRows", "find_unusable", "forecast", "padding_advice", "plan_one", "plan_splits"),
-    "warn_of_padding",
-]
-
 # A larger share of padding is worth a warning.
 _MOST_PADDING = 0.9
 

@@ -19,10 +19,10 @@ from pipelines.prepare.sources.rows import opening, selection, user_functions
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.tokenize import tokenization
 from pipelines.prepare.tokenize.chat import environment
-from pipelines.prepare.tokenizer_training import evaluation, texts, tokenizer_folder, training
-from pipelines.prepare.tokenizer_training.evaluation import Evaluation
+from pipelines.prepare.tokenizer_training import texts, tokenizer_folder, training
 from pipelines.prepare.tokenizer_training.styles import Template
 from pipelines.prepare.tokenizer_training.texts import RowCounts, TrainingTexts
+from pipelines.prepare.tokenizer_training.training import Evaluation
 from pipelines.terminal import stages
 from tfrecord_io.errors import ConfigError
 
@@ -83,7 +83,6 @@ def train_tokenizer(request: TokenizerRequest, *, watch: Watch | None = None) ->
     began = time.perf_counter()
     paths.require_dataset(request.source.dataset, *request.source.more_paths)
     template = training.template_for(request)
-    training.require_room(template, vocab_size=request.vocab_size)
     tokenizer_folder.check(request.output, overwrite=request.overwrite)
     if wrong := environment.syntax_error(request.chat_template or ""):
         raise ConfigError(f"--chat-template: {wrong}", remedy="correct the template, which is one in Jinja")
@@ -106,7 +105,7 @@ def train_tokenizer(request: TokenizerRequest, *, watch: Watch | None = None) ->
         rows=source.rows,
         sampled_rows=source.num_rows,
         vocab_size=tokenizer.get_vocab_size(),
-        evaluation=evaluation.evaluate(tokenization.load(files), source.evaluated, held_out=source.held_out),
+        evaluation=training.evaluate(tokenization.load(files), source.evaluated, held_out=source.held_out),
         seconds=time.perf_counter() - began,
     )
     tokenizer_folder.write(request.output, files, trained.record(), overwrite=request.overwrite)

@@ -7,16 +7,26 @@
     loss_mask            0         0  0 0 0 0 0     0      0      0           0     0 1     1      0 0 0
 
 Conversations of other forms become such messages first (see `sources.columns.chats`). The ids are those of
-`tokenizer.apply_chat_template(messages, tools=tools)`. A conversation of more than L tokens loses whole turns, the
-latest ones, or with --truncation-side left the oldest ones behind the system prompt. With --pack-rows conversations
-come side by side in rows of L tokens, each with its own segment and positions, as in layout `pack`.
+`tokenizer.apply_chat_template(messages, tools=tools)`. With --pack-rows conversations come side by side in rows of L
+tokens, each with its own segment and positions, as in layout `pack`.
 
-How conversations become tokens and masks: `pipelines.prepare.tokenize.chat`.
+    conversations ──► texts ─────────────► tokens ──────► masks ──────► rows of at most L tokens
+                      by the template      the engine's   by walking    those that are longer: again, with
+                                                          the texts     fewer messages, until they fit
+
+How each becomes the next: `pipelines.prepare.tokenize.chat`. Conversations are cut by whole turns, from one end. Cut on
+the right (the oldest turns stay), one ends with an answer; cut on the left (the latest stay), it begins with its system
+prompt, if any, and a question.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.prepare.layouts.base import (
     Builder,
@@ -28,13 +38,13 @@ from pipelines.prepare.layouts.base import (
 )
 from pipelines.prepare.layouts.documents import PackBuilder, open_engines, packed_features
 from pipelines.prepare.layouts.rows_builder import UINT8, Field, RowsEncoder, ids_field
-from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.options.config import Side, SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Purpose, Rows
 from pipelines.prepare.tokenize.chat.alignment import Aligner
-from pipelines.prepare.tokenize.chat.encoder import ChatEncoder
+from pipelines.prepare.tokenize.chat.conversation import objects_of
 from pipelines.prepare.tokenize.chat.template import Template, open_template
 from pipelines.prepare.tokenize.engines import Engine, HuggingFaceEngine
-from pipelines.prepare.tokenize.ragged import id_dtype
+from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, id_dtype, offsets_of
 from tfrecord_io.errors import TokenizerError
 from tfrecord_io.schema import Feature
 
@@ -46,7 +56,7 @@ def _inputs(source: SourceConfig) -> Inputs:
     return Inputs(nested=nested, finds_chats=source.messages_column is None)
 
 
-def _open_encoder(context: LayoutContext) -> _ChatEncoder:
+def _open_encoder(context: LayoutContext) -> ChatEncoder:
     engine, reference = open_engines(context)
     if not isinstance(reference, HuggingFaceEngine):
         raise TokenizerError(
@@ -56,11 +66,11 @@ def _open_encoder(context: LayoutContext) -> _ChatEncoder:
         )
     template = open_template(context.tokenizer, date=context.layout.chat_date, name=context.layout.chat_template)
     aligner = Aligner(context.tokenizer, dtype=id_dtype(context.facts.vocab_size))
-    return beside_reference(lambda engine: _ChatEncoder(engine, context, template, aligner), engine, reference)
+    return beside_reference(lambda engine: ChatEncoder(engine, context, template, aligner), engine, reference)
 
 
-class _ChatEncoder(RowsEncoder):
-    """Batch encoder for conversations."""
+class ChatEncoder(RowsEncoder):
+    """Batch encoder for conversations. Its `loss_mask` is 1 where a token of `input_ids` is to be learned."""
 
     may_reject = True
 
@@ -68,8 +78,8 @@ class _ChatEncoder(RowsEncoder):
         mask = feature("loss_mask", "1 on the tokens to be learned", context.length)
         field = Field(feature=mask, side=context.facts.padding_side, held=UINT8, laid_out=UINT8)
         super().__init__(engine, context, [ids_field(context), field])
-        side = context.tokenizer.truncation_side
-        self._encoder = ChatEncoder(template, engine, aligner, length=context.length, side=side)
+        self._engine, self._template, self._aligner = engine, template, aligner
+        self._side: Side = context.tokenizer.truncation_side
 
     def features(self) -> tuple[Feature, ...]:
         if not self._context.layout.pack_rows:
@@ -77,21 +87,68 @@ class _ChatEncoder(RowsEncoder):
         return (*packed_features(self._context.length), self.fields[-1].feature)
 
     def encode(self, rows: Rows) -> Encoded:
-        encoded = self._encoder.encode(rows.nested["messages"], rows.nested.get("tools"))
-        return Encoded(
-            ragged={"input_ids": encoded.ids, "loss_mask": encoded.learned},
-            arrays=rows.arrays,
-            reasons=encoded.reasons,
-            full_lengths=encoded.full_lengths,
-            tokens_cut=encoded.tokens_cut,
-            details=encoded.details,
-        )
+        messages, tools = rows.nested["messages"], rows.nested.get("tools")
+        whole = self._encoded(messages, tools)
+        reasons = whole.reasons.copy()
+        long = np.flatnonzero((reasons == "") & (whole.full_lengths > self._context.length))
+        ragged, does_fit = self._cut(messages, tools, whole.ragged, long)
+        learned = ragged["loss_mask"]
+        has_answer = np.diff(np.concatenate([[0], np.cumsum(learned.ids)])[learned.offsets]) > 0
+        reasons[long[~(has_answer[long] & does_fit)]] = "too_long"
+        reasons[(reasons == "") & ~has_answer] = "no_assistant"
+        tokens_cut = int((whole.full_lengths - learned.lengths)[reasons == ""].sum())
+        return dataclasses.replace(whole, ragged=ragged, arrays=rows.arrays, reasons=reasons, tokens_cut=tokens_cut)
+
+    def _encoded(self, messages: pa.Array, tools: pa.Array | None) -> Encoded:
+        """Encode conversations whole, with what each may call, if there is such a column."""
+        rendered = self._template.render(messages, tools)
+        ids, mask = self._aligner.align(self._engine.encode(rendered.texts.strings), rendered.texts)
+        ragged = {"input_ids": ids, "loss_mask": RaggedTokens(mask, ids.offsets)}
+        reasons, details = rendered.reasons, rendered.details
+        return Encoded(ragged=ragged, arrays={}, reasons=reasons, full_lengths=ids.lengths, details=details)
+
+    def _cut(
+        self, messages: pa.Array, tools: pa.Array | None, ragged: Mapping[str, RaggedTokens], rows: np.ndarray
+    ) -> tuple[Mapping[str, RaggedTokens], np.ndarray]:
+        """Return `ragged` with `rows` cut to the turns that fit, and of which any do, bool.
+
+        The most turns that fit are searched for by halves.
+        """
+        long, long_tools = messages.take(pa.array(rows)), None if tools is None else tools.take(pa.array(rows))
+        kept = [cuts([each["role"] for each in row], side=self._side) for row in objects_of(long)]
+        starts = offsets_of(pc.list_value_length(long).to_numpy(zero_copy_only=False))
+        fits, fails = np.zeros(len(rows), np.int64), np.array([len(each) + 1 for each in kept], np.int64)
+        while len(tried := np.flatnonzero(fails - fits > 1)):
+            middle = (fits + fails)[tried] // 2
+            parts = [starts[row] + kept[row][each - 1] for row, each in zip(tried, middle, strict=True)]
+            flat = long.flatten().take(pa.array(np.concatenate(parts)))
+            shorter = pa.LargeListArray.from_arrays(pa.array(offsets_of(np.array([len(part) for part in parts]))), flat)
+            found = self._encoded(shorter, None if long_tools is None else long_tools.take(pa.array(tried)))
+            is_short = (found.reasons == "") & (found.full_lengths <= self._context.length)
+            fits[tried[is_short]], fails[tried[~is_short]] = middle[is_short], middle[~is_short]
+            short = np.flatnonzero(is_short)
+            ragged = {
+                name: exchanged(ragged[name], rows[tried[short]], found.ragged[name].take(short)) for name in ragged
+            }
+        return ragged, fits > 0
 
     def builder(self) -> Builder:
         if not self._context.layout.pack_rows:
             return super().builder()
         facts, dtype = self._context.facts, id_dtype(self._context.facts.vocab_size)
         return PackBuilder(length=self._context.length, pad_id=facts.pad_id, dtype=dtype, loss_mask=True)
+
+
+def cuts(roles: Sequence[str], *, side: Side) -> list[np.ndarray]:
+    """Return what may stay of a conversation of these roles: indices of messages, the fewest first, never all."""
+    places = np.arange(len(roles))
+    if side == "right":
+        kept = [places[: at + 1] for at, role in enumerate(roles) if role == "assistant"]
+    else:
+        opening = next((at for at, role in enumerate(roles) if role not in ("system", "developer")), len(roles))
+        asked = [at for at, role in enumerate(roles) if role == "user"]
+        kept = [np.concatenate([places[:opening], places[at:]]) for at in reversed(asked)]
+    return [each for each in kept if len(each) < len(roles)]
 
 
 CHAT = Layout(open_encoder=_open_encoder, inputs=_inputs)

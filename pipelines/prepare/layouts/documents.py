@@ -38,9 +38,9 @@ from pipelines.prepare.layouts.base import (
     permuted,
 )
 from pipelines.prepare.sources.columns.extraction import Rows
-from pipelines.prepare.tokenize.document_frames import DocumentFrame, open_frame
 from pipelines.prepare.tokenize.engines import Engine, decide, open_reference
 from pipelines.prepare.tokenize.ragged import GrowingRagged, RaggedTokens, id_dtype
+from pipelines.prepare.tokenize.special_tokens import DocumentFrame, open_frame
 from tfrecord_io.schema import Feature
 
 _NO_FRAME = DocumentFrame()

@@ -18,7 +18,7 @@ tokens: a row of tagged words, its tokens labelled with the tags of their words.
 
 A word's tag stands on its first token in the row, or on all of them (`--label-all-tokens`). Where `tag_mask` is 0
 there is no label, and `tags` is 0: special tokens, the other pieces of a word, padding. A word without tokens, or one
-that was cut away, is in no record; see `word_rows` for how tokens are assigned to words.
+that was cut away, is in no record; see `tokenize.text_rows` for how tokens are assigned to words.
 """
 
 import logging
@@ -31,8 +31,14 @@ from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Rows
 from pipelines.prepare.sources.columns.labels import list_lengths, tag_values
 from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype, offsets_of
-from pipelines.prepare.tokenize.text_rows import EncodedRows, RowEncoder, open_rows, with_engine
-from pipelines.prepare.tokenize.word_rows import joins_words, open_words
+from pipelines.prepare.tokenize.text_rows import (
+    EncodedRows,
+    RowEncoder,
+    joins_words,
+    open_rows,
+    open_words,
+    with_engine,
+)
 from tfrecord_io.schema import Feature
 
 _log = logging.getLogger(__name__)

@@ -9,7 +9,8 @@ With `--stride S` a text becomes as many records as its tokens need; neighbours 
     source_row    8                              8
 
 No token is lost. Label and kept columns are in each record of their row, whose number in the split is `source_row`.
-See `tokenize.overflow_windows` for how texts are cut into windows.
+The windows are those of `tokenizer(text, truncation=True, max_length=L, stride=S, return_overflowing_tokens=True,
+return_offsets_mapping=True)`. With `truncation_side` left they start from the text's end.
 
 With `--layout qa` a question and a window of its context become one record, with the position of the answer.
 
@@ -20,11 +21,14 @@ With `--layout qa` a question and a window of its context become one record, wit
     start_positions  0                                        5
     end_positions    0                                        5
 
-Windows share `--stride` tokens, without it a quarter of L. The characters are those of the context. Of several answers
-the first one counts. Positions count all of the row, padding on the left too; both are 0 where the answer is not, or
-not completely, in the window, and where there is none.
+Each window has the whole question (`truncation="only_second"`). Windows share `--stride` tokens, without it a quarter
+of L. The characters are those of the context. Of several answers the first one counts. Positions count all of the row,
+padding on the left too; both are 0 where the answer is not, or not completely, in the window, and where there is none.
 """
 
+import dataclasses
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,33 +36,80 @@ import pyarrow as pa
 
 from pipelines.prepare.layouts.base import Encoded, Layout, LayoutContext, feature
 from pipelines.prepare.layouts.pad import token_fields
-from pipelines.prepare.layouts.rows_builder import Field, RowsEncoder
+from pipelines.prepare.layouts.rows_builder import UINT8, Field, RowsEncoder
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Rows
 from pipelines.prepare.sources.columns.labels import list_lengths
-from pipelines.prepare.tokenize.overflow_windows import EncodedWindows, open_windows
-from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype
+from pipelines.prepare.tokenize.engines import HuggingFaceEngine, copy_backend, open_reference
+from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists, id_dtype
+from pipelines.prepare.tokenize.special_tokens import require_room
 from tfrecord_io.codec.kernels import jit
-from tfrecord_io.errors import ConfigError
+from tfrecord_io.errors import ConfigError, TokenizerError
 
 _NO_ANSWER = -1
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Windows:
+    """N rows in W windows with T tokens.
+
+    `ids`: one sequence for each window. `types`: uint8 [T]. `owners`: int64 [W], the windows' rows, ascending.
+    `impossible`: bool [N], rows that cannot be cut and have no window. `first`, `count`: int64 [W], the tokens of the
+    text that is cut (a pair's second) are [first, first + count). `starts`, `ends`: int32 [T], the characters of those
+    tokens, 0 on all others. `full_lengths`: int64 [N], the tokens of a row without windows.
+    """
+
+    ids: RaggedTokens
+    types: np.ndarray
+    owners: np.ndarray
+    impossible: np.ndarray
+    first: np.ndarray
+    count: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+    full_lengths: np.ndarray
+
+
 class _WindowsEncoder(RowsEncoder):
-    """Batch encoder that makes a record of each window of a text. `more`: fields behind those of windows."""
+    """Batch encoder that makes a record of each window of a text, or of a pair's second text.
+
+    `more`: fields behind those of windows. The `tokenizers` library cuts, since only it knows the characters of a
+    token.
+    """
 
     def __init__(self, context: LayoutContext, *more: Field, pair: bool = False) -> None:
-        """Open the encoder. Raises: ConfigError if another engine is requested; otherwise as `open_windows`."""
+        """Open the encoder.
+
+        Raises: ConfigError if another engine is requested, windows would not advance, or have no room for text;
+            TokenizerError if the tokenizer does not report characters.
+        """
+        tokenizer, length = context.tokenizer, context.length
         if context.engine not in ("auto", "hf"):
             raise ConfigError(
                 f"--engine {context.engine} cannot report the characters of tokens, which this layout needs; only the "
                 "tokenizers library can",
                 remedy="leave --engine out",
             )
-        dtype = id_dtype(context.facts.vocab_size)
-        stride = context.length // 4 if context.layout.stride is None else context.layout.stride
-        self._encoder = open_windows(context.tokenizer, length=context.length, stride=stride, pair=pair, dtype=dtype)
-        side, length, numbers = context.facts.padding_side, context.length, np.dtype(np.int64)
+        self._special = require_room(tokenizer, length=length, pair=pair)
+        self._stride = length // 4 if context.layout.stride is None else context.layout.stride
+        if self._stride >= length - self._special:
+            raise ConfigError(
+                f"--stride {self._stride} with --max-length {length}, of which {self._special} positions are special "
+                "tokens: the next window would begin where the last one did",
+                remedy=f"give at most {length - self._special - 1}",
+            )
+        self._dtype = id_dtype(context.facts.vocab_size)
+        reference = open_reference(tokenizer, dtype=self._dtype)
+        if not isinstance(reference, HuggingFaceEngine):
+            raise TokenizerError(
+                f"windows need the characters of each token, which a {type(tokenizer).__name__} does not report as the "
+                "tokenizers library does",
+                remedy="use a fast tokenizer, one with a tokenizer.json, or leave --stride out",
+            )
+        self._whole, self._backend = reference, copy_backend(tokenizer)
+        strategy, side = "only_second" if pair else "longest_first", tokenizer.truncation_side
+        self._backend.enable_truncation(max_length=length, stride=self._stride, strategy=strategy, direction=side)
+        side, numbers = context.facts.padding_side, np.dtype(np.int64)
         source_row = feature("source_row", "number of the row in the source's split, from 0")
         starts = feature("char_starts", "where a token begins in the text, in characters", length)
         ends = feature("char_ends", "where it ends; both are 0 on tokens that are not of this text", length)
@@ -68,28 +119,71 @@ class _WindowsEncoder(RowsEncoder):
             *(Field(feature=each, side=side) for each in (starts, ends)),
             *more,
         ]
-        super().__init__(self._encoder, context, fields)
+        super().__init__(reference, context, fields)
+        self._has_types = any(field.feature.role == "token_type_ids" for field in fields)
 
     def encode(self, rows: Rows) -> Encoded:
         """Tokenize one batch."""
-        return self._encoded(self._encoder.encode([rows.texts[0].to_pylist()]), rows)
+        return self._encoded(self._cut(rows.texts), rows)
 
-    def _encoded(self, encoded: EncodedWindows, rows: Rows, **more: np.ndarray) -> Encoded:
+    def _cut(self, texts: Sequence[pa.Array]) -> _Windows:
+        """Return the windows of rows of one text, or of two."""
+        pair = len(texts) == 2
+        led = self._whole.encode(texts[0]).lengths if pair else np.zeros(len(texts[0]), np.int64)
+        # Where windows would not advance in the room that the first text leaves, the second must fit as a whole.
+        room = self._context.length - self._special - led
+        impossible = room <= self._stride
+        narrow = np.flatnonzero(impossible)
+        if len(narrow):
+            impossible[narrow] = self._whole.encode(texts[-1].take(pa.array(narrow))).lengths > room[narrow]
+        possible = np.flatnonzero(~impossible)
+        chosen = [column.take(pa.array(possible)).to_pylist() for column in texts]
+        encodings = self._backend.encode_batch(list(zip(*chosen, strict=True)) if pair else chosen[0])
+        # Reading `overflowing` copies it, so it is read once.
+        parts = [(encoding, *encoding.overflowing) for encoding in encodings]
+        owners = np.repeat(possible, [len(part) for part in parts])
+        windows = list(itertools.chain.from_iterable(parts))
+        ids = from_lists([window.ids for window in windows], dtype=self._dtype)
+        sequences = [window.sequence_ids for window in windows]
+        count = np.array([of_tokens.count(pair) for of_tokens in sequences], np.int64)
+        first = np.array([of_tokens.index(pair) if pair in of_tokens else 0 for of_tokens in sequences], np.int64)
+        # The first and the end character of each token in its text, int32 [2, T]; 0 on all tokens but the text's.
+        pairs = itertools.chain.from_iterable(window.offsets for window in windows)
+        characters = np.fromiter(itertools.chain.from_iterable(pairs), np.int32, 2 * len(ids.ids))
+        position = np.arange(len(ids.ids)) - np.repeat(ids.offsets[:-1], ids.lengths)
+        inside = (position >= np.repeat(first, ids.lengths)) & (position < np.repeat(first + count, ids.lengths))
+        starts, ends = np.ascontiguousarray(characters.reshape(-1, 2).T) * inside
+        # Each further window repeats special tokens, the first text and S tokens.
+        total = np.bincount(owners, weights=ids.lengths, minlength=len(led)).astype(np.int64)
+        repeated = np.maximum(np.bincount(owners, minlength=len(led)) - 1, 0)
+        return _Windows(
+            ids=ids,
+            types=from_lists([window.type_ids for window in windows], dtype=UINT8).ids,
+            owners=owners,
+            impossible=impossible,
+            first=first,
+            count=count,
+            starts=starts,
+            ends=ends,
+            full_lengths=np.asarray(total - repeated * (self._special + led + self._stride)),
+        )
+
+    def _encoded(self, windows: _Windows, rows: Rows, **more: np.ndarray) -> Encoded:
         """Return the batch. `more`: other values by feature name, one for each window."""
-        of_tokens = {"input_ids": encoded.ids.ids, "char_starts": encoded.starts, "char_ends": encoded.ends}
-        if encoded.types is not None:
-            of_tokens["token_type_ids"] = encoded.types
-        of_windows = {"source_row": rows.numbers[encoded.owners], **more}
-        one_each = np.arange(len(encoded.owners) + 1)
+        of_tokens = {"input_ids": windows.ids.ids, "char_starts": windows.starts, "char_ends": windows.ends}
+        if self._has_types:
+            of_tokens["token_type_ids"] = windows.types
+        of_windows = {"source_row": rows.numbers[windows.owners], **more}
+        one_each = np.arange(len(windows.owners) + 1)
         return Encoded(
             ragged={
-                **{name: RaggedTokens(values, encoded.ids.offsets) for name, values in of_tokens.items()},
+                **{name: RaggedTokens(values, windows.ids.offsets) for name, values in of_tokens.items()},
                 **{name: RaggedTokens(values, one_each) for name, values in of_windows.items()},
             },
             arrays=rows.arrays,
             reasons=np.full(len(rows), "", dtype=object),
-            full_lengths=encoded.full_lengths,
-            owners=encoded.owners,
+            full_lengths=windows.full_lengths,
+            owners=windows.owners,
         )
 
 
@@ -115,22 +209,21 @@ class _QaEncoder(_WindowsEncoder):
         self._padded_left = context.length if context.facts.padding_side == "left" else 0
 
     def encode(self, rows: Rows) -> Encoded:
-        questions, contexts = (column.to_pylist() for column in rows.texts)
-        windows = self._encoder.encode([questions, contexts])
-        answers, mismatched = _answers(rows.nested["answers"], contexts)
+        windows = self._cut(rows.texts)
+        answers, mismatched = _answers(rows.nested["answers"], rows.texts[1].to_pylist())
         starts, ends = self._positions(windows, answers)
         encoded = self._encoded(windows, rows, start_positions=starts, end_positions=ends)
         encoded.reasons[windows.impossible] = "question_too_long"
         encoded.reasons[mismatched] = "answer_mismatch"
         return encoded
 
-    def _positions(self, encoded: EncodedWindows, answers: np.ndarray) -> np.ndarray:
+    def _positions(self, windows: _Windows, answers: np.ndarray) -> np.ndarray:
         """Return the first and the last position of the answer in each window, int32 [2, W]."""
-        found = np.full((2, len(encoded.owners)), _NO_ANSWER, np.int64)
-        begins = encoded.ids.offsets[:-1] + encoded.first
-        _find(begins, encoded.count, encoded.starts, encoded.ends, answers[encoded.owners], found)
+        found = np.full((2, len(windows.owners)), _NO_ANSWER, np.int64)
+        begins = windows.ids.offsets[:-1] + windows.first
+        _find(begins, windows.count, windows.starts, windows.ends, answers[windows.owners], found)
         missing = found[0] == _NO_ANSWER
-        found += -encoded.ids.offsets[:-1] + (self._padded_left - encoded.ids.lengths if self._padded_left else 0)
+        found += -windows.ids.offsets[:-1] + (self._padded_left - windows.ids.lengths if self._padded_left else 0)
         found[:, missing] = 0
         return found.astype(np.int32)
 

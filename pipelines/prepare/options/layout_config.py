@@ -65,15 +65,10 @@ class LayoutConfig:
         layouts=("pad",),
     )
     stride: int | None = _pad(
-        "Tokens that windows of a long row share, with pad or qa.",
-        None,
-        least=0,
-        layouts=("pad", "qa"),
+        "Tokens that windows of a long row share, with pad or qa.", None, least=0, layouts=("pad", "qa")
     )
     special_tokens: SpecialTokens = _joined(
-        "What is put around each document; tokenizer: what it puts around one text.",
-        "eos",
-        layouts=("concat", "pack"),
+        "What is put around each document; tokenizer: what it puts around one text.", "eos", layouts=("concat", "pack")
     )
     remainder: Remainder = _joined(
         "What to do with the last, incomplete row of a shard, with --layout concat.",
@@ -82,9 +77,7 @@ class LayoutConfig:
         fingerprint="always",
     )
     long_documents: LongDocuments = _joined(
-        "What to do with documents of more than --max-length tokens, with --layout pack.",
-        "split",
-        layouts=("pack",),
+        "What to do with documents of more than --max-length tokens, with --layout pack.", "split", layouts=("pack",)
     )
     chat_template: str | None = _chat(
         "One of the tokenizer's chat templates, or a file with one for it. Default: the tokenizer's choice.",

@@ -124,18 +124,15 @@ class SplitOption:
 class HoldOutOption:
     """One `--hold-out`: the new split `name` gets rows of `split` (None: `train`, or the only split).
 
-    Either `share` is the fraction of them, above 0 and below 1, or `rows` about how many; the other is None.
+    Either `share` is the fraction of them, above 0 and below 1, or `rows` about how many; the other is None. `amount`
+    is what was typed for it.
     """
 
     name: str
     split: str | None
+    amount: str
     share: Fraction | None
     rows: int | None
-
-    @property
-    def amount(self) -> str:
-        """The amount as on the command line."""
-        return str(self.rows) if self.share is None else f"{float(100 * self.share):g}%"
 
     @property
     def text(self) -> str:
@@ -161,6 +158,7 @@ class HoldOutOption:
         return cls(
             name=name.strip(),
             split=match["split"] and match["split"].strip(),
+            amount=match["number"] + (match["percent"] or ""),
             share=None if whole is None else number / whole,
             rows=int(number) if whole is None else None,
         )

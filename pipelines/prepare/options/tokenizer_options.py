@@ -52,9 +52,7 @@ class TokenizerRequest:
         "Whether case is lost, for bert and albert. Default: yes.", None, flags="--lowercase/--no-lowercase"
     )
     evaluation_rows: int = option(
-        "Rows to keep out of the training for the figures of the summary, at most one in a hundred.",
-        1000,
-        least=0,
+        "Rows to keep out of the training for the figures of the summary, at most one in a hundred.", 1000, least=0
     )
     sample: str | None = option(
         "Learn from so many rows (1000000) or so much text (2GB), spread evenly, if all is beyond memory.",
@@ -68,9 +66,18 @@ class TokenizerRequest:
         if not self.output:
             raise ConfigError("--output is empty, expected a folder or a gs:// address", remedy="give --output DIR")
         check(self)
-        if self.style is None:
-            object.__setattr__(self, "style", STYLES_OF[self.kind][0])
-        self._check_style()
+        style = self.chosen_style
+        if style not in STYLES_OF[self.kind]:
+            kinds = [kind for kind, styles in STYLES_OF.items() if style in styles]
+            raise ConfigError(
+                f"--style {style} with --kind {self.kind}: its models have no such vocabulary",
+                remedy=f"give --kind {' or '.join(kinds)}, or --style {' or '.join(STYLES_OF[self.kind])}",
+            )
+        if self.lowercase is not None and style not in _WITH_CASE_OPTION:
+            raise ConfigError(
+                f"--lowercase or --no-lowercase with --style {style}, whose models keep the case of letters",
+                remedy=f"leave it out, or choose --style {' or '.join(_WITH_CASE_OPTION)}; a --map can change texts",
+            )
         if 0 in (self.sample_rows, self.sample_bytes):
             raise ConfigError("--sample 0, expected at least 1", remedy=_OTHER_NUMBER)
         if self.kind == "unigram" and (self.min_frequency or self.limit_alphabet is not None):
@@ -103,17 +110,3 @@ class TokenizerRequest:
     def sample_bytes(self) -> int | None:
         """The bytes of text to learn from, if --sample says that."""
         return None if self.sample is None or self.sample.isdecimal() else parse_size(self.sample, option="--sample")
-
-    def _check_style(self) -> None:
-        style = self.chosen_style
-        if style not in STYLES_OF[self.kind]:
-            kinds = [kind for kind, styles in STYLES_OF.items() if style in styles]
-            raise ConfigError(
-                f"--style {style} with --kind {self.kind}: its models have no such vocabulary",
-                remedy=f"give --kind {' or '.join(kinds)}, or --style {' or '.join(STYLES_OF[self.kind])}",
-            )
-        if self.lowercase is not None and style not in _WITH_CASE_OPTION:
-            raise ConfigError(
-                f"--lowercase or --no-lowercase with --style {style}, whose models keep the case of letters",
-                remedy=f"leave it out, or choose --style {' or '.join(_WITH_CASE_OPTION)}; a --map can change texts",
-            )

@@ -29,11 +29,6 @@ from tfrecord_io.format import record_index
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import Schema
 
-__all__ = [
-    *("Blocks", "RowRanges", "ShardSpec", "ShardTask", "SplitPlan"),
-    *("block_rows", "cut_rows", "plan_split", "row_ranges_of", "split_seed"),
-]
-
 RowRanges = tuple[tuple[int, int], ...]
 
 MAX_BLOCK_ROWS = 4_000

@@ -155,7 +155,10 @@ class _Crew:
                     continue
                 child = self._busy.pop(pipe)
                 self._free.append(child)
-                yield child.task, _result(answer)
+                result, error, where = answer
+                if error is not None:
+                    raise error from RuntimeError(f"in a worker process:\n{where}")
+                yield child.task, result
             except WorkerDiedError as died:
                 self._busy.pop(pipe).end()
                 if -died.exit_code in _FROM_OUTSIDE and died.task not in self._restarted:
@@ -227,11 +230,6 @@ def _apply(function: Callable[..., Result], first: Sequence[Any], last: Any, _: 
         return error
 
 
-def _memory() -> int:
-    """Return how many bytes a child may allocate; with more, it gets a MemoryError."""
-    return max(_LEAST_MEMORY, memory_bytes() // 2)
-
-
 @atexit.register
 def end_idle() -> None:
     """End the children that wait for the next call, and wait for their end."""
@@ -266,7 +264,8 @@ class _Child:
         os.environ.setdefault("MIMALLOC_PURGE_DELAY", "0")
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, _memory(), start), daemon=True)
+        most_memory = max(_LEAST_MEMORY, memory_bytes() // 2)
+        self.process = context.Process(target=_serve, args=(theirs, most_memory, start), daemon=True)
         with _starting, _without_main():
             self.process.start()
         theirs.close()
@@ -294,7 +293,7 @@ class _Child:
 
     def is_awake(self) -> bool:
         """Return whether the process answers an empty task."""
-        self.give(_NOTHING, None)
+        self.give(pickle.dumps(max), None)
         try:
             self.receive(Progress())
         except WorkerDiedError:
@@ -310,18 +309,11 @@ class _Child:
             self.process.join()
 
 
-_NOTHING = pickle.dumps(max)
-
-
-def _result(answer: _Answer) -> Any:
-    result, error, where = answer
-    if error is not None:
-        raise error from RuntimeError(f"in a worker process:\n{where}")
-    return result
-
-
 def _serve(pipe: Connection, most_memory: int, start: Callable[[], None] | None) -> None:
-    """Work in a child: receive functions and tasks until the launcher closes the pipe."""
+    """Work in a child: receive functions and tasks until the launcher closes the pipe.
+
+    More than `most_memory` bytes give a MemoryError.
+    """
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, see `tokenize.chat.renderer`
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the launcher ends this
     progress, sending = Progress(), threading.Lock()

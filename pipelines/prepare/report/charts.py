@@ -1,8 +1,6 @@
 """The sections that are charts: lengths, labels, and sizes of shards."""
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -40,32 +38,6 @@ def _edges(bars: int) -> tuple[float, ...]:
     return tuple(index * width for index in range(bars + 1))
 
 
-def _chart(
-    title: str,
-    says: str,
-    heights: Sequence[float],
-    *,
-    head: tuple[str, ...],
-    rows: Iterable[tuple[str, ...]],
-    numbers: int,
-    edges: tuple[float, ...] | None = None,
-    caption: str = "",
-    folded: bool = True,
-    **more: Any,
-) -> Chart:
-    """Return a chart with its values as a table of `head` and `rows`; bars of one width unless there are `edges`."""
-    table = Table(caption=caption or title, head=head, rows=tuple(rows), numbers=numbers, folded=folded)
-    heights = tuple(heights)
-    return Chart(title=title, says=says, heights=heights, edges=edges or _edges(len(heights)), values=table, **more)
-
-
-def _round_numbers(most: float, *, about: int = 4) -> list[float]:
-    """Return about so many round numbers from 0 up to `most`."""
-    step = 10.0 ** math.floor(math.log10(most / about))
-    step *= next((factor for factor in (1, 2, 5) if most / (step * factor) <= about), 10)
-    return [index * step for index in range(int(most / step) + 1)]
-
-
 def lengths_group(split: SplitSubject, subject: Subject) -> Group:
     """Return a split's histogram of lengths."""
     manifest = subject.manifest
@@ -75,27 +47,27 @@ def lengths_group(split: SplitSubject, subject: Subject) -> Group:
     layout = manifest.layout
     cuts = layout["name"] not in ("concat", "pack") and not {"stride", "pack_rows"} & layout.keys()
     found = count_lengths(lengths, row_lengths=manifest.bucket_lengths or (manifest.row_length,), cuts=cuts)
-    end, total = found.edges[-1], found.num_rows
+    end, total, title = found.edges[-1], found.num_rows, f"{noun.capitalize()} by tokens"
     # How many fit means something only for the lengths before any cut.
     is_whole = not split.finished.ledger.tokens_cut
     fitting = f"; {share(total - found.longer, total)} fit into {found.cut:,}" if is_whole else ""
     median = found.edges[int(np.searchsorted(np.cumsum(found.counts), total / 2)) + 1]
     names = [f"{length:,}" for length in found.row_lengths]
     names[-1] += " (cut)" if found.cuts else " (row)"
-    chart = _chart(
-        f"{noun.capitalize()} by tokens",
-        f"Half of {count(total)} {noun} have at most {median:,} tokens, the longest has {found.longest:,}{fitting}.",
-        found.counts,
+    # About four round numbers below the axis.
+    step = 10.0 ** math.floor(math.log10(end / 4))
+    step *= next((factor for factor in (1, 2, 5) if end / (step * factor) <= 4), 10)
+    ticks = [index * step for index in range(int(end / step) + 1)]
+    rows = tuple((found.name(at), count(rows), share(rows, total)) for at, rows in enumerate(found.counts))
+    chart = Chart(
+        title=title,
+        says=f"Half of {count(total)} {noun} have at most {median:,} tokens, the longest has "
+        f"{found.longest:,}{fitting}.",
+        heights=found.counts,
         edges=tuple(edge / end for edge in found.edges),
-        head=("tokens", noun, "share"),
-        rows=((found.name(at), count(rows), share(rows, total)) for at, rows in enumerate(found.counts)),
-        numbers=2,
-        ticks=tuple(
-            (tick / end, f"{tick:,.0f}{'+' if found.beyond and tick == end else ''}") for tick in _round_numbers(end)
-        ),
-        marks=tuple(
-            (length / end, name) for length, name in zip(found.row_lengths, names, strict=True) if length <= end
-        ),
+        values=Table(caption=title, head=("tokens", noun, "share"), rows=rows, numbers=2, folded=True),
+        ticks=tuple((tick / end, f"{tick:,.0f}{'+' if found.beyond and tick == end else ''}") for tick in ticks),
+        marks=tuple((at / end, name) for at, name in zip(found.row_lengths, names, strict=True) if at <= end),
         highest=share(max(found.counts), total),
     )
     return Group(title=split.name, texts=(note,), charts=(chart,))
@@ -128,14 +100,19 @@ def shards_group(split: SplitSubject, subject: Subject) -> Group:
     edges = _edges(len(bars))
     spread = f", from {size(sizes.min())} to {size(sizes.max())}" if len(sizes) > 1 else ""
     listed = shards[:_LISTED_SHARDS]
-    chart = _chart(
-        "Bytes of each shard" if len(bars) == len(sizes) else "Mean bytes of neighbouring shards",
-        f"{some(len(sizes), 'shard')} with {size(sizes.sum())} in all{spread}.",
-        bars,
+    values = Table(
         caption="Shards" if len(listed) == len(shards) else f"The first {len(listed)} of {len(shards):,} shards",
         head=("shard", "bytes", "records", "tokens"),
-        rows=((each.name, *map(count, (each.num_bytes, each.num_examples, each.num_tokens))) for each in listed),
+        rows=tuple((each.name, *map(count, (each.num_bytes, each.num_examples, each.num_tokens))) for each in listed),
         numbers=3,
+        folded=True,
+    )
+    chart = Chart(
+        title="Bytes of each shard" if len(bars) == len(sizes) else "Mean bytes of neighbouring shards",
+        says=f"{some(len(sizes), 'shard')} with {size(sizes.sum())} in all{spread}.",
+        heights=tuple(bars),
+        edges=edges,
+        values=values,
         ticks=((edges[1] / 2, "shard 0"), (edges[-1] - edges[1] / 2, f"{len(sizes) - 1:,}"))[: len(sizes)],
         highest=size(max(bars)),
     )
@@ -152,13 +129,14 @@ def labels_section(subject: Subject) -> Section | None:
     groups = []
     for split in subject.splits:
         values = np.concatenate([np.zeros(0), *(_labels(part, role) for part in split.parts)])
-        if not len(values):
-            groups.append(Group(title=split.name, texts=("No sampled record has a label.",)))
-        elif feature.dtype == "float32":
-            text = f"Numbers from {values.min():.4g} to {values.max():.4g}, {values.mean():.4g} in the mean, "
-            groups.append(Group(title=split.name, texts=(f"{text}{split.source_of_figures}.",)))
-        else:
+        text = "No sampled record has a label."
+        if len(values) and feature.dtype != "float32":
             groups.append(_classes_group(split, values.astype(np.int64), subject.manifest.label_names, noun=noun))
+            continue
+        if len(values):
+            text = f"Numbers from {values.min():.4g} to {values.max():.4g}, {values.mean():.4g} in the mean, "
+            text += f"{split.source_of_figures}."
+        groups.append(Group(title=split.name, texts=(text,)))
     says = f"How many {noun} have each label. A model learns little about a label that is rare."
     return Section(name="labels", title="Labels", says=says, groups=tuple(groups))
 
@@ -183,21 +161,18 @@ def _classes_group(split: SplitSubject, ids: np.ndarray, names: tuple[str, ...] 
     order = sorted(by_id, key=lambda each: (-by_id[each], each))
     labels = [str(each) if names is None else names[each][:_NAME] for each in order]
     counts = [by_id[each] for each in order]
-    shown, total = counts[:_LISTED_LABELS], len(ids)
-    edges = _edges(len(shown))
-    listed = list(zip(labels, counts, strict=True))[: 5 * _LISTED_LABELS]
-    chart = _chart(
-        f"{noun.capitalize()} by label",
-        f"The most frequent label has {share(counts[0], total)}, the rarest {share(counts[-1], total)}, "
+    shown, total, title = counts[:_LISTED_LABELS], len(ids), f"{noun.capitalize()} by label"
+    edges, listed = _edges(len(shown)), list(zip(labels, counts, strict=True))[: 5 * _LISTED_LABELS]
+    rows = tuple((label, count(number), share(number, total)) for label, number in listed)
+    named = labels[: len(shown)] if len(shown) <= _TICKS else []
+    chart = Chart(
+        title=title,
+        says=f"The most frequent label has {share(counts[0], total)}, the rarest {share(counts[-1], total)}, "
         f"{split.source_of_figures}.",
-        shown,
-        head=("label", noun, "share"),
-        rows=((label, count(number), share(number, total)) for label, number in listed),
-        numbers=2,
-        folded=len(labels) > 12,
-        ticks=tuple((edges[at] + edges[1] / 2, labels[at][:_TICK]) for at in range(len(shown)))
-        if len(shown) <= _TICKS
-        else (),
+        heights=tuple(shown),
+        edges=edges,
+        values=Table(caption=title, head=("label", noun, "share"), rows=rows, numbers=2, folded=len(labels) > 12),
+        ticks=tuple((edges[at] + edges[1] / 2, label[:_TICK]) for at, label in enumerate(named)),
         highest=share(counts[0], total),
     )
     uneven = counts[0] > _UNEVEN * max(counts[-1], 1)

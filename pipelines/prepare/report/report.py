@@ -1,22 +1,25 @@
-"""The report of a finished dataset, from its manifest and a sample of its records.
+"""The report of a finished dataset, from its manifest and a sample of its records, some of which it shows as rows.
 
 A report reads the manifest and a few thousand records: of 10 million rows in 100 shards, 5.2 GB, it takes 2 seconds of
 processor time, nearly all of it imports, and 290 MB of memory.
 """
 
 import dataclasses
+import itertools
+import json
 import os
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 from pipelines.prepare import storage
-from pipelines.prepare.audit.decode import load_tokenizer
+from pipelines.prepare.audit.decode import TokenMarks, input_marks, json_value, load_tokenizer, pieces_of, target_marks
 from pipelines.prepare.dataset import own_files, rejected_rows, source_record
 from pipelines.prepare.dataset.job import rejected_path
 from pipelines.prepare.dataset.rejected_rows import RejectedContent
 from pipelines.prepare.report.charts import labels_section, lengths_group, shards_group
-from pipelines.prepare.report.page import Group, Section, render
-from pipelines.prepare.report.rows import shown_section
-from pipelines.prepare.report.subject import SplitSubject, Subject, sampled_records
+from pipelines.prepare.report.page import Group, Section, ShownRow, ShownToken, render
+from pipelines.prepare.report.subject import SampledRecords, SplitSubject, Subject, sampled_records
 from pipelines.prepare.report.tables import (
     ends_group,
     facts_section,
@@ -27,11 +30,29 @@ from pipelines.prepare.report.tables import (
 )
 from tfrecord_io.errors import ConfigError, FormatError
 from tfrecord_io.manifest import Split
+from tfrecord_io.schema import OF_TOKENS, Role
 
 # Splits that are shown in detail: a page of 2 MB has room for so many.
 _SPLITS = 8
 _REJECTED = 10
 _REJECTED_CHARACTERS = 400
+_ROWS = 4
+# Of a row, and of all rows together: a token takes about 80 bytes of a page that should stay below 2 MB.
+_MOST_TOKENS, _MOST_TOKENS_IN_ALL = 384, 12_000
+_CHARACTERS = 200
+# Features that the marks of tokens show.
+_SHOWN: tuple[Role, ...] = (*OF_TOKENS, "target_ids", "target_mask", "num_tokens", "start_position", "end_position")
+_LEGEND = {
+    "special": "special token",
+    "learned": "to be learned",
+    "not-learned": "masked from the loss",
+    "answer": "the answer",
+    "segment-odd": "document 1, 3, …",
+    "segment-even": "document 2, 4, …",
+    "tag": "tag of the token beside it",
+    "number": "number of the document that begins",
+    "padding": "padding",
+}
 # Sections with a group for each split, by name: title, what the section says, and what makes a group.
 _BY_SPLIT: dict[str, tuple[str, str, Callable[[SplitSubject, Subject], Group]]] = {
     "lengths": (
@@ -60,11 +81,7 @@ _BY_SPLIT: dict[str, tuple[str, str, Callable[[SplitSubject, Subject], Group]]] 
         "No row is dropped silently: each is used, left out on purpose, or rejected with its reason.",
         rows_group,
     ),
-    "shards": (
-        "Shards",
-        "Shards of about one size let every worker read as fast as the others.",
-        shards_group,
-    ),
+    "shards": ("Shards", "Shards of about one size let every worker read as fast as the others.", shards_group),
 }
 
 
@@ -105,7 +122,7 @@ def of_dataset(root: str) -> bytes:
         overview_section(subject),
         *(by_split[name] for name in ("lengths", "padding", "tokens", "ends", "rows")),
         labels_section(subject),
-        shown_section(subject),
+        _shown_section(subject),
         by_split["shards"],
         facts_section(subject),
     )
@@ -143,3 +160,94 @@ def _rejected(root: str, name: str, split: Split) -> Iterator[RejectedContent]:
                     return
         except FileNotFoundError:  # `verify` says so
             continue
+
+
+def _shown_section(subject: Subject) -> Section:
+    """Return the section with a few rows of each split."""
+    chosen = [_chosen_rows(split) for split in subject.splits]
+    most = min(_MOST_TOKENS, _MOST_TOKENS_IN_ALL // max(sum(map(len, chosen)), 1))
+    groups = tuple(
+        Group(title=split.name, rows=tuple(_row(part, index, subject, most=most) for part, index in rows))
+        for split, rows in zip(subject.splits, chosen, strict=True)
+    )
+    note = "tag" if subject.manifest.schema.with_role("token_labels") is not None else "number"
+    tokens = [token for group in groups for row in group.rows for _, tokens in row.parts for token in tokens]
+    used = {kind for token in tokens for kind in (*token.kinds, *[note] * bool(token.note))}
+    return Section(
+        name="samples",
+        title="Sample rows",
+        says="Tokens as the vocabulary writes them: ## continues a word; Ġ or ▁ stands for a space.",
+        groups=groups,
+        legend=tuple((kind, text) for kind, text in _LEGEND.items() if kind in used),
+    )
+
+
+def _chosen_rows(split: SplitSubject) -> list[tuple[SampledRecords, int]]:
+    """Return the part and the index of a few rows from all along the sample, with an answer where there are any."""
+    each = max(1, _ROWS // max(len(split.parts), 1))
+    chosen = []
+    for part in split.parts:
+        among = np.arange(len(part.places))
+        last = part.manifest.schema.values(part.columns, "end_position")
+        if last is not None and (last > 0).any():
+            among = np.flatnonzero(last > 0)
+        at = np.linspace(0, len(among) - 1, min(each, len(among))).astype(np.int64)
+        chosen += [(part, index) for index in among[at].tolist()]
+    return chosen[: 2 * _ROWS]
+
+
+def _row(part: SampledRecords, index: int, subject: Subject, *, most: int) -> ShownRow:
+    """Return one row with at most `most` tokens, half of them of the target where there is one."""
+    row = {name: values[index] for name, values in part.columns.items()}
+    target = target_marks(row, part.manifest)
+    most = most if target is None else most // 2
+    shown = [("input", _tokens(input_marks(row, part.manifest), subject, most=most))]
+    if target is not None:
+        shown.append(("target", _tokens(target, subject, most=most)))
+    # As text what colours show, too.
+    pieces = pieces_of(input_marks(row, part.manifest), subject.tokenizer)
+    learned = " … ".join(piece.text for piece in pieces if piece.learned)
+    answer = "".join(piece.text for piece in pieces if piece.answer).strip()
+    texts = [(name, text) for name, text in (("to be learned", learned), ("answer", answer)) if text]
+    for feature in part.manifest.schema.features:
+        if feature.role not in _SHOWN:
+            value, names = json_value(row[feature.name]), part.manifest.label_names
+            if feature.role == "label" and names is not None and feature.dtype == "int64":
+                value = [*itertools.compress(names, value)] if feature.shape else names[value]
+            texts.append((feature.name, value if isinstance(value, str) else json.dumps(value)))
+    features = [(name, text if len(text) <= _CHARACTERS else f"{text[:_CHARACTERS]} …") for name, text in texts]
+    return ShownRow(place=part.places[index], parts=tuple(shown), features=tuple(features))
+
+
+def _tokens(marks: TokenMarks, subject: Subject, *, most: int) -> tuple[ShownToken, ...]:
+    """Return tokens in order; runs of padding, and what is too long to show, as one each."""
+    shown: list[ShownToken] = []
+    for is_padding, group in itertools.groupby(range(len(marks.ids)), key=marks.padding.__getitem__):
+        run = list(group)
+        if is_padding:
+            shown.append(ShownToken(text=f"{len(run):,} × padding", kinds=("padding",)))
+            continue
+        shown += [_token(marks, at, subject) for at in run[:most]]
+        if len(run) > most:
+            shown.append(ShownToken(text=f"… {len(run) - most:,} more tokens", kinds=("more",)))
+        most = max(most - len(run), 0)
+    return tuple(shown)
+
+
+def _token(marks: TokenMarks, at: int, subject: Subject) -> ShownToken:
+    kinds = []
+    if marks.special[at]:
+        kinds.append("special")
+    if marks.learned is not None:
+        kinds.append("learned" if marks.learned[at] else "not-learned")
+    if marks.answer is not None and marks.answer[at]:
+        kinds.append("answer")
+    if marks.segments is not None:
+        kinds.append("segment-odd" if marks.segments[at] % 2 else "segment-even")
+    note = ""
+    if marks.segments is not None and (at == 0 or marks.segments[at] != marks.segments[at - 1]):
+        note = str(marks.segments[at])
+    if marks.tags is not None and marks.tags[at] >= 0:
+        names = subject.manifest.label_names
+        note = str(marks.tags[at]) if names is None else names[int(marks.tags[at])]
+    return ShownToken(text=subject.token(int(marks.ids[at])), kinds=tuple(kinds), note=note)

@@ -80,24 +80,14 @@ def tokens_group(split: SplitSubject, subject: Subject) -> Group:
     rows.append(("different tokens", f"of {facts.vocab_size:,}", count(seen), share(seen, facts.vocab_size)))
     falling = np.argsort(-counts, kind="stable")
     half = int(np.searchsorted(np.cumsum(counts[falling]), total / 2)) + 1
-    tables = (
-        Table(
-            caption=f"Special tokens, {split.source_of_figures}",
-            head=("kind", "token", "occurrences", "share"),
-            rows=tuple(rows),
-            numbers=2,
-        ),
-        Table(
-            caption=f"The most frequent tokens, {split.source_of_figures}",
-            head=("rank", "token", "id", "occurrences", "share"),
-            rows=tuple(
-                (str(rank), subject.token(token), str(token), count(counts[token]), share(counts[token], total))
-                for rank, token in enumerate(falling[: min(seen, _LISTED_TOKENS)].tolist(), start=1)
-            ),
-            numbers=3,
-            folded=True,
-        ),
+    frequent = tuple(
+        (str(rank), subject.token(token), str(token), count(counts[token]), share(counts[token], total))
+        for rank, token in enumerate(falling[: min(seen, _LISTED_TOKENS)].tolist(), start=1)
     )
+    caption, head = f"Special tokens, {split.source_of_figures}", ("kind", "token", "occurrences", "share")
+    specials = Table(caption=caption, head=head, rows=tuple(rows), numbers=2)
+    caption, ranked = f"The most frequent tokens, {split.source_of_figures}", ("rank", "token", "id", *head[2:])
+    tables = (specials, Table(caption=caption, head=ranked, rows=frequent, numbers=3, folded=True))
     warnings: tuple[str, ...] = ()
     if facts.unk_id is not None and counts[facts.unk_id] > _MOST_UNKNOWN * total:
         unknown = f"{share(counts[facts.unk_id], total)} of the tokens are unknown ({subject.token(facts.unk_id)})"

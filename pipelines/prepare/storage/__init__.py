@@ -21,35 +21,10 @@ from typing import Any, BinaryIO
 
 from pipelines.prepare.process.threads import ordered_map
 from pipelines.prepare.storage import local_storage, storage_errors
-from pipelines.prepare.storage.local_storage import PARTIAL
+from pipelines.prepare.storage.local_storage import PARTIAL as PARTIAL
 from pipelines.prepare.storage.storage_errors import as_output_error, retry_transient
 from tfrecord_io.errors import FormatError, OutputError, PrepError, SourceError
-from tfrecord_io.local_paths import local_path
-
-__all__ = [
-    "PARTIAL",
-    "as_source_error",
-    "delete",
-    "describe",
-    "exists",
-    "file_system",
-    "generations",
-    "join",
-    "list_files",
-    "list_names",
-    "local_path",
-    "make_folder",
-    "read_bytes",
-    "read_folder",
-    "read_many",
-    "read_stream",
-    "refuse_links",
-    "size",
-    "sizes",
-    "sweep",
-    "write_atomic",
-    "write_bytes",
-]
+from tfrecord_io.local_paths import local_path as local_path
 
 # Limit of a file that is read into memory. The plan of a million segments has 20 MB, the largest tokenizers have 40 MB.
 _MOST_BYTES = 256 << 20

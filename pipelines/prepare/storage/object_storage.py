@@ -83,7 +83,11 @@ def write(path: str, chunks: Iterable[Any], *, replacing: int | None = None) -> 
             stream.write(bytes(view))
         stream.close()
     except BaseException:
-        _abandon(stream)
+        with contextlib.suppress(Exception):
+            stream.discard()
+        with contextlib.suppress(Exception):
+            # The garbage collector would close it, which makes an object of the bytes so far.
+            stream.closed = True
         raise
     fs.invalidate_cache()
     if (stored := info(path).get("size")) != num_bytes:
@@ -142,12 +146,3 @@ class RemoteFile(fsspec.spec.AbstractBufferedFile):
     def _fetch_range(self, start: int, end: int) -> bytes:
         with self._reading():
             return fetch(self._get, start, end, path=self._shown)
-
-
-def _abandon(stream: Any) -> None:
-    """End an upload without making an object."""
-    with contextlib.suppress(Exception):
-        stream.discard()
-    with contextlib.suppress(Exception):
-        # The garbage collector would close it, which makes an object of the bytes so far.
-        stream.closed = True

@@ -82,25 +82,20 @@ def from_lists(lists: Sequence[Sequence[int]], *, dtype: np.dtype) -> RaggedToke
 class GrowingVector:
     """A vector that grows at its end without ever being held twice, as joining a list of parts would.
 
-    Large memory grows in place: NumPy asks the system to remap its pages, not to copy them (where there is mremap).
+    Large memory grows in place: Python asks the system to remap its pages, not to copy them (where there is mremap).
     """
 
     def __init__(self, dtype: np.dtype) -> None:
-        self._values = np.empty(0, dtype)
-        self._size = 0
+        self._dtype = dtype
+        self._bytes = bytearray()
 
     def append(self, values: np.ndarray) -> None:
         """Append values."""
-        end = self._size + len(values)
-        if end > len(self._values):
-            self._values.resize(end + end // 8, refcheck=False)
-        self._values[self._size : end] = values
-        self._size = end
+        self._bytes += np.ascontiguousarray(values, self._dtype).data
 
     def take_all(self) -> np.ndarray:
         """Return all values; the vector is empty afterwards."""
-        taken = self._values[: self._size]
-        self._values, self._size = np.empty(0, taken.dtype), 0
+        taken, self._bytes = np.frombuffer(self._bytes, self._dtype), bytearray()
         return taken
 
 

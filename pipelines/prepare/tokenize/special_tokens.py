@@ -1,16 +1,23 @@
-"""Special tokens and truncation, as arrays: from the tokens of texts to whole rows.
+"""Special tokens around the tokens of texts, and truncation.
 
 A fast tokenizer adds fixed tokens to one text or to a pair:
 
     one text    prefix A suffix                  [CLS] A [SEP]
     a pair      prefix A middle B suffix         [CLS] A [SEP] B [SEP]
 
-`probe` finds the three pieces, and the token type ids of every part, by calling the tokenizer. For a tokenizer that
+`probe` finds the added pieces, and the token type ids of every part, by calling the tokenizer. For a tokenizer that
 does not work like this it returns None, and `transformers` makes its rows (`text_rows.ReferenceRows`).
 
 The rule for `longest_first` is that of the tokenizers library (utils/truncation.rs), odd lengths included: the longer
 text gives way until both are equal, then both shrink, the first being the shorter one by the odd token unless it was
 longer to begin with.
+
+The layouts `concat` and `pack` put a `DocumentFrame` around each document:
+
+--special-tokens eos         document EOS            (the separator token where a tokenizer has no EOS)
+                 bos-eos     BOS document EOS
+                 tokenizer   what the tokenizer itself puts around one text, such as [CLS] document [SEP]
+                 none        document
 """
 
 import dataclasses
@@ -20,33 +27,30 @@ from typing import Any
 import numpy as np
 
 from pipelines.prepare.options.config import Side, Truncation
+from pipelines.prepare.options.layout_config import SpecialTokens
+from pipelines.prepare.tokenize.engines import BATTERY
 from pipelines.prepare.tokenize.ragged import RaggedTokens, offsets_of
 from tfrecord_io.codec.kernels import jit
+from tfrecord_io.errors import ConfigError, TokenizerError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Template:
-    """The fixed parts of a row and their type ids. For one text, `second_type` is None and `middle` is empty."""
+    """The fixed parts of a row: the tokens before, between and after its texts, and the type ids of all parts."""
 
-    prefix: tuple[int, ...]
-    middle: tuple[int, ...]
-    suffix: tuple[int, ...]
-    prefix_types: tuple[int, ...]
-    middle_types: tuple[int, ...]
-    suffix_types: tuple[int, ...]
-    first_type: int
-    second_type: int | None
+    added: tuple[tuple[int, ...], ...]
+    added_types: tuple[tuple[int, ...], ...]
+    text_types: tuple[int, ...]
 
     @property
     def num_special(self) -> int:
         """Number of tokens that every row has besides those of its texts."""
-        return len(self.prefix) + len(self.middle) + len(self.suffix)
+        return sum(map(len, self.added))
 
     @property
     def type_ids(self) -> frozenset[int]:
         """The token type ids that occur in a row."""
-        second = () if self.second_type is None else (self.second_type,)
-        return frozenset((*self.prefix_types, self.first_type, *self.middle_types, *second, *self.suffix_types))
+        return frozenset(self.text_types).union(*self.added_types)
 
 
 def probe(backend: Any, *, pair: bool) -> Template | None:
@@ -55,40 +59,41 @@ def probe(backend: Any, *, pair: bool) -> Template | None:
     parts = [backend.encode(text, add_special_tokens=False).ids for text in ([first, second] if pair else [first])]
     whole = backend.encode(first, second) if pair else backend.encode(first)
     ids, types = list(whole.ids), list(whole.type_ids)
-    starts = _positions(ids, list(whole.special_tokens_mask), parts)
-    if starts is None:
+    edges = _edges(ids, list(whole.special_tokens_mask), parts)
+    if edges is None:
         return None
-    spans = [(start, start + len(part)) for start, part in zip(starts, parts, strict=True)]
-    part_types = [set(types[start:stop]) for start, stop in spans]
-    if any(len(kinds) != 1 for kinds in part_types):
+    gaps, spans = (list(zip(edges[first::2], edges[first + 1 :: 2], strict=False)) for first in (0, 1))
+    text_types = [set(types[start:stop]) for start, stop in spans]
+    if any(len(kinds) != 1 for kinds in text_types):
         return None
-    edges = [0, *(edge for span in spans for edge in span), len(ids)]
-    gaps = [slice(edges[index], edges[index + 1]) for index in range(0, len(edges), 2)]
-    middle = gaps[1] if pair else slice(0, 0)
     return Template(
-        prefix=tuple(ids[gaps[0]]),
-        middle=tuple(ids[middle]),
-        suffix=tuple(ids[gaps[-1]]),
-        prefix_types=tuple(types[gaps[0]]),
-        middle_types=tuple(types[middle]),
-        suffix_types=tuple(types[gaps[-1]]),
-        first_type=part_types[0].pop(),
-        second_type=part_types[1].pop() if pair else None,
+        added=tuple(tuple(ids[start:stop]) for start, stop in gaps),
+        added_types=tuple(tuple(types[start:stop]) for start, stop in gaps),
+        text_types=tuple(kinds.pop() for kinds in text_types),
     )
 
 
-def _positions(ids: list[int], special: list[int], parts: list[list[int]]) -> list[int] | None:
-    """Return the position of each part in `ids`; None unless everything around the parts is marked as added."""
-    starts: list[int] = []
-    at = 0
+def _edges(ids: list[int], special: list[int], parts: list[list[int]]) -> list[int] | None:
+    """Return 0, where each part starts and stops in `ids`, and their end; None unless all else is marked as added."""
+    edges = [0]
     for part in parts:
-        while at < len(ids) and special[at]:
-            at += 1
-        if not part or ids[at : at + len(part)] != part or any(special[at : at + len(part)]):
+        start = next((at for at in range(edges[-1], len(ids)) if not special[at]), len(ids))
+        stop = start + len(part)
+        if not part or ids[start:stop] != part or any(special[start:stop]):
             return None
-        starts.append(at)
-        at += len(part)
-    return starts if all(special[at:]) else None
+        edges += [start, stop]
+    return [*edges, len(ids)] if all(special[edges[-1] :]) else None
+
+
+def require_room(tokenizer: Any, *, length: int, pair: bool) -> int:
+    """Return the number of special tokens in a row. Raises: ConfigError if they leave no room for text in `length`."""
+    special = int(tokenizer.num_special_tokens_to_add(pair=pair))
+    if length <= special:
+        raise ConfigError(
+            f"--max-length {length}, but {special} positions of each row are special tokens",
+            remedy=f"give at least {special + 1}",
+        )
+    return special
 
 
 def kept_lengths(
@@ -132,17 +137,12 @@ def assemble(
     ids = np.empty(int(offsets[-1]), texts[0].ids.dtype)
     types = np.empty(len(ids), np.uint8)
     at = offsets[:-1].copy()
-    _write_constant(ids, types, at, *_piece(template.prefix, template.prefix_types, ids.dtype))
-    _write_text(ids, types, at, texts[0].ids, texts[0].offsets, kept[0], side == "left", template.first_type)
-    if template.second_type is not None:
-        _write_constant(ids, types, at, *_piece(template.middle, template.middle_types, ids.dtype))
-        _write_text(ids, types, at, texts[1].ids, texts[1].offsets, kept[1], side == "left", template.second_type)
-    _write_constant(ids, types, at, *_piece(template.suffix, template.suffix_types, ids.dtype))
+    for index, (added, added_types) in enumerate(zip(template.added, template.added_types, strict=True)):
+        _write_constant(ids, types, at, np.array(added, ids.dtype), np.array(added_types, np.uint8))
+        if index < len(texts):
+            text, kind = texts[index], template.text_types[index]
+            _write_text(ids, types, at, text.ids, text.offsets, kept[index], side == "left", kind)
     return RaggedTokens(ids, offsets), types
-
-
-def _piece(ids: tuple[int, ...], types: tuple[int, ...], dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    return np.array(ids, dtype), np.array(types, np.uint8)
 
 
 @jit
@@ -163,3 +163,65 @@ def _write_text(ids, types, at, source, offsets, kept, from_left, kind):  # type
             ids[to + np.uint64(position)] = source[start + np.uint64(position)]
             types[to + np.uint64(position)] = kind
         at[row] += kept[row]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DocumentFrame:
+    """The token ids that are put before and after each document."""
+
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens that each document gets besides its own."""
+        return len(self.before) + len(self.after)
+
+
+def open_frame(tokenizer: Any, special_tokens: SpecialTokens) -> DocumentFrame:
+    """Return the tokens around a document. Raises: TokenizerError if the tokenizer does not have them."""
+    if special_tokens == "none":
+        return DocumentFrame()
+    if special_tokens == "tokenizer":
+        return _tokenizers_own(tokenizer)
+    eos, sep, bos = tokenizer.eos_token_id, tokenizer.sep_token_id, tokenizer.bos_token_id
+    if special_tokens == "bos-eos" and bos is None:
+        raise TokenizerError(
+            "--special-tokens bos-eos begins documents with a BOS token, but this tokenizer has none",
+            remedy="give --special-tokens eos or tokenizer, or set bos_token in its tokenizer_config.json",
+        )
+    if eos is None and sep is None:
+        raise TokenizerError(
+            "documents end with an EOS token, but this tokenizer has neither an EOS nor a separator token",
+            remedy="give --special-tokens none, set eos_token in its tokenizer_config.json, or choose --layout pad",
+        )
+    end = int(sep if eos is None else eos)
+    return DocumentFrame(before=(int(bos),) if special_tokens == "bos-eos" else (), after=(end,))
+
+
+def left_out_bos(tokenizer: Any, special_tokens: SpecialTokens) -> str | None:
+    """Return the BOS token if the tokenizer begins every text with it and documents would go without, else None.
+
+    A model that was trained with BOS in front of each document does much worse without it, and nothing fails.
+    """
+    bos_id = tokenizer.bos_token_id
+    if bos_id is None or special_tokens in ("bos-eos", "tokenizer"):
+        return None
+    return str(tokenizer.bos_token) if tokenizer("a")["input_ids"][:1] == [bos_id] else None
+
+
+def _tokenizers_own(tokenizer: Any) -> DocumentFrame:
+    """Take the frame from one text, and require it of a battery of texts, since a tokenizer may add anything."""
+    own = tokenizer("a b", add_special_tokens=False)["input_ids"]
+    encoded = tokenizer("a b", return_special_tokens_mask=True)
+    ids, special = encoded["input_ids"], encoded["special_tokens_mask"]
+    start = special.index(0) if 0 in special else len(ids)
+    frame = DocumentFrame(before=tuple(ids[:start]), after=tuple(ids[start + len(own) :]))
+    for text in ("a b", "", *BATTERY):
+        own = tokenizer(text, add_special_tokens=False)["input_ids"]
+        if tokenizer(text)["input_ids"] != [*frame.before, *own, *frame.after]:
+            raise TokenizerError(
+                "--special-tokens tokenizer: this tokenizer does not put the same tokens around every text",
+                remedy="give --special-tokens eos, bos-eos or none, or choose --layout pad",
+            )
+    return frame

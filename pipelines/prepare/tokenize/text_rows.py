@@ -1,24 +1,35 @@
-"""From texts to the rows that `transformers` would make: special tokens, truncation, token type ids.
+"""From texts, or lists of words, to the rows that `transformers` would make: special tokens, truncation, type ids.
 
     TemplateRows     the engine's tokens and a template, assembled by array kernels; for fast tokenizers
     ReferenceRows    `tokenizer(...)` itself, for every other tokenizer
 
-Both give the rows of `tokenizer(text, text_pair, truncation=..., max_length=L)`. `open_rows` chooses the first only if
-it gives the same on a battery of texts, so an unusual tokenizer is never guessed at. `word_rows` does so for words.
+Both give the rows of `tokenizer(text, text_pair, truncation=..., max_length=L)`; or of words, with the word that each
+token belongs to, those of `tokenizer(words, is_split_into_words=True, ...)` with its `word_ids()`:
+
+    words      EU     rejects   German
+    ids        [CLS]  EU  re  ##jects  German  [SEP]
+    words      -1     0   1   1        2       -1
+
+Each word is tokenized by itself there, whatever precedes it. One without tokens (an empty one, or only control
+characters) loses its label. The first encoder is chosen only if it gives the same as the second on a battery of texts
+or words, so an unusual tokenizer is never guessed at.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.prepare.options.config import EngineName, Truncation
+from pipelines.prepare.sources.columns.labels import list_lengths
 from pipelines.prepare.tokenize.engines import (
     BATTERY,
     Engine,
@@ -28,9 +39,9 @@ from pipelines.prepare.tokenize.engines import (
     decide,
     open_reference,
 )
-from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
-from pipelines.prepare.tokenize.special_tokens import Template, assemble, kept_lengths, probe
-from tfrecord_io.errors import ConfigError
+from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists, offsets_of
+from pipelines.prepare.tokenize.special_tokens import Template, assemble, kept_lengths, probe, require_room
+from tfrecord_io.errors import ConfigError, TokenizerError
 
 # Room for text of the rows that are compared, besides the requested length: the first cuts most of the battery, the
 # second fits all of it, and longer rows differ only by padding.
@@ -108,50 +119,72 @@ class TemplateRows:
         self.engine = engine
 
     def encode(self, columns: Sequence[pa.Array]) -> EncodedRows:
-        """Encode the rows of one text column, or of two: strings without nulls."""
-        encoded, _ = self._assembled([self.engine.encode(column) for column in columns])
-        return encoded
-
-    def _assembled(self, tokens: Sequence[RaggedTokens]) -> tuple[EncodedRows, list[np.ndarray]]:
-        """Return the rows of the texts with these tokens, and how many tokens of each text are in them."""
-        lengths = [column.lengths for column in tokens]
+        """Encode the rows of one text column, of two, or of one with lists of words: without nulls."""
+        tokens, words = [], None
+        for column in columns:
+            if pa.types.is_nested(column.type):
+                of_column, words = self._of_words(column)
+            else:
+                of_column = self.engine.encode(column)
+            tokens.append(of_column)
+        lengths = [of_column.lengths for of_column in tokens]
         kept, impossible = kept_lengths(lengths, room=self._room, truncation=self._truncation)
         ids, types = assemble(tokens, kept, self._template, side=self._side)
-        full = np.sum(lengths, axis=0) + self._template.num_special
-        types_or_none = types if self._has_types else None
-        return EncodedRows(ids=ids, types=types_or_none, full_lengths=full, impossible=impossible), kept
+        if words is not None:
+            no_words = tuple((-1,) * len(piece) for piece in self._template.added)
+            template = dataclasses.replace(self._template, added=no_words)
+            words, _ = assemble([words], kept, template, side=self._side)
+        return EncodedRows(
+            ids=ids,
+            types=types if self._has_types else None,
+            full_lengths=np.sum(lengths, axis=0) + self._template.num_special,
+            impossible=impossible,
+            words=None if words is None else words.ids,
+        )
+
+    def _of_words(self, lists: pa.Array) -> tuple[RaggedTokens, RaggedTokens]:
+        """Return the tokens of rows of words, and the index of each token's word. Each distinct word of a batch is
+        tokenized once.
+        """
+        distinct, edges = pc.dictionary_encode(lists.flatten()), offsets_of(list_lengths(lists))
+        tokens = self.engine.encode(distinct.dictionary).take(distinct.indices.to_numpy(zero_copy_only=False))
+        offsets = tokens.offsets[edges]
+        index = np.arange(len(tokens), dtype=np.int32) - np.repeat(edges[:-1], np.diff(edges)).astype(np.int32)
+        return RaggedTokens(tokens.ids, offsets), RaggedTokens(np.repeat(index, tokens.lengths), offsets)
 
 
 class ReferenceRows:
-    """Encoder that calls `tokenizer(...)` itself, which is slow but right by definition."""
+    """Encoder that calls `tokenizer(...)` itself, which is slow but right by definition. `words`: on lists of words."""
 
     concurrent = False
     name = "reference"
     only_type: int | None = None
 
-    def __init__(self, tokenizer: Any, *, length: int, truncation: Truncation, dtype: np.dtype) -> None:
+    def __init__(
+        self, tokenizer: Any, *, length: int, truncation: Truncation, dtype: np.dtype, words: bool = False
+    ) -> None:
         self._tokenizer = tokenizer
         self._length = length
         self._truncation: Truncation = truncation
         self._dtype = dtype
+        self._words = words
         self._has_types = "token_type_ids" in tokenizer.model_input_names
         self.version = metadata.version("transformers")
 
     def encode(self, columns: Sequence[pa.Array]) -> EncodedRows:
-        """Encode the rows of one text column, or of two: strings without nulls."""
+        """Encode the rows of one text column, of two, or of one with lists of words: without nulls."""
         rows = [column.to_pylist() for column in columns]
         encoded = self._call(rows, truncation=self._truncation)
         lengths = np.fromiter(map(len, encoded["input_ids"]), np.int64, len(rows[0]))
         impossible = lengths > self._length
         for name in encoded:
             encoded[name] = [[] if bad else row for row, bad in zip(encoded[name], impossible, strict=True)]
-        words = [word for row in encoded["words"] for word in row] if "words" in encoded else None
         return EncodedRows(
             ids=from_lists(encoded["input_ids"], dtype=self._dtype),
             types=from_lists(encoded["token_type_ids"], dtype=np.dtype(np.uint8)).ids if self._has_types else None,
             full_lengths=self._full_lengths(rows, lengths),
             impossible=impossible,
-            words=None if words is None else np.array(words, np.int32),
+            words=np.array([word for row in encoded["words"] for word in row], np.int32) if self._words else None,
         )
 
     def _call(self, columns: Sequence[list[Any]], *, truncation: Truncation) -> dict[str, Any]:
@@ -171,8 +204,12 @@ class ReferenceRows:
 
     def _tokenized(self, columns: Sequence[list[Any]], options: dict[str, Any]) -> dict[str, Any]:
         if not columns[0]:
-            return {"input_ids": [], "token_type_ids": []}
-        return dict(self._tokenizer(*columns, **options))
+            return {"input_ids": [], "token_type_ids": [], "words": []}
+        if not self._words:
+            return dict(self._tokenizer(*columns, **options))
+        encoded = self._tokenizer(*columns, is_split_into_words=True, **options)
+        words = (encoded.word_ids(index) for index in range(len(columns[0])))
+        return {**encoded, "words": [[-1 if word is None else word for word in row] for row in words]}
 
     def _full_lengths(self, columns: Sequence[list[Any]], lengths: np.ndarray) -> np.ndarray:
         full_lengths = lengths.copy()
@@ -205,21 +242,57 @@ def open_rows(
         texts = [text for text in BATTERY if len(text) <= _LETTERS_PER_ROOM * room]
         return [pa.array(each, pa.string()) for each in ([texts, [*texts[1:], texts[0]]] if pair else [texts])]
 
-    return opened(
-        TemplateRows,
-        ReferenceRows,
+    return _opened(tokenizer, length=length, truncation=truncation, pair=pair, dtype=dtype, battery=battery)
+
+
+def open_words(
+    tokenizer: Any, *, length: int, truncation: Truncation, dtype: np.dtype, wanted: EngineName = "auto"
+) -> tuple[RowEncoder, RowEncoder]:
+    """Open what makes rows of words: with the engine to use, and with the reference engine.
+
+    Raises: ConfigError if a row of `length` has no room for words, or the engine cannot serve the tokenizer;
+        TokenizerError if the tokenizer does not report the words of tokens, or refuses lists of words.
+    """
+    require_room(tokenizer, length=length, pair=False)
+    if truncation == "only_second":
+        raise ConfigError(
+            "--truncation only_second with --layout tokens, which has one text in a row",
+            remedy="leave --truncation out",
+        )
+    if not tokenizer.is_fast:
+        raise TokenizerError(
+            f"--layout tokens needs the word of each token, which a {type(tokenizer).__name__} does not report",
+            remedy="use a fast tokenizer, one with a tokenizer.json",
+        )
+    try:
+        tokenizer([["a", "b"]], is_split_into_words=True)
+    except (AssertionError, ValueError) as error:  # some releases refuse words that get no space before them
+        raise TokenizerError(
+            f"this {type(tokenizer).__name__} takes no lists of words: {str(error).strip()}",
+            remedy="load it with AutoTokenizer.from_pretrained(NAME, add_prefix_space=True), save it to a folder with "
+            "save_pretrained, and give that folder as --tokenizer",
+        ) from error
+    rows = [*(text.split(" ") for text in BATTERY), list(BATTERY), [], ["Rome"], *([text] for text in BATTERY)]
+    battery = [pa.array(rows, pa.list_(pa.string()))]
+    slow = _opened(
         tokenizer,
         length=length,
         truncation=truncation,
-        pair=pair,
+        pair=False,
         dtype=dtype,
-        battery=battery,
+        battery=lambda room: battery,
+        words=True,
     )
+    return with_engine(slow, tokenizer, dtype=dtype, wanted=wanted), slow
 
 
-def opened(
-    with_template: type[TemplateRows],
-    by_transformers: type[ReferenceRows],
+def joins_words(tokenizer: Any) -> bool:
+    """Return whether the tokenizer joins words without a space between them."""
+    encoded = tokenizer([["a", "b"]], is_split_into_words=True, add_special_tokens=False)
+    return " " not in tokenizer.decode(encoded["input_ids"][0], clean_up_tokenization_spaces=False).strip()
+
+
+def _opened(
     tokenizer: Any,
     *,
     length: int,
@@ -227,23 +300,24 @@ def opened(
     pair: bool,
     dtype: np.dtype,
     battery: Callable[[int], list[pa.Array]],
+    words: bool = False,
 ) -> TemplateRows | ReferenceRows:
     """Open the encoder with a template if it makes the same rows as `transformers`, else the one that calls it.
 
     `battery` returns the columns to compare for rows with so much room for text.
     """
+    reference = functools.partial(ReferenceRows, tokenizer, truncation=truncation, dtype=dtype, words=words)
     engine = open_reference(tokenizer, dtype=dtype)
     template = probe(engine.backend, pair=pair) if isinstance(engine, HuggingFaceEngine) else None
     if template is None:
-        return by_transformers(tokenizer, length=length, truncation=truncation, dtype=dtype)
+        return reference(length=length)
+    rows = functools.partial(TemplateRows, engine, template, tokenizer=tokenizer, truncation=truncation)
     special = template.num_special
     for tried in {special + _SOME_ROOM, special + _ALL_ROOM, min(length, special + _ALL_ROOM)}:
-        rows = with_template(engine, template, tokenizer=tokenizer, length=tried, truncation=truncation)
-        expected = by_transformers(tokenizer, length=tried, truncation=truncation, dtype=dtype)
         columns = battery(tried - special)
-        if not rows.encode(columns).equals(expected.encode(columns)):
-            return by_transformers(tokenizer, length=length, truncation=truncation, dtype=dtype)
-    return with_template(engine, template, tokenizer=tokenizer, length=length, truncation=truncation)
+        if not rows(length=tried).encode(columns).equals(reference(length=tried).encode(columns)):
+            return reference(length=length)
+    return rows(length=length)
 
 
 def with_engine(
@@ -256,14 +330,3 @@ def with_engine(
     reference = rows.engine if isinstance(rows, TemplateRows) else SlowEngine(tokenizer, dtype=dtype)
     chosen = decide(tokenizer, reference, dtype=dtype, wanted=wanted).engine
     return rows if isinstance(rows, ReferenceRows) or chosen is rows.engine else rows.with_engine(chosen)
-
-
-def require_room(tokenizer: Any, *, length: int, pair: bool) -> int:
-    """Return the number of special tokens in a row. Raises: ConfigError if they leave no room for text in `length`."""
-    special = int(tokenizer.num_special_tokens_to_add(pair=pair))
-    if length <= special:
-        raise ConfigError(
-            f"--max-length {length}, but {special} positions of each row are special tokens",
-            remedy=f"give at least {special + 1}",
-        )
-    return special

@@ -17,24 +17,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from tokenizers import (
-    AddedToken,
-    Regex,
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-)
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from pipelines.prepare.options.tokenizer_options import Kind, Style
 from pipelines.prepare.tokenize.engines.package_engines import LLAMA3
-
-_WITH_TYPES = ("input_ids", "token_type_ids", "attention_mask")
-_WITHOUT_TYPES = ("input_ids", "attention_mask")
-_BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
-_SENTINELS = tuple(f"<extra_id_{number}>" for number in reversed(range(100)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,7 +45,7 @@ class Template:
     post_processor: Any = None
     max_length: int | None = None
     padding_side: str = "right"
-    input_names: tuple[str, ...] = _WITHOUT_TYPES
+    input_names: tuple[str, ...] = ("input_ids", "attention_mask")
     model: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
@@ -107,123 +93,11 @@ class Template:
 
 def template_of(style: Style, kind: Kind, *, lowercase: bool = True, special_tokens: tuple[str, ...] = ()) -> Template:
     """Return the template of a style, whose own special tokens come before `special_tokens`."""
-    template = _WITH_CASE[style](lowercase=lowercase) if style in _WITH_CASE else _OTHERS[style, kind]()
+    template = _TEMPLATES[style, kind]
+    if not lowercase and style in _CASED:
+        template = dataclasses.replace(template, normalizer=_CASED[style])
     own = tuple(token for token in special_tokens if token not in (*template.given, *template.last))
     return dataclasses.replace(template, first=(*template.first, *own))
-
-
-def _bert(*, lowercase: bool) -> Template:
-    return Template(
-        kind="wordpiece",
-        first=("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
-        roles=_roles(pad="[PAD]", unk="[UNK]", cls="[CLS]", sep="[SEP]", mask="[MASK]"),
-        row="[CLS]:0 $A:0 [SEP]:0",
-        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
-        normalizer=normalizers.BertNormalizer(lowercase=lowercase),
-        pre_tokenizer=pre_tokenizers.BertPreTokenizer(),
-        decoder=decoders.WordPiece(prefix="##"),
-        max_length=512,
-        input_names=_WITH_TYPES,
-    )
-
-
-def _albert(*, lowercase: bool) -> Template:
-    quotes = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
-    folds = [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
-    return Template(
-        kind="unigram",
-        first=("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
-        roles=_roles(bos="[CLS]", eos="[SEP]", pad="<pad>", unk="<unk>", cls="[CLS]", sep="[SEP]", mask="[MASK]"),
-        row="[CLS]:0 $A:0 [SEP]:0",
-        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
-        normalizer=normalizers.Sequence([*quotes, *(folds if lowercase else [normalizers.NFKC()])]),
-        # Not the default "always", which puts a mark before whatever follows a special token: "[MASK]." would become
-        # [MASK] ▁ . while rows of texts have no ▁ before a full stop.
-        pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first"),
-        decoder=decoders.Metaspace(),
-        max_length=512,
-        input_names=_WITH_TYPES,
-    )
-
-
-def _t5() -> Template:
-    return Template(
-        kind="unigram",
-        first=("<pad>", "</s>", "<unk>"),
-        last=_SENTINELS,
-        roles=_roles(eos="</s>", unk="<unk>", pad="<pad>"),
-        row="$A:0 </s>:0",
-        pair="$A:0 </s>:0 $B:0 </s>:0",
-        normalizer=normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]),
-        pre_tokenizer=pre_tokenizers.Metaspace(),
-        decoder=decoders.Metaspace(),
-        max_length=512,
-    )
-
-
-def _roberta() -> Template:
-    def process(tokenizer: Tokenizer) -> Any:
-        ends = (_with_id(tokenizer, "</s>"), _with_id(tokenizer, "<s>"))
-        return processors.RobertaProcessing(*ends, trim_offsets=True, add_prefix_space=False)
-
-    return Template(
-        kind="byte-bpe",
-        first=("<s>", "<pad>", "</s>", "<unk>", "<mask>"),
-        roles=_roles(bos="<s>", eos="</s>", pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>"),
-        pre_tokenizer=pre_tokenizers.ByteLevel(add_prefix_space=False),
-        decoder=decoders.ByteLevel(),
-        post_processor=process,
-        max_length=512,
-    )
-
-
-def _gpt2() -> Template:
-    return Template(
-        kind="byte-bpe",
-        first=("<|endoftext|>",),
-        roles=_roles(bos="<|endoftext|>", eos="<|endoftext|>", unk="<|endoftext|>"),
-        pre_tokenizer=pre_tokenizers.ByteLevel(add_prefix_space=False),
-        decoder=decoders.ByteLevel(),
-        post_processor=lambda _: processors.ByteLevel(trim_offsets=False),
-        max_length=1024,
-    )
-
-
-def _llama() -> Template:
-    spaces = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    return Template(
-        kind="bpe",
-        first=("<unk>", "<s>", "</s>"),
-        reserved=_BYTES,
-        roles=_roles(bos="<s>", eos="</s>", unk="<unk>"),
-        row="<s>:0 $A:0",
-        pair="<s>:0 $A:0 <s>:1 $B:1",
-        pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first"),
-        decoder=decoders.Sequence(spaces),
-        padding_side="left",
-        model={"unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True},
-    )
-
-
-def _llama_bytes() -> Template:
-    begin = "<|begin_of_text|>"
-    names = ("end_of_text", "finetune_right_pad_id", "start_header_id", "end_header_id", "eot_id")
-    return Template(
-        kind="byte-bpe",
-        first=(begin, *(f"<|{name}|>" for name in names)),
-        roles=_roles(bos=begin, eos="<|end_of_text|>", pad="<|finetune_right_pad_id|>"),
-        row=f"{begin}:0 $A:0",
-        pair=f"{begin}:0 $A:0 {begin}:1 $B:1",
-        pre_tokenizer=pre_tokenizers.Sequence(
-            [
-                pre_tokenizers.Split(Regex(LLAMA3), "isolated"),
-                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-            ]
-        ),
-        decoder=decoders.ByteLevel(),
-        padding_side="left",
-        model={"ignore_merges": True},
-    )
 
 
 def _with_id(tokenizer: Tokenizer, token: str) -> tuple[str, int]:
@@ -236,11 +110,104 @@ def _roles(**tokens: str) -> dict[str, str]:
     return {f"{role}_token": token for role, token in tokens.items()}
 
 
-_WITH_CASE = {"bert": _bert, "albert": _albert}
-_OTHERS = {
-    ("t5", "unigram"): _t5,
-    ("roberta", "byte-bpe"): _roberta,
-    ("gpt2", "byte-bpe"): _gpt2,
-    ("llama", "bpe"): _llama,
-    ("llama", "byte-bpe"): _llama_bytes,
+def _process_roberta(tokenizer: Tokenizer) -> Any:
+    ends = (_with_id(tokenizer, "</s>"), _with_id(tokenizer, "<s>"))
+    return processors.RobertaProcessing(*ends, trim_offsets=True, add_prefix_space=False)
+
+
+_CLS_AND_SEP: dict[str, Any] = {
+    "row": "[CLS]:0 $A:0 [SEP]:0",
+    "pair": "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+    "max_length": 512,
+    "input_names": ("input_ids", "token_type_ids", "attention_mask"),
+}
+_QUOTES = (normalizers.Replace("``", '"'), normalizers.Replace("''", '"'))
+_SPACES = (decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0))
+_LLAMA3_NAMES = ("end_of_text", "finetune_right_pad_id", "start_header_id", "end_header_id", "eot_id")
+# Normalizers of the styles that can keep case.
+_CASED = {
+    "bert": normalizers.BertNormalizer(lowercase=False),
+    "albert": normalizers.Sequence([*_QUOTES, normalizers.NFKC()]),
+}
+_TEMPLATES: dict[tuple[Style, Kind], Template] = {
+    ("bert", "wordpiece"): Template(
+        kind="wordpiece",
+        first=("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
+        roles=_roles(pad="[PAD]", unk="[UNK]", cls="[CLS]", sep="[SEP]", mask="[MASK]"),
+        normalizer=normalizers.BertNormalizer(lowercase=True),
+        pre_tokenizer=pre_tokenizers.BertPreTokenizer(),
+        decoder=decoders.WordPiece(prefix="##"),
+        **_CLS_AND_SEP,
+    ),
+    ("albert", "unigram"): Template(
+        kind="unigram",
+        first=("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
+        roles=_roles(bos="[CLS]", eos="[SEP]", pad="<pad>", unk="<unk>", cls="[CLS]", sep="[SEP]", mask="[MASK]"),
+        normalizer=normalizers.Sequence(
+            [*_QUOTES, normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
+        ),
+        # Not the default "always", which puts a mark before whatever follows a special token: "[MASK]." would become
+        # [MASK] ▁ . while rows of texts have no ▁ before a full stop.
+        pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first"),
+        decoder=decoders.Metaspace(),
+        **_CLS_AND_SEP,
+    ),
+    ("t5", "unigram"): Template(
+        kind="unigram",
+        first=("<pad>", "</s>", "<unk>"),
+        last=tuple(f"<extra_id_{number}>" for number in reversed(range(100))),
+        roles=_roles(eos="</s>", unk="<unk>", pad="<pad>"),
+        row="$A:0 </s>:0",
+        pair="$A:0 </s>:0 $B:0 </s>:0",
+        normalizer=normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]),
+        pre_tokenizer=pre_tokenizers.Metaspace(),
+        decoder=decoders.Metaspace(),
+        max_length=512,
+    ),
+    ("roberta", "byte-bpe"): Template(
+        kind="byte-bpe",
+        first=("<s>", "<pad>", "</s>", "<unk>", "<mask>"),
+        roles=_roles(bos="<s>", eos="</s>", pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>"),
+        pre_tokenizer=pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoder=decoders.ByteLevel(),
+        post_processor=_process_roberta,
+        max_length=512,
+    ),
+    ("gpt2", "byte-bpe"): Template(
+        kind="byte-bpe",
+        first=("<|endoftext|>",),
+        roles=_roles(bos="<|endoftext|>", eos="<|endoftext|>", unk="<|endoftext|>"),
+        pre_tokenizer=pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoder=decoders.ByteLevel(),
+        post_processor=lambda _: processors.ByteLevel(trim_offsets=False),
+        max_length=1024,
+    ),
+    ("llama", "bpe"): Template(
+        kind="bpe",
+        first=("<unk>", "<s>", "</s>"),
+        reserved=tuple(f"<0x{byte:02X}>" for byte in range(256)),
+        roles=_roles(bos="<s>", eos="</s>", unk="<unk>"),
+        row="<s>:0 $A:0",
+        pair="<s>:0 $A:0 <s>:1 $B:1",
+        pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first"),
+        decoder=decoders.Sequence([*_SPACES]),
+        padding_side="left",
+        model={"unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True},
+    ),
+    ("llama", "byte-bpe"): Template(
+        kind="byte-bpe",
+        first=("<|begin_of_text|>", *(f"<|{name}|>" for name in _LLAMA3_NAMES)),
+        roles=_roles(bos="<|begin_of_text|>", eos="<|end_of_text|>", pad="<|finetune_right_pad_id|>"),
+        row="<|begin_of_text|>:0 $A:0",
+        pair="<|begin_of_text|>:0 $A:0 <|begin_of_text|>:1 $B:1",
+        pre_tokenizer=pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(Regex(LLAMA3), "isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        ),
+        decoder=decoders.ByteLevel(),
+        padding_side="left",
+        model={"ignore_merges": True},
+    ),
 }

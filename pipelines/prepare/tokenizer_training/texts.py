@@ -45,14 +45,14 @@ def sample(splits: Sequence[SplitSource], *, rows: int) -> list[SplitSource]:
     total = sum(split.num_rows for split in splits)
     if rows >= total:
         return list(splits)
-    return [_sampled(split, rows=max(1, rows * split.num_rows // total)) for split in splits]
-
-
-def _sampled(split: SplitSource, *, rows: int) -> SplitSource:
-    runs = -(-rows // _RUN)
-    starts = np.arange(runs) * split.num_rows // runs
-    stops = starts + np.diff(np.arange(runs + 1) * rows // runs)
-    return dataclasses.replace(split, ranges=tuple(_inside(split.ranges, starts, stops)))
+    found = []
+    for split in splits:
+        wanted = max(1, rows * split.num_rows // total)
+        runs = -(-wanted // _RUN)
+        starts = np.arange(runs) * split.num_rows // runs
+        stops = starts + np.diff(np.arange(runs + 1) * wanted // runs)
+        found.append(dataclasses.replace(split, ranges=tuple(_inside(split.ranges, starts, stops))))
+    return found
 
 
 def _inside(ranges: Sequence[tuple[int, int]], starts: np.ndarray, stops: np.ndarray) -> Iterator[tuple[int, int]]:
@@ -80,8 +80,8 @@ class TrainingTexts:
         self.held_out = held_out > 0
         self.rows: RowCounts | None = None
         self.evaluated = pa.array([], pa.large_string())
-        self._columns = columns
-        self._splits = list(zip(splits, _evenly(splits, held_out or min(1000, self.num_rows)), strict=True))
+        self._columns, self._splits = columns, splits
+        self._measured = held_out or min(1000, self.num_rows)
 
     def __iter__(self) -> Iterator[list[str]]:
         return self.read()
@@ -91,17 +91,20 @@ class TrainingTexts:
 
         Raises: SourceError if rows cannot be read, or hold nothing but blanks; RuntimeError once `stop` is set.
         """
-        trained = kept_rows = text_bytes = 0
+        trained = kept_rows = text_bytes = before = 0
         left_out: collections.Counter[str] = collections.Counter()
         evaluated: list[pa.Array] = [pa.array([], pa.large_string())]
         is_blank = True
-        for split, measured in self._splits:
+        for split in self._splits:
             for first, batch in split.read(split.ranges, self._columns.texts):
                 if self.stop.is_set():
                     raise RuntimeError("the training was interrupted")
                 rows, reasons = extraction.extract(batch, self._columns, first=first)
                 left_out.update(reasons[reasons != ""].tolist())
-                is_measured = np.isin(rows.numbers, measured)
+                # They stand evenly: how many there are up to a row is a number that grows at each of them.
+                at = 2 * self._measured * (rows.numbers - first + before + np.array([[0], [1]])) - self.num_rows
+                is_measured = np.diff(-(-at // (2 * self.num_rows)), axis=0)[0] > 0
+                before += batch.num_rows
                 is_trained = np.ones(len(rows), bool) if not self.held_out else ~is_measured
                 trained += int(is_trained.sum())
                 kept_rows += int((~is_trained).sum())
@@ -123,21 +126,6 @@ class TrainingTexts:
         self.rows = RowCounts(
             trained=trained, evaluation=kept_rows, left_out=dict(sorted(left_out.items())), text_bytes=text_bytes
         )
-        self.evaluated = _first_of(pa.concat_arrays(evaluated), num_bytes=_EVALUATION_BYTES)
-
-
-def _evenly(splits: Sequence[SplitSource], count: int) -> list[np.ndarray]:
-    """Return `count` row numbers that stand evenly in all rows, int64, sorted, an array for each split."""
-    total = sum(split.num_rows for split in splits)
-    wanted = (2 * np.arange(count) + 1) * total // (2 * max(1, count))
-    found, before = [], 0
-    for split in splits:
-        numbers = [first for first, _ in _inside(split.ranges, wanted - before, wanted - before + 1)]
-        found.append(np.unique(np.array(numbers, np.int64)))
-        before += split.num_rows
-    return found
-
-
-def _first_of(texts: pa.Array, *, num_bytes: int) -> pa.Array:
-    ends = np.cumsum(pc.binary_length(texts).to_numpy(zero_copy_only=False))
-    return texts.slice(0, int(np.searchsorted(ends, num_bytes, "right")))
+        every = pa.concat_arrays(evaluated)
+        ends = np.cumsum(pc.binary_length(every).to_numpy(zero_copy_only=False))
+        self.evaluated = every.slice(0, int(np.searchsorted(ends, _EVALUATION_BYTES, "right")))

@@ -1,10 +1,11 @@
-"""From texts to a tokenizer: the trainer of `tokenizers` for its kind, in the template of its style.
+"""From texts to a tokenizer: the trainer of `tokenizers` for its kind, in the template of its style; its evaluation.
 
 The trainers of `tokenizers` number characters that continue a word (`##a`) in the order of a randomly seeded hash map,
 and decide between equally frequent merges by those numbers. WordPiece therefore reads the texts twice: its characters
 are collected first, and given to the trainer in the order of their code points.
 """
 
+import dataclasses
 import json
 import logging
 import sys
@@ -12,9 +13,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from tokenizers import Tokenizer, models, trainers
 
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
+from pipelines.prepare.tokenize import engines
+from pipelines.prepare.tokenize.ragged import id_dtype
 from pipelines.prepare.tokenizer_training.styles import Template, template_of
 from tfrecord_io.errors import ConfigError
 
@@ -26,20 +30,20 @@ _log = logging.getLogger(__name__)
 
 
 def template_for(request: TokenizerRequest) -> Template:
-    """Return the template of the requested style and kind."""
-    lowercase = request.lowercase is not False
-    return template_of(request.chosen_style, request.kind, lowercase=lowercase, special_tokens=request.special_tokens)
+    """Return the template of the requested style and kind.
 
-
-def require_room(template: Template, *, vocab_size: int) -> None:
-    """Raise ConfigError, before any text is read, if the tokens do not fit that every vocabulary of the style has."""
+    Raises: ConfigError if the tokens that every vocabulary of the style has do not fit, before any text is read.
+    """
+    style, lowercase, size = request.chosen_style, request.lowercase is not False, request.vocab_size
+    template = template_of(style, request.kind, lowercase=lowercase, special_tokens=request.special_tokens)
     given = len(template.given) + len(template.last) + len(template.alphabet)
-    if vocab_size <= given:
+    if size <= given:
         raise ConfigError(
-            f"--vocab-size {vocab_size}, but the special tokens{' and the bytes' if given > 256 else ''} of this style "
+            f"--vocab-size {size}, but the special tokens{' and the bytes' if given > 256 else ''} of this style "
             f"are {given} already",
             remedy=f"give a --vocab-size of more than {given}",
         )
+    return template
 
 
 def needs_characters(request: TokenizerRequest) -> bool:
@@ -151,4 +155,48 @@ def _no_room(request: TokenizerRequest) -> ConfigError:
     return ConfigError(
         f"--vocab-size {request.vocab_size}, but special tokens and the characters of the text are more",
         remedy=f"give a larger --vocab-size{limit}",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """`words` are what stands between white space; shares are of tokens. `engine` is the one that `build` takes for the
+    tokenizer, `reasons` what speaks against faster ones.
+    """
+
+    texts: int
+    words: int
+    tokens: int
+    unknown: int
+    held_out: bool
+    engine: str
+    reasons: dict[str, str]
+
+    @property
+    def tokens_per_word(self) -> float:
+        """Mean number of tokens of a word."""
+        return self.tokens / max(1, self.words)
+
+    @property
+    def unknown_share(self) -> float:
+        """Share of the tokens that stand for something unknown."""
+        return self.unknown / max(1, self.tokens)
+
+
+def evaluate(tokenizer: Any, texts: pa.Array, *, held_out: bool) -> Evaluation:
+    """Encode texts, large_string, with the engine that `build` takes for a tokenizer of transformers.
+
+    `held_out`: whether the texts were kept out of the training.
+    """
+    dtype, unknown = id_dtype(len(tokenizer)), tokenizer.unk_token_id
+    choice = engines.decide(tokenizer, engines.open_reference(tokenizer, dtype=dtype), dtype=dtype)
+    tokens = choice.engine.encode(texts)
+    return Evaluation(
+        texts=len(texts),
+        words=sum(len(text.split()) for text in texts.to_pylist()),
+        tokens=len(tokens.ids),
+        unknown=0 if unknown is None else int(np.count_nonzero(tokens.ids == unknown)),
+        held_out=held_out,
+        engine=choice.engine.name,
+        reasons=dict(choice.reasons),
     )

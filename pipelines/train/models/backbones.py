@@ -32,11 +32,6 @@ from pipelines.train.errors import said
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import Manifest
 
-__all__ = [
-    *("check", "from_scratch", "is_causal", "is_users", "keeping_apart", "keras_hub", "make", "require_apart"),
-    *("require_known", "scales_tied_logits"),
-]
-
 # Layers, heads, width. The sizes of BERT (arXiv:1810.04805, arXiv:1908.08962) and GPT-2; xl is the latter's alone.
 _SIZES = {
     "tiny": (2, 2, 128),

@@ -63,10 +63,8 @@ def show(masks: Sequence[Sequence[Candidate]]) -> None:
     """Print a table for each mask token, on stderr."""
     for number, candidates in enumerate(masks, start=1):
         title = f"mask {number} of {len(masks)}" if len(masks) > 1 else None
-        table = tables.table("token", "text", "probability", numbers=1, title=title)
-        for each in candidates:
-            table.add_row(each.token, each.text, f"{each.probability:.4f}")
-        tables.console().print(table)
+        rows = ((each.token, each.text, f"{each.probability:.4f}") for each in candidates)
+        tables.console().print(tables.table("token", "text", "probability", rows=rows, numbers=1, title=title))
 
 
 def _chances(model: Any, trained: TrainedModel, ids: np.ndarray, places: np.ndarray) -> np.ndarray:

@@ -25,7 +25,7 @@ from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import DECODER_INPUTS, DECODER_MASK
 from tfrecord_io.objectives.base import TokenFeatures, required
-from tfrecord_io.objectives.seq2seq import start_id
+from tfrecord_io.objectives.labelled import start_id
 from tfrecord_io.schema import Role
 
 # Features of B rows to logits, without dropout.

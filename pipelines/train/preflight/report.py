@@ -14,10 +14,7 @@ def write(result: Preflight, *, as_programs: bool) -> None:
     """Print the table on stderr, and for programs the JSON object on stdout."""
     config = result.config
     title = f"{config.model}, {config.task}, {config.precision}, rows of {result.row_length}, on {result.slice.name}"
-    table = tables.table("what", "value", title=title, show_header=False)
-    for name, value in _rows(result):
-        table.add_row(name, value)
-    tables.console().print(table)
+    tables.console().print(tables.table("what", "value", rows=_rows(result), title=title, show_header=False))
     if as_programs:
         print(json.dumps(as_json(result)), flush=True)
 

@@ -11,7 +11,7 @@ from tfrecord_io import objectives
 from tfrecord_io.errors import ConfigError, ReaderError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import Objective
-from tfrecord_io.objectives.seq2seq import StartToken
+from tfrecord_io.objectives.labelled import StartToken
 from tfrecord_io.schema import Role
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.prepare.export import export_tasks
+from pipelines.prepare.export import exporting
 from pipelines.prepare.export.export_settings import FORMATS
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.workers import Done
@@ -65,15 +65,15 @@ def test_what_is_there_is_kept_and_what_is_missing_is_made_again(tmp_path: Path)
 
 
 def test_an_export_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, real = [], export_tasks.run
+    made, real = [], exporting.export_shard
 
-    def stop_at_third(task: export_tasks.ExportTask, progress: Progress) -> Done:
+    def stop_at_third(task: exporting.ExportTask, progress: Progress) -> Done:
         made.append(task.shard.name)
         if len(made) >= 3:
             raise OutputError("stopped", remedy="go on")
         return real(task, progress)
 
-    monkeypatch.setattr(export_tasks, "run", stop_at_third)
+    monkeypatch.setattr(exporting, "export_shard", stop_at_third)
     assert export(tmp_path / "out", "--workers", 1).error[0] == "stopped"
     assert not (tmp_path / "out" / "export.json").exists()
     monkeypatch.undo()

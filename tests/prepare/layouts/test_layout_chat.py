@@ -39,10 +39,6 @@ def chats(**changes: object) -> Path:
     return built(EXAMPLE, **{"layout": "chat", "tokenizer": trained(), "max_length": LENGTH, **changes})
 
 
-def packed(**changes: object) -> Path:
-    return chats(pack_rows=True, **changes)
-
-
 def build(output: Path, *, rows: list[dict[str, Any]], **changes: object) -> Path:
     """A build of the rows, in their order."""
     data = building.source(output.with_name(f"{output.name}-in"), train=rows)
@@ -59,21 +55,16 @@ def rejected(root: Path) -> dict[int, tuple[str, str | None]]:
     return {line["row"]: (line["reason"], line.get("detail")) for line in lines}
 
 
-def texts(root: Path) -> list[str]:
-    """Each record's text, without padding."""
+def texts(root: Path, *, mask: str = "attention_mask") -> list[str]:
+    """Each record's text where its mask is 1: all but padding, or what is learned."""
     tokenizer, rows = AutoTokenizer.from_pretrained(root / "tokenizer"), read_rows(root, "train")
     return [
-        tokenizer.decode(ids[mask == 1].tolist(), clean_up_tokenization_spaces=False)
-        for ids, mask in zip(rows["input_ids"], rows["attention_mask"], strict=True)
+        tokenizer.decode(ids[chosen == 1].tolist(), clean_up_tokenization_spaces=False)
+        for ids, chosen in zip(rows["input_ids"], rows[mask], strict=True)
     ]
 
 
-def learned(root: Path) -> list[str]:
-    tokenizer, rows = AutoTokenizer.from_pretrained(root / "tokenizer"), read_rows(root, "train")
-    return [
-        tokenizer.decode(ids[mask == 1].tolist(), clean_up_tokenization_spaces=False)
-        for ids, mask in zip(rows["input_ids"], rows["loss_mask"], strict=True)
-    ]
+learned = functools.partial(texts, mask="loss_mask")
 
 
 def expected() -> list[tuple[Tokens, Tokens]]:
@@ -98,9 +89,11 @@ def test_padded_rows_are_those_of_transformers_one_by_one(side: str) -> None:
 
 
 def test_packed_rows_have_each_conversation_of_transformers_once() -> None:
-    rows = read_rows(packed(), "train")
+    rows = read_rows(chats(pack_rows=True), "train")
     found = []
-    for ids, marks, positions, mask in zip(*(rows[name] for name in packed_names()), strict=True):
+    names = ("input_ids", "segment_ids", "positions", "loss_mask")
+    assert set(names) == set(rows)
+    for ids, marks, positions, mask in zip(*(rows[name] for name in names), strict=True):
         for segment in range(1, marks.max() + 1):
             place = marks == segment
             found.append((tuple(ids[place].tolist()), tuple(mask[place].tolist())))
@@ -108,12 +101,6 @@ def test_packed_rows_have_each_conversation_of_transformers_once() -> None:
         assert not mask[marks == 0].any()
     assert sorted(found) == sorted(expected())
     assert len(rows["input_ids"]) < len(CHATS) / 3
-
-
-def packed_names() -> tuple[str, ...]:
-    names = ("input_ids", "segment_ids", "positions", "loss_mask")
-    assert set(names) == set(read_manifest(packed()).schema.names)
-    return names
 
 
 # --- what the columns may be ----------------------------------------------------------------------------------------

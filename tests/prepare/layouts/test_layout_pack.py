@@ -20,8 +20,8 @@ from pipelines.prepare.layouts import documents
 from pipelines.prepare.layouts.base import Encoded
 from pipelines.prepare.layouts.documents import PackBuilder
 from pipelines.prepare.layouts.packing import pack
-from pipelines.prepare.tokenize.document_frames import DocumentFrame, open_frame
 from pipelines.prepare.tokenize.ragged import from_lists
+from pipelines.prepare.tokenize.special_tokens import DocumentFrame, open_frame
 from tests import building
 from tests.building import REVIEWS, built, read_manifest, read_rows, read_shard
 from tests.support.tokenizers_zoo import Zoo
@@ -199,9 +199,7 @@ def shard_order(root: Path, index: int, *, usable: set[int], shuffled: bool) -> 
     [
         (None, {}),
         pytest.param(None, {"long_documents": "drop", "max_error_rate": 1.0}, marks=pytest.mark.slow),
-        pytest.param(None, {"compression": "gzip", "shard_size": "4kB"}, marks=pytest.mark.slow),
         pytest.param("byte_bpe_bos", {"special_tokens": "bos-eos"}, marks=pytest.mark.slow),
-        pytest.param("byte_bpe", {"special_tokens": "none"}, marks=pytest.mark.slow),
     ],
     ids=str,
 )
@@ -215,19 +213,6 @@ def test_records_are_those_of_a_plain_packer(zoo: Zoo, kind: str | None, changes
         order = shard_order(root, index, usable=usable, shuffled="no_shuffle" not in changes)
         found = {name: values.tolist() for name, values in shard_rows(root, index).items()}
         assert found == expected_rows([content[row] for row in order], pad_id=facts.tokenizer.pad_id)
-
-
-def test_long_documents_are_rejected_by_name_where_they_are_to_be_dropped() -> None:
-    root = packed(long_documents="drop", max_error_rate=1.0)
-    long = {row for row, tokens in enumerate(framed_reviews(root)) if len(tokens) > LENGTH}
-    ledger = read_manifest(root).splits["train"].ledger
-    assert dict(ledger.rejected) == {"too_long": len(long)}
-    assert ledger.rows_used == len(ROWS) - len(long)
-    named = [
-        json.loads(line)["row"] for path in (root / "rejected").iterdir() for line in path.read_bytes().splitlines()
-    ]
-    assert set(named) == long
-    assert long
 
 
 @pytest.mark.parametrize("layout", ["concat", "pack"])

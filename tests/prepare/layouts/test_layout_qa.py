@@ -1,7 +1,5 @@
 """Windows over long texts, and answers in them: the same as `transformers` makes, and every token as promised."""
 
-import functools
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,12 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.audit.decode import load_tokenizer
-from pipelines.prepare.layouts import BatchEncoder, LayoutContext, layout_of
+from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.options.config import LayoutConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
-from pipelines.prepare.tokenize import tokenization
-from tests.building import REVIEWS, built, read_manifest, read_rows
+from tests.prepare.layouts import encoding
+from tests.prepare.layouts.encoding import laid_out, tokenizer
 from tests.support import texts
 from tests.support.speed import slow_but
 from tests.support.tokenizers_zoo import FAST_KINDS, Zoo
@@ -31,31 +28,12 @@ WORDS = ["the", "a", "of", "every", "small", "house", "river", "walks", "7", ","
 CONTEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=60)
 
 
-@functools.cache
-def _tokenizer(zoo: Zoo, kind: str) -> Any:
-    name, _, left = kind.partition("+")
-    found = zoo.tokenizer(name)
-    found.pad_token = found.pad_token or found.eos_token
-    if left:
-        found.truncation_side = "left"
-    return found
-
-
-@functools.cache
 def _encoder(
-    zoo: Zoo, kind: str, *, pair: bool = True, stride: int | None = STRIDE, length: int = LENGTH, engine: Any = "auto"
+    zoo: Zoo, kind: str, *, pair: bool = True, stride: int | None = STRIDE, engine: Any = "auto"
 ) -> BatchEncoder:
-    tokenizer = _tokenizer(zoo, kind)
-    layout = LayoutConfig(name="qa" if pair else "pad", max_length=length, stride=stride)
-    context = LayoutContext(
-        tokenizer=tokenizer,
-        facts=tokenization.facts(tokenizer, name=kind, files={}),
-        layout=layout,
-        length=length,
-        columns=ColumnPlan(texts=("question", "context") if pair else ("text",)),
-        engine=engine,
-    )
-    return layout_of(layout).open_encoder(context)
+    layout = LayoutConfig(name="qa" if pair else "pad", max_length=LENGTH, stride=stride)
+    columns = ColumnPlan(texts=("question", "context") if pair else ("text",))
+    return encoding.open_encoder(tokenizer(zoo, kind), layout, columns, engine=engine)
 
 
 def _answers(answers: Sequence[tuple[str, int] | None]) -> pa.Array:
@@ -75,16 +53,8 @@ def _rows(*columns: list[str], answers: Sequence[tuple[str, int] | None] | None 
     )
 
 
-def _laid_out(encoder: BatchEncoder, rows: Rows) -> dict[str, np.ndarray]:
-    builder = encoder.builder()
-    builder.add(encoder.encode(rows))
-    chunks = list(builder.chunks(None))
-    assert builder.tokens_cut == 0
-    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
-
-
-def _expected(tokenizer: Any, *columns: list[str]) -> Any:
-    return tokenizer(
+def _expected(made: Any, *columns: list[str]) -> Any:
+    return made(
         *columns,
         truncation="only_second" if len(columns) == 2 else True,
         max_length=LENGTH,
@@ -100,11 +70,11 @@ def _expected(tokenizer: Any, *columns: list[str]) -> Any:
 
 @pytest.mark.parametrize("pair", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_windows_are_those_of_the_tokenizer(zoo: Zoo, kind: str, pair: bool) -> None:
+def test_windows_are_those_of_thetokenizer(zoo: Zoo, kind: str, pair: bool) -> None:
     columns = [["what is it ?"] * len(SOME_TEXTS), SOME_TEXTS] if pair else [SOME_TEXTS]
     rows = _rows(*columns, answers=[None] * len(SOME_TEXTS) if pair else None, first=100)
-    got = _laid_out(_encoder(zoo, kind, pair=pair), rows)
-    expected = _expected(_tokenizer(zoo, kind), *columns)
+    got = laid_out(_encoder(zoo, kind, pair=pair), rows)
+    expected = _expected(tokenizer(zoo, kind), *columns)
     owners = expected["overflow_to_sample_mapping"]
     for name in ("input_ids", "attention_mask", "token_type_ids"):
         assert (name in got) == (name in expected)
@@ -146,18 +116,18 @@ def test_positions_are_those_of_the_usual_preprocessing(zoo: Zoo, kind: str, wor
     stop = data.draw(st.integers(begin + 1, len(words)))
     context = " ".join(words)
     answer = (" ".join(words[begin:stop]), len(" ".join(words[:begin])) + (begin > 0))
-    got = _laid_out(_encoder(zoo, kind), _rows(["a house ?"], [context], answers=[answer]))
-    expected = _expected(_tokenizer(zoo, kind), ["a house ?"], [context])
+    got = laid_out(_encoder(zoo, kind), _rows(["a house ?"], [context], answers=[answer]))
+    expected = _expected(tokenizer(zoo, kind), ["a house ?"], [context])
     positions = list(zip(got["start_positions"].tolist(), got["end_positions"].tolist(), strict=True))
     assert positions == [_as_in_guides(expected, window, answer) for window in range(len(positions))]
 
 
 def test_of_characters_with_several_tokens_the_answer_has_all(zoo: Zoo) -> None:
-    context, tokenizer = "a 中 house", _tokenizer(zoo, "byte_bpe")
-    got = _laid_out(_encoder(zoo, "byte_bpe"), _rows(["a ?"], [context], answers=[("中", 2)]))
+    context, opened = "a 中 house", tokenizer(zoo, "byte_bpe")
+    got = laid_out(_encoder(zoo, "byte_bpe"), _rows(["a ?"], [context], answers=[("中", 2)]))
     first, last = int(got["start_positions"][0]), int(got["end_positions"][0])
     assert first < last
-    assert tokenizer.decode(got["input_ids"][0, first : last + 1]).strip() == "中"
+    assert opened.decode(got["input_ids"][0, first : last + 1]).strip() == "中"
 
 
 def test_rows_that_cannot_be_used_are_named(zoo: Zoo) -> None:
@@ -182,7 +152,7 @@ def test_rows_that_cannot_be_used_are_named(zoo: Zoo) -> None:
     assert encoded.reasons.tolist() == reasons
     assert encoder.may_reject
     usable = [row for row, reason in enumerate(reasons) if not reason]
-    assert sorted(set(_laid_out(encoder, made)["source_row"].tolist())) == usable
+    assert sorted(set(laid_out(encoder, made)["source_row"].tolist())) == usable
 
 
 # --- refused at the start -------------------------------------------------------------------------------------------
@@ -204,30 +174,3 @@ def test_windows_that_would_not_get_on_are_refused(zoo: Zoo, pair: bool, stride:
 def test_a_tokenizer_in_python_is_refused(zoo: Zoo) -> None:
     with pytest.raises(TokenizerError, match="windows need the characters of each token"):
         _encoder(zoo, "slow_byt5", pair=False)
-
-
-# --- through every command ------------------------------------------------------------------------------------------
-
-
-def test_a_built_dataset_has_every_window_of_every_row() -> None:
-    root = built(REVIEWS, label_column="label", split="validation", stride=8, max_length=24, no_shuffle=True)
-    facts, rows = read_manifest(root), read_rows(root, "validation")
-    reviews = [json.loads(line) for line in (REVIEWS / "validation.jsonl").read_text(encoding="utf-8").splitlines()]
-    expected = load_tokenizer(str(root))(
-        [row["text"] for row in reviews],
-        truncation=True,
-        max_length=24,
-        stride=8,
-        return_overflowing_tokens=True,
-        padding="max_length",
-    )
-    assert rows["input_ids"].tolist() == expected["input_ids"]
-    assert rows["source_row"].tolist() == expected["overflow_to_sample_mapping"]
-    assert facts.label_names == ("negative", "positive")
-    assert [facts.label_names[label] for label in rows["label"]] == [
-        reviews[row]["label"] for row in rows["source_row"]
-    ]
-    split = facts.splits["validation"]
-    assert (split.ledger.rows_used, split.ledger.tokens_cut) == (len(reviews), 0)
-    assert split.num_examples == len(expected["input_ids"]) > len(reviews)
-    assert facts.layout == {"name": "pad", "max_length": 24, "stride": 8}

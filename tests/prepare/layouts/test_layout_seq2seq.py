@@ -1,6 +1,5 @@
 """Inputs and targets are those of `transformers`, whatever the tokenizer does, and whatever the rows went through."""
 
-import functools
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,39 +9,26 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.layouts import LAYOUTS, BatchEncoder, LayoutContext
+from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.options.config import LayoutConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
-from pipelines.prepare.tokenize import tokenization
+from tests.prepare.layouts import encoding
 from tests.support import texts
 from tests.support.speed import slow_but
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io.errors import ConfigError
 
 L, T = 14, 9
+FAST = ("wordpiece_cased", "byte_bpe_bos", "unigram_left", "slow_byt5")
+OTHERS = ("truncation_left", "byte_bpe_roberta", "bpe_fallback", "unigram")
 SOURCES = [*texts.sentences(12, seed=3), "", "one", *texts.HOSTILE[::6]]
 TARGETS = [*SOURCES[5:], *SOURCES[:5]]
 
 
-def _context(tokenizer: Any, *, pair: bool = False, engine: Any = "auto", **options: Any) -> LayoutContext:
-    texts_of = ("text", "other") if pair else ("text",)
-    return LayoutContext(
-        tokenizer=tokenizer,
-        facts=tokenization.facts(tokenizer, name="any", files={}),
-        layout=LayoutConfig(name="seq2seq", max_length=L, **{"target_length": T, **options}),
-        length=L,
-        columns=ColumnPlan(texts=texts_of, nested={"target": "target"}),
-        engine=engine,
-    )
-
-
-def _encoder(tokenizer: Any, **options: Any) -> BatchEncoder:
-    return LAYOUTS["seq2seq"].open_encoder(_context(tokenizer, **options))
-
-
-@functools.cache
-def _zoo_encoder(zoo: Zoo, kind: str) -> BatchEncoder:
-    return _encoder(zoo.tokenizer(kind))
+def _encoder(tokenizer: Any, *, pair: bool = False, **options: Any) -> BatchEncoder:
+    columns = ColumnPlan(texts=("text", "other") if pair else ("text",), nested={"target": "target"})
+    layout = LayoutConfig(name="seq2seq", max_length=L, **{"target_length": T, **options})
+    return encoding.open_encoder(tokenizer, layout, columns)
 
 
 def _rows(columns: Sequence[list[str]], targets: list[str], *, first: int = 0) -> Rows:
@@ -54,21 +40,14 @@ def _rows(columns: Sequence[list[str]], targets: list[str], *, first: int = 0) -
 
 
 def _built(
-    encoder: BatchEncoder,
-    columns: Sequence[list[str]],
-    targets: list[str],
-    *,
-    cuts: Sequence[int] = (),
-    seed: int | None = None,
+    encoder: BatchEncoder, columns: Sequence[list[str]], targets: list[str], *, cuts: Sequence[int] = ()
 ) -> dict[str, np.ndarray]:
     """All records, the rows given in as many batches as `cuts` make."""
-    builder = encoder.builder()
-    edges = sorted([0, *(cut % (len(targets) + 1) for cut in cuts), len(targets)])
-    for start, stop in itertools.pairwise(edges):
-        rows = _rows([column[start:stop] for column in columns], targets[start:stop], first=start)
-        builder.add(encoder.encode(rows))
-    chunks = list(builder.chunks(None if seed is None else np.random.default_rng(seed)))
-    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in (chunks[0] if chunks else {})}
+    batches = [
+        _rows([column[start:stop] for column in columns], targets[start:stop], first=start)
+        for start, stop in itertools.pairwise([0, *cuts, len(targets)])
+    ]
+    return encoding.laid_out(encoder, *batches)
 
 
 def _expected(tokenizer: Any, columns: Sequence[list[str]], targets: list[str]) -> dict[str, Any]:
@@ -78,42 +57,20 @@ def _expected(tokenizer: Any, columns: Sequence[list[str]], targets: list[str]) 
     return {**inputs, "target_ids": made["input_ids"], "target_mask": made["attention_mask"]}
 
 
-def _lists(built: dict[str, np.ndarray]) -> dict[str, Any]:
-    return {name: values.tolist() for name, values in built.items() if name != "row"}
-
-
 # --- the same as transformers ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "kind",
-    slow_but(
-        [
-            "wordpiece_cased",
-            "truncation_left",
-            "byte_bpe_roberta",
-            "byte_bpe_bos",
-            "bpe_fallback",
-            "unigram",
-            "unigram_left",
-            "slow_byt5",
-        ],
-        "wordpiece_cased",
-        "byte_bpe_bos",
-        "unigram_left",
-        "slow_byt5",
-    ),
-)
+@pytest.mark.parametrize("kind", slow_but([*FAST, *OTHERS], *FAST))
 def test_inputs_and_targets_are_those_of_transformers(zoo: Zoo, kind: str) -> None:
-    built = _built(_zoo_encoder(zoo, kind), [SOURCES], TARGETS, cuts=[3, 9])
-    assert _lists(built) == _expected(zoo.tokenizer(kind), [SOURCES], TARGETS)
+    built = _built(_encoder(zoo.tokenizer(kind)), [SOURCES], TARGETS, cuts=[3, 9])
+    assert encoding.lists(built) == _expected(zoo.tokenizer(kind), [SOURCES], TARGETS)
 
 
 @pytest.mark.parametrize("kind", ["unigram", "byte_bpe_bos", "slow_byt5"])
 def test_the_prefix_is_part_of_each_text_and_of_no_target(zoo: Zoo, kind: str) -> None:
     tokenizer, prefix = zoo.tokenizer(kind), "to ΣΊ: "
     built = _built(_encoder(tokenizer, input_prefix=prefix), [SOURCES], TARGETS)
-    assert _lists(built) == _expected(tokenizer, [[prefix + text for text in SOURCES]], TARGETS)
+    assert encoding.lists(built) == _expected(tokenizer, [[prefix + text for text in SOURCES]], TARGETS)
 
 
 def test_a_target_is_as_long_as_an_input_unless_it_is_given_a_length_of_its_own(zoo: Zoo) -> None:
@@ -156,7 +113,7 @@ def _load(folder: Path) -> Any:
 def test_targets_of_a_tokenizer_with_a_target_mode_get_the_code_of_their_language(bilingual: Path) -> None:
     tokenizer = _load(bilingual)
     built = _built(_encoder(tokenizer), [SOURCES], TARGETS, cuts=[4])
-    assert _lists(built) == _expected(tokenizer, [SOURCES], TARGETS)
+    assert encoding.lists(built) == _expected(tokenizer, [SOURCES], TARGETS)
     source, target = tokenizer.convert_tokens_to_ids(["eng_Latn", "deu_Latn"])
     assert set(built["input_ids"][:, 0]) == {source}
     assert set(built["target_ids"][:, 0]) == {target}

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from pipelines.prepare.audit.decode import load_tokenizer
-from pipelines.prepare.layouts import LAYOUTS, BatchEncoder, LayoutContext
+from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows, extract
 from pipelines.prepare.sources.columns.labels import LabelPlan
-from pipelines.prepare.tokenize import tokenization
-from pipelines.prepare.tokenize.word_rows import ReferenceWords, TemplateWords, open_words
+from pipelines.prepare.tokenize.text_rows import ReferenceRows, TemplateRows, open_words
 from tests import building
 from tests.building import built, read_manifest, read_rows
+from tests.prepare.layouts import encoding
 from tests.support import texts
 from tests.support.speed import slow_but
 from tests.support.tokenizers_zoo import Zoo
@@ -56,32 +56,19 @@ def _prefixed(zoo: Zoo, folder: Path) -> Path:
 
 @functools.cache
 def _tokenizer(zoo: Zoo, kind: str) -> Any:
-    """A tokenizer of the zoo, or one that differs from it in a side, or in the space before words."""
-    if kind == "byte_bpe_prefixed":
-        found = AutoTokenizer.from_pretrained(str(_prefixed(zoo, zoo.path("byte_bpe").parent / kind)))
-    else:
-        name, _, left = kind.partition("+")
-        found = zoo.tokenizer(name)
-        if left:
-            found.truncation_side = "left"
-    found.pad_token = found.pad_token or found.eos_token
+    """A tokenizer of the zoo, or one that puts a space before words."""
+    if kind != "byte_bpe_prefixed":
+        return encoding.tokenizer(zoo, kind)
+    found = AutoTokenizer.from_pretrained(str(_prefixed(zoo, zoo.path("byte_bpe").parent / kind)))
+    found.pad_token = found.eos_token
     return found
 
 
-def _context(zoo: Zoo, kind: str, *, every: bool = False, length: int = LENGTH, **options: Any) -> LayoutContext:
-    tokenizer = _tokenizer(zoo, kind)
-    return LayoutContext(
-        tokenizer=tokenizer,
-        facts=tokenization.facts(tokenizer, name=kind, files={}),
-        layout=LayoutConfig(name="tokens", max_length=length, label_all_tokens=every, **options),
-        length=length,
-        columns=ColumnPlan(texts=(), nested={"words": "tokens", "tags": "tags"}, tags=INTS),
-    )
-
-
 @functools.cache
-def _encoder(zoo: Zoo, kind: str, **options: Any) -> BatchEncoder:
-    return LAYOUTS["tokens"].open_encoder(_context(zoo, kind, **options))
+def _encoder(zoo: Zoo, kind: str, *, every: bool = False) -> BatchEncoder:
+    layout = LayoutConfig(name="tokens", max_length=LENGTH, label_all_tokens=every)
+    columns = ColumnPlan(texts=(), nested={"words": "tokens", "tags": "tags"}, tags=INTS)
+    return encoding.open_encoder(_tokenizer(zoo, kind), layout, columns)
 
 
 def _rows(lists: Sequence[Sequence[str]]) -> Rows:
@@ -93,13 +80,6 @@ def _rows(lists: Sequence[Sequence[str]]) -> Rows:
         "tags": pa.array(tags, pa.list_(pa.int64())),
     }
     return Rows(texts=(), arrays={}, nested=nested)
-
-
-def _laid_out(encoder: BatchEncoder, rows: Rows) -> dict[str, np.ndarray]:
-    builder = encoder.builder()
-    builder.add(encoder.encode(rows))
-    (columns,) = builder.chunks(None)
-    return columns
 
 
 def _expected(
@@ -126,10 +106,6 @@ def _expected(
     return {**encoded, "tags": labels, "tag_mask": masks}
 
 
-def _as_lists(columns: dict[str, np.ndarray]) -> dict[str, Any]:
-    return {name: values.tolist() for name, values in columns.items()}
-
-
 # --- the same as transformers ---------------------------------------------------------------------------------------
 
 
@@ -140,7 +116,7 @@ def test_any_lists_of_words_come_out_as_those_of_the_tokenizer(
     zoo: Zoo, kind: str, lists: list[list[str]], every: bool
 ) -> None:
     rows = _rows(lists)
-    got = _as_lists(_laid_out(_encoder(zoo, kind, every=every), rows))
+    got = encoding.lists(encoding.laid_out(_encoder(zoo, kind, every=every), rows))
     assert got == _expected(_tokenizer(zoo, kind), lists, rows.nested["tags"].to_pylist(), every=every)
 
 
@@ -148,9 +124,9 @@ def test_any_lists_of_words_come_out_as_those_of_the_tokenizer(
 def test_the_reference_gives_what_the_template_gives(zoo: Zoo, kind: str) -> None:
     tokenizer, dtype = _tokenizer(zoo, kind), np.dtype(np.int32)
     fast, slow = open_words(tokenizer, length=LENGTH, truncation="longest_first", dtype=dtype)
-    assert isinstance(fast, TemplateWords)
-    assert isinstance(slow, TemplateWords)
-    reference = ReferenceWords(tokenizer, length=LENGTH, truncation="longest_first", dtype=dtype)
+    assert isinstance(fast, TemplateRows)
+    assert isinstance(slow, TemplateRows)
+    reference = ReferenceRows(tokenizer, length=LENGTH, truncation="longest_first", dtype=dtype, words=True)
     lists = pa.array(HOSTILE_ROWS, pa.list_(pa.string()))
     for encoder in (fast, slow):
         assert encoder.encode([lists]).equals(reference.encode([lists]))
@@ -163,7 +139,7 @@ def test_a_tokenizer_whose_words_depend_on_one_another_is_left_to_transformers(
     tokenizer = zoo.tokenizer("wordpiece_cased")
     fast, slow = open_words(tokenizer, length=LENGTH, truncation="longest_first", dtype=np.dtype(np.int32))
     assert fast is slow
-    assert isinstance(fast, ReferenceWords)
+    assert isinstance(fast, ReferenceRows)
     empty = fast.encode([pa.array([], pa.list_(pa.string()))])
     assert empty.words is not None
     assert (len(empty.ids), len(empty.words)) == (0, 0)
@@ -282,14 +258,8 @@ def test_a_built_dataset_has_the_names_and_every_row() -> None:
     root = built(TAGS, layout="tokens", no_shuffle=True)
     facts, rows = read_manifest(root), read_rows(root, "train")
     assert facts.label_names == tuple(sorted({tag for row in ROWS for tag in row["tags"]}))
-    ids = {name: index for index, name in enumerate(facts.label_names)}
-    expected = _expected(
-        load_tokenizer(str(root)),
-        [row["tokens"] for row in ROWS],
-        [[ids[tag] for tag in row["tags"]] for row in ROWS],
-        every=False,
-        length=32,
-    )
-    assert _as_lists(rows) == expected
+    tags = [[facts.label_names.index(tag) for tag in row["tags"]] for row in ROWS]
+    words = [row["tokens"] for row in ROWS]
+    assert encoding.lists(rows) == _expected(load_tokenizer(str(root)), words, tags, every=False, length=32)
     assert facts.layout == {"name": "tokens", "max_length": 32}
     assert (root / "features.json").exists()

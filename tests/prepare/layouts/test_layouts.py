@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.layouts import LAYOUTS, BatchEncoder, LayoutContext, documents, rows_builder
+from pipelines.prepare.layouts import BatchEncoder, documents, rows_builder
 from pipelines.prepare.layouts.base import Encoded, feature, input_ids
 from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
 from pipelines.prepare.options.config import LayoutConfig, Side, SpecialTokens
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
-from pipelines.prepare.tokenize import tokenization
 from pipelines.prepare.tokenize.ragged import from_lists
+from tests.prepare.layouts import encoding
 from tests.support import texts
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io.errors import ConfigError, SchemaError, TokenizerError
@@ -45,10 +45,8 @@ class Opened:
 @functools.cache
 def _opened(zoo: Zoo, kind: str, layout: LayoutConfig, pair: bool) -> Opened:
     tokenizer = zoo.tokenizer(kind)
-    facts = tokenization.facts(tokenizer, name=kind, files={})
     columns = ColumnPlan(texts=("text", "other") if pair else ("text",))
-    context = LayoutContext(tokenizer=tokenizer, facts=facts, layout=layout, length=LENGTH, columns=columns)
-    return Opened(tokenizer, LAYOUTS[layout.name].open_encoder(context), layout)
+    return Opened(tokenizer, encoding.open_encoder(tokenizer, layout, columns), layout)
 
 
 def _pad(zoo: Zoo, kind: str = "wordpiece_cased", *, pair: bool = False, **options: Any) -> Opened:
@@ -77,14 +75,10 @@ def _build(
     opened: Opened, columns: Sequence[list[str]], *, cuts: list[int], chunk: int, seed: int | None = None
 ) -> dict[str, np.ndarray]:
     """All chunks of a builder joined, with at most `chunk` rows (or about as many tokens) in each."""
-    builder = opened.encoder.builder()
-    for rows in _batches(columns, cuts):
-        builder.add(opened.encoder.encode(rows))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows_builder, "_ROWS_PER_CHUNK", chunk)
         patch.setattr(documents, "_TOKENS_PER_CHUNK", chunk)
-        chunks = list(builder.chunks(None if seed is None else np.random.default_rng(seed)))
-    return {name: np.concatenate([each[name] for each in chunks]) for name in (chunks[0] if chunks else {})}
+        return encoding.laid_out(opened.encoder, *_batches(columns, cuts), seed=seed)
 
 
 def _same(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> bool:

@@ -27,11 +27,6 @@ def test_results_come_in_the_order_of_the_items_whichever_is_ready_first(threads
     assert list(ordered_map(later_ones_are_faster, range(30), threads=threads)) == [item * item for item in range(30)]
 
 
-@pytest.mark.parametrize("threads", THREADS)
-def test_no_items_give_no_results(threads: int) -> None:
-    assert list(ordered_map(str, [], threads=threads)) == []
-
-
 @pytest.mark.parametrize("threads", [2, 3, 8])
 def test_no_more_items_are_taken_than_there_are_threads_ahead_of_the_results(threads: int) -> None:
     taken: list[int] = []

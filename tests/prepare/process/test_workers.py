@@ -153,7 +153,8 @@ def test_an_idle_process_that_is_gone_is_replaced() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit counts mapped memory on Linux only")
 def test_a_process_has_a_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "_memory", lambda: 1 << 30)
+    monkeypatch.setattr(workers, "_LEAST_MEMORY", 1 << 30)
+    monkeypatch.setattr(workers, "memory_bytes", lambda: 1 << 30)
     monkeypatch.setattr(workers, "_idle", [])
     with pytest.raises(MemoryError):
         list(workers.run(allocated, [2 << 30], processes=1))

@@ -54,8 +54,7 @@ def parquet(place: str | Path, table: pa.Table, *, rows: int = 10, **options: ob
 
 def in_place(*files: DataFile, columns: list[str] | None = None) -> Groups:
     """The row groups of the files, one after the other."""
-    read = row_groups.read_footers(files, columns)
-    return Groups.joined([row_groups.groups_of(file, footer) for file, footer in zip(files, read, strict=True)])
+    return Groups.joined([footer.groups for footer in row_groups.read_footers(files, columns)])
 
 
 def store(folder: Path, *, group_rows: int = 100, **splits: pa.Table | Sequence[Mapping[str, Any]]) -> Stored:

@@ -280,12 +280,6 @@ def test_a_length_without_room_beside_the_special_tokens_is_refused(zoo: Zoo, ki
     open_rows(tokenizer, length=special + 1, truncation="longest_first", pair=pair, dtype=dtype)
 
 
-def test_only_second_is_refused_where_there_is_one_text(zoo: Zoo) -> None:
-    tokenizer, dtype = _resolve(zoo.path("wordpiece_cased"))
-    with pytest.raises(ConfigError, match="--text-column twice"):
-        open_rows(tokenizer, length=32, truncation="only_second", pair=False, dtype=dtype)
-
-
 @BYT5_WARNS
 def test_a_row_that_a_missing_special_token_shortens_still_counts_as_cut(zoo: Zoo) -> None:
     tokenizer, dtype = _resolve(zoo.path("slow_byt5"))

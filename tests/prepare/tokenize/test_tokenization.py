@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,18 +12,16 @@ from typing import Any, ClassVar
 import pytest
 import sentencepiece
 from tokenizers import Tokenizer, models
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from pipelines.prepare.options.config import LayoutConfig, Side, TokenizerConfig
 from pipelines.prepare.tokenize import tokenization
-from pipelines.prepare.tokenize.deterministic_tokenizers import require_deterministic
+from pipelines.prepare.tokenize.tokenization import require_deterministic
 from tests.support import texts
-from tests.support.tokenizers_zoo import KINDS, Zoo
+from tests.support.tokenizers_zoo import FAST_KINDS, KINDS, Zoo
 from tfrecord_io.errors import TokenizerError
 
 TEXTS = [*texts.HOSTILE, *texts.sentences(10, seed=5), *texts.mutated(10, seed=6)]
-# Loading it takes seconds: there is an object for each of the 1.1 million code points.
-LIGHT_KINDS = [kind for kind in KINDS if kind != "slow_canine"]
 BYT5_WARNS = pytest.mark.filterwarnings("ignore:This sequence already has </s>:UserWarning")
 
 
@@ -45,10 +44,7 @@ def _copy(zoo: Zoo, kind: str, folder: Path, **changes: Any) -> Path:
 @BYT5_WARNS
 @pytest.mark.parametrize(
     "kind",
-    [
-        kind if kind == "wordpiece_cased" else pytest.param(kind, marks=pytest.mark.slow)
-        for kind in [*LIGHT_KINDS, "slow_canine"]
-    ],
+    [kind if kind == "wordpiece_cased" else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS],
 )
 def test_the_saved_copy_gives_the_rows_of_the_original(zoo: Zoo, kind: str) -> None:
     original = zoo.tokenizer(kind)
@@ -99,18 +95,15 @@ def _into_the_hub_cache(folder: Path, *, repository: str) -> None:
     (cached / "snapshots" / revision / "config.json").write_text(json.dumps({"model_type": "bert"}))
 
 
-def test_a_tokenizer_of_the_hub_and_the_same_one_in_a_folder_have_the_same_files(zoo: Zoo) -> None:
+def test_the_files_of_a_tokenizer_of_the_hub_are_those_of_the_folder_and_hold_no_token(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_thisIsSecret")
     _into_the_hub_cache(zoo.path("wordpiece_uncased"), repository="tests/same-files")
     from_hub, files = _resolve("tests/same-files")
     assert from_hub(["a b"])["input_ids"] == zoo.tokenizer("wordpiece_uncased")(["a b"])["input_ids"]
     assert files == _resolve(zoo.path("wordpiece_uncased"))[1]
-
-
-def test_a_token_of_the_hub_is_in_no_file(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_thisIsSecret")
-    _into_the_hub_cache(zoo.path("wordpiece_uncased"), repository="tests/private")
-    for name in ("tests/private", str(zoo.path("unigram"))):
-        assert not any(b"thisIsSecret" in content for content in _resolve(name)[1].values())
+    assert not any(b"thisIsSecret" in content for content in files.values())
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -125,51 +118,49 @@ def test_sides_that_the_user_chose_are_in_the_saved_copy(zoo: Zoo, kind: str, si
 # --- tokenizers of which no dataset is made -------------------------------------------------------------------------
 
 
-def _refused(folder: Path, state: dict[str, Any], **config: Any) -> TokenizerError:
-    folder.mkdir()
+def _added(*contents: str) -> list[dict[str, Any]]:
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "special"), False)
+    return [{"id": 9000 + at, "content": each, "normalized": True, **flags} for at, each in enumerate(contents)]
+
+
+_BARE_ACCENT = {"type": "Replace", "pattern": {"String": "\u0301"}, "content": ""}
+
+
+@pytest.mark.parametrize(
+    ("kind", "part", "changes", "said"),
+    [
+        ("byte_bpe", "model", {"dropout": 0.1}, "BPE dropout 0.1"),
+        (
+            "wordpiece_cased",
+            "vocab",
+            {"brandnew": 9000, "other": 9000},
+            "'brandnew' and 'other' of its vocabulary have the same",
+        ),
+        ("wordpiece_cased", "vocab", {"far": 20_000_000}, "the id 20000000"),
+        (
+            "unigram",
+            "",
+            {"normalizer": {"type": "Lowercase"}, "added_tokens": _added("Tag", "TAG")},
+            "'TAG' and 'Tag' are the same text, 'tag'",
+        ),
+        (
+            "wordpiece_uncased",
+            "",
+            {"normalizer": _BARE_ACCENT, "added_tokens": _added("\u0301")},
+            "nothing is left of its added token",
+        ),
+    ],
+)
+def test_a_tokenizer_that_chance_or_a_search_without_end_decides_is_refused(
+    zoo: Zoo, tmp_path: Path, kind: str, part: str, changes: dict[str, Any], said: str
+) -> None:
+    folder = _copy(zoo, kind, tmp_path / "refused")
+    state = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    {"": state, "model": state["model"], "vocab": state["model"]["vocab"]}[part].update(changes)
     (folder / "tokenizer.json").write_text(json.dumps(state), encoding="utf-8")
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **config}))
-    with pytest.raises(TokenizerError) as refused:
+    with pytest.raises(TokenizerError, match=said) as refused:
         _resolve(folder)
-    assert refused.value.remedy
-    return refused.value
-
-
-def _state(zoo: Zoo, kind: str) -> dict[str, Any]:
-    state: dict[str, Any] = json.loads((zoo.path(kind) / "tokenizer.json").read_text(encoding="utf-8"))
-    return state
-
-
-def test_a_tokenizer_that_leaves_out_merges_by_chance_is_refused(zoo: Zoo, tmp_path: Path) -> None:
-    state = _state(zoo, "byte_bpe")
-    state["model"]["dropout"] = 0.1
-    assert "BPE dropout 0.1" in _refused(tmp_path / "dropout", state).cause
-    state["model"]["dropout"] = 0.0
-    shutil.copytree(zoo.path("byte_bpe"), tmp_path / "none")
-    (tmp_path / "none" / "tokenizer.json").write_text(json.dumps(state))
-    assert _resolve(tmp_path / "none")
-
-
-def test_two_added_tokens_that_are_one_text_when_it_is_normalized_are_refused(zoo: Zoo, tmp_path: Path) -> None:
-    state = _state(zoo, "unigram")
-    state["normalizer"] = {"type": "Lowercase"}
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": False}
-    state["added_tokens"] += [
-        {"id": 9000 + index, "content": text, **flags} for index, text in enumerate(("Tag", "TAG"))
-    ]
-    assert "'TAG' and 'Tag' are the same text, 'tag'" in _refused(tmp_path / "same", state).cause
-
-
-def test_two_entries_with_one_id_are_refused(zoo: Zoo, tmp_path: Path) -> None:
-    state = _state(zoo, "wordpiece_cased")
-    state["model"]["vocab"]["brandnew"] = state["model"]["vocab"]["the"]
-    assert "'brandnew' and 'the' of its vocabulary have the same id" in _refused(tmp_path / "same", state).cause
-
-
-def test_an_id_for_which_a_list_of_all_others_would_be_made_is_refused(zoo: Zoo, tmp_path: Path) -> None:
-    state = _state(zoo, "wordpiece_cased")
-    state["model"]["vocab"]["far"] = 20_000_000
-    assert "the id 20000000" in _refused(tmp_path / "far", state).cause
+    assert "tokenizer.json" in refused.value.remedy
 
 
 def test_a_tokenizer_in_python_that_samples_is_refused() -> None:
@@ -202,23 +193,17 @@ def test_with_neither_a_pad_nor_an_eos_token_there_is_nothing_to_pad_with(zoo: Z
 # --- what cannot be loaded ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["/no/such/folder", "./no/such/folder", "no/such/folder", "../no"])
-def test_a_path_to_nothing_is_said_to_be_one(name: str) -> None:
-    with pytest.raises(TokenizerError, match=r"no such folder; check the path"):
-        _resolve(name)
-
-
-@pytest.mark.parametrize("name", ["nobody/no-such-tokenizer", "no-such-tokenizer"])
-def test_a_name_that_the_hub_does_not_give_comes_with_what_to_check(name: str) -> None:
-    with pytest.raises(TokenizerError, match=rf"'{name}' cannot be loaded: .*HF_HUB_OFFLINE.*HF_TOKEN"):
-        _resolve(name)
-
-
-def test_a_folder_without_files_comes_with_what_belongs_there(tmp_path: Path) -> None:
-    with pytest.raises(
-        TokenizerError, match=r"the folder holds nothing, expected tokenizer.json or the files of a vocabulary"
-    ):
-        _resolve(tmp_path)
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        *((name, "no such folder; check the path") for name in ("/no/such/folder", "./no/such", "no/such/folder")),
+        *((name, f"'{name}' cannot be loaded: .*HF_HUB_OFFLINE.*HF_TOKEN") for name in ("nobody/no-such", "no-such")),
+        ("", r"the folder holds nothing, expected tokenizer.json or the files of a vocabulary"),
+    ],
+)
+def test_a_name_of_nothing_comes_with_what_to_check(tmp_path: Path, name: str, said: str) -> None:
+    with pytest.raises(TokenizerError, match=said):
+        _resolve(name or tmp_path)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"version": "1.0", "model": {"type": "NoSuchModel"}}'])
@@ -236,6 +221,58 @@ def test_code_that_comes_with_a_tokenizer_is_not_run(zoo: Zoo, tmp_path: Path) -
     with pytest.raises(TokenizerError, match="cannot be loaded"):
         _resolve(folder)
     assert not (tmp_path / "ran").exists()
+
+
+# --- its class ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", FAST_KINDS)
+def test_the_class_gives_the_tokenizer_that_auto_tokenizer_loads(zoo: Zoo, tmp_path: Path, kind: str) -> None:
+    name, options = str(zoo.path(kind)), {"revision": "main", "trust_remote_code": False, "local_files_only": True}
+    loaded = [each.from_pretrained(name, **options) for each in (tokenization.class_for(name), AutoTokenizer)]
+    for at, each in enumerate(loaded):
+        each.save_pretrained(tmp_path / str(at))
+    found, expected = ({path.name: path.read_bytes() for path in (tmp_path / at).iterdir()} for at in ("0", "1"))
+    assert found == expected
+    assert len({type(each) for each in loaded}) == len({str(each.init_kwargs) for each in loaded}) == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "is_generic"),
+    [
+        ("tokenizer_config.json", b'{"tokenizer_class": "PreTrainedTokenizerFast"}', True),
+        ("tokenizer_config.json", f'{{"tokenizer_class": "{PreTrainedTokenizerFast.__name__}"}}'.encode(), True),
+        *(
+            ("tokenizer_config.json", content, False)
+            for content in (
+                *(b'{"tokenizer_class": "GPT2Tokenizer"}', b'{"tokenizer_class": null}', b"{", b"[]", b"\xff", None),
+                *(b'{"tokenizer_class": "PreTrainedTokenizerFast", "auto_map": {}}', b"[" * 100_000),
+            )
+        ),
+        ("tokenizer.json", None, False),
+        ("config.json", b'{"model_type": "gpt2"}', False),
+    ],
+)
+def test_the_generic_class_is_chosen_where_the_folder_soundly_names_it(
+    zoo: Zoo, tmp_path: Path, file: str, content: bytes | None, is_generic: bool
+) -> None:
+    path = _copy(zoo, "byte_bpe", tmp_path / "copy") / file
+    path.unlink() if content is None else path.write_bytes(content)
+    assert tokenization.class_for(str(path.parent)) is (PreTrainedTokenizerFast if is_generic else AutoTokenizer)
+
+
+def test_loading_a_generic_tokenizer_does_not_import_the_models(zoo: Zoo) -> None:
+    code = (
+        "import sys\n"
+        "from pipelines.prepare.options.config import TokenizerConfig\n"
+        "from pipelines.prepare.tokenize import tokenization\n"
+        "config = TokenizerConfig(name=sys.argv[1])\n"
+        "tokenization.import_libraries(config)\n"
+        "tokenization.resolve(config)\n"
+        "print('transformers.models' in sys.modules)\n"
+    )
+    command = [sys.executable, "-c", code, str(zoo.path("wordpiece_cased"))]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip() == "False"
 
 
 # --- SentencePiece's own files --------------------------------------------------------------------------------------
@@ -290,14 +327,15 @@ def test_the_size_of_a_vocabulary_with_gaps_is_that_of_its_largest_id() -> None:
     assert tokenization.facts(tokenizer, name="gaps", files={}).vocab_size == 8
 
 
-def test_facts_are_the_tokenizers(zoo: Zoo) -> None:
+def test_facts_are_the_tokenizers(zoo: Zoo, tmp_path: Path) -> None:
     resolved, files = _resolve(zoo.path("wordpiece_cased"))
-    facts = tokenization.facts(resolved, name=str(zoo.path("wordpiece_cased")), files=files)
-    assert (facts.name, facts.padding_side) == ("wordpiece_cased", "right")
+    facts = tokenization.facts(resolved, name=str(tmp_path), files=files)
+    assert (facts.name, facts.padding_side) == (tmp_path.name, "right")
     assert (facts.pad_id, facts.unk_id, facts.cls_id, facts.sep_id, facts.mask_id) == (0, 1, 2, 3, 4)
     assert (facts.bos_id, facts.eos_id) == (None, None)
     assert facts.special_ids == (0, 1, 2, 3, 4)
     assert facts.vocab_size == len(resolved)
+    assert tokenization.facts(resolved, name="USER/NAME", files=files).name == "USER/NAME"
 
 
 def test_sentinels_are_the_extra_ids_by_number(zoo: Zoo) -> None:
@@ -306,15 +344,6 @@ def test_sentinels_are_the_extra_ids_by_number(zoo: Zoo) -> None:
     tokenizer.add_tokens([*added, "<extra_id_>", "a <extra_id_3>"], special_tokens=True)
     expected = tokenizer.convert_tokens_to_ids([f"<extra_id_{number}>" for number in (0, 1, 2, 10, 11)])
     assert tokenization.facts(tokenizer, name="t5", files={}).sentinel_ids == tuple(expected)
-
-
-@BYT5_WARNS
-@pytest.mark.parametrize("kind", LIGHT_KINDS)
-def test_every_id_that_a_tokenizer_gives_is_below_its_vocabulary_size(zoo: Zoo, kind: str) -> None:
-    resolved, files = _resolve(zoo.path(kind))
-    vocab_size = tokenization.facts(resolved, name="tokenizer", files=files).vocab_size
-    assert max(max(ids, default=0) for ids in resolved(TEXTS, verbose=False)["input_ids"]) < vocab_size
-    assert resolved.pad_token_id < vocab_size
 
 
 def test_the_content_digest_changes_with_the_content_and_with_the_sides(zoo: Zoo) -> None:
@@ -328,12 +357,6 @@ def test_the_content_digest_changes_with_the_content_and_with_the_sides(zoo: Zoo
         )
     }
     assert len(digests) == 4
-
-
-def test_a_hub_name_stays_and_of_a_folder_only_its_last_part_is_told(zoo: Zoo, tmp_path: Path) -> None:
-    resolved, files = _resolve(zoo.path("wordpiece_cased"))
-    assert tokenization.facts(resolved, name="USER/NAME", files=files).name == "USER/NAME"
-    assert tokenization.facts(resolved, name=str(tmp_path), files=files).name == tmp_path.name
 
 
 # --- the length of rows ---------------------------------------------------------------------------------------------
@@ -355,22 +378,6 @@ def test_a_length_above_the_limit_of_the_model_is_used_with_a_warning(
     with caplog.at_level(logging.WARNING):
         assert tokenization.resolve_length(tokenizer, LayoutConfig(max_length=asked)) == asked
     assert (f"--max-length {asked} is over the limit of 100 tokens" in caplog.text) == warns
-
-
-def test_an_added_token_of_which_normalizing_leaves_nothing_is_refused(zoo: Zoo, tmp_path: Path) -> None:
-    """`tokenizers` would look for it without end."""
-    folder = _copy(zoo, "wordpiece_uncased", tmp_path / "endless")
-    path = folder / "tokenizer.json"
-    content = json.loads(path.read_text())
-    content["normalizer"] = {"type": "Replace", "pattern": {"String": "\u0301"}, "content": ""}
-    content["added_tokens"].append(
-        {"id": 29_999, "content": "\u0301", "normalized": True, "special": False}
-        | dict.fromkeys(("single_word", "lstrip", "rstrip"), False)
-    )
-    path.write_text(json.dumps(content))
-    with pytest.raises(TokenizerError, match=r"nothing is left of its added token .* once it is normalized") as caught:
-        _resolve(folder)
-    assert "added_tokens" in caught.value.remedy
 
 
 @pytest.mark.parametrize("name", ["chat_template.jinja", "vocab.txt", "additional_chat_templates/x.jinja"])

@@ -54,18 +54,6 @@ from pipelines.prepare.sources.rows import unused_rows
 from tfrecord_io.errors import SourceError
 from tfrecord_io.schema import MOST_VALUE_BYTES, Feature
 
-__all__ = [
-    "ColumnPlan",
-    "Inputs",
-    "LabelPlan",
-    "Purpose",
-    "Rows",
-    "extract",
-    "is_json",
-    "text_bytes_of",
-    "validate",
-]
-
 # Uses of a column that is not a plain text column; most of these columns are nested.
 Purpose = Literal[
     "messages",

@@ -11,6 +11,7 @@ Groups stay on the launcher; pieces travel to workers, in the plan.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -123,17 +124,13 @@ class Groups:
     source_rows: np.ndarray
     nulls: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_ends", np.cumsum(self.num_rows, dtype=np.int64))
-
     def __len__(self) -> int:
         return len(self.num_rows)
 
-    @property
+    @functools.cached_property
     def ends(self) -> np.ndarray:
         """The number of the row behind each group, int64 [N]."""
-        ends: np.ndarray = self._ends  # type: ignore[attr-defined]
-        return ends
+        return np.cumsum(self.num_rows, dtype=np.int64)
 
     @property
     def total_rows(self) -> int:

@@ -48,20 +48,14 @@ _locks: dict[StoredFile, threading.Lock] = {}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Footer:
-    """A parsed footer of G row groups. `schema` includes metadata; all arrays are int64 [G].
+    """A file's `schema`, with its metadata, and its row `groups`; `is_in_place`: all are small enough to be blocks.
 
-    `num_bytes` are uncompressed bytes of the requested columns, `stored_bytes` their compressed bytes, and `all_bytes`
-    uncompressed bytes of all columns. `nulls` counts nulls of the columns and of fields of structs, but not in
-    lists, where that is known. `shard_rows` int64 [S]: rows of each shard of an ingested part.
+    The `nulls` of the groups are those of columns and of fields of structs, but not in lists.
     """
 
     schema: pa.Schema
-    num_rows: np.ndarray
-    num_bytes: np.ndarray
-    stored_bytes: np.ndarray
-    all_bytes: np.ndarray
-    nulls: Mapping[str, np.ndarray]
-    shard_rows: np.ndarray
+    groups: Groups
+    is_in_place: bool
 
 
 def read_footers(files: Sequence[DataFile], columns: Collection[str] | None, *, ingested: bool = False) -> list[Footer]:
@@ -81,32 +75,17 @@ def read_footers(files: Sequence[DataFile], columns: Collection[str] | None, *, 
             key = opened.schema_arrow.serialize().to_pybytes()
             if key not in known:
                 known[key] = (opened.schema_arrow, *_leaves(opened.schema, columns))
-            return _footer(opened.metadata, *known[key], ingested=ingested)
+            schema, leaves, flat = known[key]
+            return _footer(opened.metadata, schema, leaves, flat, file=stored_file(file, ingested=ingested))
 
     return list(ordered_map(read, files, threads=min(_THREADS, len(files)) if remote else 1))
 
 
-def is_in_place(footer: Footer) -> bool:
-    """Return whether all row groups are small enough to be read as blocks."""
-    return bool((footer.num_rows <= MOST_ROWS_IN_PLACE).all() and (footer.all_bytes <= MOST_BYTES_IN_PLACE).all())
-
-
-def groups_of(file: DataFile, footer: Footer, *, ingested: bool = False) -> Groups:
-    """Return a file's row groups as groups of rows; of an ingested part with the rows of each of its shards."""
-    count = len(footer.num_rows)
+def stored_file(file: DataFile, *, ingested: bool = False) -> StoredFile:
+    """Return the file as plans name it."""
     version = "" if file.stamp is not None else file.version
-    stored = StoredFile(
+    return StoredFile(
         path=without_access(file.path), size=file.size, ingested=ingested, version=version, stamp=file.stamp
-    )
-    return Groups(
-        files=(stored,),
-        num_rows=footer.num_rows,
-        file=np.zeros(count, np.int32),
-        at=np.arange(count, dtype=np.int64),
-        num_bytes=footer.num_bytes,
-        stored_bytes=footer.stored_bytes,
-        source_rows=footer.shard_rows if ingested else footer.num_rows.sum(keepdims=True).astype(np.int64),
-        nulls=footer.nulls,
     )
 
 
@@ -147,7 +126,7 @@ def _leaves(schema: pq.ParquetSchema, columns: Collection[str] | None) -> tuple[
 
 
 def _footer(
-    metadata: pq.FileMetaData, schema: pa.Schema, leaves: list[int], flat: Mapping[str, int], *, ingested: bool
+    metadata: pq.FileMetaData, schema: pa.Schema, leaves: list[int], flat: Mapping[str, int], *, file: StoredFile
 ) -> Footer:
     # Lists are faster to fill than arrays: ten million row groups take a few minutes.
     sizes: list[tuple[int, int, int, int]] = []
@@ -163,19 +142,24 @@ def _footer(
             statistics = chunks[position].statistics
             if statistics is not None and statistics.has_null_count:
                 nulls[name].append(statistics.null_count)
-    shard_rows = np.array(json.loads((metadata.metadata or {}).get(SHARD_ROWS, b"[]")), np.int64)
-    if ingested and shard_rows.sum() != metadata.num_rows:
-        raise ValueError("it has not the rows that were written")
     num_rows, num_bytes_G, stored_bytes_G, all_bytes = np.array(sizes, np.int64).reshape(-1, 4).T
-    return Footer(
-        schema=schema,
+    source_rows = num_rows.sum(keepdims=True)
+    if file.ingested:
+        source_rows = np.array(json.loads((metadata.metadata or {}).get(SHARD_ROWS, b"[]")), np.int64)
+        if source_rows.sum() != metadata.num_rows:
+            raise ValueError("it has not the rows that were written")
+    groups = Groups(
+        files=(file,),
         num_rows=num_rows,
+        file=np.zeros(len(sizes), np.int32),
+        at=np.arange(len(sizes), dtype=np.int64),
         num_bytes=num_bytes_G,
         stored_bytes=stored_bytes_G,
-        all_bytes=all_bytes,
+        source_rows=source_rows,
         nulls={name: np.array(counted, np.int64) for name, counted in nulls.items() if len(counted) == len(sizes)},
-        shard_rows=shard_rows,
     )
+    is_in_place = (num_rows <= MOST_ROWS_IN_PLACE).all() and (all_bytes <= MOST_BYTES_IN_PLACE).all()
+    return Footer(schema=schema, groups=groups, is_in_place=bool(is_in_place))
 
 
 def read_rows(

@@ -73,7 +73,7 @@ def repository(dataset: str, *, revision: str | None) -> Repository:
         return _cached(name, revision=revision)
     api = huggingface_hub.HfApi()
     with as_source_error(name):
-        info = retry_transient(lambda: api.dataset_info(name, revision=revision), path=name, passes=_is_transient)
+        info = retry_transient(lambda: api.dataset_info(name, revision=revision), path=name)
     # The hub resolves old short names such as `imdb` to full ones, which addresses need.
     full = info.id if "/" in info.id else name
     return Repository(name=full, commit=str(info.sha), needs_token=bool(info.private or info.gated))
@@ -114,12 +114,6 @@ def _cached(name: str, *, revision: str | None) -> Repository:
     return Repository(name=name, commit=os.path.basename(folder), folder=folder)
 
 
-def _is_transient(error: BaseException) -> bool:
-    """Return whether a later request may succeed: the hub asks to wait, or is overloaded."""
-    response = getattr(error, "response", None)
-    return getattr(response, "status_code", 0) in (429, 502, 503, 504) or storage_errors.is_transient(error)
-
-
 @contextlib.contextmanager
 def as_source_error(dataset: str) -> Iterator[None]:
     """Turn errors of the hub's client into a SourceError with a remedy; others pass."""
@@ -141,18 +135,15 @@ def as_source_error(dataset: str) -> Iterator[None]:
         raise
     except Exception as error:
         known = next((each for kind, each in remedies.items() if isinstance(error, kind)), None)
-        if known is None and not _is_network(error):
+        # Versions of the hub's client use different HTTP libraries, each with its own errors.
+        of_network = type(error).__module__.startswith(("http", "requests", "urllib3"))
+        if known is None and not of_network and not isinstance(error, ConnectionError):
             raise
         cause, remedy = known or (
             "no such local file or folder, and the hub cannot be reached",
             "check the spelling of a local path; for a hub dataset check the network and HF_HUB_OFFLINE",
         )
         raise SourceError(f"{dataset}: {cause} ({first_line(error)})", remedy=remedy) from error
-
-
-def _is_network(error: Exception) -> bool:
-    # Versions of the hub's client use different HTTP libraries, each with its own errors.
-    return isinstance(error, ConnectionError) or type(error).__module__.startswith(("http", "requests", "urllib3"))
 
 
 def read_range(address: str, start: int, stop: int) -> bytes:

@@ -54,7 +54,7 @@ class OpenedSource:
     def is_in_place(self, split: str) -> bool:
         """Return whether the rows of a split are read from its own files, without ingest."""
         files = self.listing.splits[split]
-        return all(file.path in self.footers and row_groups.is_in_place(self.footers[file.path]) for file in files)
+        return all(file.path in self.footers and self.footers[file.path].is_in_place for file in files)
 
     def streams(self, splits: Collection[str]) -> dict[str, SplitStream]:
         """Return the streams of those splits that must be ingested."""
@@ -71,7 +71,7 @@ class OpenedSource:
         dataset = stream.splits[split]
         if self.footers:
             dataset = dataset.reshard()  # a shard for each row group
-            counts = [len(self.footers[file.path].num_rows) for file in files]
+            counts = [len(self.footers[file.path].groups) for file in files]
         elif (members := stream.members(split)) or stream.has_options:
             counts = [len(members.get(file.path, [file.path])) for file in files]
         else:
@@ -167,8 +167,9 @@ def locate_rows(
                 joined = dataclasses.replace(joined, source_rows=sums.astype(np.int64))
             found[name] = joined
         elif name in splits:
-            copies = [(source.copies.get(file.path, file), source.footers[file.path]) for file in files]
-            found[name] = Groups.joined([row_groups.groups_of(file, footer) for file, footer in copies])
+            joined = Groups.joined([source.footers[file.path].groups for file in files])
+            copies = tuple(row_groups.stored_file(source.copies.get(file.path, file)) for file in files)
+            found[name] = dataclasses.replace(joined, files=copies)
     return found
 
 
@@ -252,7 +253,7 @@ class RowsOnDemand:
         stream = self._ingest.streams.get(self._split)
         if stream is None:
             file = self._found.listing.splits[self._split][index]
-            return row_groups.groups_of(file, self._found.footers[file.path])
+            return self._found.footers[file.path].groups
         shards = [index] if not stream.shard_files else [s for s, of in enumerate(stream.shard_files) if of == index]
         tasks = [stream.task_of(self._split, shard) for shard in shards]
         children = ingesting.children(self._ingest, tasks, most=1)

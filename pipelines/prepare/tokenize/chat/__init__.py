@@ -4,7 +4,7 @@ template        a tokenizer's chat template, chosen and tried; worker processes 
 renderer        what such a process does, and what a row may take
 conversation    one conversation: what is wrong with it, what a template sees of it
 rendering       one conversation's text by the template, and which bytes are the assistant's
-single_pass     templates that never look ahead
 alignment       which tokens those bytes are in
-encoder         all of it, and which turns stay of a conversation that is too long
+
+Layout `chat` does all of it, and cuts conversations that are too long.
 """

@@ -10,7 +10,8 @@ import pytest
 
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.column_planning import plan_columns
-from pipelines.prepare.sources.columns.extraction import ColumnPlan, LabelPlan, extract
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, extract
+from pipelines.prepare.sources.columns.labels import LabelPlan
 from tests import building
 from tfrecord_io.errors import ColumnError
 

@@ -17,11 +17,11 @@ from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.column_planning import plan_columns
 from pipelines.prepare.sources.columns.extraction import (
     ColumnPlan,
-    LabelPlan,
     extract,
     text_bytes_of,
     validate,
 )
+from pipelines.prepare.sources.columns.labels import LabelPlan
 from pipelines.prepare.sources.rows.reading import Source
 from tests.building import opened
 from tfrecord_io.errors import ColumnError, SourceError

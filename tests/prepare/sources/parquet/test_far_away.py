@@ -81,18 +81,15 @@ def refused(file: DataFile) -> str:
     return str(caught.value)
 
 
-def test_rows_behind_a_signed_address_are_read(server: _Server) -> None:
-    assert texts(on_web(server), [(35, 45), (0, 2)]) == [f"row {row}" for row in (*range(35, 45), 0, 1)]
-
-
 def test_a_file_that_another_one_replaced_is_refused(server: _Server) -> None:
     before = on_web(server, "replaced.parquet")
     server.etag = '"second"'
     assert "replaced.parquet: was changed since the job was planned" in refused(before)
 
 
-def test_a_file_is_asked_for_its_version_once(server: _Server) -> None:
-    texts(on_web(server, "once.parquet"), [(0, 100)])
+def test_rows_behind_a_signed_address_take_one_request_for_the_version(server: _Server) -> None:
+    found = texts(on_web(server, "once.parquet"), [(35, 45), (0, 2)])
+    assert found == [f"row {row}" for row in (*range(35, 45), 0, 1)]
     assert server.asked.count("HEAD /once.parquet") == 1
 
 
@@ -180,34 +177,29 @@ def test_workers_read_what_needs_no_credentials(path: str, needs_token: bool, ex
     assert is_readable_by_workers(DataFile(path=path, name="a.jsonl", size=1), needs_token=needs_token) is expected
 
 
-def written(path: Path, content: bytes = b"content") -> DataFile:
-    path.write_bytes(content)
-    return data_file(path)
+def test_copies_have_the_bytes_of_the_files_and_are_made_once(tmp_path: Path) -> None:
+    for name, content in (("a b.parquet", b"one"), ("c.parquet", b"two")):
+        (tmp_path / name).write_bytes(content)
+    files = [data_file(tmp_path / name) for name in ("a b.parquet", "c.parquet")]
 
+    def sent() -> list[Path]:
+        copies = relay(files, folder=str(tmp_path / "rows"), addresses={})
+        for file in files:
+            copied = copies[file.path]
+            assert Path(copied.path).read_bytes() == Path(file.path).read_bytes()
+            assert (copied.name, copied.size) == (file.name, file.size)
+        return [Path(copies[file.path].path) for file in files]
 
-def test_copies_have_the_bytes_of_the_files(tmp_path: Path) -> None:
-    files = [written(tmp_path / "a b.parquet", b"one"), written(tmp_path / "c.parquet", b"two")]
-    copies = relay(files, folder=str(tmp_path / "rows"), addresses={})
-    for file in files:
-        copied = copies[file.path]
-        assert Path(copied.path).read_bytes() == Path(file.path).read_bytes()
-        assert Path(copied.path).parent == tmp_path / "rows" / "source"
-        assert (copied.name, copied.size) == (file.name, file.size)
-
-
-def test_what_is_there_is_not_sent_again(tmp_path: Path) -> None:
-    file = written(tmp_path / "a.jsonl")
-    (copied,) = relay([file], folder=str(tmp_path / "rows"), addresses={}).values()
-    stamp = Path(copied.path).stat().st_mtime_ns
-    relay([file], folder=str(tmp_path / "rows"), addresses={})
-    assert Path(copied.path).stat().st_mtime_ns == stamp
-    Path(copied.path).write_bytes(b"{")
-    relay([file], folder=str(tmp_path / "rows"), addresses={})
-    assert Path(copied.path).read_bytes() == Path(file.path).read_bytes()
+    first, second = sent()
+    assert first.parent == tmp_path / "rows" / "source"
+    stamp = first.stat().st_mtime_ns
+    second.write_bytes(b"{")
+    assert sent()[0].stat().st_mtime_ns == stamp
 
 
 def test_a_file_that_has_changed_is_not_sent(tmp_path: Path) -> None:
-    file = written(tmp_path / "a.jsonl")
+    (tmp_path / "a.jsonl").write_bytes(b"content")
+    file = data_file(tmp_path / "a.jsonl")
     Path(file.path).write_bytes(b"longer than before")
     with pytest.raises(SourceError, match=r"a\.jsonl"):
         relay([file], folder=str(tmp_path / "rows"), addresses={})

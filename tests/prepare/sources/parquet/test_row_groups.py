@@ -273,39 +273,34 @@ def chunk_bytes(path: Path, name: str, *, packed: bool) -> list[int]:
 
 def test_rows_and_bytes_are_those_of_the_row_groups(tmp_path: Path) -> None:
     file = parquet(tmp_path / "a.parquet", FOOTED.drop_columns(["chat.role"]))
-    found = footer(file, ["text", "chat"])
+    found = footer(file, ["text", "chat"]).groups
     assert found.num_rows.tolist() == [10] * 9 + [5]
     for field, packed in (("num_bytes", False), ("stored_bytes", True)):
         text, chat = (chunk_bytes(tmp_path / "a.parquet", name, packed=packed) for name in ("text", "chat"))
         assert getattr(found, field).tolist() == np.add(text, chat).tolist()
-    assert (found.all_bytes > found.num_bytes).all()
-    assert found.schema.equals(FOOTED.drop_columns(["chat.role"]).schema)
-
-
-def test_all_columns_are_counted_if_none_is_named(tmp_path: Path) -> None:
-    found = footer(parquet(tmp_path / "a.parquet", FOOTED))
-    assert found.num_bytes.tolist() == found.all_bytes.tolist()
-    assert set(found.nulls) == {"text", "number", "chat.role"}
+    assert (footer(file).groups.num_bytes > found.num_bytes).all(), "without names those of all columns"
+    assert footer(file).schema.equals(FOOTED.drop_columns(["chat.role"]).schema)
 
 
 def test_nulls_are_known_of_flat_columns_with_statistics(tmp_path: Path) -> None:
-    found = footer(parquet(tmp_path / "a.parquet", FOOTED), ["text", "chat"])
-    assert found.nulls["text"].tolist() == [FOOTED["text"][start : start + 10].null_count for start in range(0, 95, 10)]
-    assert "chat" not in found.nulls
-    assert footer(parquet(tmp_path / "b.parquet", FOOTED, write_statistics=False), ["text"]).nulls == {}
+    file = parquet(tmp_path / "a.parquet", FOOTED)
+    assert set(footer(file).groups.nulls) == {"text", "number", "chat.role"}
+    counted = footer(file, ["text", "chat"]).groups.nulls["text"].tolist()
+    assert counted == [FOOTED["text"][start : start + 10].null_count for start in range(0, 95, 10)]
+    assert footer(parquet(tmp_path / "b.parquet", FOOTED, write_statistics=False), ["text"]).groups.nulls == {}
 
 
 @pytest.mark.parametrize(("rows", "fits"), [(4_000, True), (4_001, False)])
 def test_row_groups_of_many_rows_are_not_read_in_place(rows: int, fits: bool, tmp_path: Path) -> None:
     file = parquet(tmp_path / "a.parquet", pa.table({"n": range(rows)}), rows=rows)
-    assert row_groups.is_in_place(footer(file)) is fits
+    assert footer(file).is_in_place is fits
 
 
 def test_row_groups_of_many_bytes_are_not_read_in_place(tmp_path: Path) -> None:
     table = pa.table({"n": [1, 2], "blob": [bytes(9 << 20)] * 2})
     packed = parquet(tmp_path / "a.parquet", table, use_dictionary=False)
     assert packed.size < 1 << 20
-    assert not row_groups.is_in_place(footer(packed, ["n"]))
+    assert not footer(packed, ["n"]).is_in_place
 
 
 def _without_end(content: bytes) -> bytes:
@@ -340,15 +335,7 @@ def test_a_footer_that_cannot_be_read_names_its_file(damage: object, remote: boo
 def test_groups_have_no_credentials() -> None:
     file = parquet("memory://footers/secret.parquet", FOOTED)
     known = dataclasses.replace(file, path="https://me:hush@host/secret.parquet?sig=hush")
-    [found] = row_groups.read_footers([file], ["text"])
-    [at] = row_groups.groups_of(known, found).files
-    assert at.path == "https://host/secret.parquet"
-
-
-def test_files_with_the_same_columns_share_their_schema(tmp_path: Path) -> None:
-    files = [parquet(tmp_path / f"{index}.parquet", FOOTED) for index in range(3)]
-    read = row_groups.read_footers(files, None)
-    assert read[0].schema is read[1].schema is read[2].schema
+    assert row_groups.stored_file(known).path == "https://host/secret.parquet"
 
 
 # Segments of a split are cut where groups end.

@@ -165,9 +165,9 @@ class TestOptions:
         [
             ("validation=1%", ("validation", None, "1%")),
             ("validation=0.25%", ("validation", None, "0.25%")),
-            ("v=0.1", ("v", None, "10%")),
-            ("v=extra:.005", ("v", "extra", "0.5%")),
-            ("v=1_000", ("v", None, "1000")),
+            ("v=0.1", ("v", None, "0.1")),
+            ("v=extra:.005", ("v", "extra", ".005")),
+            ("v=1_000", ("v", None, "1_000")),
             ("test=my-split:5%", ("test", "my-split", "5%")),
         ],
     )

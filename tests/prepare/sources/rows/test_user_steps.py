@@ -4,11 +4,10 @@ import contextlib
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,9 +18,6 @@ from pipelines.prepare.audit import reopened_dataset
 from pipelines.prepare.audit.consent import Consent
 from pipelines.prepare.audit.trace import Tracer
 from pipelines.prepare.beam import pipeline
-from pipelines.prepare.launch.open_job import OpenJob
-from pipelines.prepare.options.config import FunctionOption, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
-from pipelines.prepare.shards import shard_writer
 from tests import building
 from tests.building import Outcome, read_manifest, read_rows, shard_bytes
 from tests.support import servers
@@ -56,9 +52,6 @@ def without_text(t):
         t.column_names.index("text"), "text", pc.if_else(pc.equal(t["n"], 7), pa.scalar(None, pa.string()), t["text"])
     )
 
-
-def nothing_of_validation(t):
-    return pc.less(t["n"], 1000)
 """
 MAPPED = [{**row, "text": str(row["text"]).replace("<br />", " "), "thrice": 3 * int(str(row["n"]))} for row in ROWS]
 LEFT = [row for row in MAPPED if int(str(row["n"])) & 3 != 1]
@@ -167,66 +160,27 @@ class TestRecords:
             "pc.equal(pc.bit_wise_and(t['n'], 1), 0).combine_chunks(), 'even'))\n"
             "def odd(t): return pc.equal(pc.bit_wise_and(t['n'], 1), 1)\n"
         )
-        root = done(data(folder), folder / "a", map="named:named", label_column="name")
-        assert read_manifest(root).label_names == ("even", "odd")
-        records = sorted_records(root)
-        assert records["label"] == [n % 2 for n in records["n"]]
-        left = resolved(folder, ("map", "named:named"), ("filter", "named:odd"), label_column="name")
-        assert left.job.spec.columns.label_names == ("odd",)
+        for left, names in (({}, ("even", "odd")), ({"filter": "named:odd"}, ("odd",))):
+            root = done(data(folder), folder / f"{len(names)}", map="named:named", label_column="name", **left)
+            assert read_manifest(root).label_names == names
+            records = sorted_records(root)
+            assert [names[label] for label in records["label"]] == [("even", "odd")[n % 2] for n in records["n"]]
 
 
-def before_the_job(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> list[bool]:
-    """What `do` does happens once the launcher has looked at everything, just before its workers begin. The list that
-    it gives stays empty if that never comes.
-    """
-    run = pipeline.run
-    begun = []
+@pytest.mark.slow
+def test_workers_elsewhere_need_no_module(folder: Path, stepped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module is deleted once the launcher has looked at everything, just before its workers begin."""
+    dataset, run = data(folder), pipeline.run
 
-    def run_then(*args: Any, **options: Any) -> Any:
-        do()
-        begun.append(True)
+    def run_without(*args: Any, **options: Any) -> Any:
+        (folder / "clean.py").unlink()
         return run(*args, **options)
 
-    monkeypatch.setattr(pipeline, "run", run_then)
-    return begun
-
-
-class TestSameBytes:
-    """Steps run wherever a shard is made, with the same result."""
-
-    @pytest.mark.slow
-    def test_processes_without_the_module_change_no_byte(
-        self, folder: Path, stepped: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def fail(*args: object) -> None:
-            raise AssertionError("made in the launcher's process")
-
-        dataset = data(folder)
-        begun = before_the_job(monkeypatch, (folder / "clean.py").unlink)
-        monkeypatch.setattr(shard_writer, "write", fail)
-        with servers.cluster(folder / "servers") as cluster:
-            root = done(dataset, folder / "out", *cluster.beam_args, **STEPS)
-        assert begun
-        assert shard_bytes(root) == shard_bytes(stepped)
-
-
-def resolved(
-    folder: Path,
-    *chosen: tuple[Literal["map", "filter"], str],
-    label_column: str | None = None,
-    dataset: Path | None = None,
-) -> OpenJob:
-    config = PrepareConfig(
-        source=SourceConfig(
-            dataset=str(dataset or data(folder)),
-            label_column=label_column,
-            keep_columns=("n",),
-            functions=tuple(FunctionOption(kind=kind, spec=spec) for kind, spec in chosen),
-        ),
-        tokenizer=TokenizerConfig(name=str(building.tokenizer())),
-        output=OutputConfig(root=str(folder / "out"), name="x"),
-    )
-    return building.resolved(config)
+    monkeypatch.setattr(pipeline, "run", run_without)
+    with servers.cluster(folder / "servers") as cluster:
+        root = done(dataset, folder / "out", *cluster.beam_args, **STEPS)
+    assert not (folder / "clean.py").exists()
+    assert shard_bytes(root) == shard_bytes(stepped)
 
 
 class TestLedger:
@@ -251,17 +205,6 @@ class TestLedger:
         assert (line["row"], line["reason"], json.loads(line["content"])) == (7, "text_null", {"text": None, "n": 7})
         assert read_manifest(root).splits["train"].ledger.rejected == {"filtered": 100, "text_null": 1}
         assert building.command("verify", root).status == 0
-
-
-class TestPinning:
-    """Another text of the module is another dataset."""
-
-    def test_an_edit_of_the_module_is_refused_with_what_changed(self, folder: Path, stepped: Path) -> None:
-        shutil.copytree(stepped, folder / "out")
-        (folder / "clean.py").write_text(MODULE + "# edited\n", encoding="utf-8")
-        outcome = build(data(folder), folder / "out", **STEPS)
-        assert "steps[0].module_sha256: was" in outcome.error[0]
-        assert "--overwrite" in outcome.error[1]
 
 
 class TestLater:
@@ -299,38 +242,27 @@ class TestLater:
             assert seen == read_rows(root, "train")["n"].tolist()
 
 
-class TestMistakes:
+class TestRefused:
     """Each is one line of cause and one of remedy, and leaves nothing behind."""
 
-    def test_it_is_refused_before_any_work(self, folder: Path) -> None:
+    def test_an_edit_of_the_module_is_refused_with_what_changed(self, folder: Path, stepped: Path) -> None:
+        shutil.copytree(stepped, folder / "out")
+        (folder / "clean.py").write_text(MODULE + "# edited\n", encoding="utf-8")
+        outcome = build(data(folder), folder / "out", **STEPS)
+        assert "steps[0].module_sha256: was" in outcome.error[0]
+        assert "--overwrite" in outcome.error[1]
+
+    def test_a_function_that_returns_something_else_is_refused_before_any_work(self, folder: Path) -> None:
         pq.write_table(pa.Table.from_pylist(ROWS), folder / "train.parquet")
         outcome = build(folder / "train.parquet", folder / "out", map="clean:some")
         assert "--map clean:some returned a ChunkedArray of bool" in outcome.error[0]
         assert outcome.status == 1
         assert not (folder / "out").exists()
 
-    @pytest.mark.slow
-    def test_a_row_that_a_function_cannot_take_is_named(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """In a worker: the launcher's passes are over rows that were good then."""
-        (folder / "late.py").write_text(
-            "import os\ndef late(t):\n    if os.path.exists(os.environ['LATE']) and 333 in t['n'].to_pylist():\n"
-            "        raise ValueError('row of\\n evil')\n    return t\n"
-        )
-        monkeypatch.setenv("LATE", str(folder / "late"))
-        before_the_job(monkeypatch, (folder / "late").touch)
-        cause, remedy = build(data(folder), folder / "out", map="late:late").error
-        assert cause.startswith("--map late:late raised ValueError: row of evil for row")
-        assert cause.endswith("of split 'train' (line 4 of late.py)")
-        assert remedy
 
-
-class TestExample:
-    """The steps that the README shows."""
-
-    def test_breaks_become_spaces_and_short_reviews_go(self) -> None:
-        texts = ["Good.<br /><br/>Really <BR>  good, I mean it.", "ok", None, "one two three four five", " a b c  d "]
-        rows = datasets.Dataset.from_dict({"text": texts, "n": range(5)}).data.table
-        cleaned = clean.without_breaks(rows)
-        assert cleaned.column_names == ["text", "n"]
-        assert cleaned["text"].to_pylist() == ["Good. Really good, I mean it.", "ok", None, texts[3], "a b c d"]
-        assert clean.has_enough_words(cleaned).to_pylist() == [True, False, None, True, False]
+def test_the_steps_that_the_readme_shows() -> None:
+    texts = ["Good.<br /><br/>Really <BR>  good, I mean it.", "ok", None, "one two three four five", " a b c  d "]
+    cleaned = clean.without_breaks(pa.table({"text": texts, "n": range(5)}))
+    assert cleaned.column_names == ["text", "n"]
+    assert cleaned["text"].to_pylist() == ["Good. Really good, I mean it.", "ok", None, texts[3], "a b c d"]
+    assert clean.has_enough_words(cleaned).to_pylist() == [True, False, None, True, False]

@@ -122,18 +122,6 @@ def test_what_can_be_walked_is_not_tokenized_again(zoo: Zoo, monkeypatch: pytest
     assert (runs.ids.tolist(), found.tolist()) == (ids, mask)
 
 
-def test_a_token_that_is_learned_in_part_is_learned(zoo: Zoo) -> None:
-    backend = aligners(zoo, "byte_bpe")[1]
-    text = "hello hello"
-    ids, _ = expected(backend, Rendering(text, []))
-    assert len(ids) < len(text)
-    for place in range(len(text)):
-        rendering = Rendering(text, [(place, place + 1)])
-        _, mask = aligned(zoo, "byte_bpe", ids, rendering)
-        assert sum(mask) == 1
-        assert mask == expected(backend, rendering)[1]
-
-
 def test_spans_that_touch_across_texts_stay_in_their_own() -> None:
     texts = texts_of(
         [Rendering("é|a", [(2, 3)]), Rendering("b", [(0, 1)]), Rendering("", []), Rendering("c|ü", [(1, 3)])]

@@ -74,54 +74,27 @@ def texts(found: Rendered) -> list[str]:
     "template",
     [
         "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
+        growing("'x'", "ns.s + ns.s"),
         *_slow(
-            "{% for i in range(100000) %}{% for j in range(100000) if false %}{% endfor %}{% endfor %}",
             "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}",
             "{% for x in [1, 2] recursive %}{{ loop([1, 2]) if loop.depth < 60 }}{% endfor %}",
             "{% for i in range(100000) %}{% generation %}{% for j in range(100000) %}{% endfor %}{% endgeneration %}"
             "{% endfor %}",
-            "{% set x = 'ß' * 100000 %}{% for i in range(99999) %}{% set y = x | upper %}{% endfor %}",
             "{{ 10 ** 1000000000 }}",
             "{{ (messages | length * 9 ** 9) ** (9 ** 9) % 3 }}",
-            "{% filter center(1000) %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
-            "{% endfilter %}",
-        ),
-    ],
-)
-def test_what_does_not_end_is_ended(template: str) -> None:
-    assert refusal(template) in (
-        "the chat template takes more than 0.3 seconds of a core",
-        "the chat template takes more memory than it may",
-    )
-
-
-@pytest.mark.parametrize(
-    "template",
-    [
-        growing("'x'", "ns.s + ns.s"),
-        *_slow(
-            growing("'x'", "ns.s ~ ns.s"),
-            growing("['x']", "ns.s + ns.s"),
             growing("['x']", "dict(a=ns.s, b=ns.s) | string"),
-            "{% macro m(s, n) %}{{ m(s + s, n - 1) if n else s | length }}{% endmacro %}{{ m('x', 60) }}",
             "{% set x = 'x' * 100000 %}{% set y %}{% for i in range(99999) %}{{ x }}{% endfor %}{% endset %}",
             "{{ range(100000) | map('center', 100000) | list | length }}",
-            "{% set x = 'x' | center(10 ** 9) %}{{ x | length }}",
             "{% set x = '%1000000000d' % 1 %}{{ x | length }}",
             "{% set x = [1, [2]] | tojson(indent=1000000000) %}{{ x | length }}",
-            "{% set x = ('a ' * 10000) | wordwrap(1, wrapstring='x' * 100000) %}{{ x | length }}",
         ),
     ],
 )
-def test_what_takes_gigabytes_does_not_get_them(template: str) -> None:
+def test_what_does_not_end_or_takes_gigabytes_is_ended(template: str) -> None:
     assert refusal(template) in (
-        "the chat template takes more memory than it may",
         "the chat template takes more than 0.3 seconds of a core",
+        "the chat template takes more memory than it may",
     )
-
-
-def test_a_text_that_is_too_long_is_refused() -> None:
-    assert refusal("{{ 'x' * 300000 }}") == "the chat template makes a text of more than 262,144 bytes"
 
 
 def test_a_long_conversation_is_within_the_limits() -> None:

@@ -6,8 +6,7 @@ import pytest
 
 from pipelines.prepare.tokenize.chat.conversation import Message, Rejected
 from pipelines.prepare.tokenize.chat.environment import create_environment
-from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Rendering, Settings
-from pipelines.prepare.tokenize.chat.single_pass import prompt_behind_loop
+from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Rendering, Settings, prompt_behind_loop
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES
 
 TURN = "{{ '<|im_start|>' ~ m.role ~ '\n' ~ m.content ~ '<|im_end|>\n' }}"

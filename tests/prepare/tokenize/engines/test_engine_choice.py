@@ -10,15 +10,13 @@ import pyarrow as pa
 import pytest
 from tokenizers import AddedToken
 
-from pipelines.prepare.tokenize.engines import BATTERY, HuggingFaceEngine, SlowEngine, choice, decide, open_reference
+from pipelines.prepare.tokenize.engines import BATTERY, HuggingFaceEngine, choice, decide, open_reference
 from pipelines.prepare.tokenize.library_failures import TextsNotEncoded
-from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tests import building
 from tests.prepare.crosscheck import lying_engine
 from tests.prepare.tokenize.odd_tokenizers import INT32, altered_kind, byte_level, saved, sentencepiece, wrapped
 from tests.qualifying import comparing
-from tests.support import texts
-from tests.support.tokenizers_zoo import FAST_KINDS, KINDS, Zoo
+from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io.errors import ConfigError, TokenizerError
 
 # Its first added token takes the white space in which the second one stands, which makes the Rust library panic.
@@ -27,11 +25,6 @@ PANICS = [
     AddedToken("\n", normalized=False, lstrip=True),
     AddedToken("<pad>", normalized=False, special=True),
 ]
-
-
-TEXTS = [*texts.HOSTILE, *texts.sentences(20, seed=3), *texts.mutated(20, seed=4)]
-# Loading it takes seconds: there is an object for each of the 1.1 million code points.
-KINDS_TO_TRY = [pytest.param(kind, marks=pytest.mark.slow) if kind == "slow_canine" else kind for kind in KINDS]
 
 
 class PanicException(BaseException):
@@ -139,12 +132,6 @@ def test_an_opener_that_fails_is_a_reason_and_logged(
     assert any(record.exc_info for record in caplog.records)
 
 
-def test_an_interrupt_while_an_engine_opens_is_none_of_its_failures(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
-    _open_with(monkeypatch, KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        _decide(zoo.tokenizer("byte_bpe"))
-
-
 def test_an_engine_asked_for_by_name_is_refused_with_its_reason(zoo: Zoo) -> None:
     with pytest.raises(ConfigError, match=r"--engine gigatoken does not serve this tokenizer, .*no byte fallback"):
         _decide(zoo.tokenizer("byte_bpe"), wanted="gigatoken")
@@ -192,46 +179,3 @@ def test_an_engine_that_gives_other_tokens_for_a_text_is_not_used(zoo: Zoo, monk
     chosen = _decide(tokenizer)
     assert isinstance(chosen.engine, HuggingFaceEngine)
     assert chosen.reasons["wordpiece"].startswith("it gives other tokens than the tokenizer")
-
-
-def _column(texts: list[str]) -> pa.Array:
-    return pa.array(texts, pa.string())
-
-
-def _to_lists(runs: RaggedTokens) -> list[list[int]]:
-    return [runs.ids[start:stop].tolist() for start, stop in zip(runs.offsets, runs.offsets[1:], strict=False)]
-
-
-@pytest.mark.parametrize("kind", KINDS_TO_TRY)
-def test_ids_are_those_of_the_tokenizer(zoo: Zoo, kind: str) -> None:
-    tokenizer = zoo.tokenizer(kind)
-    engine = open_reference(tokenizer, dtype=INT32)
-    assert engine.name == ("hf" if kind in FAST_KINDS else "slow")
-    assert (
-        _to_lists(engine.encode(_column(TEXTS)))
-        == tokenizer(TEXTS, add_special_tokens=False, verbose=False)["input_ids"]
-    )
-
-
-def test_a_fast_tokenizer_whose_python_layer_changes_texts_is_called_through_it(zoo: Zoo) -> None:
-    tokenizer = zoo.tokenizer("wordpiece_cased")
-    kind = type(tokenizer)
-
-    class Shouting(kind):  # type: ignore[misc, valid-type]
-        def __call__(self, texts: list[str], **options: Any) -> Any:
-            return super().__call__([text.upper() for text in texts], **options)
-
-    tokenizer.__class__ = Shouting
-    engine = open_reference(tokenizer, dtype=INT32)
-    assert isinstance(engine, SlowEngine)
-    plain = zoo.tokenizer("wordpiece_cased")
-    assert (
-        engine.encode(_column(["a word"])).ids.tolist() == plain(["A WORD"], add_special_tokens=False)["input_ids"][0]
-    )
-
-
-def test_the_copy_of_a_tokenizer_that_was_called_with_truncation_does_not_truncate(zoo: Zoo) -> None:
-    tokenizer = zoo.tokenizer("byte_bpe_roberta")
-    expected = tokenizer(TEXTS, add_special_tokens=False)["input_ids"]
-    tokenizer(["a b c d e"], truncation=True, max_length=4, padding="max_length")
-    assert _to_lists(HuggingFaceEngine(tokenizer, dtype=INT32).encode(_column(TEXTS))) == expected

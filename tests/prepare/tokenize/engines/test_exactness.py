@@ -4,7 +4,6 @@ The kinds are those of scripts/qualify_engines.py, with fewer texts. What only o
 """
 
 import functools
-import itertools
 import pickle
 import random
 import subprocess
@@ -17,12 +16,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken
 
 from pipelines.prepare.tokenize.engines import BATTERY, Engine, HuggingFaceEngine, NotQualified
-from tests.prepare.tokenize.odd_tokenizers import assert_same, check
+from tests.prepare.tokenize.odd_tokenizers import altered_kind, assert_same, bert, check
 from tests.qualifying import comparing, kinds, strings
 from tests.qualifying.comparing import INT32, Effort
 from tests.support import texts
+from tests.support.tokenizers_zoo import Zoo
 
 EFFORT = Effort(random_strings=300, code_point_step=300, rows=12, long_bytes=0)
 # One of each engine, and for our own one for each way of treating spaces and each step that looks at neighbours.
@@ -89,14 +90,6 @@ def test_every_code_point_of_the_basic_plane_alone_and_beside_what_joins(name: s
     forms = ["{0}ab{0} {0} a{0}", "{0}\u0334{0}\u094d \u1100{0}\u302e{0}\u1b44"]
     for form in forms:
         check(name, tokenizer(kind), [form.format(point) for point in points])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["gpt2", "llama3", "qwen2"])
-def test_the_scanners_cut_as_the_expressions_do_whatever_class_stands_beside_which(kind: str) -> None:
-    classes = "aAǅʰª\u0301中1² \t\n\r\u00a0\u3000's.+/l"
-    given_texts = ["".join(letters) for size in (1, 2, 3) for letters in itertools.product(classes, repeat=size)]
-    assert comparing.differing(*pair_of("fastokens", kind), given_texts) == []
 
 
 @pytest.mark.parametrize(("name", "kind"), REFUSED)
@@ -169,6 +162,19 @@ def test_special_tokens_are_split_where_the_tokenizer_is_told_so(name: str, kind
     made = kinds.tokenizer(kind)
     made.split_special_tokens = split
     check(name, made, ["a </s> b", "[MASK]", "<unk> <unk>x", "<|endoftext|>", *texts.HOSTILE])
+
+
+@pytest.mark.parametrize("flags", [{}, {"lstrip": True, "rstrip": True}, {"single_word": True}], ids=str)
+@pytest.mark.parametrize("kind", ["wordpiece", "t5", "t5 converted", "rembert"])
+def test_texts_that_hold_an_added_token(zoo: Zoo, kind: str, flags: dict[str, bool]) -> None:
+    contents = (*kinds.ADDED, "[X]", "house", "the", " of", "中", "<a b>", "\x00", "[X] [Y]", "!", "0")
+    added = [AddedToken(content, normalized=False, **flags) for content in contents]
+    forms = ["{}", "a {} b", "a{}b", "{0}{0}", "  {}  .", "é{}é", "A{}", "{}\x01", "x" * 20 + "{}", "{}" + "x" * 20]
+    held = [form.replace("{0}", "{}").replace("{}", content) for content in contents for form in (*forms, " {} ")]
+    almost = [(each[:-1], each[1:], each.upper(), f"{each[:1]} {each[1:]}") for each in contents]
+    made = bert(zoo, added=added) if kind == "wordpiece" else altered_kind(zoo, kind, added=added)
+    name = kind if kind == "wordpiece" else "unigram"
+    check(name, made, [*held, *(part for parts in almost for part in parts), *held])
 
 
 # --- tokenizers put together at random, as by `scripts/qualify_engines.py strange`, with a new seed each time ---------

@@ -15,7 +15,7 @@ from pipelines.prepare.tokenize.engines.unigram.kernels import MEMORY_WORDS
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tests.prepare.tokenize.odd_tokenizers import altered_kind, check, state_of
 from tests.qualifying import comparing
-from tests.qualifying.kinds import ADDED, NORMALIZERS, altered, metaspace, white_split
+from tests.qualifying.kinds import NORMALIZERS, altered, metaspace, white_split
 from tests.support import texts
 from tests.support.charsmaps import charsmap
 from tests.support.speed import slow_but
@@ -55,18 +55,6 @@ def test_every_kind_of_normalizer_and_words(zoo: Zoo, kind: str) -> None:
     mixed = ["".join(rng.choice((*SPACES, *LETTERS, *SPACES[:2])) for _ in range(8)) for _ in range(400)]
     edges = [f"{space}a{space}{space}b{space}" for space in SPACES] + [space * 3 for space in SPACES]
     check("unigram", altered_kind(zoo, kind), [*TEXTS, *mixed, *edges])
-
-
-@pytest.mark.parametrize("kind", ["t5", "t5 converted", "rembert"])
-@pytest.mark.parametrize("flags", [{}, {"lstrip": True, "rstrip": True}, {"single_word": True}], ids=str)
-def test_texts_that_hold_an_added_token(zoo: Zoo, kind: str, flags: dict[str, bool]) -> None:
-    added = [AddedToken(content, normalized=False, **flags) for content in ADDED]
-    forms = ["{}", "a {} b", "a{}b", "{0}{0}", "  {}  .", "é{}é", "A{}", "{}\x01", "x" * 20 + "{}", "{}" + "x" * 20]
-    held = [form.replace("{0}", "{}").replace("{}", content) for content in ADDED for form in (*forms, " {} ")]
-    almost = [(each[:-1], each[1:], each.upper(), f"{each[:1]} {each[1:]}") for each in ADDED]
-    check(
-        "unigram", altered_kind(zoo, kind, added=added), [*held, *(part for parts in almost for part in parts), *held]
-    )
 
 
 @pytest.mark.parametrize("kind", ["t5", "t5 converted", "albert", "rembert"])
@@ -166,6 +154,12 @@ class TestPaths:
         state = {**state, "added_tokens": [], "model": model}
         tokenizer = altered(state, normalizer=None, pre_tokenizer=metaspace(), byte_fallback=byte_fallback)
         check("unigram", tokenizer, given_texts)
+
+    def test_of_two_paths_with_one_score_the_same_is_taken_and_what_is_unknown_costs_10(self, zoo: Zoo) -> None:
+        """`ab` and `a`, `b` have one score; `aé` has less than `a` and the worst score, and `é` is unknown."""
+        vocabulary = [["<unk>", 0.0], ["▁", -1.0], ["a", 0.5], ["b", -2.5], ["ab", -2.0], ["aé", -9.0], ["bb", -5.0]]
+        tokenizer = altered_kind(zoo, byte_fallback=False, vocab=vocabulary, unk_id=0)
+        check("unigram", tokenizer, ["ab", "aé", "abab", "aéb", "bb", "abb aab éa", "ab aé"])
 
     def test_unknown_pieces_that_together_spell_an_entry_are_that_entry(self, zoo: Zoo) -> None:
         vocabulary = [[piece, 20.0] for piece in ("<unk>", "xyz", "▁", "<pad>", "</s>", "<extra_id_0>")]

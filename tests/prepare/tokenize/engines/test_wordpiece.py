@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken
 
 from pipelines.prepare.tokenize.engines.wordpiece.kernels import MEMORY_WORDS
 from tests.prepare.tokenize.odd_tokenizers import bert, check
@@ -85,18 +84,6 @@ def test_a_large_vocabulary_in_which_every_byte_begins_and_goes_on(zoo: Zoo) -> 
     vocab |= {f"##{chr(0xD7FF - point)}{chr(point)}": 60_000 + point for point in range(1, 0xD800, 3)}
     words = ["".join(map(chr, range(point, point + 60))) for point in range(1, 0xD000, 61)]
     check("wordpiece", bert(zoo, model={"vocab": vocab}, normalizer=BARE), words)
-
-
-@pytest.mark.parametrize(
-    "content", ["[X]", "house", "the", " of", "é!", "中", "<a b>", "\x00", "[X] [Y]", "!", "0"], ids=ascii
-)
-@pytest.mark.parametrize("flags", [{}, {"lstrip": True, "rstrip": True}, {"single_word": True}], ids=str)
-def test_texts_that_hold_an_added_token(zoo: Zoo, content: str, flags: dict[str, bool]) -> None:
-    forms = ["{}", "a {} b", "a{}b", "{0}{0}", "  {}  .", "é{}é", "A{}", "{}\x00", "x" * 20 + "{}", "{}" + "x" * 20]
-    given_texts = [form.replace("{0}", "{}").replace("{}", content) for form in forms]
-    almost = [content[:-1], content[1:], content.upper(), content[::-1], f"{content[:1]} {content[1:]}"]
-    tokenizer = bert(zoo, added=[AddedToken(content, normalized=False, **flags)])
-    check("wordpiece", tokenizer, [*given_texts, *almost, *texts.sentences(5, seed=1)])
 
 
 def test_more_words_than_can_be_remembered_change_nothing(zoo: Zoo) -> None:

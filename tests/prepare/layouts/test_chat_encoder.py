@@ -1,7 +1,5 @@
 """Conversations become the tokens of `tokenizer.apply_chat_template`, and the mask is 1 on what the assistant says."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any
@@ -13,11 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from pipelines.prepare.options.config import Side
+from pipelines.prepare.layouts.base import Encoded, LayoutContext
+from pipelines.prepare.layouts.chat import ChatEncoder, cuts
+from pipelines.prepare.options.config import LayoutConfig, Side
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
+from pipelines.prepare.tokenize import tokenization
 from pipelines.prepare.tokenize.chat.alignment import Aligner
 from pipelines.prepare.tokenize.chat.conversation import Message
-from pipelines.prepare.tokenize.chat.encoder import ChatEncoder, EncodedChats, cuts
-from pipelines.prepare.tokenize.chat.template import Template, open_template
+from pipelines.prepare.tokenize.chat.template import open_template
 from pipelines.prepare.tokenize.engines import Engine, decide, open_reference
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES, chat_tokenizer
 from tests.support.tokenizers_zoo import Zoo
@@ -35,40 +36,30 @@ def opened(zoo: Zoo, folder: Path, template: str, *, kind: str = "byte_bpe") -> 
 
 
 def encoder(tokenizer: Any, *, length: int = 10**6, side: Side = "right") -> ChatEncoder:
-    return ChatEncoder(*parts(tokenizer), length=length, side=side)
-
-
-def parts(tokenizer: Any) -> tuple[Template, Engine, Aligner]:
-    """What encoders of any length can share."""
-    return open_template(tokenizer), *engine_of(tokenizer)
+    """An encoder that shares engine and aligner with those of tokenizers that differ in their templates alone."""
+    content = tokenizer.backend_tokenizer.to_str()
+    if content not in _engines:
+        engine = decide(tokenizer, open_reference(tokenizer, dtype=DTYPE), dtype=DTYPE).engine
+        _engines[content] = engine, Aligner(tokenizer, dtype=DTYPE)
+    engine, aligner = _engines[content]
+    tokenizer.truncation_side = side
+    facts, columns = tokenization.facts(tokenizer, name="chats", files={}), ColumnPlan(texts=())
+    context = LayoutContext(tokenizer=tokenizer, facts=facts, layout=LayoutConfig(), length=length, columns=columns)
+    return ChatEncoder(engine, context, open_template(tokenizer), aligner)
 
 
 _engines: dict[str, tuple[Engine, Aligner]] = {}
 
 
-def engine_of(tokenizer: Any) -> tuple[Engine, Aligner]:
-    """The same for all tokenizers that differ in their templates alone."""
-    content = tokenizer.backend_tokenizer.to_str()
-    if content not in _engines:
-        engine = decide(tokenizer, open_reference(tokenizer, dtype=DTYPE), dtype=DTYPE).engine
-        _engines[content] = engine, Aligner(tokenizer, dtype=DTYPE)
-    return _engines[content]
+def encoded(made: ChatEncoder, rows: list[list[Message]]) -> Encoded:
+    return made.encode(Rows(texts=(), arrays={}, nested={"messages": pa.array(rows)}))
 
 
-def encoded(made: ChatEncoder, rows: list[list[Message]]) -> EncodedChats:
-    return made.encode(pa.array(rows))
-
-
-def row(chats: EncodedChats, index: int) -> tuple[list[int], list[int]]:
+def row(chats: Encoded, index: int) -> tuple[list[int], list[int]]:
     """Tokens and mask."""
-    place = slice(chats.ids.offsets[index], chats.ids.offsets[index + 1])
-    return chats.ids.ids[place].tolist(), chats.learned.ids[place].tolist()
-
-
-def learned_texts(tokenizer: Any, chats: EncodedChats, index: int) -> list[str]:
-    ids, mask = row(chats, index)
-    edges = np.flatnonzero(np.diff(mask, prepend=0, append=0)).reshape(-1, 2)
-    return [tokenizer.decode(ids[start:stop]) for start, stop in edges]
+    ids, learned = chats.ragged["input_ids"], chats.ragged["loss_mask"]
+    place = slice(ids.offsets[index], ids.offsets[index + 1])
+    return ids.ids[place].tolist(), learned.ids[place].tolist()
 
 
 def conversations(*, seed: int, rows: int = ROWS) -> list[list[Message]]:
@@ -113,40 +104,7 @@ def test_prefixes_give_the_mask_that_markers_give(zoo: Zoo, tmp_path: Path, name
     rows = conversations(seed=3, rows=60)
     plain, marked = (opened(zoo, tmp_path / each, each) for each in (name, f"{name}_marked"))
     ours, theirs = encoded(encoder(plain), rows), encoded(encoder(marked), rows)
-    assert ours.learned.ids.tolist() == theirs.learned.ids.tolist()
-
-
-@pytest.mark.slow
-def test_an_answer_is_learned_with_the_token_that_ends_it(zoo: Zoo, tmp_path: Path) -> None:
-    tokenizer = opened(zoo, tmp_path, "chatml")
-    turns = [("user", "one"), ("assistant", "two"), ("user", "three"), ("assistant", "four\n")]
-    chats = encoded(encoder(tokenizer), [[{"role": role, "content": content} for role, content in turns]])
-    assert learned_texts(tokenizer, chats, 0) == ["two<|im_end|>", "four\n<|im_end|>"]
-
-
-def test_what_the_template_refuses_is_rejected_with_its_message(zoo: Zoo, tmp_path: Path) -> None:
-    tokenizer = opened(zoo, tmp_path, "inst")
-    turns = [{"role": "user", "content": "one"}, {"role": "user", "content": "two"}]
-    chats = encoded(encoder(tokenizer), [turns])
-    assert chats.reasons.tolist() == ["template_rejected"]
-    assert chats.details[0].startswith("Conversation roles must alternate")
-
-
-@pytest.mark.parametrize(
-    ("messages", "reason"),
-    [
-        ([], "messages_empty"),
-        ([{"role": None, "content": "a"}], "role_missing"),
-        ([{"role": "user", "content": None}], "content_null"),
-        ([{"role": "user", "content": "a"}], "no_assistant"),
-    ],
-)
-def test_a_row_that_is_no_conversation_is_rejected(
-    zoo: Zoo, tmp_path: Path, messages: list[Message], reason: str
-) -> None:
-    tokenizer = opened(zoo, tmp_path, "chatml")
-    sound = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-    assert encoded(encoder(tokenizer), [sound, messages]).reasons.tolist() == ["", reason]
+    assert ours.ragged["loss_mask"].ids.tolist() == theirs.ragged["loss_mask"].ids.tolist()
 
 
 @pytest.mark.slow
@@ -158,13 +116,12 @@ def test_a_long_conversation_keeps_as_many_whole_turns_as_fit(zoo: Zoo, tmp_path
         turns += [{"role": "user", "content": f"question {number}"}, {"role": "assistant", "content": "yes " * number}]
     kept = [[turns[0], *turns[-2 * count :]] if side == "left" else turns[: 2 * count + 1] for count in range(1, 7)]
     sizes = [len(tokenizer.apply_chat_template(some)["input_ids"]) for some in kept]
-    shared = parts(tokenizer)
     for count, size in enumerate(sizes[:-1]):
         for length in (size, sizes[count + 1] - 1):
-            chats = encoded(ChatEncoder(*shared, length=length, side=side), [turns])
+            chats = encoded(encoder(tokenizer, length=length, side=side), [turns])
             assert row(chats, 0)[0] == tokenizer.apply_chat_template(kept[count])["input_ids"]
             assert chats.tokens_cut == sizes[-1] - size
-    too_short = ChatEncoder(*shared, length=sizes[0] - 1, side=side)
+    too_short = encoder(tokenizer, length=sizes[0] - 1, side=side)
     assert encoded(too_short, [turns]).reasons.tolist() == ["too_long"]
 
 

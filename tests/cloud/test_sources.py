@@ -1,6 +1,4 @@
-"""Rows on gs://, of Parquet files and ingested: counted requests, faults on the way, and objects that were replaced."""
-
-from __future__ import annotations
+"""Sources on gs://: found by a few listings, rows by counted requests, whatever fails or is replaced on the way."""
 
 import gzip
 import io
@@ -18,11 +16,13 @@ from pipelines.prepare.sources.ingest.ingest import IngestSource
 from pipelines.prepare.sources.parquet import row_groups
 from pipelines.prepare.sources.resolve import data_files
 from pipelines.prepare.sources.resolve.data_files import DataFile
+from pipelines.prepare.sources.resolve.library import SourceListing
+from pipelines.prepare.sources.resolve.resolve import resolve
 from pipelines.prepare.sources.rows import opening
 from pipelines.prepare.sources.rows.reading import RowReader
-from tests.cloud.disturbed import shorten_pauses, through
+from tests.cloud.answering import Answer, Machine, refusal
 from tests.cloud.emulator import Gcs
-from tests.cloud.faults import Faults
+from tests.cloud.proxy import Faults, through
 from tests.prepare.sources.stored import in_place
 from tfrecord_io.errors import SourceError
 
@@ -58,8 +58,8 @@ def test_a_group_takes_one_request_of_its_columns_bytes(gcs: Gcs, bucket: str, m
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("short_pauses")
 def test_rows_arrive_whole_through_faults(gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    shorten_pauses(monkeypatch, ours=0.01, theirs=0.001)
     file = uploaded(gcs, bucket, "faults.parquet")
     faults = Faults(seed=1, unavailable=0.3, cut_downloads=0.3)
     with through(gcs, faults, monkeypatch) as proxy:
@@ -103,3 +103,66 @@ def test_rows_are_ingested_from_bucket_to_bucket(gcs: Gcs, bucket: str, packed: 
     reader = RowReader(split="train", types=found.types("train"))
     batches = [batch for _, batch in reader.read(groups.pieces([(0, 3000)]), ["text", "label"])]
     assert pa.Table.from_batches(batches).to_pylist() == ROWS
+
+
+# Listings
+
+ROW = b'{"text": "a"}\n'
+NAMES = [f"data/{split}/{number:03}.jsonl" for split in ("test", "train") for number in range(30)]
+
+
+@pytest.fixture
+def listed(gcs: Gcs) -> str:
+    """With sixty files, and what stands beside them."""
+    name = gcs.bucket()
+    for path in (*NAMES, "data/.hidden/x.jsonl", "data/", "other/train.jsonl"):
+        gcs.write(name, path, ROW)
+    return name
+
+
+def _resolve(address: str) -> SourceListing:
+    return resolve(SourceConfig(dataset=address))
+
+
+@pytest.mark.parametrize("address", ["gs://{}/data", "gs://{}/data/", "gs://{}/data/**/*.jsonl"])
+def test_what_is_below_an_address_takes_no_request_per_file(machine: Machine, listed: str, address: str) -> None:
+    asked: list[str] = []
+
+    def watch(number: int, method: str, path: str) -> Answer | None:
+        asked.append(path)
+        return None
+
+    machine.answer = watch
+    found = _resolve(address.format(listed))
+    assert {split: [file.path for file in files] for split, files in found.splits.items()} == {
+        split: [f"gs://{listed}/data/{split}/{number:03}.jsonl" for number in range(30)] for split in ("train", "test")
+    }
+    assert all(file.version.isdecimal() and file.size == len(ROW) for files in found.splits.values() for file in files)
+    assert all(entry["mark"] for entry in found.identity["files"])
+    assert len(asked) < 12, asked
+    assert not [path for path in asked if "000.jsonl" in path]
+
+
+def test_the_content_is_the_same_dataset_wherever_it_lies(gcs: Gcs, listed: str) -> None:
+    other = gcs.bucket()
+    for name in NAMES:
+        gcs.write(other, f"moved/{name}", ROW)
+    before = _resolve(f"gs://{listed}/data").identity
+    assert _resolve(f"gs://{other}/moved/data").identity == before
+    gcs.write(other, f"moved/{NAMES[3]}", ROW.replace(b"a", b"b"))
+    assert _resolve(f"gs://{other}/moved/data").identity != before
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_service_that_is_overloaded_is_waited_for(machine: Machine, listed: str, status: int) -> None:
+    machine.answer = lambda number, method, path: refusal(status) if number <= 20 else None
+    assert list(_resolve(f"gs://{listed}/data").splits) == ["train", "test"]
+
+
+@pytest.mark.parametrize("below", ["data", "data/*.jsonl", "data/train/000.jsonl"])
+def test_a_listing_that_is_denied_says_what_to_ask_for(machine: Machine, listed: str, below: str) -> None:
+    said = "me@x.iam.gserviceaccount.com does not have storage.objects.list access to the Google Cloud Storage bucket."
+    machine.answer = lambda number, method, path: refusal(403, said)
+    with pytest.raises(SourceError, match=r"does not have storage\.objects\.list") as caught:
+        _resolve(f"gs://{listed}/{below}")
+    assert "add-iam-policy-binding" in caught.value.remedy

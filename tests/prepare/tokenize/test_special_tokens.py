@@ -1,60 +1,53 @@
-"""Templates are read off tokenizers as they are; texts are cut as the tokenizers library cuts them."""
-
-from __future__ import annotations
+"""Special tokens are read off tokenizers as they are; texts are cut as the tokenizers library cuts them."""
 
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from pipelines.prepare.options.config import Side, Truncation
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
-from pipelines.prepare.tokenize.special_tokens import Template, assemble, kept_lengths, probe
+from pipelines.prepare.tokenize.special_tokens import (
+    DocumentFrame,
+    Template,
+    assemble,
+    kept_lengths,
+    left_out_bos,
+    open_frame,
+    probe,
+)
 from tests.support.tokenizers_zoo import Zoo
+from tfrecord_io.errors import TokenizerError
 
 UINT16 = np.dtype(np.uint16)
-BERT = Template(
-    prefix=(2,),
-    middle=(3,),
-    suffix=(3,),
-    prefix_types=(0,),
-    middle_types=(0,),
-    suffix_types=(1,),
-    first_type=0,
-    second_type=1,
-)
+BERT = Template(added=((2,), (3,), (3,)), added_types=((0,), (0,), (1,)), text_types=(0, 1))
 
-# kind: (prefix, middle, suffix) of a pair, as tokens and type ids, and the type ids of both texts.
-PAIRS: dict[str, tuple[str, str, str, int, int]] = {
-    "wordpiece_cased": ("[CLS]:0", "[SEP]:0", "[SEP]:1", 0, 1),
-    "byte_bpe": ("", "", "", 0, 1),
-    "byte_bpe_bos": ("<|begin_of_text|>:0", "<|begin_of_text|>:1", "", 0, 1),
-    "byte_bpe_roberta": ("<s>:0", "</s>:0 </s>:0", "</s>:0", 0, 0),
-    "bpe_fallback": ("<s>:0", "<s>:1", "", 0, 1),
-    "unigram": ("", "</s>:0", "</s>:0", 0, 0),
-    "unigram_left": ("", "<sep>:0", "<sep>:1 <cls>:2", 0, 1),
+# kind: what is added before, between and behind the texts of a pair, with type ids; and the type ids of both texts.
+PAIRS: dict[str, tuple[tuple[str, str, str], tuple[int, int]]] = {
+    "wordpiece_cased": (("[CLS]:0", "[SEP]:0", "[SEP]:1"), (0, 1)),
+    "byte_bpe": (("", "", ""), (0, 1)),
+    "byte_bpe_bos": (("<|begin_of_text|>:0", "<|begin_of_text|>:1", ""), (0, 1)),
+    "byte_bpe_roberta": (("<s>:0", "</s>:0 </s>:0", "</s>:0"), (0, 0)),
+    "bpe_fallback": (("<s>:0", "<s>:1", ""), (0, 1)),
+    "unigram": (("", "</s>:0", "</s>:0"), (0, 0)),
+    "unigram_left": (("", "<sep>:0", "<sep>:1 <cls>:2"), (0, 1)),
 }
-
-
-def _piece(backend: Any, text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    parts = [part.rpartition(":") for part in text.split()]
-    return tuple(backend.token_to_id(token) for token, _, _ in parts), tuple(int(kind) for _, _, kind in parts)
 
 
 @pytest.mark.parametrize("kind", PAIRS)
 def test_the_template_of_a_pair_is_what_the_tokenizer_adds(zoo: Zoo, kind: str) -> None:
     backend = zoo.tokenizer(kind).backend_tokenizer
-    prefix, middle, suffix, first_type, second_type = PAIRS[kind]
-    template = probe(backend, pair=True)
-    assert template is not None
-    assert (template.prefix, template.prefix_types) == _piece(backend, prefix)
-    assert (template.middle, template.middle_types) == _piece(backend, middle)
-    assert (template.suffix, template.suffix_types) == _piece(backend, suffix)
-    assert (template.first_type, template.second_type) == (first_type, second_type)
+    pieces, text_types = PAIRS[kind]
+    parts = [[part.rpartition(":") for part in piece.split()] for piece in pieces]
+    assert probe(backend, pair=True) == Template(
+        added=tuple(tuple(backend.token_to_id(token) for token, _, _ in piece) for piece in parts),
+        added_types=tuple(tuple(int(kind) for _, _, kind in piece) for piece in parts),
+        text_types=text_types,
+    )
 
 
 def _words(*, template: str = "$A", pair: str = "$A $B:1") -> Tokenizer:
@@ -77,17 +70,12 @@ def test_a_text_whose_tokens_have_several_type_ids_is_no_template(types: list[in
     class Backend:
         def encode(self, *texts: str, add_special_tokens: bool = True) -> Any:
             ids = [ord(word) for text in texts for word in text.split()]
-            return types_of(ids, types if len(texts) == 2 else [0] * len(ids))
+            of_type = types if len(texts) == 2 else [0] * len(ids)
+            return SimpleNamespace(ids=ids, type_ids=of_type, special_tokens_mask=[0] * len(ids))
 
     assert probe(Backend(), pair=True) is None
     types[:] = [0, 0, 1, 1]
-    template = probe(Backend(), pair=True)
-    assert template is not None
-    assert (template.first_type, template.second_type) == (0, 1)
-
-
-def types_of(ids: list[int], types: list[int]) -> SimpleNamespace:
-    return SimpleNamespace(ids=ids, type_ids=types, special_tokens_mask=[0] * len(ids))
+    assert probe(Backend(), pair=True) == Template(added=((),) * 3, added_types=((),) * 3, text_types=(0, 1))
 
 
 def test_a_tokenizer_that_finds_nothing_in_the_probing_text_has_no_template() -> None:
@@ -95,10 +83,8 @@ def test_a_tokenizer_that_finds_nothing_in_the_probing_text_has_no_template() ->
 
 
 def test_a_template_may_have_special_tokens_on_one_end_only() -> None:
-    template = probe(_words(template="$A:2 S:5 S:6"), pair=False)
-    assert template is not None
-    assert (template.prefix, template.suffix, template.suffix_types) == ((), (4, 4), (5, 6))
-    assert template.first_type == 2
+    expected = Template(added=((), (4, 4)), added_types=((), (5, 6)), text_types=(2,))
+    assert probe(_words(template="$A:2 S:5 S:6"), pair=False) == expected
 
 
 # --- how much stays -------------------------------------------------------------------------------------------------
@@ -126,22 +112,13 @@ def _kept(first: int, second: int | None, *, room: int, truncation: Truncation) 
 
 @pytest.mark.parametrize("truncation", ["longest_first", "only_first", "only_second"])
 @settings(deadline=None, max_examples=100)
-@given(first=st.integers(0, 60), second=st.integers(0, 60), room=st.integers(1, 50))
-def test_pairs_are_cut_to_the_lengths_of_the_tokenizers_library(
-    truncation: Truncation, first: int, second: int, room: int
+@given(first=st.integers(0, 60), second=st.none() | st.integers(0, 60), room=st.integers(1, 50))
+def test_texts_are_cut_to_the_lengths_of_the_tokenizers_library(
+    truncation: Truncation, first: int, second: int | None, room: int
 ) -> None:
+    assume(second is not None or truncation != "only_second")
     expected = _library_lengths(first, second, room=room, truncation=truncation)
     assert _kept(first, second, room=room, truncation=truncation) == expected
-
-
-@pytest.mark.parametrize("truncation", ["longest_first", "only_first"])
-@settings(deadline=None, max_examples=50)
-@given(first=st.integers(0, 60), room=st.integers(1, 50))
-def test_single_texts_are_cut_to_the_lengths_of_the_tokenizers_library(
-    truncation: Truncation, first: int, room: int
-) -> None:
-    expected = _library_lengths(first, None, room=room, truncation=truncation)
-    assert _kept(first, None, room=room, truncation=truncation) == expected
 
 
 def test_without_truncation_a_row_is_whole_or_impossible() -> None:
@@ -172,3 +149,56 @@ def test_whole_texts_stand_between_the_special_tokens() -> None:
 
 def test_a_text_cut_on_the_left_keeps_its_end() -> None:
     assert _assemble([[2, 0], [1, 1]], "left")[0] == [[2, 11, 12, 3, 21, 3], [2, 3, 30, 3]]
+
+
+# --- documents ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "token"), [("unigram", "</s>"), ("wordpiece_cased", "[SEP]")])
+def test_documents_end_in_eos_or_else_in_the_separator_token(zoo: Zoo, kind: str, token: str) -> None:
+    tokenizer = zoo.tokenizer(kind)
+    assert open_frame(tokenizer, "eos") == DocumentFrame(after=(tokenizer.convert_tokens_to_ids(token),))
+
+
+@pytest.mark.parametrize("special_tokens", ["eos", "bos-eos"])
+def test_a_tokenizer_without_such_tokens_is_refused_with_what_it_can_do(zoo: Zoo, special_tokens: str) -> None:
+    with pytest.raises(TokenizerError, match=r"(neither an EOS nor a separator|none).*give --special-tokens"):
+        open_frame(zoo.tokenizer("slow_ctrl"), special_tokens)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["wordpiece_cased", "byte_bpe_roberta", "byte_bpe_bos", "unigram_left", "slow_byt5"])
+def test_the_tokenizers_own_frame_is_what_it_puts_around_a_text(zoo: Zoo, kind: str) -> None:
+    tokenizer = zoo.tokenizer(kind)
+    frame = open_frame(tokenizer, "tokenizer")
+    own = tokenizer("the small house", add_special_tokens=False)["input_ids"]
+    assert [*frame.before, *own, *frame.after] == tokenizer("the small house")["input_ids"]
+
+
+def test_a_tokenizer_that_adds_tokens_by_the_text_has_no_frame() -> None:
+    class Moody:
+        """Adds a token to long texts only."""
+
+        def __call__(self, text: str, **options: bool) -> dict[str, list[int]]:
+            own = list(range(10, 10 + len(text)))
+            added = [1] * (options.get("add_special_tokens", True) and len(text) > 5)
+            return {"input_ids": [*added, *own], "special_tokens_mask": [1] * len(added) + [0] * len(own)}
+
+    with pytest.raises(TokenizerError, match=r"not put the same tokens around every text.*--special-tokens eos"):
+        open_frame(Moody(), "tokenizer")
+
+
+@pytest.mark.parametrize(
+    ("kind", "special_tokens", "bos"),
+    [
+        ("byte_bpe_bos", "eos", "<|begin_of_text|>"),
+        ("byte_bpe_bos", "none", "<|begin_of_text|>"),
+        ("byte_bpe_bos", "bos-eos", None),
+        ("byte_bpe_bos", "tokenizer", None),
+        ("wordpiece_cased", "eos", None),
+        ("unigram", "eos", None),
+    ],
+)
+def test_bos_is_missed_only_where_the_tokenizer_adds_it_and_documents_go_without(
+    zoo: Zoo, kind: str, special_tokens: str, bos: str | None
+) -> None:
+    assert left_out_bos(zoo.tokenizer(kind), special_tokens) == bos  # type: ignore[arg-type]
