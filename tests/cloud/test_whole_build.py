@@ -151,6 +151,7 @@ def test_the_source_may_be_in_a_bucket_too(gcs: Gcs, bucket: str) -> None:
     assert {name: gcs.read(bucket, f"out/{name}") for name in local} == local
 
 
+@pytest.mark.slow
 def test_a_bucket_gets_the_files_of_a_local_append(gcs: Gcs, bucket: str, tmp_path: Path) -> None:
     root = f"gs://{bucket}/out"
     source = appended.json_lines(tmp_path / "data" / "train-a.jsonl", range(60)).parent

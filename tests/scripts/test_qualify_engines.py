@@ -31,6 +31,7 @@ def test_names_may_stand_behind_one_option_or_each_behind_its_own() -> None:
     assert options.kind == ["a", "b", "c"]
 
 
+@pytest.mark.slow
 def test_published_tokenizers_are_opened_from_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kinds.tokenizer("gpt2").save_pretrained(tmp_path / "saved")
     assert qualify_engines.main(["files", str(tmp_path / "saved"), *LITTLE]) == 0
@@ -50,6 +51,7 @@ def test_without_a_name_all_engines_are_tried(monkeypatch: pytest.MonkeyPatch) -
     assert tried == ["wordpiece", "fastokens", "gigatoken"]
 
 
+@pytest.mark.slow
 def test_an_engine_that_errs_is_found_out_with_the_smallest_text() -> None:
     tokenizer = kinds.tokenizer("gpt2")
     effort = Effort(random_strings=60, code_point_step=100_000, rows=0, long_bytes=0)

@@ -227,6 +227,7 @@ def test_a_decoder_does_not_see_what_it_is_to_predict() -> None:
     assert np.abs(before[:, 5] - after[:, 5]).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_a_tied_t5_divides_its_states_as_transformers_does() -> None:
     sizes = {"vocabulary_size": 9, "num_layers": 1, "num_heads": 1, "hidden_dim": 4, "intermediate_dim": 4}
     tied, untied = (keras_hub.models.T5Backbone(**sizes, tie_embedding_weights=each) for each in (True, False))

@@ -197,6 +197,7 @@ def job_without_workers(request: Any) -> End:
 class TestOtherEnds:
     """What is said where a job does not end well, or not while anybody watches."""
 
+    @pytest.mark.slow
     def test_a_workers_error_arrives_as_cause_and_remedy(self, store: Gcs) -> None:
         error = RowsRejectedError("97 of 400 rows cannot be used", remedy="mend them")
         text = f"Traceback (most recent call last):\n  File x\npipelines.failures.Reported: {Reported.of(error)} [while"

@@ -77,6 +77,7 @@ def test_text_that_is_no_utf8_is_shown_with_its_bytes(tmp_path: Path, kind: pa.D
     assert contents == [{"text": "caf\\xe9", "label": None}, {"text": None, "label": 1}]
 
 
+@pytest.mark.slow
 def test_many_lines_are_not_held_in_memory(tmp_path: Path) -> None:
     rejects, batch = RejectedRows(((0, 20_000),)), pa.RecordBatch.from_pydict({"text": ["x" * 4000]})
     tracemalloc.start()

@@ -205,6 +205,7 @@ def test_runs_of_words_are_those_of_a_plain_form() -> None:
     assert np.array_equal(text_hashes.EvaluationRuns.load(every.dump()).hashes, every.hashes)
 
 
+@pytest.mark.slow
 def test_ranges_of_keys_do_not_change_what_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = write(tmp_path / "in", train_b=COPIES)
     build(dataset, tmp_path / "one", dedup="exact")

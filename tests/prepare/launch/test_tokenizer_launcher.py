@@ -95,6 +95,7 @@ class TestEveryStyle:
                 assert back == (normalizer.normalize_str(text) if normalizer else text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "style"), [each for each in COMBINATIONS if each[0] != "unigram"])
 def test_neither_threads_nor_another_process_change_a_byte(kind: str, style: str, tmp_path: Path) -> None:
     options = ["--kind", kind, "--style", style, "--vocab-size", "800", "--evaluation-rows", "0", "--workers", "1"]

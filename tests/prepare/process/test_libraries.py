@@ -40,12 +40,14 @@ def online_build(dataset: object, folder: Path, **changes: object) -> building.O
     return building.Outcome(status=ended.returncode, out=ended.stdout, err=ended.stderr)
 
 
+@pytest.mark.slow
 def test_a_build_of_local_files_makes_no_request(tmp_path: Path) -> None:
     outcome = online_build(building.REVIEWS, tmp_path, workers=2)
     assert outcome.status == 0, outcome.err
     assert "request: " not in outcome.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dataset", "changes"),
     [("stanfordnlp/imdb", {}), (building.REVIEWS, {"tokenizer": "google-bert/bert-base-uncased"})],

@@ -79,6 +79,7 @@ def test_a_process_that_dies_is_told_with_its_task_when_the_others_have_finished
     assert (caught.value.task, caught.value.how) == (3, how)
 
 
+@pytest.mark.slow
 def test_a_process_that_is_stopped_from_outside_is_replaced_once_for_each_task(tmp_path: Path) -> None:
     stop = functools.partial(stopped, str(tmp_path))
     assert [task for task, _ in workers.run(stop, [0, 1], processes=1)] == [0, 1]
@@ -93,6 +94,7 @@ def test_whoever_is_told_to_stop_ends_the_processes(tmp_path: Path) -> None:
     assert not any(psutil.pid_exists(int(each.name)) for each in tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_processes_end_with_their_launcher(number: signal.Signals, tmp_path: Path) -> None:
     """The launcher is a script without a guard for its main module."""

@@ -77,6 +77,7 @@ def built_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Disk, Pat
     return disk, output
 
 
+@pytest.mark.slow
 def test_a_receipt_appears_when_its_shard_and_rejected_rows_would_last(built_on: tuple[Disk, Path]) -> None:
     disk, output = built_on
     receipts = disk.when("receipt-")

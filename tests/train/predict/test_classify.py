@@ -90,6 +90,7 @@ def test_windows_of_a_row_follow_each_other(tmp_path: Path) -> None:
     assert {window for _, window in places} > {0, 1}
 
 
+@pytest.mark.slow
 def test_rows_of_several_lengths_are_in_source_order_too(tmp_path: Path) -> None:
     data = building.built(building.REVIEWS, label_column="label", max_length=24, bucket_lengths="8,16,24")
     model = finished("classify", "bert-tiny", data=data)

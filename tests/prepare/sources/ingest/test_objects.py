@@ -46,6 +46,7 @@ def _build(source: Any, output: Path, **options: Any) -> Any:
     return build(source, output=output, tokenizer=building.tokenizer(), **{**SMALL, **options})
 
 
+@pytest.mark.slow
 def test_a_dataset_and_its_saved_folder_give_equal_shards(tmp_path: Path) -> None:
     held = datasets.DatasetDict({"train": _dataset(12_345).shuffle(seed=1), "test": _dataset(50)})
     held["train"] = held["train"].filter(lambda row: len(row["text"]) > 12)

@@ -63,6 +63,7 @@ def test_a_class_label_inside_a_struct_keeps_its_names() -> None:
     assert columns_of(held.arrow_schema).with_fields()["meta.label"].names == ("no", "yes")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "changed"), [("parquet", False), ("json", True)], ids=["as stored", "through a map"])
 def test_nested_columns_give_the_records_of_flat_ones(
     kind: str, changed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

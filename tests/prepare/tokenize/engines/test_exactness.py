@@ -145,6 +145,7 @@ def test_threads_that_share_an_engine_get_what_one_thread_gets(name: str, kind: 
             assert_same(runs, reference.encode(batch), batch.to_pylist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), ONE)
 def test_an_engine_that_travels_to_another_process_gives_the_same_ids(name: str, kind: str) -> None:
     """There it needs no `transformers`, whose import costs 0.5 s of CPU."""
