@@ -33,7 +33,7 @@ DEV = [
     *CORPUS,
     "flax>=0.11; python_version >= '3.11'",
     "gcp-storage-emulator>=2026.7",
-    "grain>=0.2.18",
+    "grain>=0.2.18; python_version >= '3.11'",
     "hypothesis>=6.100",
     "ipykernel>=6.29",
     "jsonschema>=4.20",

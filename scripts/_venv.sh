@@ -96,6 +96,8 @@ venv_install() {
     # be resolved: pip before 23.3 takes the newest version for name[extra], and so one that has no digest here.
     venv_pip --require-hashes --no-deps --requirement "$lock"
     venv_pip --no-deps --no-build-isolation --editable .
+    "$VENV/bin/python" -m pip check --disable-pip-version-check >&2 ||
+      die "$lock lacks what setup.py or another package asks for" "run scripts/lock"
   else
     venv_pip --upgrade pip
     venv_pip --editable ".$named"
