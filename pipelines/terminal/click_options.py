@@ -7,29 +7,28 @@ from typing import Any, TypeVar
 import click
 import cloup
 
-from pipelines.terminal.option_fields import Declared, declared
+from pipelines.terminal.option_fields import Option, declared
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def click_option(each: Declared, *, required: bool = False) -> Callable[[Any], Any]:
+def click_option(each: Option, *, required: bool = False) -> Callable[[Any], Any]:
     """Return the option of click for a declared one."""
-    rule = each.option
-    given: dict[str, Any] = {"help": rule.text, "metavar": rule.metavar, "required": required}
-    if each.kind is int and not rule.parse:
-        given["metavar"] = rule.metavar or "N"
+    given: dict[str, Any] = {"help": each.text, "metavar": each.metavar, "required": required}
+    if each.kind is int and not each.parse:
+        given["metavar"] = each.metavar or "N"
     if each.is_repeatable:
         given["multiple"] = True
     elif not required:  # click takes a default of None for a value
-        given["default"] = each.default if rule.typed_default is None else rule.typed_default
+        given["default"] = each.default if each.typed_default is None else each.typed_default
         given["show_default"] = each.default is not False and each.default not in (None, "")
     if each.choices:
         given["type"] = click.Choice(list(each.choices))
     elif each.kind is not bool:
-        given["type"] = str if rule.parse else each.kind
-    elif "/" not in each.flags[0]:
+        given["type"] = str if each.parse else each.kind
+    elif "/" not in each.spellings[0]:
         given["is_flag"] = True
-    return click.option(*each.flags, each.name, **given)
+    return click.option(*each.spellings, each.name, **given)
 
 
 def takes(
@@ -49,7 +48,7 @@ def takes(
 
     def decorate(command: Command) -> Command:
         for title in reversed(list(groups)):
-            named = [each for each in every if each.option.group == title]
+            named = [each for each in every if each.group == title]
             options = [click_option(each, required=each.name in set(required)) for each in named]
             options += (more or {}).get(title, ())
             if title:
@@ -66,5 +65,5 @@ def values_of(config: type, typed: Mapping[str, Any]) -> dict[str, Any]:
     found = {}
     for each in declared(config):
         if (value := typed.get(each.name)) not in (None, ()):
-            found[each.field] = each.option.parse(value) if each.option.parse else value
+            found[each.field] = each.parse(value) if each.parse else value
     return found

@@ -31,75 +31,52 @@ def common(*, interrupted: tuple[str, str] = ("interrupted", "run the same comma
 
     def decorate(command: Callable[..., Any]) -> Any:
         @functools.wraps(command)
-        def run(*, as_json: bool, verbose: bool, **given: Any) -> None:
+        def run(*, as_json: bool, quiet: bool, no_progress: bool, verbose: bool, **given: Any) -> None:
+            del as_json, quiet, no_progress  # see `_is_given`
             with errors(verbose=verbose, interrupted=interrupted), _quiet(verbose=verbose):
                 command(**given)
 
-        flag = functools.partial(click.option, is_flag=True, callback=_note)
+        flag = functools.partial(click.option, is_flag=True)
         return cloup.option_group(
             "Messages",
             flag("--json", "as_json", help="Print the result as JSON on stdout."),
-            flag("--quiet", "-q", expose_value=False, help="Show warnings and errors only."),
-            flag("--no-progress", expose_value=False, help="Show no progress while it runs."),
+            flag("--quiet", "-q", help="Show warnings and errors only."),
+            flag("--no-progress", help="Show no progress while it runs."),
             flag("--verbose", "-v", help="Show the libraries' logs, and a traceback on errors."),
         )(run)
 
     return decorate
 
 
-def _note(ctx: click.Context, parameter: click.Parameter, value: bool) -> bool:
-    ctx.meta[f"{__name__}.{parameter.name}"] = value
-    return value
-
-
-def _is_noted(name: str) -> bool:
-    ctx = click.get_current_context(silent=True)
-    return bool(ctx and ctx.meta.get(f"{__name__}.{name}"))
+def _is_given(flag: str) -> bool:
+    context = click.get_current_context(silent=True)
+    return bool(context and context.params.get(flag))
 
 
 def is_quiet() -> bool:
     """Return whether the running command shows warnings and errors only."""
-    return _is_noted("quiet")
+    return _is_given("quiet")
 
 
 def is_verbose() -> bool:
     """Return whether the running command shows the libraries' logs."""
-    return _is_noted("verbose")
+    return _is_given("verbose")
 
 
 def shows_progress() -> bool:
     """Return whether the running command shows how far it is."""
-    return not (_is_noted("quiet") or _is_noted("no_progress"))
+    return not (_is_given("quiet") or _is_given("no_progress"))
 
 
 def results() -> TextIO:
     """Return the stream for results that people read: stdout, or stderr beside the JSON of --json."""
-    return sys.stderr if _is_noted("as_json") else sys.stdout
+    return sys.stderr if _is_given("as_json") else sys.stdout
 
 
 def write_json(content: Any) -> None:
     """Print the result for programs on stdout, with --json."""
-    if _is_noted("as_json"):
+    if _is_given("as_json"):
         click.echo(json.dumps(content))
-
-
-class _WrongUsage(click.UsageError):
-    """A wrong option or argument, shown in the two lines of every error."""
-
-    def show(self, file: Any = None) -> None:
-        where = f"`{self.ctx.command_path} --help`" if self.ctx else "--help"
-        click.echo(f"error: {visible_line(self.message)}", file=file, err=True)
-        click.echo(f"remedy: see {where}", file=file, err=True)
-
-
-@contextlib.contextmanager
-def _in_two_lines() -> Iterator[None]:
-    try:
-        yield
-    except click.exceptions.NoArgsIsHelpError:
-        raise
-    except click.UsageError as error:
-        raise _WrongUsage(usage_cause(error), ctx=error.ctx) from None
 
 
 def usage_cause(error: click.UsageError) -> str:
@@ -111,13 +88,19 @@ def usage_cause(error: click.UsageError) -> str:
 class TwoLineErrors(click.Group):
     """A group of commands whose wrong options are reported as other errors are: cause and remedy."""
 
-    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        with _in_two_lines():
-            return super().make_context(*args, **kwargs)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        with _in_two_lines():
-            return super().invoke(ctx)
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a command. Raises: SystemExit."""
+        try:
+            status = super().main(*args, standalone_mode=False, **kwargs)
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            status = error.exit_code
+        except click.UsageError as error:
+            page = f"`{error.ctx.command_path} --help`" if error.ctx else "--help"
+            status = _fail(usage_cause(error), f"see {page}", status=error.exit_code).code
+        except click.Abort:  # an interrupt before the command has begun
+            status = 1
+        sys.exit(status)
 
 
 class Program(TwoLineErrors):
@@ -175,7 +158,7 @@ def errors(
         status = _signal_status(error) or (2 if isinstance(error, ConfigError) else 1)
         raise _fail(error.cause, error.remedy, status=status, verbose=verbose) from None
     except KeyboardInterrupt as signalled:
-        raise _fail(*interrupted, status=_signal_status(signalled), verbose=False) from None
+        raise _fail(*interrupted, status=_signal_status(signalled)) from None
     except (click.ClickException, click.exceptions.Exit, click.Abort):
         raise
     except Exception as error:
@@ -189,7 +172,7 @@ def errors(
         raise _fail(f"unexpected {type(error).__name__}: {text}", remedy, status=1, verbose=verbose) from None
 
 
-def _fail(cause: str, remedy: str, *, status: int, verbose: bool) -> SystemExit:
+def _fail(cause: str, remedy: str, *, status: int, verbose: bool = False) -> SystemExit:
     """Print cause and remedy, and the traceback of the current error if `verbose`; return the SystemExit to raise."""
     if verbose:
         say(traceback.format_exc().rstrip("\n"), lines=True)

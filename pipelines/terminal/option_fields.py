@@ -13,14 +13,14 @@ import math
 import operator
 import types
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tfrecord_io.errors import ConfigError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Option:
-    """What an option has besides the name, type and default of its field.
+    """An option: what its field declares, and the field itself.
 
     text, metavar, group: its line in --help, and the title above it.
     flags: how it is typed, if not as the field is named: `--on/--off`, or several names separated by spaces.
@@ -31,6 +31,7 @@ class Option:
     fingerprint: "always" part of it, or only if "changed" from the default; None for an option that decides no bytes,
         or only through what the fingerprint covers anyway (the source, the tokenizer's files).
     key: its name there, if not that of the field.
+    field, kind, default: the field's name, its type as `declared` finds it, and its default, None if it has none.
     """
 
     text: str
@@ -48,26 +49,19 @@ class Option:
     layouts: tuple[str, ...] = ()
     fingerprint: Literal["always", "changed"] | None = None
     key: str = ""
-
-
-class Declared(NamedTuple):
-    """An option with the name, the type and the default of its field. Without a default, None."""
-
-    field: str
-    kind: type
-    default: Any
-    choices: tuple[str, ...]
-    option: Option
+    field: str = ""
+    kind: type = str
+    default: Any = None
 
     @property
-    def flags(self) -> list[str]:
+    def spellings(self) -> list[str]:
         """The ways to type it, the usual one first; `--on/--off` is one of them."""
-        return (self.option.flags or "--" + self.field.replace("_", "-")).split()
+        return (self.flags or "--" + self.field.replace("_", "-")).split()
 
     @property
     def flag(self) -> str:
         """The usual way to type it."""
-        return self.flags[0].partition("/")[0]
+        return self.spellings[0].partition("/")[0]
 
     @property
     def name(self) -> str:
@@ -86,7 +80,7 @@ def option(text: str, default: Any = dataclasses.MISSING, **more: Any) -> Any:
 
 
 @functools.cache
-def declared(config: Any) -> tuple[Declared, ...]:
+def declared(config: Any) -> tuple[Option, ...]:
     """Return the options among the fields of a dataclass, in their order."""
     hints = get_type_hints(config)
     found = []
@@ -94,7 +88,9 @@ def declared(config: Any) -> tuple[Declared, ...]:
         if (rule := field.metadata.get("option")) is not None:
             kind, choices = _kind(hints[field.name])
             default = None if field.default is dataclasses.MISSING else field.default
-            found.append(Declared(field.name, kind, default, rule.choices or choices, rule))
+            found.append(
+                dataclasses.replace(rule, field=field.name, kind=kind, default=default, choices=rule.choices or choices)
+            )
     return tuple(found)
 
 
@@ -118,22 +114,21 @@ def check(config: Any) -> None:
         for number in given if each.kind in (int, float) else ():
             if expected := _missed(number, each):
                 shown = "of 10^18 or more" if isinstance(number, int) and number >= 10**18 else number
-                remedy = each.option.remedy or f"choose another number, or leave {each.flag} out"
+                remedy = each.remedy or f"choose another number, or leave {each.flag} out"
                 raise ConfigError(f"{each.flag} {shown}, expected {expected}", remedy=remedy)
 
 
-def _missed(number: Any, each: Declared) -> str:
+def _missed(number: Any, each: Option) -> str:
     """Return in words what is expected of an option's number, if it is something else."""
     if each.kind is int and (not isinstance(number, int) or isinstance(number, bool)):
         return "a whole number"
     if each.kind is float and not math.isfinite(number):
         return "a finite number"
-    rule = each.option
     bounds = (
-        ("at least", rule.least, operator.ge),
-        ("more than", rule.above, operator.gt),
-        ("at most", rule.most, operator.le),
-        ("less than", rule.below, operator.lt),
+        ("at least", each.least, operator.ge),
+        ("more than", each.above, operator.gt),
+        ("at most", each.most, operator.le),
+        ("less than", each.below, operator.lt),
     )
     missed = (f"{words} {bound}" for words, bound, holds in bounds if bound is not None and not holds(number, bound))
     return next(missed, "")
@@ -143,12 +138,12 @@ def fingerprint_items(config: Any) -> dict[str, Any]:
     """Return the options that decide bytes, as the fingerprint covers them."""
     found = {}
     for each in declared(config.__class__):
-        value, covered = getattr(config, each.field), each.option.fingerprint
+        value, covered = getattr(config, each.field), each.fingerprint
         if covered == "always" or (covered == "changed" and value != each.default):
-            found[each.option.key or each.field] = list(value) if isinstance(value, tuple) else value
+            found[each.key or each.field] = list(value) if isinstance(value, tuple) else value
     return found
 
 
 def layouts_by_field(config: type) -> dict[str, tuple[str, ...]]:
     """Return the layouts that take each option that not all of them take, by the name of its field."""
-    return {each.field: each.option.layouts for each in declared(config) if each.option.layouts}
+    return {each.field: each.layouts for each in declared(config) if each.layouts}

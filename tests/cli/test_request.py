@@ -9,28 +9,28 @@ import yaml
 from pipelines.cli import commands, objects, request
 from pipelines.prepare.options.config import LayoutConfig, PrepareConfig
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
-from pipelines.terminal.option_fields import Declared, declared
+from pipelines.terminal.option_fields import Option, declared
 
 GIVEN: dict[str, Any] = {"dataset": ["data"], "tokenizer": "t", "output": "o"}
 EVERY = [each for config in request._CONFIGS for each in declared(config)]
 
 
-def typed_value(each: Declared) -> Any:
+def typed_value(each: Option) -> Any:
     if each.kind is bool:
-        return not (each.default if each.option.typed_default is None else each.option.typed_default)
+        return not (each.default if each.typed_default is None else each.typed_default)
     text = each.choices[-1] if each.choices else "7"
     return [text, text] if each.is_repeatable else text
 
 
 @pytest.mark.parametrize("each", EVERY, ids=lambda each: each.name)
-def test_each_option_means_the_same_however_it_is_given(each: Declared, tmp_path: Path) -> None:
+def test_each_option_means_the_same_however_it_is_given(each: Option, tmp_path: Path) -> None:
     value = typed_value(each)
     content = {**GIVEN, each.name.replace("_", "-"): value}
     (tmp_path / "options.yaml").write_text(yaml.safe_dump(content))
     build = commands.main.commands["build"]
     words = ["data", "--tokenizer=t", "--output=o"]
     if isinstance(value, bool):
-        words.append(each.flags[0].split("/")[-1 if "/" in each.flags[0] and not value else 0])
+        words.append(each.spellings[0].split("/")[-1 if "/" in each.spellings[0] and not value else 0])
     else:
         words += [f"{each.flag}={text}" for text in (value if isinstance(value, list) else [value])]
     typed = build.make_context("build", list(words)).params
@@ -42,8 +42,8 @@ def test_each_option_means_the_same_however_it_is_given(each: Declared, tmp_path
 
 def test_names_are_unique_and_every_option_has_a_group_and_a_text() -> None:
     assert len({each.name for each in EVERY}) == len(EVERY)
-    assert all(each.option.group and each.option.text for each in EVERY)
-    assert all(each.option.text for each in declared(TokenizerRequest))
+    assert all(each.group and each.text for each in EVERY)
+    assert all(each.text for each in declared(TokenizerRequest))
 
 
 def test_what_is_not_declared_is_no_option() -> None:
