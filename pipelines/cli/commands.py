@@ -13,8 +13,17 @@ import click
 
 import tfrecord_io
 from pipelines.cli import finished
-from pipelines.cli.parsing import BeamArguments, WithBeam, WithFunctions, takes_options_file
-from pipelines.cli.request import config_of, configure, source_of, takes_dataset, takes_job, takes_source
+from pipelines.cli.request import (
+    BeamArguments,
+    WithBeam,
+    WithFunctions,
+    config_of,
+    configure,
+    source_of,
+    takes_dataset,
+    takes_job,
+    takes_source,
+)
 from pipelines.prepare.export.export_settings import ExportRun, ExportSettings
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
@@ -50,7 +59,6 @@ for _command in (finished.doctor, finished.inspect, finished.report, finished.tr
 
 @main.command(cls=WithBeam, epilog=_BUILD_EXAMPLES)
 @takes_job(output_required=True)
-@takes_options_file
 @common(
     interrupted=("interrupted before the dataset was complete", "run the same command again; finished shards are kept")
 )
@@ -107,7 +115,6 @@ def _begun(request: dict[str, Any]) -> PrepareConfig:
 
 @main.command(cls=WithBeam)
 @takes_job(output_required=False)
-@takes_options_file
 @common()
 def plan(dry_run: bool, **request: Any) -> None:
     """Show from a sample what `build` with the same arguments would make. Writes nothing."""

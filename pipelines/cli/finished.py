@@ -8,8 +8,7 @@ from typing import Any
 import click
 import cloup
 
-from pipelines.cli.parsing import WithFunctions
-from pipelines.cli.request import folder, functions_of, open_manifest, takes_consent, takes_dataset
+from pipelines.cli.request import WithFunctions, folder, functions_of, open_manifest, takes_consent, takes_dataset
 from pipelines.terminal import tensorflow_start
 from pipelines.terminal.console import common, is_quiet, is_verbose, say, show, write_json
 from tfrecord_io.errors import ConfigError, CorruptRecordError, ManifestError, OutputError

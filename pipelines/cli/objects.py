@@ -22,14 +22,13 @@ from typing import Any
 
 import click
 
-from pipelines.cli import commands, parsing, request
-from pipelines.prepare.options.config import FunctionKind, FunctionOption, PrepareConfig
+from pipelines.cli import commands, request
+from pipelines.prepare.options.config import FunctionOption, PrepareConfig
 from pipelines.prepare.options.suggestions import suggestion
 from pipelines.terminal.console import usage_cause
 from tfrecord_io.errors import ConfigError
 
 _OF_THE_COMMAND_LINE = ("dry_run", "json", "no_progress", "options", "quiet", "verbose")
-_FUNCTIONS: tuple[FunctionKind, ...] = ("map", "filter")
 
 
 @contextlib.contextmanager
@@ -41,7 +40,7 @@ def config_of(
     Raises: ConfigError for an object that cannot be used; SourceError if its rows cannot be read; as
         `request.config_of`.
     """
-    given = {name: value for name, value in options.items() if name not in _FUNCTIONS}
+    given = {name: value for name, value in options.items() if name not in request.FUNCTIONS}
     functions = _functions(options)
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as home:
         if not isinstance(tokenizer := given.get("tokenizer"), str | os.PathLike | None):
@@ -69,7 +68,7 @@ def _functions(options: Mapping[str, Any]) -> tuple[FunctionOption, ...]:
     given = (
         (kind, each)
         for kind, value in options.items()
-        if kind in _FUNCTIONS and value is not None
+        if kind in request.FUNCTIONS and value is not None
         for each in (value if isinstance(value, list | tuple) else [value])
     )
     return tuple(
@@ -110,7 +109,7 @@ def parsed(
 ) -> dict[str, Any]:
     """Return what the command gets of these options. Raises: ConfigError for a wrong name or value."""
     command = commands.main.commands["build"]
-    known = {name.replace("-", "_"): found for name, found in parsing.by_name(command).items()}
+    known = {name.replace("-", "_"): found for name, found in request.by_name(command).items()}
     if isinstance(beam_args, str):
         raise ConfigError(f"beam_args={beam_args!r}, expected a list of words", remedy=f"give [{beam_args!r}]")
     defaults: dict[str, Any] = {}
@@ -121,7 +120,7 @@ def parsed(
                 raise ConfigError(
                     f"no option {name!r}", remedy=f"{near}options are named as those of `prep-tfrecords build --help`"
                 )
-            defaults |= parsing.default_of(known, name, value, place=name)
+            defaults |= request.default_of(known, name, value, place=name)
         return command.make_context("build", ["--", *beam_args], default_map=defaults).params
     except click.UsageError as error:
         raise ConfigError(usage_cause(error), remedy="see `prep-tfrecords build --help`") from error

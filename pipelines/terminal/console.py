@@ -91,7 +91,7 @@ class TwoLineErrors(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run a command. Raises: SystemExit."""
         try:
-            status = super().main(*args, standalone_mode=False, **kwargs)
+            status = super().main(*args, **{**kwargs, "standalone_mode": False})
         except click.exceptions.NoArgsIsHelpError as error:
             error.show()
             status = error.exit_code

@@ -5,12 +5,12 @@ Workers elsewhere count for nobody; if a service reports their progress, the lau
 Notes are lines to print once, such as the page on which a service shows the job.
 """
 
-import dataclasses
+import operator
 import threading
+from typing import NamedTuple
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Counts:
+class Counts(NamedTuple):
     """Rows and tokens processed so far, bytes written, shards finished."""
 
     rows: int = 0
@@ -27,15 +27,10 @@ class Progress:
         self._counts = Counts()
         self._notes: list[str] = []
 
-    def add(self, *, rows: int = 0, tokens: int = 0, num_bytes: int = 0, shards: int = 0) -> None:
-        """Add to the counters."""
+    def add(self, **counts: int) -> None:
+        """Add to the counters, by the names of `Counts`."""
         with self._lock:
-            self._counts = Counts(
-                rows=self._counts.rows + rows,
-                tokens=self._counts.tokens + tokens,
-                num_bytes=self._counts.num_bytes + num_bytes,
-                shards=self._counts.shards + shards,
-            )
+            self._counts = Counts(*map(operator.add, self._counts, Counts(**counts)))
 
     def read(self) -> Counts:
         """Return the counters."""

@@ -109,75 +109,50 @@ def run(
                 return
             yield task, function(task, progress)
         return
-    crew = _Crew(function, tasks, processes=processes, start=start)
+    pickled, waiting = pickle.dumps(function), list(reversed(tasks))
+    restarted: list[Task] = []
+    busy: dict[Any, _Child] = {}
+    free: list[_Child] = []
+    failed: Exception | None = None
     try:
-        while crew.deal():
-            yield from crew.results(progress)
+        while busy or (waiting and failed is None):
+            while waiting and failed is None and len(busy) < processes:
+                child = free.pop() if free else _take_idle() or _Child(start)
+                busy[child.pipe] = child
+                child.give(pickled, waiting.pop())
+            for pipe in connection.wait(list(busy), timeout=POLL_SECONDS):
+                child = busy[pipe]
+                try:
+                    if (answer := child.receive(progress)) is None:
+                        continue
+                except WorkerDiedError as died:
+                    busy.pop(pipe).end()
+                    if -died.exit_code in _FROM_OUTSIDE and died.task not in restarted:
+                        restarted.append(died.task)
+                        waiting.append(died.task)
+                    else:
+                        failed = failed or died
+                    continue
+                free.append(busy.pop(pipe))
+                result, error, where = answer
+                if error is None:
+                    yield child.task, result
+                else:
+                    error.__cause__ = RuntimeError(f"in a worker process:\n{where}")
+                    failed = failed or error
             if is_stopped():
                 return
-        if crew.failed is not None:
-            raise crew.failed
+        if failed is not None:
+            raise failed
     finally:
-        crew.end(keep=keep)
-
-
-class _Crew:
-    """The children that work for one call of `run`, the tasks that wait, and the first error."""
-
-    def __init__(
-        self,
-        function: Callable[[Any, Progress], Any],
-        tasks: Sequence[Any],
-        *,
-        processes: int,
-        start: Callable[[], None] | None,
-    ) -> None:
-        self.failed: Exception | None = None
-        self._function, self._processes, self._start = pickle.dumps(function), processes, start
-        self._waiting = list(reversed(tasks))
-        self._restarted: list[Any] = []
-        self._busy: dict[Any, _Child] = {}
-        self._free: list[_Child] = []
-
-    def deal(self) -> bool:
-        """Give tasks to children, unless one has failed. Return whether any child is busy."""
-        while self._waiting and self.failed is None and len(self._busy) < self._processes:
-            child = self._free.pop() if self._free else _take_idle() or _Child(self._start)
-            self._busy[child.pipe] = child
-            child.give(self._function, self._waiting.pop())
-        return bool(self._busy)
-
-    def results(self, progress: Progress) -> Iterator[tuple[Any, Any]]:
-        """Yield (task, result) of children that are done by now, or soon."""
-        for pipe in connection.wait(list(self._busy), timeout=POLL_SECONDS):
-            try:
-                if (answer := self._busy[pipe].receive(progress)) is None:
-                    continue
-                child = self._busy.pop(pipe)
-                self._free.append(child)
-                result, error, where = answer
-                if error is not None:
-                    raise error from RuntimeError(f"in a worker process:\n{where}")
-                yield child.task, result
-            except WorkerDiedError as died:
-                self._busy.pop(pipe).end()
-                if -died.exit_code in _FROM_OUTSIDE and died.task not in self._restarted:
-                    self._restarted.append(died.task)
-                    self._waiting.append(died.task)
-                else:
-                    self.failed = self.failed or died
-            except Exception as error:
-                self.failed = self.failed or error
-
-    def end(self, *, keep: bool) -> None:
-        """End the children, at once those that are busy; `keep` lets the others wait for the next call."""
-        for child in self._busy.values():
+        for child in busy.values():
             child.process.kill()
-        for child in [*self._busy.values(), *([] if keep else self._free)]:
+        ended = [*busy.values(), *([] if keep else free)]
+        for child in ended:
             child.pipe.close()  # all of them first, so that they end side by side
-        for child in [*self._busy.values(), *([] if keep else self._free)]:
+        for child in ended:
             child.end()
-        _idle.extend(self._free if keep else [])
+        _idle.extend(free if keep else [])
 
 
 def number(
@@ -287,7 +262,7 @@ class _Child:
         except (EOFError, ConnectionResetError):
             self.process.join()
             raise WorkerDiedError(self.task, self.process.exitcode or 0) from None
-        progress.add(**dataclasses.asdict(counts))
+        progress.add(**counts._asdict())
         received: _Answer | None = answer
         return received
 
