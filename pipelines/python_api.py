@@ -157,10 +157,17 @@ def export(
         PrepError: as the command.
     """
     from pipelines.prepare.export import exporting
-    from pipelines.prepare.export.export_settings import ExportRun, ExportSettings
+    from pipelines.prepare.export.export_settings import ExportSettings
 
-    renamed = tuple((rename or {}).items())
-    settings = ExportSettings(to=to, renamed=renamed, dropped=tuple(drop), extra=tuple(add), documents=documents)
-    splits = (split,) if isinstance(split, str) else tuple(split)
-    run = ExportRun(output=os.fspath(output), splits=splits, workers=workers, beam_args=tuple(beam_args))
-    return exporting.export(os.fspath(dataset), settings, run)
+    settings = ExportSettings(
+        to=to,
+        renamed=tuple((rename or {}).items()),
+        dropped=tuple(drop),
+        extra=tuple(add),
+        documents=documents,
+        output=os.fspath(output),
+        splits=(split,) if isinstance(split, str) else tuple(split),
+        workers=workers,
+        beam_args=tuple(beam_args),
+    )
+    return exporting.export(os.fspath(dataset), settings)

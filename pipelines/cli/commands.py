@@ -24,7 +24,7 @@ from pipelines.cli.request import (
     takes_job,
     takes_source,
 )
-from pipelines.prepare.export.export_settings import ExportRun, ExportSettings
+from pipelines.prepare.export.export_settings import ExportSettings
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
 from pipelines.terminal import stages
@@ -151,7 +151,7 @@ def train_tokenizer(**given: Any) -> None:
 
 @main.command("export", cls=BeamArguments)
 @takes_dataset
-@takes([ExportSettings, ExportRun], groups=[""], required=("to", "output"))
+@takes([ExportSettings], groups=[""], required=("to", "output"))
 @common(
     interrupted=("interrupted before the export was complete", "run the same command again; finished files are kept")
 )
@@ -160,18 +160,17 @@ def export_dataset(dataset: str, beam_args: tuple[str, ...], **given: Any) -> No
 
     Everything after -- goes to Beam, for example: -- --runner=DataflowRunner --region=us-central1
     """
-    wanted = ExportSettings(**values_of(ExportSettings, given))
-    run = ExportRun(beam_args=beam_args, **values_of(ExportRun, given))
+    wanted = ExportSettings(beam_args=beam_args, **values_of(ExportSettings, given))
     from pipelines.cli import report
     from pipelines.prepare.export import exporting
 
     configure()
     watch = functools.partial(report.watch_rows, doing="exporting")
-    made = exporting.export(dataset, wanted, run, watch=watch)
+    made = exporting.export(dataset, wanted, watch=watch)
     rows, tokens = (sum(getattr(each, name) for each in made.shards) for name in ("num_examples", "num_tokens"))
     if not is_quiet():
         say(
-            f"{wanted.to} of {rows:,} records with {tokens:,} tokens in {run.output}: {made.shards_made} shards "
+            f"{wanted.to} of {rows:,} records with {tokens:,} tokens in {wanted.output}: {made.shards_made} shards "
             f"exported, {made.shards_kept} kept, in {made.seconds:.1f} s"
         )
     counts = {"shards_made": made.shards_made, "shards_kept": made.shards_kept}

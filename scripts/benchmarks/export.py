@@ -39,8 +39,7 @@ def _measured(root: str, to: ExportFormat) -> str:
             manifest=described,
             split=split,
             shard=shard,
-            settings=ExportSettings(to=to, dropped=labels),
-            output=folder,
+            settings=ExportSettings(to=to, dropped=labels, output=folder),
             stem="exported",
             key="key",
         )

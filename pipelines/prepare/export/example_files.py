@@ -17,7 +17,6 @@ import numpy as np
 
 from pipelines.prepare.export.export_settings import ExportSettings
 from tfrecord_io import examples, records
-from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Schema
 
@@ -59,16 +58,6 @@ def array_record_files(batches: Iterator[Columns], manifest: Manifest, settings:
         writer.close()
         with open(path, "rb") as file:
             return {".array_record": file.read()}
-
-
-def require_library() -> None:
-    """Raise ConfigError if ArrayRecord files cannot be written here."""
-    try:
-        import array_record.python.array_record_module  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            "--to arrayrecord needs the package array_record", remedy="pip install 'prep-tfrecords[arrayrecord]'"
-        ) from error
 
 
 def _renamed(columns: Columns, manifest: Manifest, settings: ExportSettings) -> dict[str, np.ndarray]:

@@ -2,13 +2,12 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from pipelines.terminal.option_fields import check, option
 from tfrecord_io.errors import ConfigError
 
 ExportFormat = Literal["parquet", "arrayrecord", "megatron", "tfrecord"]
-FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 
 
 def _pairs(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
@@ -21,7 +20,7 @@ def _pairs(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportSettings:
-    """Everything of a request that decides the bytes. `renamed`: pairs of a column's name and its new one."""
+    """What to export, how, and where. `renamed`: pairs of a column's name and its new one. No `splits` are all."""
 
     to: ExportFormat = option("Format.")
     renamed: tuple[tuple[str, str], ...] = option(
@@ -35,6 +34,10 @@ class ExportSettings:
         choices=("attention_mask", "labels"),
     )
     documents: bool = option("A row for each document of concat and pack, not padded. Parquet only.", False)
+    output: str = option("New folder, local or at a gs:// address.", flags="--output -o", metavar="DIR")
+    splits: tuple[str, ...] = option("Split to export; repeatable. Default: all.", (), flags="--split")
+    workers: int | None = option("Worker processes; never changes a byte.", None, metavar="N", least=1)
+    beam_args: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check(self)
@@ -75,7 +78,7 @@ class ExportSettings:
         return found
 
     def to_json(self) -> Mapping[str, Any]:
-        """Return the settings as they stand in export.json."""
+        """Return the settings that decide the bytes, but for the splits, as they stand in export.json."""
         return {
             "to": self.to,
             "rename": dict(self.renamed),
@@ -83,16 +86,3 @@ class ExportSettings:
             "add": sorted(self.extra),
             **({"documents": True} if self.documents else {}),
         }
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportRun:
-    """Where an export is written, of which splits, and by whom."""
-
-    output: str = option("New folder, local or at a gs:// address.", flags="--output -o", metavar="DIR")
-    splits: tuple[str, ...] = option("Split to export; repeatable. Default: all.", (), flags="--split")
-    workers: int | None = option("Worker processes; never changes a byte.", None, metavar="N", least=1)
-    beam_args: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        check(self)

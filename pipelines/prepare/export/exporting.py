@@ -20,9 +20,10 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import importlib.util
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import Any
 
@@ -32,7 +33,7 @@ from pipelines.prepare.dataset import own_files, tfds
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.export import example_files, export_record, megatron, parquet, token_columns
 from pipelines.prepare.export.export_record import ExportedFile, ExportedShard, ExportRecord
-from pipelines.prepare.export.export_settings import ExportRun, ExportSettings
+from pipelines.prepare.export.export_settings import ExportSettings
 from pipelines.prepare.launch import task_runs
 from pipelines.prepare.process import workers as processes
 from pipelines.prepare.process.progress import Progress
@@ -65,7 +66,7 @@ class Exported:
     seconds: float
 
 
-def export(root: str, settings: ExportSettings, run: ExportRun, *, watch: Watch | None = None) -> Exported:
+def export(root: str, settings: ExportSettings, *, watch: Watch | None = None) -> Exported:
     """Export the dataset in `root`, or what is missing of the export.
 
     watch: a context that is entered with the number of rows to export and their counters.
@@ -75,13 +76,13 @@ def export(root: str, settings: ExportSettings, run: ExportRun, *, watch: Watch 
     """
     began = time.perf_counter()
     manifest = own_files.require_manifest(root)
-    _check(manifest, settings, run.splits, root=root)
-    if run.beam_args:
-        task_runs.check(run.beam_args, root=run.output)
+    _check(manifest, settings, root=root)
+    if settings.beam_args:
+        task_runs.check(settings.beam_args, root=settings.output)
     # Workers of other processes stand in other folders.
-    root, output = (storage.local_path(path) or path.rstrip("/") for path in (root, run.output))
-    job = _Job(root=root, output=output, manifest=manifest, settings=settings, splits=run.splits)
-    with local_storage.held(job.output, work_folder=WORK_FOLDER):
+    root, output = (storage.local_path(path) or path.rstrip("/") for path in (root, settings.output))
+    job = _Job(root=root, manifest=manifest, settings=dataclasses.replace(settings, output=output))
+    with local_storage.held(output, work_folder=WORK_FOLDER):
         job.claim()
         kept = job.made()
         missing = [task for task in job.tasks if task.shard.name not in kept]
@@ -92,17 +93,17 @@ def export(root: str, settings: ExportSettings, run: ExportRun, *, watch: Watch 
                 task_runs.run(
                     export_shard,
                     missing,
-                    processes=processes.number(len(missing), task_bytes=largest, wanted=run.workers),
-                    folder=storage.join(job.output, WORK_FOLDER, job.key),
-                    root=job.output,
+                    processes=processes.number(len(missing), task_bytes=largest, wanted=settings.workers),
+                    folder=job.work,
+                    root=output,
                     name="export",
-                    workers=run.workers,
-                    beam_args=run.beam_args,
+                    workers=settings.workers,
+                    beam_args=settings.beam_args,
                     progress=progress,
                 )
         record = job.commit()
     return Exported(
-        root=job.output,
+        root=output,
         shards=record.shards,
         shards_made=len(missing),
         shards_kept=len(job.tasks) - len(missing),
@@ -113,7 +114,7 @@ def export(root: str, settings: ExportSettings, run: ExportRun, *, watch: Watch 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportTask:
     """A shard to export. `manifest` is that of the dataset in `root` without its splits; its rows have the shard's
-    length. The files go to the folder `output`, named `stem` and a suffix, and the receipt to the work folder of `key`.
+    length. The files are named `stem` and a suffix, and the receipt goes to the work folder of `key`.
     """
 
     root: str
@@ -121,14 +122,13 @@ class ExportTask:
     split: str
     shard: Shard
     settings: ExportSettings
-    output: str
     stem: str
     key: str
 
 
-def _check(manifest: Manifest, settings: ExportSettings, splits: Sequence[str], *, root: str) -> None:
+def _check(manifest: Manifest, settings: ExportSettings, *, root: str) -> None:
     """Raise ConfigError if a dataset cannot be exported like this."""
-    if unknown := [name for name in splits if name not in manifest.splits]:
+    if unknown := [name for name in settings.splits if name not in manifest.splits]:
         raise ConfigError(
             f"{root}: no split {unknown[0]!r}", remedy=f"choose among {', '.join(manifest.splits)} with --split"
         )
@@ -143,19 +143,28 @@ def _check(manifest: Manifest, settings: ExportSettings, splits: Sequence[str], 
         settings.chosen(parquet.names(manifest, settings))
     else:
         example_files.schema_of(manifest, settings)
-    if settings.to == "arrayrecord":
-        example_files.require_library()
+    if settings.to == "arrayrecord" and importlib.util.find_spec("array_record") is None:
+        raise ConfigError(
+            "--to arrayrecord needs the package array_record", remedy="pip install 'prep-tfrecords[arrayrecord]'"
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Job:
-    """One export. No `splits` are all of them."""
+    """One export."""
 
     root: str
-    output: str
     manifest: Manifest
     settings: ExportSettings
-    splits: Sequence[str]
+
+    @property
+    def output(self) -> str:
+        return self.settings.output
+
+    @property
+    def work(self) -> str:
+        """The folder of the receipts."""
+        return storage.join(self.output, WORK_FOLDER, self.key)
 
     @functools.cached_property
     def items(self) -> dict[str, Any]:
@@ -165,7 +174,9 @@ class _Job:
         dataset = {"name": self.manifest.name, "fingerprint": self.manifest.fingerprint}
         return {
             "dataset": {**dataset, "manifest_sha256": hashlib.sha256(content).hexdigest()},
-            "splits": [name for name in self.manifest.splits if name in self.splits or not self.splits],
+            "splits": [
+                name for name in self.manifest.splits if name in self.settings.splits or not self.settings.splits
+            ],
             **self.settings.to_json(),
             "versions": {name: metadata.version(name) for name in _LIBRARIES.get(self.settings.to, ())},
         }
@@ -179,11 +190,8 @@ class _Job:
     def tasks(self) -> list[ExportTask]:
         """A task for each shard, in order."""
         slim = dataclasses.replace(self.manifest, source={}, options={}, engines={}, generations=(), splits={})
-        described: dict[int | None, Manifest] = {
-            None: slim,
-            **{length: slim.bucket(length) for length in slim.bucket_lengths},
-        }
-        made = functools.partial(ExportTask, root=self.root, settings=self.settings, output=self.output, key=self.key)
+        described = {None: slim, **{length: slim.bucket(length) for length in slim.bucket_lengths}}
+        made = functools.partial(ExportTask, root=self.root, settings=self.settings, key=self.key)
         tasks = []
         for split in self.items["splits"]:
             shards = self.manifest.splits[split].shards
@@ -198,11 +206,10 @@ class _Job:
     def claim(self) -> None:
         """Check that the folder is new or of this export, and mark it. Raises: OutputError if not."""
         own_files.refuse_links(self.output)
-        record = export_record.read(self.output)
-        work = storage.join(self.output, WORK_FOLDER)
-        keys = {name for name in storage.list_names(work) if name != local_storage.LOCK_FILE}
+        works = storage.list_names(storage.join(self.output, WORK_FOLDER))
+        keys = {name for name in works if name != local_storage.LOCK_FILE}
         others = [name for name in storage.list_names(self.output) if name != WORK_FOLDER]
-        if record is not None:
+        if (record := export_record.read(self.output)) is not None:
             keys.add(record.key)
         if keys - {self.key} or (others and not keys):
             raise OutputError(
@@ -212,13 +219,12 @@ class _Job:
             )
         storage.make_folder(self.output)
         storage.sweep(self.output, below=True)
-        storage.write_bytes(storage.join(work, self.key, "begun"), b"", inside=self.output)
+        storage.write_bytes(storage.join(self.work, "begun"), b"", inside=self.output)
 
     def made(self) -> dict[str, ExportedShard]:
         """Return the receipts of shards whose files are all there, by shard."""
         record, sizes = export_record.read(self.output), storage.sizes(self.output)
-        work = storage.join(self.output, WORK_FOLDER, self.key)
-        paths = [storage.join(work, name) for name in storage.list_names(work) if name.endswith(".json")]
+        paths = [storage.join(self.work, name) for name in storage.list_names(self.work) if name.endswith(".json")]
         receipts = (export_record.receipt_of(content) for content in storage.read_many(paths) if content is not None)
         known = {each.shard: each for each in (*(record.shards if record else ()), *filter(None, receipts))}
         return {
@@ -237,7 +243,7 @@ class _Job:
                 f"{self.output}: the job is done, but {len(missing)} files are not here, the first for {missing[0]}",
                 remedy="workers on other machines need an --output that they share with this one, such as gs://",
             )
-        beside = self._files_beside(tuple(made.values()))
+        beside = self._files_beside(made)
         for name, content in beside.items():
             storage.write_bytes(storage.join(self.output, name), content, inside=self.output)
         record = ExportRecord(
@@ -246,35 +252,32 @@ class _Job:
             shards=tuple(made.values()),
             files=tuple(ExportedFile.of(name, content) for name, content in sorted(beside.items())),
         )
-        storage.write_bytes(
-            storage.join(self.output, export_record.FILE_NAME), export_record.dump(record), inside=self.output
-        )
-        storage.delete(storage.join(self.output, WORK_FOLDER, self.key), inside=self.output)
+        place = storage.join(self.output, export_record.FILE_NAME)
+        storage.write_bytes(place, export_record.dump(record), inside=self.output)
+        storage.delete(self.work, inside=self.output)
         return record
 
-    def _files_beside(self, made: Sequence[ExportedShard]) -> dict[str, bytes]:
+    def _files_beside(self, made: Mapping[str, ExportedShard]) -> dict[str, bytes]:
         """Return the files besides the shards' by name."""
         tokenizer = storage.read_folder(storage.join(self.root, "tokenizer"))
         beside = {f"tokenizer/{name}": content for name, content in tokenizer.items()}
-        by_split = {split: [each for each in made if each.split == split] for split in self.items["splits"]}
+        shards = {split: self.manifest.splits[split].shards for split in self.items["splits"]}
+        files = {name: each.files[0] for name, each in made.items()}
         if self.settings.to == "parquet":
-            names = {split: [each.files[0].name for each in found] for split, found in by_split.items()}
+            names = {split: [files[shard.name].name for shard in every] for split, every in shards.items()}
             beside[parquet.CARD] = parquet.card(self.manifest, names)
         elif self.settings.to in tfds.FILE_FORMATS:
             # A manifest of the exported files, as far as TFDS asks.
-            shards = {shard.name: shard for split in self.manifest.splits.values() for shard in split.shards}
-            files = {each.shard: each.files[0] for each in made}
-            splits = {
-                split: Split(
-                    shards=tuple(
-                        dataclasses.replace(shards[each.shard], num_bytes=files[each.shard].num_bytes) for each in found
-                    )
-                )
-                for split, found in by_split.items()
+            sized = {
+                split: tuple(dataclasses.replace(each, num_bytes=files[each.name].num_bytes) for each in every)
+                for split, every in shards.items()
             }
-            schema = example_files.schema_of(self.manifest, self.settings)
             described = dataclasses.replace(
-                self.manifest, schema=schema, splits=splits, compression="none", generations=()
+                self.manifest,
+                schema=example_files.schema_of(self.manifest, self.settings),
+                splits={split: Split(shards=every) for split, every in sized.items()},
+                compression="none",
+                generations=(),
             )
             beside |= tfds.files(described, file_format=tfds.FILE_FORMATS[self.settings.to])
         return beside
@@ -293,7 +296,7 @@ def export_shard(task: ExportTask, progress: Progress) -> Done:
     files = []
     for suffix, content in _WRITERS[task.settings.to](batches, task.manifest, task.settings).items():
         name = f"{task.stem}{suffix}"
-        storage.write_bytes(storage.join(task.output, name), content, inside=task.output)
+        storage.write_bytes(storage.join(task.settings.output, name), content, inside=task.settings.output)
         files.append(ExportedFile.of(name, content))
     receipt = ExportedShard(
         split=task.split,
@@ -303,8 +306,8 @@ def export_shard(task: ExportTask, progress: Progress) -> Done:
         num_tokens=task.shard.num_tokens,
         files=tuple(files),
     )
-    path = storage.join(task.output, WORK_FOLDER, task.key, f"{task.shard.name}.json")
-    storage.write_bytes(path, export_record.dump(receipt), inside=task.output)
+    path = storage.join(task.settings.output, WORK_FOLDER, task.key, f"{task.shard.name}.json")
+    storage.write_bytes(path, export_record.dump(receipt), inside=task.settings.output)
     num_bytes = sum(file.num_bytes for file in files)
     progress.add(rows=receipt.num_examples, tokens=receipt.num_tokens, num_bytes=num_bytes, shards=1)
     return Done(counts={"rows": receipt.num_examples})

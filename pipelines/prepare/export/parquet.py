@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from pipelines.prepare.export import token_columns
 from pipelines.prepare.export.export_settings import ExportSettings
-from pipelines.prepare.export.token_columns import Column
+from pipelines.prepare.export.token_columns import ExportedColumn
 from tfrecord_io.manifest import Manifest
 
 CARD = "README.md"
@@ -80,7 +80,7 @@ def names(manifest: Manifest, settings: ExportSettings) -> list[str]:
 
 def _rows(
     batches: Iterable[Mapping[str, np.ndarray]], manifest: Manifest, settings: ExportSettings
-) -> Iterator[dict[str, Column]]:
+) -> Iterator[dict[str, ExportedColumn]]:
     """Yield columns without padding, with a row for each record, or for each document."""
     if settings.documents:
         return token_columns.documents(batches, manifest, extra=settings.extra)
@@ -97,7 +97,7 @@ def card(manifest: Manifest, splits: Mapping[str, Sequence[str]]) -> bytes:
     return "\n".join([*lines, "---", "", f"# {manifest.name}", "", f"{text} `{manifest.name}`.", ""]).encode()
 
 
-def _table(found: Mapping[str, Column], manifest: Manifest, settings: ExportSettings) -> pa.Table:
+def _table(found: Mapping[str, ExportedColumn], manifest: Manifest, settings: ExportSettings) -> pa.Table:
     chosen = settings.chosen(found)
     table = pa.table({new: _array(found[old]) for old, new in chosen.items()})
     if manifest.label_names is None:
@@ -115,7 +115,7 @@ def _table(found: Mapping[str, Column], manifest: Manifest, settings: ExportSett
     )
 
 
-def _array(column: Column) -> pa.Array:
+def _array(column: ExportedColumn) -> pa.Array:
     if column.counts is not None:
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(column.counts)])
         return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(column.values))

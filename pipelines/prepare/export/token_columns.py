@@ -26,29 +26,33 @@ _OF_DOCUMENTS = ("input_ids", "attention_mask", "labels")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Column:
+class ExportedColumn:
     """Values of N rows: `counts` None for one array [N, ...], else int64 [N] values of each row, in one flat array."""
 
     values: np.ndarray
     counts: np.ndarray | None = None
 
 
-def _dense_or_ragged(values: np.ndarray, chosen: np.ndarray, dtype: type[np.integer] = np.int32) -> Column:
+def _dense_or_ragged(values: np.ndarray, chosen: np.ndarray, dtype: type[np.integer] = np.int32) -> ExportedColumn:
     """Return the `chosen` values, bool [N, L], of each row. Without padding anywhere nothing is searched for."""
     flat = values.reshape(-1) if chosen.all() else values[chosen]
-    return Column(flat.astype(dtype), np.count_nonzero(chosen, axis=1))
+    return ExportedColumn(flat.astype(dtype), np.count_nonzero(chosen, axis=1))
 
 
-def _segment_lengths(segment_ids: np.ndarray) -> Column:
+def _segment_lengths(segment_ids: np.ndarray) -> ExportedColumn:
     """Return the tokens of each document of a packed row."""
     tokens = segment_ids > 0
     begins = tokens.copy()
     begins[:, 1:] &= segment_ids[:, 1:] != segment_ids[:, :-1]
     edges = np.flatnonzero(begins.reshape(-1)[tokens.reshape(-1)])
-    return Column(np.diff(edges, append=np.count_nonzero(tokens)).astype(np.int32), np.count_nonzero(begins, axis=1))
+    return ExportedColumn(
+        np.diff(edges, append=np.count_nonzero(tokens)).astype(np.int32), np.count_nonzero(begins, axis=1)
+    )
 
 
-def unpadded(columns: Mapping[str, np.ndarray], manifest: Manifest, *, extra: tuple[str, ...]) -> dict[str, Column]:
+def unpadded(
+    columns: Mapping[str, np.ndarray], manifest: Manifest, *, extra: tuple[str, ...]
+) -> dict[str, ExportedColumn]:
     """Return the columns of records without padding; `extra` are those of `--add` that are wanted anyhow.
 
     input_ids; labels where not every token is to be learned, or where there is a target; position_ids and seq_lengths
@@ -61,7 +65,9 @@ def unpadded(columns: Mapping[str, np.ndarray], manifest: Manifest, *, extra: tu
     assert ids is not None, "a manifest has them"
     found = {"input_ids": _dense_or_ragged(ids, tokens)}
     if "attention_mask" in extra:
-        found["attention_mask"] = Column(np.ones(len(found["input_ids"].values), np.int8), found["input_ids"].counts)
+        found["attention_mask"] = ExportedColumn(
+            np.ones(len(found["input_ids"].values), np.int8), found["input_ids"].counts
+        )
     if (labels := _labels(columns, schema, ids, tokens)) is not None:
         found["labels"] = labels
     elif "labels" in extra:
@@ -77,7 +83,7 @@ def unpadded(columns: Mapping[str, np.ndarray], manifest: Manifest, *, extra: tu
         name = "position_ids" if feature.role == "positions" else feature.name
         if name in found:
             name = f"{name}_"
-        found[name] = _dense_or_ragged(values, tokens) if feature.role in OF_TOKENS else Column(values)
+        found[name] = _dense_or_ragged(values, tokens) if feature.role in OF_TOKENS else ExportedColumn(values)
     return found
 
 
@@ -88,7 +94,7 @@ def joins_documents(manifest: Manifest) -> bool:
 
 def documents(
     batches: Iterable[Mapping[str, np.ndarray]], manifest: Manifest, *, extra: tuple[str, ...] = ()
-) -> Iterator[dict[str, Column]]:
+) -> Iterator[dict[str, ExportedColumn]]:
     """Yield the columns of records as `unpadded` does, with a row for each document.
 
     A document is a row of `pad`, a segment of `pack`, and in `concat`, whose records are one stream, what ends with
@@ -103,17 +109,19 @@ def documents(
             end = facts.sep_id if facts.eos_id is None else facts.eos_id
             ends = np.flatnonzero(ids == (-1 if end is None else end)) + 1
             lengths = np.diff(np.unique(np.concatenate([[0], ends, [len(ids)]])))
-            yield {name: Column(values, lengths) for name, values in stream.items()}
+            yield {name: ExportedColumn(values, lengths) for name, values in stream.items()}
         return
     for columns in found:
         if "seq_lengths" in columns:
             lengths = columns["seq_lengths"].values
-            yield {name: Column(columns[name].values, lengths) for name in _OF_DOCUMENTS if name in columns}
+            yield {name: ExportedColumn(columns[name].values, lengths) for name in _OF_DOCUMENTS if name in columns}
         else:
             yield columns
 
 
-def _labels(columns: Mapping[str, np.ndarray], schema: Schema, ids: np.ndarray, tokens: np.ndarray) -> Column | None:
+def _labels(
+    columns: Mapping[str, np.ndarray], schema: Schema, ids: np.ndarray, tokens: np.ndarray
+) -> ExportedColumn | None:
     targets, target_mask = schema.values(columns, "target_ids"), schema.values(columns, "target_mask")
     if targets is not None and target_mask is not None:
         return _dense_or_ragged(targets, target_mask == 1)

@@ -104,7 +104,7 @@ class TestParquet:
     def test_the_bytes_do_not_depend_on_the_batches(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(parquet, "_GROUP_TOKENS", 32 * 7)
         manifest, rows = read_manifest(reviews()), read_rows(reviews(), "train")
-        settings = ExportSettings(to="parquet")
+        settings = ExportSettings(to="parquet", output="out")
 
         def content(size: int) -> bytes:
             starts = range(0, len(rows["label"]), size)
@@ -226,7 +226,7 @@ def test_tags_are_left_out_of_the_loss_as_model_garden_does_it() -> None:
         Feature(name="tag_mask", dtype="int64", shape=(3,), role="token_label_mask"),
     )
     manifest = dataclasses.replace(read_manifest(reviews()), schema=Schema(features))
-    settings = ExportSettings(to="tfrecord", dropped=("tag_mask",), renamed=(("tags", "label_ids"),))
+    settings = ExportSettings(to="tfrecord", output="out", dropped=("tag_mask",), renamed=(("tags", "label_ids"),))
     content = example_files.tfrecord_files(iter([columns]), manifest, settings)[".tfrecord"]
     schema = example_files.schema_of(manifest, settings)
     found = examples.decode(frames.messages_of(content), schema, place="")
