@@ -24,6 +24,8 @@ _IMPLIED = ("attention_mask", "num_tokens", "segment_ids", "loss_mask", "target_
 # What a document of a packed row has.
 _OF_DOCUMENTS = ("input_ids", "attention_mask", "labels")
 
+Columns = Mapping[str, np.ndarray]
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ExportedColumn:
@@ -45,14 +47,11 @@ def _segment_lengths(segment_ids: np.ndarray) -> ExportedColumn:
     begins = tokens.copy()
     begins[:, 1:] &= segment_ids[:, 1:] != segment_ids[:, :-1]
     edges = np.flatnonzero(begins.reshape(-1)[tokens.reshape(-1)])
-    return ExportedColumn(
-        np.diff(edges, append=np.count_nonzero(tokens)).astype(np.int32), np.count_nonzero(begins, axis=1)
-    )
+    lengths = np.diff(edges, append=np.count_nonzero(tokens))
+    return ExportedColumn(lengths.astype(np.int32), np.count_nonzero(begins, axis=1))
 
 
-def unpadded(
-    columns: Mapping[str, np.ndarray], manifest: Manifest, *, extra: tuple[str, ...]
-) -> dict[str, ExportedColumn]:
+def unpadded(columns: Columns, manifest: Manifest, *, extra: tuple[str, ...]) -> dict[str, ExportedColumn]:
     """Return the columns of records without padding; `extra` are those of `--add` that are wanted anyhow.
 
     input_ids; labels where not every token is to be learned, or where there is a target; position_ids and seq_lengths
@@ -63,15 +62,14 @@ def unpadded(
     tokens = ~invariants.padding(dict(columns), schema, length=manifest.row_length, left=left)
     ids = schema.values(columns, "token_ids")
     assert ids is not None, "a manifest has them"
-    found = {"input_ids": _dense_or_ragged(ids, tokens)}
+    inputs = _dense_or_ragged(ids, tokens)
+    found = {"input_ids": inputs}
     if "attention_mask" in extra:
-        found["attention_mask"] = ExportedColumn(
-            np.ones(len(found["input_ids"].values), np.int8), found["input_ids"].counts
-        )
+        found["attention_mask"] = ExportedColumn(np.ones(len(inputs.values), np.int8), inputs.counts)
     if (labels := _labels(columns, schema, ids, tokens)) is not None:
         found["labels"] = labels
     elif "labels" in extra:
-        found["labels"] = found["input_ids"]
+        found["labels"] = inputs
     if (segments := schema.values(columns, "segment_ids")) is not None:
         found["seq_lengths"] = _segment_lengths(segments)
     for feature in schema.features:
@@ -93,7 +91,7 @@ def joins_documents(manifest: Manifest) -> bool:
 
 
 def documents(
-    batches: Iterable[Mapping[str, np.ndarray]], manifest: Manifest, *, extra: tuple[str, ...] = ()
+    batches: Iterable[Columns], manifest: Manifest, *, extra: tuple[str, ...] = ()
 ) -> Iterator[dict[str, ExportedColumn]]:
     """Yield the columns of records as `unpadded` does, with a row for each document.
 
@@ -119,9 +117,7 @@ def documents(
             yield columns
 
 
-def _labels(
-    columns: Mapping[str, np.ndarray], schema: Schema, ids: np.ndarray, tokens: np.ndarray
-) -> ExportedColumn | None:
+def _labels(columns: Columns, schema: Schema, ids: np.ndarray, tokens: np.ndarray) -> ExportedColumn | None:
     targets, target_mask = schema.values(columns, "target_ids"), schema.values(columns, "target_mask")
     if targets is not None and target_mask is not None:
         return _dense_or_ragged(targets, target_mask == 1)
