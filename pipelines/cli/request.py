@@ -4,6 +4,7 @@ What a build takes is declared by the fields of its config (`pipelines.prepare.o
 functions in their order, Beam's options apart, and options from a file.
 """
 
+import dataclasses
 import datetime
 import itertools
 import os
@@ -127,15 +128,14 @@ def source_of(request: Mapping[str, Any]) -> SourceConfig:
 
 def config_of(request: Mapping[str, Any]) -> PrepareConfig:
     """Make the PrepareConfig of the options. Raises: ConfigError, SourceError, TokenizerError."""
-    layout, template = values_of(LayoutConfig, request), None
-    name = layout.get("chat_template")
-    if name is not None and (os.path.isfile(name) or name.endswith(".jinja") or os.sep in name):
-        template = paths.read_template(layout.pop("chat_template"))
+    layout, template = LayoutConfig(**values_of(LayoutConfig, request)), None
+    if (name := layout.chat_template) and (os.path.isfile(name) or name.endswith(".jinja") or os.sep in name):
+        layout, template = dataclasses.replace(layout, chat_template=None), paths.read_template(name)
     config = PrepareConfig(
         source=source_of(request),
         tokenizer=TokenizerConfig(chat_template=template, **values_of(TokenizerConfig, request)),
         output=OutputConfig(**{"root": ".", **values_of(OutputConfig, request)}),
-        layout=LayoutConfig(**layout),
+        layout=layout,
         beam_args=request.get("beam_args", ()),
         **values_of(PrepareConfig, request),
     )

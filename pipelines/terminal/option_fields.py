@@ -142,8 +142,3 @@ def fingerprint_items(config: Any) -> dict[str, Any]:
         if covered == "always" or (covered == "changed" and value != each.default):
             found[each.key or each.field] = list(value) if isinstance(value, tuple) else value
     return found
-
-
-def layouts_by_field(config: type) -> dict[str, tuple[str, ...]]:
-    """Return the layouts that take each option that not all of them take, by the name of its field."""
-    return {each.field: each.layouts for each in declared(config) if each.layouts}

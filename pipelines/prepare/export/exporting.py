@@ -190,7 +190,7 @@ class _Job:
     def tasks(self) -> list[ExportTask]:
         """A task for each shard, in order."""
         slim = dataclasses.replace(self.manifest, source={}, options={}, engines={}, generations=(), splits={})
-        described = {None: slim, **{length: slim.bucket(length) for length in slim.bucket_lengths}}
+        described: dict[int | None, Manifest] = {length: slim.bucket(length) for length in slim.bucket_lengths}
         made = functools.partial(ExportTask, root=self.root, settings=self.settings, key=self.key)
         tasks = []
         for split in self.items["splits"]:
@@ -200,7 +200,7 @@ class _Job:
                 if self.manifest.generations and shard.length is None:  # appends have left the numbers uneven
                     name = manifests.shard_name(name=self.manifest.name, split=split, index=index, count=len(shards))
                 stem = name.removesuffix(".gz").removesuffix(".tfrecord")
-                tasks.append(made(manifest=described[shard.length], split=split, shard=shard, stem=stem))
+                tasks.append(made(manifest=described.get(shard.length, slim), split=split, shard=shard, stem=stem))
         return tasks
 
     def claim(self) -> None:

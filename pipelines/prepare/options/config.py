@@ -15,42 +15,16 @@ from pipelines.prepare.options.layout_config import (
     JOINING,
     VALUES_PER_TOKEN,
     LayoutConfig,
-    LongDocuments,
-    Remainder,
     SpecialTokens,
     Truncation,
     require_layout,
 )
-from pipelines.prepare.options.source_config import (
-    LAYOUT_COLUMNS,
-    SPLIT_NAME,
-    FunctionKind,
-    FunctionOption,
-    SourceConfig,
-)
+from pipelines.prepare.options.source_config import SPLIT_NAME, FunctionKind, FunctionOption, SourceConfig
 from pipelines.terminal.option_fields import check, fingerprint_items, option
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.shown import without_access
 
-__all__ = [
-    "WORKERS",
-    "Compression",
-    "EngineName",
-    "FunctionKind",
-    "FunctionOption",
-    "LayoutConfig",
-    "LongDocuments",
-    "OutputConfig",
-    "PrepareConfig",
-    "Remainder",
-    "Side",
-    "SourceConfig",
-    "SpecialTokens",
-    "TokenizerConfig",
-    "Truncation",
-    "default_name",
-    "parse_size",
-]
+__all__ = ["FunctionKind", "FunctionOption", "LayoutConfig", "SourceConfig", "SpecialTokens", "Truncation"]
 
 Side = Literal["left", "right"]
 # A new engine is a name here, a module in `tokenize.engines`, and a line in its `choice`.
@@ -176,35 +150,28 @@ class PrepareConfig:
             name = default_name(self.source.dataset, *self.source.more_paths)
             object.__setattr__(self, "output", dataclasses.replace(self.output, name=name))
         check(self)
-        for field, layouts in LAYOUT_COLUMNS.items():
-            if getattr(self.source, field) is not None:
-                require_layout(self.layout.name, field, layouts)
-        if self.tokenizer.chat_template is not None:
-            require_layout(self.layout.name, "chat_template", ("chat",))
-        for cause, remedy in (*self._conflicts(), *self._layout_conflicts()):
+        require_layout(self.source, self.layout.name)
+        for cause, remedy in self._conflicts():
             raise ConfigError(cause, remedy=remedy)
 
     def _conflicts(self) -> Iterator[tuple[str, str]]:
-        """Yield cause and remedy of options that cannot be, or not together."""
-        length, shard_bytes = self.layout.max_length or 0, self.output.shard_bytes
-        least = VALUES_PER_TOKEN[self.layout.name] * length
+        """Yield cause and remedy of options that do not go together."""
+        source, layout = self.source, self.layout
+        labelled = source.label_column or source.keep_columns
+        length, shard_bytes = layout.max_length or 0, self.output.shard_bytes
+        least = VALUES_PER_TOKEN[layout.name] * length
         # Compressed padding takes almost no bytes, and few rows have the largest of several lengths.
-        if least > shard_bytes and self.output.compression == "none" and not self.layout.bucket_lengths:
+        if least > shard_bytes and self.output.compression == "none" and not layout.bucket_lengths:
             yield (
                 f"--max-length {length} with --shard-size {shard_bytes} bytes, but one record of that length takes at "
                 f"least {least}",
                 "give a smaller --max-length or a larger --shard-size; the default is 100MB",
             )
-        if self.append and (self.source.dedup or self.source.decontaminate):
+        if self.append and (source.dedup or source.decontaminate):
             yield (
                 "--append with --dedup or --decontaminate: rows of before are not compared again",
                 "build the dataset anew with --overwrite",
             )
-
-    def _layout_conflicts(self) -> Iterator[tuple[str, str]]:
-        """Yield cause and remedy of options that do not go together with the layout."""
-        source, layout = self.source, self.layout
-        labelled = source.label_column or source.keep_columns
         if layout.name in JOINING and len(source.text_columns) != 1:
             yield (
                 f"--layout {layout.name} with two text columns, expected one: documents are joined, not paired",

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pipelines.prepare.options import bucket_lengths
 from pipelines.prepare.options.bucket_lengths import MOST_TOKENS
-from pipelines.terminal.option_fields import check, fingerprint_items, layouts_by_field, option
+from pipelines.terminal.option_fields import check, declared, fingerprint_items, option
 from tfrecord_io.errors import ConfigError
 
 Truncation = Literal["longest_first", "only_first", "only_second", "do_not_truncate"]
@@ -94,9 +94,7 @@ class LayoutConfig:
 
     def __post_init__(self) -> None:
         check(self)
-        for field, layouts in LAYOUT_OPTIONS.items():
-            if getattr(self, field) != getattr(LayoutConfig, field):
-                require_layout(self.name, field, layouts)
+        require_layout(self, self.name)
         if self.stride is not None and self.max_length is not None and self.stride >= self.max_length:
             raise ConfigError(
                 f"--stride {self.stride} with --max-length {self.max_length}, expected less: each window "
@@ -118,12 +116,12 @@ class LayoutConfig:
 
     def non_default_options(self) -> dict[str, Any]:
         """Return the options of this layout that differ from their defaults, as the manifest lists them."""
-        given = {name for name in LAYOUT_OPTIONS if getattr(self, name) != getattr(LayoutConfig, name)}
-        return {name: value for name, value in fingerprint_items(self).items() if name in given}
+        found = fingerprint_items(self).items()
+        return {name: each for name, each in found if name in LAYOUT_OPTIONS and each != getattr(LayoutConfig, name)}
 
 
-# The layouts that take each option that not all of them take.
-LAYOUT_OPTIONS = layouts_by_field(LayoutConfig)
+# The options that not all layouts take.
+LAYOUT_OPTIONS = tuple(each.field for each in declared(LayoutConfig) if each.layouts)
 
 
 def _require_date(text: str) -> None:
@@ -136,11 +134,12 @@ def _require_date(text: str) -> None:
     raise ConfigError(f"--chat-date {text!r}, expected a date such as 2024-07-26", remedy="write it as YYYY-MM-DD")
 
 
-def require_layout(name: str, option: str, layouts: tuple[str, ...]) -> None:
-    """Raise ConfigError if `option` is given with a layout that does not take it."""
-    if name not in layouts:
-        flag = f"--{option.replace('_', '-')}"
-        raise ConfigError(
-            f"{flag} was given with --layout {name}, expected it with --layout {' or '.join(layouts)} only",
-            remedy=f"leave it out, or choose --layout {layouts[0]}",
-        )
+def require_layout(config: Any, layout: str) -> None:
+    """Raise ConfigError if `config` has an option that this `layout` does not take."""
+    for each in declared(config.__class__):
+        if each.layouts and layout not in each.layouts and getattr(config, each.field) != each.default:
+            raise ConfigError(
+                f"{each.flag} was given with --layout {layout}, expected it with --layout "
+                f"{' or '.join(each.layouts)} only",
+                remedy=f"leave it out, or choose --layout {each.layouts[0]}",
+            )

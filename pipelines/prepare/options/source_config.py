@@ -18,7 +18,7 @@ import re
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple, get_args
 
-from pipelines.terminal.option_fields import check, layouts_by_field, option
+from pipelines.terminal.option_fields import check, declared, option
 from tfrecord_io.errors import ConfigError
 
 FunctionKind = Literal["map", "filter"]
@@ -308,8 +308,8 @@ class SourceConfig:
         return tuple(map(HoldOutOption.parse, self.hold_out))
 
 
-# The layouts that take each column that not all of them take.
-LAYOUT_COLUMNS = layouts_by_field(SourceConfig)
+# The columns that not all layouts take.
+LAYOUT_COLUMNS = tuple(each.field for each in declared(SourceConfig) if each.layouts)
 
 
 def _repeated(names: list[str]) -> list[str]:

@@ -4,13 +4,12 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
 
 from pipelines.prepare.export import exporting
-from pipelines.prepare.export.export_settings import ExportFormat
+from pipelines.prepare.export.export_settings import FORMATS
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.workers import Done
 from tests import building
@@ -35,7 +34,7 @@ def options_of(to: str) -> list[str]:
     return ["--drop", "label"] if to == "megatron" else []
 
 
-@pytest.mark.parametrize("to", get_args(ExportFormat))
+@pytest.mark.parametrize("to", FORMATS)
 def test_workers_change_no_byte_and_leave_nothing_behind(tmp_path: Path, to: str) -> None:
     for workers in (1, 2):
         outcome = export(tmp_path / str(workers), *options_of(to), "--workers", workers, to=to)
@@ -84,7 +83,7 @@ def test_an_export_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.
     assert building.files(tmp_path / "out") == building.files(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("to", get_args(ExportFormat))
+@pytest.mark.parametrize("to", FORMATS)
 def test_a_flipped_byte_in_a_shard_is_refused_by_name(tmp_path: Path, to: str) -> None:
     root = Path(shutil.copytree(reviews(), tmp_path / "data"))
     shard = sorted(root.glob("*-train-*.tfrecord"))[1]
