@@ -55,7 +55,7 @@ def marked(out: Console, pieces: Sequence[TextPiece], *, width: int) -> list[Tex
 
 
 def _piece(out: Console, shown: str, piece: TextPiece) -> Text:
-    if not _colours(out):
+    if not out.is_terminal or out.no_color or out.color_system is None:
         return Text(f"{{{shown}}}" if piece.answer else f"«{shown}»" if piece.learned else shown)
     style = _DOCUMENTS[piece.document % 2] if piece.document else ""
     return Text(shown, style=_ANSWER if piece.answer else _LEARNED if piece.learned else style)
@@ -71,7 +71,3 @@ def legend(out: Console, pieces: Iterable[TextPiece]) -> Text | None:
     if any(piece.document > 1 for piece in every):
         words.append(Text("| the next document"))
     return Text.assemble("marks: ", Text(", ").join(words)) if words else None
-
-
-def _colours(out: Console) -> bool:
-    return out.is_terminal and not out.no_color and out.color_system is not None

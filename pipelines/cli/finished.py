@@ -8,7 +8,7 @@ from typing import Any
 import click
 import cloup
 
-from pipelines.cli.request import WithFunctions, folder, functions_of, open_manifest, takes_consent, takes_dataset
+from pipelines.cli.request import WithFunctions, folder, functions_of, takes_consent, takes_dataset
 from pipelines.terminal import tensorflow_start
 from pipelines.terminal.console import common, is_quiet, is_verbose, say, show, write_json
 from tfrecord_io.errors import ConfigError, CorruptRecordError, ManifestError, OutputError
@@ -41,8 +41,9 @@ def inspect(dataset: str, splits: tuple[str, ...], rows: int) -> None:
     """Show the manifest of a finished DATASET folder as a table, and rows decoded back to text."""
     from pipelines.cli import report as printing
     from pipelines.prepare.audit import decode
+    from pipelines.prepare.dataset import own_files
 
-    manifest = open_manifest(dataset)
+    manifest = own_files.require_manifest(dataset)
     decoded = [
         row
         for split in splits or tuple(manifest.splits)
@@ -68,9 +69,10 @@ def verify(dataset: str, repair: bool, source: str | None, functions: Any, run_s
         return
     from pipelines.prepare.audit import verify as verifying
     from pipelines.prepare.audit.consent import Consent
+    from pipelines.prepare.dataset import own_files
     from pipelines.prepare.storage import local_storage
 
-    manifest = open_manifest(dataset)
+    manifest = own_files.require_manifest(dataset)
     consent = Consent(source=source, steps=functions_of(functions), run_stored=run_stored)
     with local_storage.held(dataset, work_folder=".prep") if repair else contextlib.nullcontext():
         damaged = []
@@ -155,9 +157,10 @@ def trace(dataset: str, source: str | None, functions: Any, run_stored: bool, **
     from pipelines.prepare.audit import reopened_dataset, trace_steps
     from pipelines.prepare.audit import trace as tracing
     from pipelines.prepare.audit.consent import Consent
+    from pipelines.prepare.dataset import own_files
 
     consent = Consent(source=source, steps=functions_of(functions), run_stored=run_stored)
-    manifest = open_manifest(dataset)
+    manifest = own_files.require_manifest(dataset)
     tracer = tracing.Tracer(reopened_dataset.reopen(dataset, manifest, consent=consent))
     if step is None:
         traced = tracer.trace(**of_record)

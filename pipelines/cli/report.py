@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import rich.progress
 from rich.console import Console
+from rich.filesize import decimal as size
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -23,9 +24,9 @@ from pipelines.prepare.launch.launcher import BuildResult
 from pipelines.prepare.launch.tokenizer_launcher import TrainedTokenizer
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.report.subject import size, some
-from pipelines.terminal.console import shows_progress
-from pipelines.terminal.tables import console, result_console, table
+from pipelines.prepare.report.subject import some
+from pipelines.terminal.console import results, shows_progress
+from pipelines.terminal.tables import console, table
 from tfrecord_io.manifest import Manifest, Split
 from tfrecord_io.shown import without_secrets
 
@@ -111,7 +112,7 @@ def summary(built: BuildResult) -> None:
 
 def manifest_tables(manifest: Manifest) -> None:
     """Print the manifest as tables."""
-    out = result_console()
+    out = console(results())
     facts = manifest.tokenizer
     lengths = ", ".join(map(str, manifest.bucket_lengths or (manifest.row_length,)))
     _headed(out, manifest.name, f" layout {manifest.layout['name']}, rows of {lengths} tokens")
@@ -126,7 +127,7 @@ def manifest_tables(manifest: Manifest) -> None:
 
 def rows(decoded: Iterable[DecodedRow], *, width: int = 400) -> None:
     """Print decoded rows, with long texts shortened."""
-    out = result_console()
+    out = console(results())
     pieces: list[TextPiece] = []
     for row in decoded:
         pieces += row.pieces
@@ -147,7 +148,7 @@ def traced_steps(steps: Iterable[TracedStep], *, width: int = 100) -> None:
 
 def traced(record: Traced, *, width: int = 400, place: str = "") -> None:
     """Print a record and the rows in it, with long texts shortened. `place` is where it was read."""
-    out = result_console()
+    out = console(results())
     rows = f"{some(len(record.rows), 'row')} of {record.source}"
     _headed(out, f"{place}{record.split}", f"record {record.record} of {record.shard}: {rows}")
     split = "the split" if record.origin is None else f"split {record.origin!r}"
@@ -168,7 +169,7 @@ def _headed(out: Console, head: str, rest: str) -> None:
 
 def estimates(estimated: list[Estimate]) -> None:
     """Print the tables of `plan`."""
-    out = result_console()
+    out = console(results())
     filtered = any(each.rows_filtered for each in estimated)
     names = ["rows", *["filtered"] * filtered, "rejected", "tokens", "shards", "bytes", "tokenizing"]
     splits = []

@@ -153,13 +153,6 @@ def folder(_: click.Context, __: click.Parameter, path: str | None) -> str | Non
 takes_dataset = click.argument("dataset", callback=folder)
 
 
-def open_manifest(dataset: str) -> Any:
-    """Read the manifest of a finished dataset. Raises: ManifestError if there is none."""
-    from pipelines.prepare.dataset import own_files
-
-    return own_files.require_manifest(dataset)
-
-
 def configure(config: PrepareConfig | None = None) -> None:
     """Configure libraries if the running command has the process to itself; of a build with this `config`.
 

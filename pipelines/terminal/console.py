@@ -24,9 +24,10 @@ from tfrecord_io.shown import visible, visible_line, without_secrets
 
 # The most that is shown of an unexpected error: libraries quote whole requests and schemas.
 _MOST_CHARACTERS = 500
+_INTERRUPTED = ("interrupted", "run the same command again")
 
 
-def common(*, interrupted: tuple[str, str] = ("interrupted", "run the same command again")) -> Callable[[Any], Any]:
+def common(*, interrupted: tuple[str, str] = _INTERRUPTED) -> Callable[[Any], Any]:
     """Give a command the options that every command takes, errors of two lines (`errors`) and quiet libraries."""
 
     def decorate(command: Callable[..., Any]) -> Any:
@@ -143,9 +144,7 @@ class _TerminatedError(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def errors(
-    *, verbose: bool, interrupted: tuple[str, str] = ("interrupted", "run the same command again")
-) -> Iterator[None]:
+def errors(*, verbose: bool, interrupted: tuple[str, str] = _INTERRUPTED) -> Iterator[None]:
     """Report any error as two lines, and exit.
 
     The exit status is 2 for a wrong option, 128 plus the number of a signal, and 1 for other errors. `interrupted` is

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.terminal.console import is_quiet, results
+from pipelines.terminal.console import is_quiet
 from tfrecord_io.shown import visible
 
 _FILE_COLUMNS = 120
@@ -26,21 +26,13 @@ class _Console(Console):
         return super().render_str(visible(text), **options)
 
 
-def console(*, always: bool = False) -> Console:
-    """Return a console on stderr, as wide as the terminal, or 120 columns wide in a file.
+def console(file: TextIO | None = None, *, always: bool = False) -> Console:
+    """Return a console on `file`, by default stderr, as wide as the terminal, or else 120 columns wide.
 
     With --quiet it prints nothing, unless it is for what must be seen (`always`).
     """
-    return _console(sys.stderr, quiet=is_quiet() and not always)
-
-
-def result_console() -> Console:
-    """Return a console for results, on the stream of `results`. With --quiet it prints nothing."""
-    return _console(results(), quiet=is_quiet())
-
-
-def _console(file: TextIO, *, quiet: bool) -> Console:
-    width = None if file.isatty() else _FILE_COLUMNS
+    file = file or sys.stderr
+    width, quiet = None if file.isatty() else _FILE_COLUMNS, is_quiet() and not always
     return _Console(file=file, width=width, highlight=False, markup=False, emoji=False, quiet=quiet)
 
 

@@ -12,6 +12,7 @@ where this account cannot look.
 import contextlib
 import dataclasses
 import fcntl
+import functools
 import os
 import posixpath
 import re
@@ -259,23 +260,19 @@ def _object_checks(output: str) -> Iterator[Check]:
     probe = _probe(output)
     created = _attempt("storage.objects.create", lambda: storage.write_bytes(probe, b"probe"), path=probe)
     yield created
-    there: list[str] = []
-
-    def listed() -> None:
-        prefix = key if created.ok else None
-        there.extend(blob.name for blob in bucket.list_blobs(prefix=prefix, max_results=1, **_request()))
-
-    def got() -> None:
-        bucket.blob(key if created.ok else there[0]).reload(**_request())
-
-    def deleted() -> None:
-        bucket.delete_blob(key, **_request())
-
     with gcs.bucket(probe) as (bucket, key):
+        there = [key] if created.ok else []
+
+        def listed() -> None:
+            found = bucket.list_blobs(prefix=key if created.ok else None, max_results=1, **_request())
+            there.extend(blob.name for blob in found)
+
         listing = _attempt("storage.objects.list", listed, path=output)
-        yield _attempt("storage.objects.get", got if created.ok or there else None, path=probe)
+        got = functools.partial(bucket.blob(there[0]).reload, **_request()) if there else None
+        yield _attempt("storage.objects.get", got, path=probe)
         yield listing
-        yield _attempt("storage.objects.delete", deleted if created.ok else None, path=probe)
+        deleted = functools.partial(bucket.delete_blob, key, **_request()) if created.ok else None
+        yield _attempt("storage.objects.delete", deleted, path=probe)
 
 
 def _tpu_check(output: str, bucket: str) -> Check:

@@ -215,12 +215,11 @@ def end_idle() -> None:
 
 def _take_idle() -> _Child | None:
     while _idle:
-        child = _idle.pop()
-        # A child that is about to end, for it was idle for long, does not answer.
-        if child.owner == os.getpid():
-            if child.is_awake():
-                return child
-            child.end()
+        if (child := _idle.pop()).owner != os.getpid():
+            continue
+        if child.is_awake():  # one that is about to end, for it was idle for long, does not answer
+            return child
+        child.end()
     return None
 
 

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+from rich.filesize import decimal as size
 
 from pipelines.prepare.plan.length_histogram import count_lengths
 from pipelines.prepare.report.page import Chart, Group, Section, Table
@@ -13,7 +14,6 @@ from pipelines.prepare.report.subject import (
     count,
     documents_of,
     share,
-    size,
     some,
 )
 from tfrecord_io.manifest import Manifest
@@ -114,7 +114,7 @@ def shards_group(split: SplitSubject, subject: Subject) -> Group:
         edges=edges,
         values=values,
         ticks=((edges[1] / 2, "shard 0"), (edges[-1] - edges[1] / 2, f"{len(sizes) - 1:,}"))[: len(sizes)],
-        highest=size(max(bars)),
+        highest=size(round(max(bars))),
     )
     return Group(title=split.name, charts=(chart,))
 

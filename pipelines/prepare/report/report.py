@@ -92,8 +92,7 @@ def of_dataset(root: str) -> bytes:
         missing; CorruptRecordError if a sampled record is damaged.
     """
     manifest = own_files.require_manifest(root)
-    names = list(manifest.splits)
-    shown = [name for name in names if manifest.splits[name].shards][:_SPLITS]
+    shown = [name for name, split in manifest.splits.items() if split.shards][:_SPLITS]
     share = 2.0 / max(len(shown), 2)
     try:
         place = str(source_record.read(root, manifest.fingerprint)["dataset"])
@@ -112,7 +111,6 @@ def of_dataset(root: str) -> bytes:
             for name in shown
         ),
         place=place,
-        more_splits=tuple(name for name in names if name not in shown),
     )
     by_split = {
         name: Section(name=name, title=title, says=says, groups=tuple(make(split, subject) for split in subject.splits))

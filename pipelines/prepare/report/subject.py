@@ -79,17 +79,14 @@ class SplitSubject:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Subject:
-    """All that the sections need.
-
-    `tokenizer` turns ids into text. `place` is where the source was, empty if that is not known. `more_splits` are not
-    shown in detail.
+    """All that the sections need: `splits` are those to show in detail, and `place` is where the source was, if that is
+    known.
     """
 
     manifest: Manifest
     tokenizer: Any
     splits: tuple[SplitSubject, ...]
     place: str = ""
-    more_splits: tuple[str, ...] = ()
 
     def token(self, token_id: int) -> str:
         """Return a token as the vocabulary writes it."""
@@ -218,12 +215,3 @@ def share(part: float, whole: float = 1.0) -> str:
 def some(number: int, noun: str) -> str:
     """Format a count of things: 1 shard, 3 shards."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def size(num_bytes: float) -> str:
-    """Format bytes: 1.2 kB, 98.6 MB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(num_bytes) < 1000:
-            return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
-        num_bytes /= 1000
-    return f"{num_bytes:.1f} TB"

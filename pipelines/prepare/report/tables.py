@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from rich.filesize import decimal as size
 
 from pipelines.prepare.report.page import Group, Section, Table
-from pipelines.prepare.report.subject import SplitSubject, Subject, count, documents_of, share, size, token_positions
+from pipelines.prepare.report.subject import SplitSubject, Subject, count, documents_of, share, token_positions
 from tfrecord_io.format.ledger import is_left_out
 from tfrecord_io.manifest import Manifest, dump
 from tfrecord_io.shown import without_secrets
@@ -30,8 +31,9 @@ def overview_section(subject: Subject) -> Section:
         more = (split.num_tokens, ledger.tokens_cut, len(split.shards))
         rows.append((name, *map(count, (*figures, *more)), size(split.num_bytes)))
     texts: tuple[str, ...] = ()
-    if more_splits := subject.more_splits:
-        texts = (f"The sections below leave out {len(more_splits):,} splits: {', '.join(more_splits)}.",)
+    shown = {split.name for split in subject.splits}
+    if left_out := [name for name in subject.manifest.splits if name not in shown]:
+        texts = (f"The sections below leave out {len(left_out):,} splits: {', '.join(left_out)}.",)
     caption = "Splits (exact, from the manifest)"
     table = Table(caption=caption, head=head, rows=tuple(rows), numbers=len(head) - 1)
     return Section(name="overview", title="At a glance", groups=(Group(tables=(table,), texts=texts),))
