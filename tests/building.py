@@ -31,31 +31,10 @@ from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest import IngestSource, IngestTask
 from pipelines.prepare.sources.rows import opening, selection
 from pipelines.prepare.sources.rows.reading import Source
-from tests.support.processes import REPOSITORY, environment
+from tests.support.processes import REPOSITORY as REPOSITORY
+from tests.support.processes import environment as environment
 from tfrecord_io import examples, manifest, records
 from tfrecord_io.manifest import Manifest, Shard
-
-__all__ = [
-    "REPOSITORY",
-    "REVIEWS",
-    "Outcome",
-    "built",
-    "command",
-    "environment",
-    "files",
-    "new_folder",
-    "opened",
-    "options",
-    "program",
-    "read_manifest",
-    "read_rows",
-    "read_shard",
-    "resolved",
-    "reviews",
-    "shard_bytes",
-    "source",
-    "tokenizer",
-]
 
 REVIEWS = REPOSITORY / "examples" / "reviews"
 

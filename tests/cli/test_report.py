@@ -11,6 +11,7 @@ import select
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from pipelines.prepare.audit.trace import Contribution, Traced
 from pipelines.prepare.launch.estimate import Cost, Estimate
 from pipelines.prepare.launch.launcher import BuildResult
 from pipelines.prepare.plan.planning import ShardTask
-from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.process.progress import Counts, Progress
 from pipelines.terminal import tables
 from tests import building
 from tests.building import REVIEWS, reviews
@@ -48,8 +49,8 @@ def test_numbers_are_written_as_people_do(number: int, text: str) -> None:
 
 def _estimate(**changes: Any) -> Estimate:
     counts = {"rows": 100, "rows_rejected": 0, "rows_filtered": 0, "rows_in_other_splits": 0}
-    sizes: dict[str, Any] = {"shards": 1, "num_bytes": 1, "num_tokens": 1, "seconds": 1.0}
-    return Estimate(split="train", **{**counts, **sizes, **changes}, token_percentiles={50: 3}, layouts=())
+    sizes = {"shards": 1, "num_bytes": 1, "num_tokens": 1, "seconds": 1.0, "token_percentiles": {50: 3}}
+    return Estimate(**{"split": "train", "layouts": (), **counts, **sizes, **changes})
 
 
 @pytest.mark.parametrize(("filtered", "other", "shown"), [(30, 0, "100 30"), (0, 40, "60"), (30, 40, "60 30")])
@@ -67,22 +68,9 @@ def test_at_80_columns_no_table_cuts_or_breaks_what_one_needs(monkeypatch: pytes
     lengths = (24, 32, 48, 128, 256)
     sizes: dict[str, Any] = {"length": 256, "records": 9_999_999, "padding": 0.5, "tokens_cut": 0.5, "rows_cut": 1.0}
     costs = [Cost(layout="pad", **sizes), Cost(layout="pad to", lengths=lengths, **sizes)]
-    big: dict[str, Any] = {
-        "rows": 9_999_999,
-        "rows_filtered": 9_999_999,
-        "rows_in_other_splits": 9_999_999,
-        "rows_rejected": 9_999_999,
-        "num_tokens": 987_654_321_000,
-    }
-    each = Estimate(
-        split="validation",
-        **big,
-        shards=12_345,
-        num_bytes=999_900_000_000,
-        seconds=12345.6,
-        token_percentiles={50: 3},
-        layouts=tuple(costs),
-    )
+    rows = dict.fromkeys(("rows", "rows_filtered", "rows_in_other_splits", "rows_rejected"), 9_999_999)
+    big = {**rows, "num_tokens": 987_654_321_000, "shards": 12_345, "num_bytes": 999_900_000_000}
+    each = _estimate(**big, split="validation", seconds=12345.6, layouts=tuple(costs))
     told = printed(report.estimates, [each])
     assert max(map(len, told.splitlines())) <= 80
     for text in ("validation", "9,999,999", "987.7 G", "999.9 GB", "rejected", "tokens cut", "buckets "):
@@ -135,21 +123,10 @@ def test_the_summary_counts_what_was_made(tmp_path: Path) -> None:
 
 
 def test_counters_add_up_over_threads() -> None:
-    import threading
-
     progress = Progress()
-
-    def count() -> None:
-        for _ in range(500):
-            progress.add(rows=1, tokens=2, num_bytes=3, shards=4)
-
-    threads = [threading.Thread(target=count) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    counts = progress.read()
-    assert (counts.rows, counts.tokens, counts.num_bytes, counts.shards) == (2000, 4000, 6000, 8000)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: progress.add(rows=1, tokens=2, num_bytes=3, shards=4), range(2000)))
+    assert progress.read() == Counts(rows=2000, tokens=4000, num_bytes=6000, shards=8000)
 
 
 def on_a_terminal(arguments: list[str]) -> tuple[int, str]:

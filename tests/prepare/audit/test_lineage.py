@@ -98,8 +98,9 @@ def test_a_source_that_was_moved_is_named_by_an_option(tmp_path: Path) -> None:
     assert building.command("build", data, *building.options(tmp_path / "out")).status == 0
     data.rename(tmp_path / "moved")
     arguments = ("--split", "train", "--shard", 0, "--record", 3)
-    cause, _ = building.command("trace", tmp_path / "out", *arguments).error
-    assert str(data) in cause
+    cause, remedy = building.command("trace", tmp_path / "out", *arguments).error
+    assert cause == f"{data}: no such file or folder"
+    assert remedy.endswith("; give its new path with --source if it has moved")
     outcome = building.command("trace", tmp_path / "out", *arguments, "--source", tmp_path / "moved", "--json")
     assert outcome.status == 0, outcome.err
     (row,) = json.loads(outcome.out)["rows"]
