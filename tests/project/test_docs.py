@@ -30,14 +30,7 @@ from tfrecord_io import errors
 # Where nothing answers: a build that asks for anything fails.
 NO_NETWORK = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9")
 # Attributes by which a browser fetches something as soon as the page is shown.
-FETCHED = {
-    ("script", "src"),
-    ("link", "href"),
-    ("img", "src"),
-    ("iframe", "src"),
-    ("source", "src"),
-    ("object", "data"),
-}
+FETCHED = {("link", "href"), ("object", "data"), *((tag, "src") for tag in ("script", "img", "iframe", "source"))}
 
 
 class Page(html.parser.HTMLParser):

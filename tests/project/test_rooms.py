@@ -30,7 +30,7 @@ LIBRARIES = {
     "transformers": {"pipelines.prepare.tokenize", "pipelines.train.predict.loading"},
     "tokenizers": {"pipelines.prepare.tokenize", "pipelines.prepare.tokenizer_training"},
     "click": {"pipelines.cli", "pipelines.terminal", "pipelines.train"},
-    "rich": {"pipelines.cli", "pipelines.terminal"},
+    "rich": {"pipelines.cli", "pipelines.terminal", "pipelines.prepare.report"},
     "tensorflow": {
         "pipelines.train",
         *(f"tfrecord_io.{name}" for name in ("input_pipeline", "objectives")),

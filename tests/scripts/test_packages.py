@@ -62,17 +62,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         else:
             target.parent.mkdir(exist_ok=True)
             shutil.copy(source, target)
-    build = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "--wheel-dir",
-        "dist",
-    ]
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir=dist"]
     subprocess.run([*build, "./tree"], cwd=folder, check=True, capture_output=True, timeout=120)
     (found,) = (folder / "dist").iterdir()
     return found

@@ -42,16 +42,8 @@ FOREIGN_OPTIONS = {
     *("--sdk_container_image", "--sdk_location", "--experiments", "--number_of_worker_harness_threads"),
     *("--direct_running_mode", "--check", "--fast", "--no-deps", "--repo-type", "--help"),
     *("--runs", "--large-runs", "--only", "--engine", "--strings", "--seed", "--minutes", "--any-version"),
-    *(
-        "--maxtext",
-        "--float64",
-        "--devices",
-        "--long-bytes",
-        "--nolineno",
-        "--beam_pipeline_options",
-        "--xla_gpu_deterministic_ops",
-    ),
-    *("--append-eod", "--reset-position-ids", "--reset-attention-mask"),
+    *("--maxtext", "--float64", "--devices", "--long-bytes", "--nolineno", "--beam_pipeline_options"),
+    *("--xla_gpu_deterministic_ops", "--append-eod", "--reset-position-ids", "--reset-attention-mask"),
 }
 
 

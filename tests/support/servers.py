@@ -143,11 +143,7 @@ def server(words: list[str], log: Path, find_port: Callable[[str], str | None], 
     """
     with log.open("wb") as stream:
         process = subprocess.Popen(
-            words,
-            env={**processes.environment(), **changes},
-            stdout=stream,
-            stderr=stream,
-            start_new_session=True,
+            words, env={**processes.environment(), **changes}, stdout=stream, stderr=stream, start_new_session=True
         )
     try:
         give_up = time.monotonic() + _START_SECONDS

@@ -150,15 +150,7 @@ _WRITTEN = [
     "``" * 3 + "''" * 3,
 ]
 
-HOSTILE: list[str] = [
-    *_EMPTY_AND_SPACES,
-    *_EMOJI,
-    *_COMBINING,
-    *_SCRIPTS,
-    *_CONTROL,
-    *_LITERAL_TOKENS,
-    *_WRITTEN,
-]
+HOSTILE: list[str] = [*_EMPTY_AND_SPACES, *_EMOJI, *_COMBINING, *_SCRIPTS, *_CONTROL, *_LITERAL_TOKENS, *_WRITTEN]
 
 MULTI_SCRIPT: list[str] = [
     *_SCRIPTS,

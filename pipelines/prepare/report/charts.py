@@ -7,15 +7,7 @@ from rich.filesize import decimal as size
 
 from pipelines.prepare.plan.length_histogram import count_lengths
 from pipelines.prepare.report.page import Chart, Group, Section, Table
-from pipelines.prepare.report.subject import (
-    SampledRecords,
-    SplitSubject,
-    Subject,
-    count,
-    documents_of,
-    share,
-    some,
-)
+from pipelines.prepare.report.subject import SampledRecords, SplitSubject, Subject, count, documents_of, share, some
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Role
 

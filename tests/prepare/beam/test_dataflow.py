@@ -1,6 +1,5 @@
 """A job for Dataflow: what is asked of the service, what workers get, what they make of it, and what is said here."""
 
-import dataclasses
 import importlib.util
 import io
 import json
@@ -66,22 +65,11 @@ def arguments(bucket: str, service: Service, *more: str, dataset: object = REVIE
     return ["build", dataset, "--json", *options, "--", *service.beam_args, f"--temp_location=gs://{bucket}/tmp", *more]
 
 
-@dataclasses.dataclass(frozen=True)
-class Launched:
-    """A finished job, and all that there is to know of it."""
-
-    out: str
-    err: str
-    request: dict[str, Any]
-    staged: dict[str, bytes]
-    made: dict[str, bytes]
-    report: dict[str, Any]
-    asked: list[str]
-
-
 @pytest.fixture(scope="module")
-def launched(store: Gcs, tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    """One job through the command line, in a process that has a token for the hub."""
+def launched(store: Gcs, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A finished job, launched through the command line by a process that has a token for the hub, and all that there
+    is to know of it.
+    """
     folder = tmp_path_factory.mktemp("worker")
     bucket = store.bucket()
     with dataflow_service.running(dataflow_service.worker_in_new_environment(store, folder)) as service:
@@ -89,7 +77,7 @@ def launched(store: Gcs, tmp_path_factory: pytest.TempPathFactory) -> Launched:
         command = building.program(*arguments(bucket, service))
         ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     assert ended.returncode == 0, ended.stderr
-    return Launched(
+    return types.SimpleNamespace(
         out=ended.stdout,
         err=ended.stderr,
         request=service.requests[-1],
@@ -104,17 +92,17 @@ def launched(store: Gcs, tmp_path_factory: pytest.TempPathFactory) -> Launched:
 class TestAFinishedJob:
     """Of the launch above."""
 
-    def test_its_dataset_is_the_one_of_a_local_build(self, launched: Launched) -> None:
+    def test_its_dataset_is_the_one_of_a_local_build(self, launched: Any) -> None:
         assert launched.made == building.files(reviews())
         digest = manifest.digest(building.read_manifest(reviews()))
         assert json.loads(launched.out)["manifest_sha256"] == digest
 
-    def test_workers_have_what_was_staged_and_no_tensorflow(self, launched: Launched) -> None:
+    def test_workers_have_what_was_staged_and_no_tensorflow(self, launched: Any) -> None:
         assert "/environment/" in launched.report["code"]
         assert "tests" not in launched.report["modules"]
         assert "tensorflow" not in launched.report["modules"]
 
-    def test_no_token_is_in_the_request_or_in_anything_that_was_written(self, launched: Launched) -> None:
+    def test_no_token_is_in_the_request_or_in_anything_that_was_written(self, launched: Any) -> None:
         assert TOKEN not in json.dumps(launched.request)
         contents = [*launched.staged.values(), *launched.made.values()]
         for name, content in launched.staged.items():
@@ -125,7 +113,7 @@ class TestAFinishedJob:
         assert not [content for content in contents if TOKEN.encode() in content]
         assert TOKEN not in launched.err
 
-    def test_what_is_sent_is_small_has_no_session_and_base_dependencies_only(self, launched: Launched) -> None:
+    def test_what_is_sent_is_small_has_no_session_and_base_dependencies_only(self, launched: Any) -> None:
         wheel = f"prep_tfrecords-{packaging.versions()['prep-tfrecords']}-py3-none-any.whl"
         staged = {name.rpartition("/")[2]: content for name, content in launched.staged.items()}
         assert set(staged) == {"extra_packages.txt", wheel, "pipeline.pb", "requirements.txt"}
@@ -140,7 +128,7 @@ class TestAFinishedJob:
         assert {"apache-beam", "datasets", "tokenizers"} <= {re.split("[<>]", line)[0] for line in base}
         assert not [line for line in base if "tensorflow" in line]
 
-    def test_the_request_names_beams_own_image_and_the_job(self, launched: Launched) -> None:
+    def test_the_request_names_beams_own_image_and_the_job(self, launched: Any) -> None:
         environment = launched.request["environment"]
         (pool,) = environment["workerPools"]
         assert pool["workerHarnessContainerImage"].endswith(f"_sdk:{beam.__version__}")
@@ -148,7 +136,7 @@ class TestAFinishedJob:
         assert launched.request["name"].startswith("prep-tfrecords-reviews-")
         assert launched.asked[0] == "POST /v1b3/projects/some-project/locations/us-central1/jobs"
 
-    def test_metrics_have_names_and_agree_with_the_manifest(self, launched: Launched) -> None:
+    def test_metrics_have_names_and_agree_with_the_manifest(self, launched: Any) -> None:
         splits = building.read_manifest(reviews()).splits.values()
         shards = sum(len(split.shards) for split in splits)
         assert launched.report["counters"] == {
@@ -161,7 +149,7 @@ class TestAFinishedJob:
             "prep-tfrecords:shards": shards,
         }
 
-    def test_the_link_to_the_job_is_shown_and_nothing_of_beams_own_talk(self, launched: Launched) -> None:
+    def test_the_link_to_the_job_is_shown_and_nothing_of_beams_own_talk(self, launched: Any) -> None:
         job = JOB_IDS[0]
         link = f"https://console.cloud.google.com/dataflow/jobs/us-central1/{job}?project=some-project"
         assert f"Dataflow job {job}: {link}" in launched.err.splitlines()

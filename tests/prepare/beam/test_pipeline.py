@@ -61,10 +61,7 @@ def resolved(output: Path) -> OpenJob:
 
 @pytest.mark.parametrize(
     ("workers", "beam_args"),
-    [
-        (None, []),
-        pytest.param(3, ["--runner=DirectRunner", "--direct_running_mode=in_memory"], marks=pytest.mark.slow),
-    ],
+    [(None, []), pytest.param(3, ["--runner=DirectRunner", "--direct_running_mode=in_memory"], marks=pytest.mark.slow)],
 )
 def test_workers_and_runners_change_no_byte(tmp_path: Path, workers: int | None, beam_args: list[str]) -> None:
     outcome = build(tmp_path / "out", *beam_args, workers=workers)
@@ -223,8 +220,7 @@ def test_worker_processes_change_no_byte_open_no_port_and_are_gone_at_the_end(
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_processes")
 @pytest.mark.parametrize(
-    ("number", "cause"),
-    [(signal.SIGKILL, "was killed, perhaps for its memory (SIGKILL)"), (signal.SIGTERM, "")],
+    ("number", "cause"), [(signal.SIGKILL, "was killed, perhaps for its memory (SIGKILL)"), (signal.SIGTERM, "")]
 )
 def test_a_worker_that_dies_is_an_error_and_one_that_is_stopped_is_replaced(
     tmp_path: Path, number: signal.Signals, cause: str

@@ -27,20 +27,12 @@ def test_results_come_in_the_order_of_the_items_whichever_is_ready_first(threads
     assert list(ordered_map(later_ones_are_faster, range(30), threads=threads)) == [item * item for item in range(30)]
 
 
-@pytest.mark.parametrize("threads", [2, 3, 8])
+@pytest.mark.parametrize("threads", THREADS)
 def test_no_more_items_are_taken_than_there_are_threads_ahead_of_the_results(threads: int) -> None:
     taken: list[int] = []
     for number, _ in enumerate(ordered_map(str, _watched(50, taken), threads=threads)):
         assert len(taken) <= number + 1 + threads
     assert taken == list(range(50))
-
-
-def test_with_one_thread_nothing_is_taken_ahead_and_no_thread_is_started() -> None:
-    taken: list[int] = []
-    results = ordered_map(lambda item: (item, threading.current_thread()), _watched(5, taken), threads=1)
-    assert taken == []
-    assert next(results) == (0, threading.main_thread())
-    assert taken == [0]
 
 
 def test_several_items_are_under_way_at_once() -> None:
@@ -50,27 +42,20 @@ def test_several_items_are_under_way_at_once() -> None:
 
 
 @pytest.mark.parametrize("threads", THREADS)
-def test_an_error_comes_after_the_results_before_it(threads: int) -> None:
+@pytest.mark.parametrize("where", ["function", "items"])
+def test_an_error_comes_after_the_results_before_it(threads: int, where: str) -> None:
     def fail_at_five(item: int) -> int:
         if item == 5:
             raise ValueError("item five")
         return item
 
-    results = ordered_map(fail_at_five, range(20), threads=threads)
-    assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
+    every = map(fail_at_five, range(20)) if where == "items" else range(20)
+    results = ordered_map(fail_at_five, every, threads=threads)
+    found = list(itertools.islice(results, 5 if where == "function" else 0))
+    assert found == list(range(len(found)))
     with pytest.raises(ValueError, match="item five"):
-        next(results)
+        list(results)
     assert list(results) == []
-
-
-@pytest.mark.parametrize("threads", THREADS)
-def test_an_error_of_the_items_is_passed_on(threads: int) -> None:
-    def items() -> Iterator[int]:
-        yield 1
-        raise OSError("cannot read on")
-
-    with pytest.raises(OSError, match="cannot read on"):
-        list(ordered_map(str, items(), threads=threads))
 
 
 @pytest.mark.parametrize("threads", THREADS)

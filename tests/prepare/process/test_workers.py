@@ -128,29 +128,20 @@ def allocated(num_bytes: int, _: Progress) -> int:
     return len(bytearray(num_bytes))
 
 
-def test_calls_share_a_process_of_their_own() -> None:
-    first, second = workers.call(process_id, 1), workers.call(process_id, 2)
-    assert first == second != os.getpid()
-
-
-def test_a_call_that_kills_its_process_is_told_and_the_next_one_has_another() -> None:
-    first = workers.call(process_id, 1)
-    with pytest.raises(workers.WorkerDiedError) as caught:
-        workers.call(dying, "crash", 3)
-    assert (caught.value.task, caught.value.how) == (3, "crashed (SIGSEGV)")
-    assert workers.call(process_id, 1) != first
-
-
-def test_an_error_of_a_call_is_that_of_the_function_and_spares_the_process() -> None:
+def test_calls_share_a_process_until_one_kills_it_or_it_is_gone_or_ended() -> None:
     first = workers.call(process_id, 1)
     with pytest.raises(SourceError, match="leave it out"):
         workers.call(refused, "a.jsonl")
-    assert workers.call(process_id, 1) == first
-
-
-def test_an_idle_process_that_is_gone_is_replaced() -> None:
-    psutil.Process(workers.call(process_id, 1)).kill()
-    assert workers.call(process_id, 1) != os.getpid()
+    assert workers.call(process_id, 2) == first != os.getpid()
+    with pytest.raises(workers.WorkerDiedError) as caught:
+        workers.call(dying, "crash", 3)
+    assert (caught.value.task, caught.value.how) == (3, "crashed (SIGSEGV)")
+    second = workers.call(process_id, 1)
+    psutil.Process(second).kill()
+    third = workers.call(process_id, 1)
+    assert len({os.getpid(), first, second, third}) == 4
+    workers.end_idle()
+    assert not psutil.pid_exists(third)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit counts mapped memory on Linux only")
@@ -196,12 +187,6 @@ def test_there_are_as_many_processes_as_cores_tasks_and_memory_allow(
     monkeypatch.setattr(workers, "memory_bytes", lambda: memory)
     assert workers.number(tasks, task_bytes=100_000_000, wanted=wanted, most=most) == expected
     assert (said in caplog.text) if said else not caplog.text
-
-
-def test_processes_that_wait_for_the_next_call_can_be_ended() -> None:
-    waiting = workers.call(process_id, 1)
-    workers.end_idle()
-    assert not psutil.pid_exists(waiting)
 
 
 def test_one_process_with_a_thread_for_each_core_does_more_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
