@@ -15,8 +15,11 @@ from tfrecord_io.errors import ConfigError, ManifestError
 SMALL: dict[str, Any] = {"max_length": 32, "shard_size": "20kB", "workers": 1, "label_column": "label"}
 
 
-def test_a_build_makes_what_the_command_makes(tmp_path: Path) -> None:
+def test_a_build_makes_what_the_command_makes_and_says_nothing_of_beams(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     made = build(REVIEWS, output=tmp_path / "out", tokenizer=building.tokenizer(), **SMALL)
+    assert [each.getMessage() for each in caplog.records if each.name.startswith("apache_beam")] == []
     assert made.manifest == building.read_manifest(reviews())
     assert building.files(tmp_path / "out").items() >= building.shard_bytes(reviews()).items()
     assert (made.shards_made, made.shards_kept) == (4, 0)

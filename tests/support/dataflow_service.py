@@ -74,7 +74,8 @@ class Service:
         number = next((at for at, each in enumerate(JOB_IDS) if each in path), len(self.requests) - 1)
         end = self._ends.get(JOB_IDS[number])
         if "/messages" in path:
-            return 200, {"jobMessages": _messages(end)}
+            about = {"id": "1", "time": "2030-01-01T00:00:01.500Z", "messageImportance": "JOB_MESSAGE_ERROR"}
+            return 200, {"jobMessages": [{**about, "messageText": end.message}] if end and end.message else []}
         if "/metrics" in path:
             return 200, {"metrics": [each for name, number in self.counters.items() for each in _metrics(name, number)]}
         job = {
@@ -101,19 +102,6 @@ class Service:
         threading.Thread(target=work, daemon=True).start()
 
 
-def _messages(end: End | None) -> list[dict[str, Any]]:
-    if not end or not end.message:
-        return []
-    return [
-        {
-            "id": "1",
-            "time": "2030-01-01T00:00:01.500Z",
-            "messageText": end.message,
-            "messageImportance": "JOB_MESSAGE_ERROR",
-        }
-    ]
-
-
 def _metrics(name: str, number: int) -> list[dict[str, Any]]:
     """A counter as the service has it: with work under way, and without."""
     context = {"step": "s1", "namespace": "prep-tfrecords"}
@@ -129,22 +117,17 @@ def running(work: Work) -> Iterator[Service]:
     service = Service(work)
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self._reply(*service.answer("GET", self.path, b""))
-
-        def do_POST(self) -> None:
-            self._reply(*service.answer("POST", self.path, self.rfile.read(int(self.headers["Content-Length"]))))
-
-        def do_PUT(self) -> None:
-            self._reply(*service.answer("PUT", self.path, self.rfile.read(int(self.headers["Content-Length"]))))
-
-        def _reply(self, status: int, document: dict[str, Any]) -> None:
+        def answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            status, document = service.answer(self.command, self.path, body)
             content = json.dumps(document).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
+
+        do_GET = do_POST = do_PUT = answer
 
         def log_message(self, *args: Any) -> None:
             pass
@@ -176,7 +159,9 @@ def worker_in_new_environment(gcs: Gcs, folder: Path) -> Work:
             _make_environment(folder / "environment", packages)
             installed[:] = packed
         # Neither this repository nor the launcher's tokens are there, and no hub answers.
-        environment = {"HOME": str(folder), "HF_ENDPOINT": "http://127.0.0.1:1", **_emulator(gcs)}
+        emulator = ("STORAGE_EMULATOR_HOST", "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT")
+        environment = {name: gcs.environment()[name] for name in emulator}
+        environment |= {"HOME": str(folder), "HF_ENDPOINT": "http://127.0.0.1:1"}
         ended = subprocess.run(
             [str(folder / "environment" / "bin" / "python"), "-I", str(_WORKER), "pipeline.pb", "report.json"],
             cwd=folder,
@@ -190,11 +175,6 @@ def worker_in_new_environment(gcs: Gcs, folder: Path) -> Work:
         return End()
 
     return work
-
-
-def _emulator(gcs: Gcs) -> dict[str, str]:
-    names = ("STORAGE_EMULATOR_HOST", "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT")
-    return {name: gcs.environment()[name] for name in names}
 
 
 def _make_environment(home: Path, packages: list[Path]) -> None:

@@ -24,8 +24,8 @@ from apache_beam.runners.dataflow import dataflow_runner
 from pipelines.prepare.beam import dataflow, packaging, pipeline
 from pipelines.prepare.beam.failures import AGAIN, Reported
 from pipelines.prepare.launch import launcher
-from pipelines.prepare.launch.open_job import OpenJob, open_job, open_request
-from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
+from pipelines.prepare.launch.open_job import open_job, open_request
+from pipelines.prepare.options.config import OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.process.progress import Counts, Progress
 from pipelines.prepare.shards.shard_maker import ShardMaker
 from pipelines.prepare.storage import gcs
@@ -305,22 +305,16 @@ def test_without_googles_libraries_the_error_says_what_to_install(
     assert "apache-beam[gcp]" in outcome.error[1]
 
 
-@pytest.fixture(scope="module")
-def resolved(tmp_path_factory: pytest.TempPathFactory) -> OpenJob:
-    """The reviews: what travels does not depend on where the rows are."""
+def test_the_graph_of_ten_thousand_shards_is_small(tmp_path: Path) -> None:
     request = PrepareConfig(
         source=SourceConfig(dataset=str(REVIEWS), label_column="label"),
         tokenizer=TokenizerConfig(name=str(building.tokenizer())),
-        output=OutputConfig(root="gs://bucket/folder/out", name="reviews", shard_bytes=20_000),
-        layout=LayoutConfig(max_length=32),
+        output=OutputConfig(root="gs://bucket/folder/out"),
     )
-    return open_job(open_request(request), progress=Progress(), home=str(tmp_path_factory.mktemp("home")))
-
-
-def test_the_graph_of_ten_thousand_shards_is_small(resolved: OpenJob) -> None:
+    job = open_job(open_request(request), progress=Progress(), home=str(tmp_path)).job
     keys = [("train", index, 10_000) for index in range(10_000)]
     graph = beam.Pipeline(runner="DirectRunner")
-    call = pipeline.Call(ShardMaker(resolved.job), versions=packaging.versions())
+    call = pipeline.Call(ShardMaker(job), versions=packaging.versions())
     pipeline.add_calls(graph, "WriteShard", call, keys)
     assert len(graph.to_runner_api().SerializeToString()) < 100_000
     assert len(pickler.dumps(call)) < 5_000

@@ -70,18 +70,6 @@ def test_workers_and_runners_change_no_byte(tmp_path: Path, workers: int | None,
     assert json.loads(outcome.out)["manifest_sha256"] == manifest.digest(read_manifest(reviews()))
 
 
-def test_a_build_from_python_says_nothing_of_beams(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    config = PrepareConfig(
-        source=SourceConfig(dataset=str(REVIEWS), label_column="label"),
-        tokenizer=TokenizerConfig(name=str(building.tokenizer())),
-        output=OutputConfig(root=str(tmp_path / "out"), name="reviews"),
-        layout=LayoutConfig(max_length=32),
-        workers=2,
-    )
-    assert launcher.build(config).shards_made
-    assert [each.getMessage() for each in caplog.records if each.name.startswith("apache_beam")] == []
-
-
 @pytest.mark.slow
 def test_a_whole_build_goes_through_any_fsspec_scheme() -> None:
     import fsspec

@@ -165,21 +165,6 @@ def test_these_options_decide_the_bytes() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"workers": 7},
-        {"overwrite": True},
-        {"max_error_rate": 0.5},
-        {"beam_args": ("--runner=DirectRunner",)},
-        {"output": _output(root="elsewhere")},
-        {"source": _source(dataset="other", splits=("train",), limit=3)},  # the source has an identity of its own
-    ],
-)
-def test_what_does_not_decide_them_leaves_them_alone(options: dict[str, Any]) -> None:
-    assert _request(**options).fingerprint_options() == _request().fingerprint_options()
-
-
 def test_these_options_decide_the_bytes_only_where_they_are_given() -> None:
     """A dataset that was built before there was one of them keeps its fingerprint."""
     configs = (SourceConfig, TokenizerConfig, LayoutConfig, OutputConfig, PrepareConfig)
