@@ -52,10 +52,7 @@ def watch(tasks: list[ShardTask], progress: Progress) -> contextlib.AbstractCont
 
 @contextlib.contextmanager
 def watch_rows(total: int, progress: Progress, *, doing: str) -> Iterator[None]:
-    """Say what is done with `total` rows, and show what `progress` counts of them during the context.
-
-    On a terminal that is a bar, else a line every ten seconds. Notes that are posted are shown at once.
-    """
+    """Show what `progress` counts of `total` rows, and its notes: on a terminal as a bar, else in lines."""
     out, bar, seconds = console(), None, _LINE_SECONDS
     out.print(f"{doing} {some(total, 'row')}")
     if not shows_progress():

@@ -68,10 +68,7 @@ _DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would be made
 
 
 def takes_job(*, output_required: bool) -> Callable[[Command], Command]:
-    """Give a command the options that say what to make, how, and where.
-
-    `plan` takes those of a run without effect, so that a line can be tried by replacing `build`.
-    """
+    """Give a command the options of a build. `plan` takes all of them, so that a line needs but another command."""
     options_file = click.option(
         "--options",
         "options_file",
@@ -154,10 +151,7 @@ takes_dataset = click.argument("dataset", callback=folder)
 
 
 def configure(config: PrepareConfig | None = None) -> None:
-    """Configure libraries if the running command has the process to itself; of a build with this `config`.
-
-    Allocators keep less of what is freed, and Numba imports less, unless functions of the user may want it.
-    """
+    """Have allocators keep less, and Numba import less, if the running command has the process to itself."""
     context = click.get_current_context(silent=True)
     if context is None or not getattr(context.find_root().command, "owns_process", False):
         return
@@ -169,10 +163,8 @@ def configure(config: PrepareConfig | None = None) -> None:
 
 
 class WithFunctions(cloup.Command):
-    """A command with --map and --filter, which it gets as one parameter `functions`: pairs of option name and value.
-
-    They are in the order of the command line; click itself keeps that order only within one option. If there are none,
-    those of the options file stand.
+    """A command that gets --map and --filter as one parameter `functions`: pairs of name and value, in the order of the
+    command line, which click itself keeps only within one option; or, if there are none, those of the options file.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -202,10 +194,7 @@ class WithBeam(BeamArguments, WithFunctions):
 
 
 def by_name(command: click.Command) -> dict[str, tuple[click.Parameter, bool]]:
-    """Return the parameters of a command by their long names without dashes, such as `max-length`.
-
-    Beside each stands whether the name means yes; `no-shuffle` means no. DATASET is `dataset`.
-    """
+    """Return each parameter by its long names without dashes (DATASET is `dataset`), and whether the name means yes."""
     found = {}
     for parameter in command.params:
         names = (
@@ -220,10 +209,7 @@ def by_name(command: click.Command) -> dict[str, tuple[click.Parameter, bool]]:
 def default_of(
     known: Mapping[str, tuple[click.Parameter, bool]], name: str, value: Any, *, place: str
 ) -> dict[str, Any]:
-    """Return the default that a named value makes, by the parameter's own name: texts, as typed, or a bool.
-
-    `known` as from `by_name`. There is none for None. Raises: UsageError.
-    """
+    """Return the default that a named value makes, none for None. `known` as from `by_name`. Raises: UsageError."""
     parameter, means_yes = known[name]
     if value is None:
         return {}

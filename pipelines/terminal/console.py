@@ -220,10 +220,7 @@ def _terminable() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet(*, verbose: bool) -> Iterator[None]:
-    """Show no logs of libraries, but our own warnings; on a terminal also the stages of the command.
-
-    Opening and sampling take seconds in which nothing else would be shown.
-    """
+    """Show no logs of libraries, but our own warnings; on a terminal also the stages of the command."""
     handler, ours = logging.StreamHandler(), logging.getLogger("pipelines")
     if verbose:
         handler.setFormatter(_SafeFormatter("%(levelname)s %(name)s: %(message)s"))
@@ -247,10 +244,7 @@ def _quiet(*, verbose: bool) -> Iterator[None]:
 
 
 class _SafeFormatter(logging.Formatter):
-    """Formats records without secrets, and with escape sequences spelt out.
-
-    `shown` is the level as in `warning: …`, like `error: …` and `remedy: …`; stages of the command have none.
-    """
+    """Formats records without secrets and escape sequences. `shown` is the level as in `warning: …`, of stages none."""
 
     def format(self, record: logging.LogRecord) -> str:
         record.shown = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "

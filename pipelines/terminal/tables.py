@@ -27,20 +27,14 @@ class _Console(Console):
 
 
 def console(file: TextIO | None = None, *, always: bool = False) -> Console:
-    """Return a console on `file`, by default stderr, as wide as the terminal, or else 120 columns wide.
-
-    With --quiet it prints nothing, unless it is for what must be seen (`always`).
-    """
+    """Return a console on `file`, by default stderr; with --quiet it prints nothing, unless `always`."""
     file = file or sys.stderr
     width, quiet = None if file.isatty() else _FILE_COLUMNS, is_quiet() and not always
     return _Console(file=file, width=width, highlight=False, markup=False, emoji=False, quiet=quiet)
 
 
 def table(*names: str, rows: Iterable[Iterable[str]], numbers: int = 0, **options: Any) -> Table:
-    """Return a table with these columns, which wraps long words.
-
-    The last `numbers` columns hold numbers, right-aligned and never wrapped.
-    """
+    """Return a table with these columns, the last `numbers` of which are right-aligned and never wrapped."""
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), title_justify="left", **options)
     for at, name in enumerate(names):
         number = at >= len(names) - numbers

@@ -18,12 +18,10 @@ _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
 
 def load(*, verbose: bool = False) -> None:
-    """Import TensorFlow, and let it look for GPUs.
+    """Import TensorFlow, and let it look for GPUs. Raises: ImportError.
 
     Its notes are shown only if the import fails or it cannot use a GPU of this machine; with `verbose`, or if
     TF_CPP_MIN_LOG_LEVEL asks for notes, they are shown at once.
-
-    Raises: ImportError.
     """
     if verbose or os.environ.setdefault(_LOG_LEVEL, "2") in ("0", "1") or "tensorflow" in sys.modules:
         importlib.import_module("tensorflow")

@@ -61,11 +61,9 @@ def check(options: PipelineOptions, *, root: str) -> None:
 
 
 def prepare(options: PipelineOptions, *, name: str, work: str, folder: str) -> None:
-    """Complete `options` with what the user has not given.
+    """Complete `options` with what the user has not given. The Beam job's name shows `name` and a digest of `work`.
 
-    The Beam job's name shows `name`, and a digest of its `work`. `folder` must exist until the job is submitted.
-
-    Raises: ConfigError if this package cannot be sent to workers.
+    `folder` must exist until the job is submitted. Raises: ConfigError if this package cannot be sent to workers.
     """
     packaging.ship(options, folder)
     options.view_as(DebugOptions).add_experiment(_EXPERIMENT)
@@ -121,19 +119,13 @@ class Monitor:
     def _follow(self, result: Any) -> None:
         before = dict.fromkeys(_COUNTERS, 0)
         while not self._ended.wait(_POLL_SECONDS):
-            try:
-                now = _counts(result.metrics())
+            now = dict.fromkeys(_COUNTERS, 0)
+            try:  # those of work under way, where they are known
+                for counter in result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))["counters"]:
+                    if (name := counter.key.metric.name) in now:
+                        now[name] += int(counter.committed or 0 if counter.attempted is None else counter.attempted)
             except Exception as error:  # it does not affect the job itself
                 _log.debug("no metrics of %s: %s", self._job_id, error)
                 continue
             self._progress.add(**{_COUNTERS[name]: now[name] - before[name] for name in now})
             before = now
-
-
-def _counts(metrics: Any) -> dict[str, int]:
-    """Return the job's counters, including those of work under way."""
-    found = dict.fromkeys(_COUNTERS, 0)
-    for counter in metrics.query(MetricsFilter().with_namespace(NAMESPACE))["counters"]:
-        if (name := counter.key.metric.name) in found:
-            found[name] += int(counter.committed or 0 if counter.attempted is None else counter.attempted)
-    return found

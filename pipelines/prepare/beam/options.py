@@ -118,10 +118,8 @@ def take_workers(options: PipelineOptions, beam_args: Sequence[str], *, workers:
 
 @contextlib.contextmanager
 def job_server_running(pipeline: beam.Pipeline, options: PipelineOptions) -> Iterator[None]:
-    """Start the job server that the pipeline's runner would start, if any, such as Flink's. Call it in the main thread.
-
-    Beam would start it in `Pipeline.run`, and set an interrupt handler, which Python allows only in the main thread,
-    and our pipelines run in another one.
+    """Start the job server that the pipeline's runner would start, if any, such as Flink's. Call it in the main thread:
+    Beam would start it in `Pipeline.run`, which we run in another one, and set an interrupt handler.
 
     Raises: PrepError if it does not start, or this is another thread.
     """

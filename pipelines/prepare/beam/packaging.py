@@ -61,10 +61,9 @@ def require_versions(expected: Mapping[str, str]) -> None:
 
 
 def ship(options: PipelineOptions, folder: str) -> None:
-    """Add to `options` what workers install, unless the user has chosen that. `folder` must exist until the job is
-    submitted.
+    """Add to `options` what workers install, unless the user has chosen that. Raises: ConfigError if it cannot be sent.
 
-    Raises: ConfigError if this package cannot be sent.
+    `folder` must exist until the job is submitted.
     """
     setup, worker = options.view_as(SetupOptions), options.view_as(WorkerOptions)
     if setup.setup_file or setup.extra_packages or worker.sdk_container_image or worker.worker_harness_container_image:

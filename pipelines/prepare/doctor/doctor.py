@@ -63,10 +63,7 @@ class _StopChecksError(Exception):
 
 
 def diagnose(output: str, *, region: str | None = None, dataset: str | None = None) -> list[Check]:
-    """Check `output`, and leave nothing there. `region` (or zone) is the TPU's; `dataset` names the source's files.
-
-    Raises: ConfigError for an address of an unknown kind.
-    """
+    """Check `output` for a TPU in `region` (or zone), and the files of `dataset`. Raises: ConfigError."""
     if storage_errors.bucket_of(output) is not None:
         checking = _bucket_checks(output, region=region)
     elif (folder := storage.local_path(output)) is not None:

@@ -60,10 +60,7 @@ class ExportSettings:
             raise ConfigError(f"--rename {twice[0]}=…: it is renamed or dropped once more", remedy="keep one of them")
 
     def chosen(self, names: Iterable[str]) -> dict[str, str]:
-        """Return the new name of each column that stays, by its present one, in order.
-
-        Raises: ConfigError for a name that no column has, or that two would have.
-        """
+        """Return the new name of each column that stays, by its present one. Raises: ConfigError for a wrong name."""
         names = tuple(names)
         new = dict(self.renamed)
         if unknown := [name for name in (*new, *self.dropped) if name not in names]:

@@ -284,10 +284,7 @@ class _Job:
 
 
 def export_shard(task: ExportTask, progress: Progress) -> Done:
-    """Export one shard.
-
-    Raises: CorruptRecordError if the shard is not that of the manifest; OutputError.
-    """
+    """Export one shard. Raises: CorruptRecordError if it is not that of the manifest; OutputError."""
     place = storage.join(task.root, task.shard.name)
     batches = (
         examples.decode(payloads, task.manifest.schema, place=place)

@@ -32,10 +32,7 @@ _GROUP_TOKENS = 1 << 21
 def files(
     batches: Iterator[Mapping[str, np.ndarray]], manifest: Manifest, settings: ExportSettings
 ) -> dict[str, pa.Buffer]:
-    """Return the content of the file by its suffix.
-
-    Row groups are cut by rows alone, so that the bytes do not depend on how the shard was cut into batches.
-    """
+    """Return the content of the file by its suffix. Row groups are cut by rows, so that batches change no byte."""
     sink = pa.BufferOutputStream()
     group_rows = max(1, _GROUP_TOKENS // manifest.row_length)
     with contextlib.ExitStack() as closing:

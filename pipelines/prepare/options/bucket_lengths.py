@@ -31,10 +31,7 @@ _REMEDY = "write for example --bucket-lengths 64,128,256,512, or auto:4"
 
 
 def parse(option: str | Sequence[int], *, max_length: int | None) -> tuple[int, ...] | str:
-    """Return the lengths, or `auto:K` unchanged.
-
-    Raises: ConfigError unless there are 1 to 8 lengths, ascending, the last of them `max_length` if that is given.
-    """
+    """Return the lengths, or `auto:K` unchanged. Raises: ConfigError unless they ascend, to `max_length` if given."""
     if isinstance(option, str) and option.startswith(_AUTO):
         automatic_count(option)
         return option

@@ -40,10 +40,7 @@ _tokenizer, _shards, _run = (functools.partial(option, group=title) for title in
 
 
 def parse_size(text: str, *, option: str = "--shard-size") -> int:
-    """Return the bytes in a size such as `100MB` (10^8), `64MiB` (2^26) or `5000`.
-
-    Raises: ConfigError if it is not a positive number with a known unit.
-    """
+    """Return the bytes in a size such as `100MB` (10^8), `64MiB` (2^26) or `5000`. Raises: ConfigError for others."""
     match = _SIZE.match(text)
     unit = _UNITS.get(match.group(2).upper()) if match else None
     if match is None or unit is None or float(match.group(1)) <= 0:
@@ -217,10 +214,7 @@ class PrepareConfig:
 
 
 def default_name(dataset: str, *more: str) -> str:
-    """Derive the shards' name from the last part of the dataset's path or id that is not a glob.
-
-    Several paths are named after the folder that they share.
-    """
+    """Derive the shards' name from the last part of the dataset's id or path, of several from the folder they share."""
     if more:
         dataset = paths.common_folder((dataset, *more))
     parts = [part for part in re.split(r"[/\\]", without_access(dataset)) if part and not re.search(r"[*?\[]", part)]

@@ -49,10 +49,7 @@ def names_files(dataset: str) -> bool:
 
 
 def require_dataset(dataset: str, *more: str) -> None:
-    """Check that local paths and globs exist; addresses and hub ids are checked later.
-
-    Raises: SourceError for a path or glob that matches nothing, or the name of a reader instead of a dataset.
-    """
+    """Check that local paths and globs exist. Raises: SourceError if not, or for the name of a reader."""
     for name in map(os.path.expanduser, (dataset, *more)):
         if name in _READERS and not os.path.exists(name):
             raise SourceError(
@@ -71,10 +68,7 @@ def require_dataset(dataset: str, *more: str) -> None:
 
 
 def require_tokenizer(name: str) -> None:
-    """Check that a local tokenizer is a folder with a tokenizer's files; hub ids are checked later.
-
-    Raises: TokenizerError if a path does not exist, is a file, or is a folder without any file of a tokenizer.
-    """
+    """Check that a local tokenizer is a folder with a tokenizer's files. Raises: TokenizerError."""
     path = os.path.expanduser(name)
     if os.path.isfile(path):
         raise TokenizerError(

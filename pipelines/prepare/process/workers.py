@@ -252,10 +252,7 @@ class _Child:
         self._function = function
 
     def receive(self, progress: Progress) -> _Answer | None:
-        """Receive what comes next: counts, for `progress`, or the answer: a result, or an error and its traceback.
-
-        Raises: WorkerDiedError.
-        """
+        """Receive counts, for `progress`, or the result or the error and its traceback. Raises: WorkerDiedError."""
         try:
             counts, answer = self.pipe.recv()
         except (EOFError, ConnectionResetError):
@@ -284,10 +281,7 @@ class _Child:
 
 
 def _serve(pipe: Connection, most_memory: int, start: Callable[[], None] | None) -> None:
-    """Work in a child: receive functions and tasks until the launcher closes the pipe.
-
-    More than `most_memory` bytes give a MemoryError.
-    """
+    """Work in a child until the launcher closes the pipe. More than `most_memory` bytes give a MemoryError."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, see `tokenize.chat.renderer`
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the launcher ends this
     progress, sending = Progress(), threading.Lock()

@@ -55,9 +55,7 @@ class Documents(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitSubject:
-    """One split: its sampled records, one part for each row length, its entry in the manifest, and examples of rejected
-    rows.
-    """
+    """One split: its sampled records for each row length, its entry in the manifest, and examples of rejected rows."""
 
     name: str
     parts: tuple[SampledRecords, ...]
@@ -79,9 +77,7 @@ class SplitSubject:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Subject:
-    """All that the sections need: `splits` are those to show in detail, and `place` is where the source was, if that is
-    known.
-    """
+    """All that the sections need. `splits` are those to show in detail; `place` is where the source was, if known."""
 
     manifest: Manifest
     tokenizer: Any
@@ -95,10 +91,7 @@ class Subject:
 
 
 def sampled_records(root: str, manifest: Manifest, split: str, *, share: float = 1.0) -> tuple[SampledRecords, ...]:
-    """Read the sample of a split: `share` of the usual number of records.
-
-    Raises: CorruptRecordError if a record is damaged; ReaderError if a shard is missing or cut off.
-    """
+    """Read `share` of the usual sample of a split. Raises: CorruptRecordError for a damaged record; ReaderError."""
     found = []
     for length in manifest.bucket_lengths or (None,):
         described = manifest if length is None else manifest.bucket(length)
