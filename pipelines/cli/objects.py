@@ -62,7 +62,6 @@ def config_of(
 
 
 def _functions(options: Mapping[str, Any]) -> tuple[FunctionOption, ...]:
-    """Return the functions in the order in which they are given."""
     from pipelines.prepare.sources.rows import user_functions
 
     given = (

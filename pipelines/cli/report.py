@@ -195,7 +195,6 @@ def estimates(estimated: list[Estimate]) -> None:
 
 
 def _layouts_table(each: Estimate) -> Table:
-    """Return a table of what each layout would waste, with the best one marked."""
     names = ("length", "rows", "padding", "tokens cut", "rows cut", "waste")
     best, rows = min(each.layouts, key=lambda cost: cost.waste), []
     for cost in each.layouts:

@@ -43,6 +43,5 @@ def load(*, verbose: bool = False) -> None:
 
 
 def _has_gpu() -> bool:
-    """Return whether there is an NVIDIA GPU that is not hidden from this process."""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() in ("", "-1")
     return bool(glob.glob("/dev/nvidia[0-9]*")) and not hidden

@@ -295,7 +295,6 @@ class WriteShards(beam.DoFn):
 
 
 def _count(done: Done) -> None:
-    """Report a task to Beam's counters."""
     for name, number in done.counts.items():
         Metrics.counter(dataflow.NAMESPACE, name).inc(number)
 

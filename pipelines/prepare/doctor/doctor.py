@@ -151,7 +151,6 @@ def _lock_check(probe: str) -> Check:
 
 
 def _dataset_check(dataset: str) -> Check:
-    """Check whether the source's files exist, and the first of them can be read."""
     name = "dataset"
     if "://" not in dataset and not os.path.exists(dataset) and not posixpath.splitext(dataset)[1]:
         found = f"{dataset} is not a local file or folder; names on the hub are not checked"
@@ -173,7 +172,6 @@ def _dataset_check(dataset: str) -> Check:
 
 
 def _bucket_checks(output: str, *, region: str | None) -> Iterator[Check]:
-    """Check the gs:// address `output`, for a TPU in `region`."""
     bucket = gcs.inner_path(output).partition("/")[0]
     credentials = _credentials_check()
     yield credentials

@@ -23,7 +23,6 @@ _FORMAT, _VERSION = "prep-tfrecords-export", "1.0"
 
 
 def _path(value: Any) -> str:
-    """Read a file's path inside of the folder."""
     for part in text(value).split("/"):
         text(part, NAME)
     return str(value)

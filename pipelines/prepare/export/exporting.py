@@ -127,7 +127,6 @@ class ExportTask:
 
 
 def _check(manifest: Manifest, settings: ExportSettings, *, root: str) -> None:
-    """Raise ConfigError if a dataset cannot be exported like this."""
     if unknown := [name for name in settings.splits if name not in manifest.splits]:
         raise ConfigError(
             f"{root}: no split {unknown[0]!r}", remedy=f"choose among {', '.join(manifest.splits)} with --split"
@@ -151,8 +150,6 @@ def _check(manifest: Manifest, settings: ExportSettings, *, root: str) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Job:
-    """One export."""
-
     root: str
     manifest: Manifest
     settings: ExportSettings
@@ -258,7 +255,6 @@ class _Job:
         return record
 
     def _files_beside(self, made: Mapping[str, ExportedShard]) -> dict[str, bytes]:
-        """Return the files besides the shards' by name."""
         tokenizer = storage.read_folder(storage.join(self.root, "tokenizer"))
         beside = {f"tokenizer/{name}": content for name, content in tokenizer.items()}
         shards = {split: self.manifest.splits[split].shards for split in self.items["splits"]}

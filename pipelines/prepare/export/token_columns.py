@@ -42,7 +42,6 @@ def _dense_or_ragged(values: np.ndarray, chosen: np.ndarray, dtype: type[np.inte
 
 
 def _segment_lengths(segment_ids: np.ndarray) -> ExportedColumn:
-    """Return the tokens of each document of a packed row."""
     tokens = segment_ids > 0
     begins = tokens.copy()
     begins[:, 1:] &= segment_ids[:, 1:] != segment_ids[:, :-1]

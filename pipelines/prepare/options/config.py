@@ -152,7 +152,6 @@ class PrepareConfig:
             raise ConfigError(cause, remedy=remedy)
 
     def _conflicts(self) -> Iterator[tuple[str, str]]:
-        """Yield cause and remedy of options that do not go together."""
         source, layout = self.source, self.layout
         labelled = source.label_column or source.keep_columns
         length, shard_bytes = layout.max_length or 0, self.output.shard_bytes

@@ -168,7 +168,6 @@ _source = functools.partial(option, group="Source")
 
 
 def _column(text: str, layout: str) -> Any:
-    """Declare the option for a column that only one layout takes."""
     return option(text, None, group=f"Layout {layout}", metavar="NAME", layouts=(layout,), fingerprint="changed")
 
 

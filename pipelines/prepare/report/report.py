@@ -162,7 +162,6 @@ def _rejected(root: str, name: str, split: Split) -> Iterator[RejectedContent]:
 
 
 def _shown_section(subject: Subject) -> Section:
-    """Return the section with a few rows of each split."""
     chosen = [_chosen_rows(split) for split in subject.splits]
     most = min(_MOST_TOKENS, _MOST_TOKENS_IN_ALL // max(sum(map(len, chosen)), 1))
     groups = tuple(
