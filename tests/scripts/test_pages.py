@@ -53,7 +53,7 @@ def shown(page_blocks: list[Block]) -> list[Any]:
 
 @pytest.mark.parametrize("block", shown(SHELL))
 def test_a_block_says_what_it_needs_and_no_more(block: Block) -> None:
-    assert block.marked == pages.needs_of(block), "the first line is `# Needs …`, with the words of tests.support.pages"
+    assert block.marked == block.needed, "the first line is `# Needs …`, with the words of tests.support.pages"
 
 
 @pytest.mark.parametrize("block", shown(SHELL))
@@ -65,11 +65,11 @@ def test_a_block_can_be_pasted(block: Block) -> None:
 def lines_of(program: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Each command line of a program: in blocks, and those in the text that have nothing left out."""
     for block in SHELL:
-        yield from ((block.place, command.words[1:]) for command in block.commands if command.words[0] == program)
+        yield from ((block.place, command[1:]) for command in block.commands if command[0] == program)
     for page in pages.pages():
         text = (REPOSITORY / page).read_text(encoding="utf-8")
         for quoted in re.findall(rf"`{program} ([^`…]+)`", text):
-            yield page, Command.of(quoted.split()).words
+            yield page, pages.command_of(quoted.split())
 
 
 LINES = [(program, place, words) for program in PROGRAMS for place, words in lines_of(program)]
@@ -129,7 +129,7 @@ def test_the_examples_below_help_can_be_pasted() -> None:
         block = Block(page="--help", line=1, language="bash", text=text)
         assert len(block.commands) == 2
         for command in block.commands:
-            parse(command.words[0], list(command.words[1:]), whole=True)
+            parse(command[0], list(command[1:]), whole=True)
 
 
 def is_run(block: Block) -> bool:
@@ -161,11 +161,11 @@ def test_every_command_that_needs_nothing_special_runs(copy: Path) -> None:
     failures, done = [], set()
     for block in SHELL:
         for command in [] if block.marked else block.commands:
-            if command.words in done:
+            if command in done:
                 continue
-            done.add(command.words)
-            if command.words[0] == "train-tpu":
-                later.append((block.place, "train", list(command.words[1:])))
+            done.add(command)
+            if command[0] == "train-tpu":
+                later.append((block.place, "train", list(command[1:])))
             elif why := failure_of(command):
                 failures.append((block.place, why))
     assert failures == []
@@ -174,7 +174,7 @@ def test_every_command_that_needs_nothing_special_runs(copy: Path) -> None:
 
 def failure_of(command: Command) -> str:
     """Why a command failed; empty if it did not."""
-    name, *arguments = command.words
+    name, *arguments = command
     if name == "prep-tfrecords":
         outcome = building.command(*arguments)
         return outcome.err if outcome.status else ""
@@ -184,7 +184,7 @@ def failure_of(command: Command) -> str:
             status = runpy.run_path(arguments[0])["main"](arguments[1:])
         return said.getvalue() if status else ""
     assert name in COMMON, f"{name}: a block of commands uses our programs and {sorted(COMMON)}"
-    line = shlex.join(command.words).replace(" '>' ", " > ")  # what printf says may go to a file
+    line = shlex.join(command).replace(" '>' ", " > ")  # what printf says may go to a file
     ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60)
     return ended.stderr or str(ended) if ended.returncode else ""
 

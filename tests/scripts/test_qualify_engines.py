@@ -63,6 +63,7 @@ def test_an_engine_that_errs_is_found_out_with_the_smallest_text() -> None:
     assert comparing.rows_differ(HuggingFaceEngine(tokenizer, dtype=INT32), tokenizer, columns, length=12) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("texts_too", [True, False])
 def test_a_difference_of_a_strange_tokenizer_is_told_with_what_repeats_it(
     texts_too: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -10,23 +10,26 @@ import dataclasses
 import re
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 
 from tests.support.processes import REPOSITORY
 
-# The words of a marker, by what is needed.
+# What a marker may name, and the commands that need it and may not find it on this machine.
+_SCRIPT = r"^\./scripts/(?:quickstart|check)(?: |$)"
+_HUB_ID = r"(?!(?:data|examples|out)(?:/| |$))[\w.-]+(?:/[\w.-]+)?(?= |$)"
 NEEDS = {
-    "hub": "the hub",
-    "cloud": "Google Cloud",
-    "flink": "Flink",
-    "tpu": "a TPU",
-    "network": "the network",
-    "preflight": "the preflight extra",
-    "minutes": "minute",
+    "the hub": rf"(?:--tokenizer[ =]|^prep-tfrecords (?:build|plan) ){_HUB_ID}|hf://|^hf download",
+    "Google Cloud": r"gs://|^gcloud|--runner=DataflowRunner",
+    "Flink": r"--runner=FlinkRunner",
+    "a TPU": r"^train-tpu .*--tpu[ =](?!none)",
+    "the network": rf"^pip install|{_SCRIPT}",
+    "the preflight extra": r"--preflight",
+    # What `bash` runs is the run.sh of an example, as tests/scripts/test_guide.py does.
+    "minute": rf"{_SCRIPT}|--preflight|scripts/benchmark\.py|^bash ",
 }
 _FENCE = re.compile(r"^( *)```(\w+)[^\n]*\n(.*?)^\1```$", re.M | re.S)
 _MARKER = re.compile(r"# Needs ([^\n]*)\n")
-_LOCAL_FOLDERS = {"data", "examples", "out"}
+
+Command = tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,43 +47,35 @@ class Block:
         return f"{self.page}:{self.line}"
 
     @property
-    def marked(self) -> frozenset[str]:
-        """What the marker names, by the keys of NEEDS."""
+    def marked(self) -> set[str]:
+        """What the marker names."""
         found = _MARKER.match(self.text)
-        return frozenset(key for key, words in NEEDS.items() if found and words in found.group(1))
+        return {words for words in NEEDS if found and words in found.group(1)}
+
+    @property
+    def needed(self) -> set[str]:
+        """What the commands need, as far as their words show it."""
+        texts = [" ".join(command) for command in self.commands]
+        return {words for words, pattern in NEEDS.items() if any(re.search(pattern, text) for text in texts)}
 
     @property
     def commands(self) -> list[Command]:
         """The commands of a shell block, in order."""
         joined = self.text.replace("\\\n", " ")
         words = [shlex.split(line, comments=True) for line in joined.splitlines() if not line.startswith("eval ")]
-        return [Command.of(part) for line in words for part in _parts(line)]
+        return [command_of(part) for line in words for part in _parts(line)]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Command:
-    """A command: its words, after assignments such as HF_HUB_OFFLINE=1."""
-
-    words: tuple[str, ...]
-
-    @classmethod
-    def of(cls, words: list[str]) -> Command:
-        """The command without its assignments."""
-        first = next(at for at, word in enumerate(words) if not re.match(r"[A-Z_]+=", word))
-        return cls(words=tuple(words[first:]))
-
-    def values(self, option: str) -> list[str]:
-        """The values of an option, as `--option VALUE` or `--option=VALUE`."""
-        following = zip(self.words, self.words[1:], strict=False)
-        return [value for name, value in following if name == option] + [
-            word.partition("=")[2] for word in self.words if word.startswith(f"{option}=")
-        ]
+def command_of(words: list[str]) -> Command:
+    """The words of a command, without assignments such as HF_HUB_OFFLINE=1."""
+    first = next(at for at, word in enumerate(words) if not re.match(r"[A-Z_]+=", word))
+    return tuple(words[first:])
 
 
 def pages() -> list[str]:
     """Every page with code that people paste: the documents' in the order of the site, then those of the repository."""
-    others = ["README.md", "CONTRIBUTING.md", *sorted(_relative(REPOSITORY.glob("examples/*/README.md")))]
-    return [*site_pages(), *others]
+    examples = [str(path.relative_to(REPOSITORY)) for path in sorted(REPOSITORY.glob("examples/*/README.md"))]
+    return [*site_pages(), "README.md", "CONTRIBUTING.md", *examples]
 
 
 def site_pages() -> list[str]:
@@ -92,45 +87,6 @@ def site_pages() -> list[str]:
 def blocks(*languages: str) -> list[Block]:
     """The blocks of every page in these languages."""
     return [block for page in pages() for block in _blocks(page) if block.language in languages]
-
-
-def needs_of(block: Block) -> frozenset[str]:
-    """What the commands of a block need that this machine may not have, as far as their words show it."""
-    return frozenset(need for command in block.commands for need in _needs(command))
-
-
-def _needs(command: Command) -> Iterator[str]:
-    words, text = command.words, " ".join(command.words)
-    if any(_is_on_the_hub(name) for name in _names(command)) or "hf://" in text or text.startswith("hf download"):
-        yield "hub"
-    if "gs://" in text or words[0] == "gcloud" or "--runner=DataflowRunner" in text:
-        yield "cloud"
-    if "--runner=FlinkRunner" in text:
-        yield "flink"
-    if words[0] == "train-tpu" and set(command.values("--tpu")) - {"none"}:
-        yield "tpu"
-    if words[:2] == ("pip", "install") or words[0] in ("./scripts/quickstart", "./scripts/check"):
-        yield "network"
-    if "--preflight" in words:
-        yield "preflight"
-    if (
-        words[0] in ("./scripts/quickstart", "./scripts/check")
-        or "--preflight" in words
-        or "scripts/benchmark.py" in words
-        or words[0] == "bash"  # the run.sh of an example, which tests/scripts/test_guide.py runs
-    ):
-        yield "minutes"
-
-
-def _names(command: Command) -> Iterator[str]:
-    """What may be a hub id: a tokenizer, and the dataset of a command that makes one."""
-    yield from command.values("--tokenizer")
-    if command.words[0] == "prep-tfrecords" and command.words[1] in ("build", "plan"):
-        yield command.words[2]
-
-
-def _is_on_the_hub(name: str) -> bool:
-    return re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) is not None and name.partition("/")[0] not in _LOCAL_FOLDERS
 
 
 def _parts(words: list[str]) -> Iterator[list[str]]:
@@ -148,7 +104,3 @@ def _blocks(page: str) -> Iterator[Block]:
         body = "".join(line[indent:] for line in found.group(3).splitlines(keepends=True))
         line = text.count("\n", 0, found.start(3)) + 1
         yield Block(page=page, line=line, language=found.group(2), text=body)
-
-
-def _relative(paths: Iterator[Path]) -> list[str]:
-    return [str(path.relative_to(REPOSITORY)) for path in paths]

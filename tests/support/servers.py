@@ -47,15 +47,6 @@ class Pool(Server):
 
     pid_file: Path
 
-    @property
-    def beam_args(self) -> list[str]:
-        """What a job has to say to get its workers here."""
-        return ["--environment_type=EXTERNAL", f"--environment_config={self.address}"]
-
-    def worker_pids(self) -> list[int]:
-        """The process of every worker that was started so far."""
-        return [int(line) for line in self.pid_file.read_text().split()]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cluster:
@@ -67,11 +58,13 @@ class Cluster:
     @property
     def beam_args(self) -> list[str]:
         """What a command has to say after its -- to run here. Its --workers is the number of worker processes."""
-        return ["--runner=PortableRunner", f"--job_endpoint={self.service.address}", *self.pool.beam_args]
+        service, pool = self.service.address, self.pool.address
+        workers = ["--environment_type=EXTERNAL", f"--environment_config={pool}"]
+        return ["--runner=PortableRunner", f"--job_endpoint={service}", *workers]
 
     def worker_pids(self) -> list[int]:
         """The process of every worker that was started so far."""
-        return self.pool.worker_pids()
+        return [int(line) for line in self.pool.pid_file.read_text().split()]
 
 
 @contextlib.contextmanager
@@ -94,8 +87,8 @@ def job_service(folder: Path) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def worker_pool(folder: Path, **changes: str) -> Iterator[Pool]:
-    """Starts a pool. `folder` gets its log, `changes` are to the environment of its workers."""
+def worker_pool(folder: Path) -> Iterator[Pool]:
+    """Starts a pool. `folder` gets its log."""
     pid_file = folder / "workers.pids"
     pid_file.touch()
     # The pool starts its workers as `python`, whatever that is: here it is this Python, and says who it is.
@@ -105,8 +98,12 @@ def worker_pool(folder: Path, **changes: str) -> Iterator[Pool]:
     python.chmod(0o755)
     path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
 
+    def logged_port(log: str) -> str | None:
+        found = re.search(r"worker pool servicer at port: localhost:(\d+)", log)
+        return found.group(1) if found else None
+
     words = [sys.executable, "-m", "tests.support.servers", "pool", "--service_port=0"]
-    with server(words, folder / "pool.log", _logged_port, PATH=path, **changes) as pool:
+    with server(words, folder / "pool.log", logged_port, PATH=path) as pool:
         yield Pool(process=pool.process, address=pool.address, log=pool.log, pid_file=pid_file)
 
 
@@ -156,11 +153,6 @@ def server(words: list[str], log: Path, find_port: Callable[[str], str | None], 
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def _logged_port(log: str) -> str | None:
-    found = re.search(r"worker pool servicer at port: localhost:(\d+)", log)
-    return found.group(1) if found else None
 
 
 def _serve() -> None:

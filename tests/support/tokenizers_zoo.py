@@ -24,6 +24,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,18 +107,6 @@ def _wordpiece(folder: Path, *, lowercase: bool, **config: Any) -> None:
     )
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
     _save(folder, tokenizer, **names, mask_token="[MASK]", model_input_names=_WITH_TYPES, **config)
-
-
-def _wordpiece_uncased(folder: Path) -> None:
-    _wordpiece(folder, lowercase=True, tokenizer_class="BertTokenizer", do_lower_case=True)
-
-
-def _wordpiece_cased(folder: Path) -> None:
-    _wordpiece(folder, lowercase=False)
-
-
-def _truncation_left(folder: Path) -> None:
-    _wordpiece(folder, lowercase=True, truncation_side="left")
 
 
 def _byte_level(special_tokens: list[str], pre_tokenizer: Any, **model: Any) -> Tokenizer:
@@ -257,18 +246,10 @@ def _spell_end(piece: str) -> str:
     return f"{piece[:-1]}{chr(ord(piece[-1]) - _PRIVATE)}</w>" if ord(piece[-1]) > _PRIVATE else piece
 
 
-def _slow_byt5(folder: Path) -> None:
-    _save_config(folder, tokenizer_class="ByT5Tokenizer", extra_ids=0)
-
-
-def _slow_canine(folder: Path) -> None:
-    _save_config(folder, tokenizer_class="CanineTokenizer")
-
-
 FAST_KINDS: dict[str, Callable[[Path], None]] = {
-    "wordpiece_uncased": _wordpiece_uncased,
-    "wordpiece_cased": _wordpiece_cased,
-    "truncation_left": _truncation_left,
+    "wordpiece_uncased": partial(_wordpiece, lowercase=True, tokenizer_class="BertTokenizer", do_lower_case=True),
+    "wordpiece_cased": partial(_wordpiece, lowercase=False),
+    "truncation_left": partial(_wordpiece, lowercase=True, truncation_side="left"),
     "byte_bpe": _byte_bpe,
     "byte_bpe_bos": _byte_bpe_bos,
     "byte_bpe_roberta": _byte_bpe_roberta,
@@ -278,8 +259,8 @@ FAST_KINDS: dict[str, Callable[[Path], None]] = {
 }
 SLOW_KINDS: dict[str, Callable[[Path], None]] = {
     "slow_ctrl": _slow_ctrl,
-    "slow_byt5": _slow_byt5,
-    "slow_canine": _slow_canine,
+    "slow_byt5": partial(_save_config, tokenizer_class="ByT5Tokenizer", extra_ids=0),
+    "slow_canine": partial(_save_config, tokenizer_class="CanineTokenizer"),
 }
 KINDS: dict[str, Callable[[Path], None]] = {**FAST_KINDS, **SLOW_KINDS}
 
