@@ -27,7 +27,7 @@ class Option:
     choices: the words to choose from, if the type is no Literal.
     parse: turns what is typed into the field's value; `typed_default` is what would be typed for the default.
     least, most, above, below, remedy: the bounds of a number, and what to do about another one.
-    layouts: the layouts that take it, unless all do.
+    taken_with: the words of another option, such as the layouts, with which it is taken, unless with all.
     fingerprint: "always" part of it, or only if "changed" from the default; None for an option that decides no bytes,
         or only through what the fingerprint covers anyway (the source, the tokenizer's files).
     key: its name there, if not that of the field.
@@ -46,7 +46,7 @@ class Option:
     above: float | None = None
     below: float | None = None
     remedy: str = ""
-    layouts: tuple[str, ...] = ()
+    taken_with: tuple[str, ...] = ()
     fingerprint: Literal["always", "changed"] | None = None
     key: str = ""
     field: str = ""
@@ -116,6 +116,17 @@ def check(config: Any) -> None:
                 shown = "of 10^18 or more" if isinstance(number, int) and number >= 10**18 else number
                 remedy = each.remedy or f"choose another number, or leave {each.flag} out"
                 raise ConfigError(f"{each.flag} {shown}, expected {expected}", remedy=remedy)
+
+
+def require_taken(config: Any, flag: str, word: str) -> None:
+    """Raises: ConfigError if an option is given that is not taken with this `word` of the option `flag`."""
+    for each in declared(config.__class__):
+        if each.taken_with and word not in each.taken_with and getattr(config, each.field) != each.default:
+            expected = " or ".join(each.taken_with)
+            raise ConfigError(
+                f"{each.flag} was given with {flag} {word}, expected it with {flag} {expected} only",
+                remedy=f"leave it out, or choose {flag} {each.taken_with[0]}",
+            )
 
 
 def _missed(number: Any, each: Option) -> str:

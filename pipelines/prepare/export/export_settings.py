@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args
 
-from pipelines.terminal.option_fields import check, option
+from pipelines.terminal.option_fields import check, option, require_taken
 from tfrecord_io.errors import ConfigError
 
 ExportFormat = Literal["parquet", "arrayrecord", "megatron", "tfrecord"]
@@ -25,7 +25,12 @@ class ExportSettings:
 
     to: ExportFormat = option("Format.")
     renamed: tuple[tuple[str, str], ...] = option(
-        "Another name for a column. Repeatable.", (), flags="--rename", metavar="OLD=NEW", parse=_pairs
+        "Another name for a column. Repeatable.",
+        (),
+        flags="--rename",
+        metavar="OLD=NEW",
+        parse=_pairs,
+        taken_with=("parquet", "arrayrecord", "tfrecord"),
     )
     dropped: tuple[str, ...] = option("Column to leave out. Repeatable.", (), flags="--drop", metavar="NAME")
     extra: tuple[str, ...] = option(
@@ -33,8 +38,11 @@ class ExportSettings:
         (),
         flags="--add",
         choices=("attention_mask", "labels"),
+        taken_with=("parquet",),
     )
-    documents: bool = option("A row for each document of concat and pack, not padded. Parquet only.", False)
+    documents: bool = option(
+        "A row for each document of concat and pack, not padded. Parquet only.", False, taken_with=("parquet",)
+    )
     output: str = option("New folder, local or at a gs:// address.", flags="--output -o", metavar="DIR")
     splits: tuple[str, ...] = option("Split to export; repeatable. Default: all.", (), flags="--split")
     workers: int | None = option("Worker processes; never changes a byte.", None, metavar="N", least=1)
@@ -42,19 +50,7 @@ class ExportSettings:
 
     def __post_init__(self) -> None:
         check(self)
-        if self.extra and self.to != "parquet":
-            raise ConfigError(
-                f"--add {self.extra[0]} with --to {self.to}, expected --to parquet", remedy="leave it out"
-            )
-        if self.documents and self.to != "parquet":
-            raise ConfigError(
-                f"--documents with --to {self.to}, expected --to parquet",
-                remedy="leave it out; megatron has documents in any case",
-            )
-        if self.renamed and self.to == "megatron":
-            raise ConfigError(
-                "--rename with --to megatron, expected none: its files have no names", remedy="leave it out"
-            )
+        require_taken(self, "--to", self.to)
         olds = [old for old, _ in self.renamed]
         if twice := sorted({name for name in olds if olds.count(name) > 1 or name in self.dropped}):
             raise ConfigError(f"--rename {twice[0]}=…: it is renamed or dropped once more", remedy="keep one of them")

@@ -17,10 +17,9 @@ from pipelines.prepare.options.layout_config import (
     LayoutConfig,
     SpecialTokens,
     Truncation,
-    require_layout,
 )
 from pipelines.prepare.options.source_config import SPLIT_NAME, FunctionKind, FunctionOption, SourceConfig
-from pipelines.terminal.option_fields import check, fingerprint_items, option
+from pipelines.terminal.option_fields import check, fingerprint_items, option, require_taken
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.shown import without_access
 
@@ -147,7 +146,7 @@ class PrepareConfig:
             name = default_name(self.source.dataset, *self.source.more_paths)
             object.__setattr__(self, "output", dataclasses.replace(self.output, name=name))
         check(self)
-        require_layout(self.source, self.layout.name)
+        require_taken(self.source, "--layout", self.layout.name)
         for cause, remedy in self._conflicts():
             raise ConfigError(cause, remedy=remedy)
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pipelines.prepare.options import bucket_lengths
 from pipelines.prepare.options.bucket_lengths import MOST_TOKENS
-from pipelines.terminal.option_fields import check, declared, fingerprint_items, option
+from pipelines.terminal.option_fields import check, declared, fingerprint_items, option, require_taken
 from tfrecord_io.errors import ConfigError
 
 Truncation = Literal["longest_first", "only_first", "only_second", "do_not_truncate"]
@@ -16,7 +16,7 @@ LongDocuments = Literal["split", "drop"]
 SpecialTokens = Literal["eos", "bos-eos", "tokenizer", "none"]
 
 # The layouts, and the least number of values that a record stores for each token position. A new layout is a name here,
-# a file in `layouts`, and a line there; the options that only some layouts take name them in `layouts` of their fields.
+# a file in `layouts`, and a line there; the options that only some layouts take name them in `taken_with`.
 VALUES_PER_TOKEN = {"pad": 2, "concat": 1, "pack": 3, "chat": 3, "seq2seq": 2, "tokens": 4, "qa": 4}
 # They take one text column and no labels, since a row holds parts of many documents.
 JOINING = ("concat", "pack")
@@ -24,9 +24,9 @@ JOINING = ("concat", "pack")
 _layout = functools.partial(option, group="Layout")
 _pad = functools.partial(option, group="Layout pad, and qa", fingerprint="changed")
 _joined = functools.partial(option, group="Layouts concat and pack", fingerprint="changed")
-_chat = functools.partial(option, group="Layout chat", layouts=("chat",), fingerprint="changed")
-_seq2seq = functools.partial(option, group="Layout seq2seq", layouts=("seq2seq",), fingerprint="changed")
-_tokens = functools.partial(option, group="Layout tokens", layouts=("tokens",), fingerprint="changed")
+_chat = functools.partial(option, group="Layout chat", taken_with=("chat",), fingerprint="changed")
+_seq2seq = functools.partial(option, group="Layout seq2seq", taken_with=("seq2seq",), fingerprint="changed")
+_tokens = functools.partial(option, group="Layout tokens", taken_with=("tokens",), fingerprint="changed")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,29 +55,31 @@ class LayoutConfig:
     truncation: Truncation = _layout(
         "Which text is cut in rows that are too long.",
         "longest_first",
-        layouts=("pad", "seq2seq", "tokens"),
+        taken_with=("pad", "seq2seq", "tokens"),
         fingerprint="always",
     )
     bucket_lengths: str | tuple[int, ...] | None = _pad(
         "Several row lengths, each with its own shards, with pad; auto:K chooses K lengths.",
         None,
         metavar="N,N,…|auto:K",
-        layouts=("pad",),
+        taken_with=("pad",),
     )
     stride: int | None = _pad(
-        "Tokens that windows of a long row share, with pad or qa.", None, least=0, layouts=("pad", "qa")
+        "Tokens that windows of a long row share, with pad or qa.", None, least=0, taken_with=("pad", "qa")
     )
     special_tokens: SpecialTokens = _joined(
-        "What is put around each document; tokenizer: what it puts around one text.", "eos", layouts=("concat", "pack")
+        "What is put around each document; tokenizer: what it puts around one text.",
+        "eos",
+        taken_with=("concat", "pack"),
     )
     remainder: Remainder = _joined(
         "What to do with the last, incomplete row of a shard, with --layout concat.",
         "pad",
-        layouts=("concat",),
+        taken_with=("concat",),
         fingerprint="always",
     )
     long_documents: LongDocuments = _joined(
-        "What to do with documents of more than --max-length tokens, with --layout pack.", "split", layouts=("pack",)
+        "What to do with documents of more than --max-length tokens, with --layout pack.", "split", taken_with=("pack",)
     )
     chat_template: str | None = _chat(
         "One of the tokenizer's chat templates, or a file with one for it. Default: the tokenizer's choice.",
@@ -94,7 +96,7 @@ class LayoutConfig:
 
     def __post_init__(self) -> None:
         check(self)
-        require_layout(self, self.name)
+        require_taken(self, "--layout", self.name)
         if self.stride is not None and self.max_length is not None and self.stride >= self.max_length:
             raise ConfigError(
                 f"--stride {self.stride} with --max-length {self.max_length}, expected less: each window "
@@ -121,7 +123,7 @@ class LayoutConfig:
 
 
 # The options that not all layouts take.
-LAYOUT_OPTIONS = tuple(each.field for each in declared(LayoutConfig) if each.layouts)
+LAYOUT_OPTIONS = tuple(each.field for each in declared(LayoutConfig) if each.taken_with)
 
 
 def _require_date(text: str) -> None:
@@ -132,14 +134,3 @@ def _require_date(text: str) -> None:
     except ValueError:
         pass
     raise ConfigError(f"--chat-date {text!r}, expected a date such as 2024-07-26", remedy="write it as YYYY-MM-DD")
-
-
-def require_layout(config: Any, layout: str) -> None:
-    """Raise ConfigError if `config` has an option that this `layout` does not take."""
-    for each in declared(config.__class__):
-        if each.layouts and layout not in each.layouts and getattr(config, each.field) != each.default:
-            raise ConfigError(
-                f"{each.flag} was given with --layout {layout}, expected it with --layout "
-                f"{' or '.join(each.layouts)} only",
-                remedy=f"leave it out, or choose --layout {each.layouts[0]}",
-            )

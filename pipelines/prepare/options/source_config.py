@@ -168,7 +168,7 @@ _source = functools.partial(option, group="Source")
 
 
 def _column(text: str, layout: str) -> Any:
-    return option(text, None, group=f"Layout {layout}", metavar="NAME", layouts=(layout,), fingerprint="changed")
+    return option(text, None, group=f"Layout {layout}", metavar="NAME", taken_with=(layout,), fingerprint="changed")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -308,7 +308,7 @@ class SourceConfig:
 
 
 # The columns that not all layouts take.
-LAYOUT_COLUMNS = tuple(each.field for each in declared(SourceConfig) if each.layouts)
+LAYOUT_COLUMNS = tuple(each.field for each in declared(SourceConfig) if each.taken_with)
 
 
 def _repeated(names: list[str]) -> list[str]:

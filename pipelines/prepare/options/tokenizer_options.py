@@ -6,7 +6,7 @@ from typing import Literal
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.bucket_lengths import MOST_TOKENS
 from pipelines.prepare.options.config import WORKERS, SourceConfig, parse_size
-from pipelines.terminal.option_fields import check, option
+from pipelines.terminal.option_fields import check, option, require_taken
 from tfrecord_io.errors import ConfigError
 
 Kind = Literal["unigram", "bpe", "byte-bpe", "wordpiece"]
@@ -40,8 +40,12 @@ class TokenizerRequest:
     special_tokens: tuple[str, ...] = option(
         "One more special token. Repeatable.", (), flags="--special-token", metavar="TEXT"
     )
-    min_frequency: int = option("Merge no pair that occurs less often.", 0, least=0)
-    limit_alphabet: int | None = option("The most characters to have. Default: all of the text.", None, least=1)
+    min_frequency: int = option(
+        "Merge no pair that occurs less often.", 0, least=0, taken_with=("bpe", "byte-bpe", "wordpiece")
+    )
+    limit_alphabet: int | None = option(
+        "The most characters to have. Default: all of the text.", None, least=1, taken_with=("bpe", "wordpiece")
+    )
     max_length: int | None = option(
         "Tokens that the model takes. Default: the style's.", None, least=1, most=MOST_TOKENS
     )
@@ -80,16 +84,7 @@ class TokenizerRequest:
             )
         if 0 in (self.sample_rows, self.sample_bytes):
             raise ConfigError("--sample 0, expected at least 1", remedy=_OTHER_NUMBER)
-        if self.kind == "unigram" and (self.min_frequency or self.limit_alphabet is not None):
-            raise ConfigError(
-                "--min-frequency or --limit-alphabet with --kind unigram, which merges no pairs",
-                remedy="leave them out, or choose another --kind",
-            )
-        if self.kind == "byte-bpe" and self.limit_alphabet is not None:
-            raise ConfigError(
-                "--limit-alphabet with --kind byte-bpe, whose alphabet is the 256 bytes",
-                remedy="leave it out, or choose another --kind",
-            )
+        require_taken(self, "--kind", self.kind)
         for token in self.special_tokens:
             if not token.strip() or self.special_tokens.count(token) > 1:
                 raise ConfigError(

@@ -136,12 +136,12 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
     ("to", "arguments", "cause"),
     [
         ("megatron", [], "hold token ids alone, and label would be lost"),
-        ("megatron", ["--drop", "label", "--rename", "a=b"], "--rename with --to megatron"),
+        ("megatron", ["--drop", "label", "--rename", "a=b"], "--rename was given with --to megatron"),
         ("parquet", ["--drop", "nothing"], "there is no such column, expected one of input_ids, label"),
         ("parquet", ["--rename", "label=input_ids"], "two columns would be named 'input_ids'"),
         ("parquet", ["--rename", "label"], "--rename label: expected OLD=NEW"),
         ("tfrecord", ["--rename", "label=not a name"], "feature name 'not a name'"),
-        ("tfrecord", ["--add", "labels"], "--add labels with --to tfrecord"),
+        ("tfrecord", ["--add", "labels"], "--add was given with --to tfrecord"),
         ("parquet", ["--split", "test"], "no split 'test'"),
     ],
 )
