@@ -37,15 +37,6 @@ def test_a_sample_is_said_in_a_line(tmp_path: Path) -> None:
     assert "--sample" not in tokenizer(tmp_path / "all", "--sample", "1000").err
 
 
-@pytest.mark.slow
-def test_a_build_takes_it(tmp_path: Path) -> None:
-    assert tokenizer(tmp_path / "tokenizer", kind="unigram").status == 0
-    options = building.options(tmp_path / "out", tokenizer=tmp_path / "tokenizer", label_column="label")
-    outcome = building.command("build", building.REVIEWS, *options)
-    assert outcome.status == 0, outcome.err
-    assert "tokenized by unigram" in outcome.err
-
-
 def test_a_warning_is_one_line(tmp_path: Path) -> None:
     outcome = tokenizer(tmp_path / "out", vocab_size=90_000)
     assert outcome.status == 0

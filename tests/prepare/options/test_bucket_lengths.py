@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.prepare.options.bucket_lengths import automatic_count, bucket_of, choose, parse
-from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
+from pipelines.prepare.options.config import LayoutConfig
 from tfrecord_io.errors import ConfigError
 
 
@@ -94,15 +94,3 @@ def test_auto_stays_until_the_rows_are_known() -> None:
     layout = LayoutConfig(bucket_lengths="auto:3")
     assert (layout.bucket_lengths, layout.buckets, layout.max_length) == ("auto:3", (), None)
     assert (automatic_count("auto:3"), automatic_count((8, 16)), automatic_count(None)) == (3, None, None)
-
-
-def test_other_layouts_and_windows_have_one_length() -> None:
-    with pytest.raises(ConfigError, match="--bucket-lengths was given with --layout pack"):
-        LayoutConfig(name="pack", bucket_lengths="8,16")
-    with pytest.raises(ConfigError, match="--stride and --bucket-lengths"):
-        PrepareConfig(
-            source=SourceConfig(dataset="data"),
-            tokenizer=TokenizerConfig(name="tokenizer"),
-            output=OutputConfig(root="out", name="name"),
-            layout=LayoutConfig(bucket_lengths="8,16", stride=2),
-        )

@@ -79,6 +79,8 @@ def test_what_is_no_size_says_how_to_write_one(text: str) -> None:
         (lambda: LayoutConfig(remainder="drop"), "with --layout pad, expected it with --layout concat"),
         (lambda: LayoutConfig(special_tokens="none"), "with --layout pad, expected it with --layout concat"),
         (lambda: LayoutConfig(name="concat", truncation="only_first"), "--truncation was given with --layout concat"),
+        (lambda: LayoutConfig(name="pack", bucket_lengths="8,16"), "--bucket-lengths was given with --layout pack"),
+        (lambda: _request(layout=LayoutConfig(bucket_lengths="8,16", stride=2)), "--stride and --bucket-lengths"),
         (lambda: _output(root=""), "--output is empty"),
         (lambda: _output(name="../up"), "--name '../up', expected letters"),
         (lambda: _output(name=".hidden"), "not beginning with a dot"),
