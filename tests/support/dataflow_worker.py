@@ -21,20 +21,15 @@ def main(pipeline_file: str, report_file: str) -> None:
         environment.CopyFrom(EmbeddedPythonEnvironment.default().to_runner_api(None))
     result = FnApiRunner().run_via_runner_api(pipeline, PipelineOptions([]))
     result.wait_until_finish()
-    metrics = result.metrics().query()
+    counters = [(each.key.metric, each.committed) for each in result.metrics().query()["counters"]]
     code = sys.modules["pipelines.prepare.shards.shard_writer"].__file__
     report = {
-        "counters": {_name(each): each.committed for each in metrics["counters"]},
+        "counters": {f"{metric.namespace}:{metric.name}": committed for metric, committed in counters},
         "code": code,
         "requires": importlib.metadata.requires("prep-tfrecords"),
         "modules": sorted(name for name in sys.modules if "." not in name),
     }
     Path(report_file).write_text(json.dumps(report))
-
-
-def _name(metric: object) -> str:
-    name = metric.key.metric  # type: ignore[attr-defined]
-    return f"{name.namespace}:{name.name}"
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Columns without padding, of small arrays: one layout's features each."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 
@@ -7,29 +9,14 @@ from pipelines.prepare.export import token_columns
 from tfrecord_io.manifest import Manifest, TokenizerFacts
 from tfrecord_io.schema import Feature, Role, Schema
 
-L = 4
-NAMES: dict[Role, str] = {
-    "token_ids": "input_ids",
-    "loss_mask": "loss_mask",
-    "attention_mask": "attention_mask",
-    "token_type_ids": "token_type_ids",
-    "segment_ids": "segment_ids",
-    "positions": "positions",
-    "target_ids": "target_ids",
-    "target_mask": "target_mask",
-    "token_labels": "tags",
-    "token_label_mask": "tag_mask",
-    "start_position": "start_positions",
-    "end_position": "end_positions",
-}
+ROLES = get_args(Role)
 
 
 def lists(side: str = "right", extra: tuple[str, ...] = (), **columns: object) -> dict[str, object]:
-    """What `unpadded` makes of one row of columns by name; plain lists."""
+    """What `unpadded` makes of one row of columns, each of the role that it is named after; plain lists."""
     arrays = {name: np.array([values], np.int64) for name, values in columns.items()}
-    roles: dict[str, Role] = {name: role for role, name in NAMES.items()}
     features = tuple(
-        Feature(name=name, dtype="int64", shape=values.shape[1:], role=roles.get(name, "column"))
+        Feature(name=name, dtype="int64", shape=values.shape[1:], role=name if name in ROLES else "column")  # type: ignore[arg-type]
         for name, values in arrays.items()
     )
     facts = TokenizerFacts(
@@ -53,39 +40,41 @@ def lists(side: str = "right", extra: tuple[str, ...] = (), **columns: object) -
     ("side", "ids", "mask"), [("right", [5, 6, 7, 0], [1, 1, 1, 0]), ("left", [0, 5, 6, 7], [0, 1, 1, 1])]
 )
 def test_padding_goes_from_either_side(side: str, ids: list[int], mask: list[int]) -> None:
-    assert lists(side, input_ids=ids, attention_mask=mask) == {"input_ids": [5, 6, 7]}
+    assert lists(side, token_ids=ids, attention_mask=mask) == {"input_ids": [5, 6, 7]}
 
 
 def test_tokens_that_are_not_learned_have_the_label_that_losses_leave_out() -> None:
-    found = lists(input_ids=[5, 6, 7, 0], attention_mask=[1, 1, 1, 0], loss_mask=[0, 0, 1, 0])
+    found = lists(token_ids=[5, 6, 7, 0], attention_mask=[1, 1, 1, 0], loss_mask=[0, 0, 1, 0])
     assert found == {"input_ids": [5, 6, 7], "labels": [-100, -100, 7]}
 
 
 def test_targets_are_labels_of_their_own_length() -> None:
     found = lists(
-        input_ids=[5, 6, 0, 0], attention_mask=[1, 1, 0, 0], target_ids=[8, 9, 1, 0], target_mask=[1, 1, 1, 0]
+        token_ids=[5, 6, 0, 0], attention_mask=[1, 1, 0, 0], target_ids=[8, 9, 1, 0], target_mask=[1, 1, 1, 0]
     )
     assert found == {"input_ids": [5, 6], "labels": [8, 9, 1]}
 
 
 def test_tags_are_labels_where_there_is_one() -> None:
-    found = lists(input_ids=[2, 5, 6, 0], attention_mask=[1, 1, 1, 0], tags=[0, 3, 0, 0], tag_mask=[0, 1, 1, 0])
+    found = lists(
+        token_ids=[2, 5, 6, 0], attention_mask=[1, 1, 1, 0], token_labels=[0, 3, 0, 0], token_label_mask=[0, 1, 1, 0]
+    )
     assert found == {"input_ids": [2, 5, 6], "labels": [-100, 3, 0]}
 
 
 def test_packed_rows_say_where_documents_begin() -> None:
-    found = lists(input_ids=[5, 6, 7, 0], segment_ids=[1, 1, 2, 0], positions=[0, 1, 0, 0], loss_mask=[0, 1, 1, 0])
+    found = lists(token_ids=[5, 6, 7, 0], segment_ids=[1, 1, 2, 0], positions=[0, 1, 0, 0], loss_mask=[0, 1, 1, 0])
     assert found == {"input_ids": [5, 6, 7], "labels": [-100, 6, 7], "seq_lengths": [2, 1], "position_ids": [0, 1, 0]}
 
 
 @pytest.mark.parametrize(("given", "expected"), [([2, 3], [1, 2]), ([0, 0], [0, 0])])
 def test_answers_are_counted_from_the_first_token(given: list[int], expected: list[int]) -> None:
     found = lists(
-        "left", input_ids=[0, 5, 6, 7], attention_mask=[0, 1, 1, 1], start_positions=given[0], end_positions=given[1]
+        "left", token_ids=[0, 5, 6, 7], attention_mask=[0, 1, 1, 1], start_position=given[0], end_position=given[1]
     )
-    assert (found["start_positions"], found["end_positions"]) == ([expected[0]], [expected[1]])
+    assert (found["start_position"], found["end_position"]) == ([expected[0]], [expected[1]])
 
 
 def test_kept_columns_stay_as_they_are() -> None:
-    found = lists(input_ids=[5, 0, 0, 0], attention_mask=[1, 0, 0, 0], vector=[3, 4], number=7)
+    found = lists(token_ids=[5, 0, 0, 0], attention_mask=[1, 0, 0, 0], vector=[3, 4], number=7)
     assert (found["vector"], found["number"]) == ([[3, 4]], [7])
