@@ -11,7 +11,9 @@ process alone.
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import functools
 import io
 import logging
 import shutil
@@ -88,11 +90,12 @@ def run(
             count = _processes(job, keys, task_bytes=task_bytes, wanted=wanted, concurrent=encoder.concurrent)
             maker = ShardMaker(job, max(1, cores() // max(1, count)), encoder=encoder)
             elements = pipeline | "Tasks" >> beam.Create([keys], reshuffle=False)
-            receipts = elements | "WriteShards" >> beam.ParDo(WriteShards(maker, run=run, processes=count))
+            call = Call(functools.partial(make_all, maker, run, count), run=run)
+            receipts = elements | "WriteShards" >> beam.ParDo(call)
         else:
             call = Call(ShardMaker(job), run=run, versions=packaging.versions())
             receipts = add_calls(pipeline, "WriteShard", call, keys) | "Collect" >> beam.combiners.ToList()
-        _ = receipts | "Commit" >> beam.ParDo(Commit(commit, run=run))
+        _ = receipts | "Commit" >> beam.ParDo(Call(functools.partial(commit_all, commit), run=run))
 
     _run(options, add_steps, name=job.name, work=f"{job.root} {job.work_path()}", completes=True, run=run)
     made = own_files.read_manifest(job.root)
@@ -249,11 +252,8 @@ def _stderr_held_back() -> Iterator[None]:
         _log.info("printed while the job ran:\n%s", without_secrets(held.said.getvalue()))
 
 
-# The DoFns. Each only adapts: it unpickles a function or a job, and calls it.
-
-
 class Call(beam.DoFn):
-    """Calls a function for each task, on a worker whose versions are the launcher's."""
+    """Calls a function for each task, on a worker whose versions are the launcher's: the one DoFn of our jobs."""
 
     def __init__(
         self, function: TaskFunction, *, run: Run | None = None, versions: Mapping[str, str] | None = None
@@ -270,43 +270,23 @@ class Call(beam.DoFn):
         """Take a task, yield its result, or nothing after an error that the launcher raises."""
         done = self._run.attempt(lambda: self._function(task, self._run.progress))
         if done is not None:
-            _count(done)
+            for name, number in done.counts.items():
+                Metrics.counter(dataflow.NAMESPACE, name).inc(number)
             yield done.result
 
 
-class WriteShards(beam.DoFn):
-    """Makes the shards of many tasks in `processes` of the machine that Beam runs it on, or with 0 in this one."""
-
-    def __init__(self, maker: ShardMaker, *, run: Run, processes: int) -> None:
-        self._maker = maker
-        self._run = run
-        self._processes = processes
-
-    def process(self, keys: Sequence[TaskKey]) -> Iterator[list[Receipt]]:
-        """Take the keys of all tasks, yield one list of their receipts, so that no further step need group them."""
-        run = self._run
-        made = self._maker.make(
-            keys, processes=self._processes, progress=run.progress, is_stopped=lambda: run.error is not None
-        )
-        finished = run.attempt(lambda: list(made)) or []
-        for done in finished:
-            _count(done)
-        yield [done.result for done in finished]
+def make_all(maker: ShardMaker, run: Run, processes: int, keys: Sequence[TaskKey], progress: Progress) -> Done:
+    """Make the shards of many tasks in `processes` of this machine, or with 0 in this one; the result is all receipts,
+    so that no further step need group them.
+    """
+    made = maker.make(keys, processes=processes, progress=progress, is_stopped=lambda: run.error is not None)
+    finished, counts = list(made), collections.Counter[str]()
+    for done in finished:
+        counts.update(done.counts)
+    return Done(result=[done.result for done in finished], counts=counts)
 
 
-def _count(done: Done) -> None:
-    for name, number in done.counts.items():
-        Metrics.counter(dataflow.NAMESPACE, name).inc(number)
-
-
-class Commit(beam.DoFn):
-    """Commits once every shard is made, even if the launcher is gone by then."""
-
-    def __init__(self, commit: Callable[[], Manifest], *, run: Run | None = None) -> None:
-        self._commit = commit
-        self._run = run or Run()
-
-    def process(self, receipts: list[Receipt]) -> Iterator[str]:
-        """Take the receipts of this run (those of earlier runs are in the job's folder), yield the fingerprint."""
-        if (manifest := self._run.attempt(self._commit)) is not None:
-            yield manifest.fingerprint
+def commit_all(commit: Callable[[], Manifest], receipts: Sequence[Receipt], progress: Progress) -> Done:
+    """Commit once every shard is made, even if the launcher is gone by then; all receipts are in the job's folder."""
+    del receipts, progress
+    return Done(result=commit().fingerprint, counts={})

@@ -119,7 +119,7 @@ def test_the_functions_run_after_travelling(tmp_path: Path, travel: Callable[[An
     finish = functools.partial(
         commit.commit, found.job, items=found.items, identity=found.source.identity, max_error_rate=0.0
     )
-    (fingerprint,) = travel(pipeline.Commit(finish)).process(receipts)
+    (fingerprint,) = travel(pipeline.Call(functools.partial(pipeline.commit_all, finish))).process(receipts)
     assert fingerprint == found.job.fingerprint
     assert building.files(tmp_path / "out") == building.files(reviews())
 
