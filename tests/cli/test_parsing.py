@@ -37,7 +37,7 @@ def test_the_command_line_wins_over_the_file_option_by_option(tmp_path: Path) ->
     file.write_text("dataset: a\ntokenizer: t\noutput: out\nsplit: [train, test]\nshuffle: false\nmap: m:f\n")
     found = parameters("b", "--options", file, "--split=dev", "--shuffle", "--filter=m:g")
     assert (found["datasets"], found["tokenizer"], found["split"]) == (("b",), "t", ("dev",))
-    assert found["shuffle"] is True
+    assert (found["shuffle"], found["functions"]) == (True, (("filter", "m:g"),))
     assert parameters("--options", file)["shuffle"] is False
     assert parameters("--options", file)["functions"] == (("map", "m:f"),)
 
@@ -47,12 +47,6 @@ def test_an_option_with_two_names_may_have_either_in_a_file(tmp_path: Path) -> N
     file.write_text("dataset: a\ntokenizer: t\noutput: out\nnum-proc: 3\n")
     assert parameters("--options", file)["workers"] == 3
     assert parameters("--options", file, "--workers=2")["workers"] == 2
-
-
-def test_functions_of_the_command_line_replace_those_of_the_file(tmp_path: Path) -> None:
-    file = tmp_path / "options.yaml"
-    file.write_text("dataset: a\ntokenizer: t\noutput: out\nmap: m:f\n")
-    assert parameters("--options", file, "--filter=m:g")["functions"] == (("filter", "m:g"),)
 
 
 def test_nothing_behind_a_name_in_a_file_means_the_default(tmp_path: Path) -> None:

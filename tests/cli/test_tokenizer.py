@@ -61,10 +61,3 @@ def test_errors_are_two_lines(tmp_path: Path, arguments: list[str], status: int,
     assert cause in outcome.error[0]
     assert outcome.error[1]
     assert not (tmp_path / "out").exists()
-
-
-def test_a_folder_that_is_there_is_refused(tmp_path: Path) -> None:
-    assert tokenizer(tmp_path / "out").status == 0
-    refused = tokenizer(tmp_path / "out")
-    assert (refused.status, refused.error[1]) == (1, "choose another --output, or replace it with --overwrite")
-    assert tokenizer(tmp_path / "out", "--overwrite").status == 0

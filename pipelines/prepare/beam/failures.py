@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.process.shared import Shared
+from pipelines.prepare.process.threads import Shared
 from tfrecord_io import errors
 from tfrecord_io.errors import PrepError
 from tfrecord_io.shown import cause_without_secrets

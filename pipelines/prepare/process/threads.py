@@ -1,12 +1,20 @@
-"""Threads: a function in the background, and an ordered map that works ahead."""
+"""Threads: a function in the background, an ordered map that works ahead, and objects that all threads share."""
+
+from __future__ import annotations
 
 import collections
 import concurrent.futures
 import threading
+import uuid
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 POLL_SECONDS = 0.25
+
+_lock = threading.Lock()
+# Shared objects by id. One goes with the last that holds it.
+_known: weakref.WeakValueDictionary[str, Shared] = weakref.WeakValueDictionary()
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -58,3 +66,22 @@ def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], *, th
                 yield ahead.popleft().result()
         while ahead:
             yield ahead.popleft().result()
+
+
+class Shared:
+    """An object that pickling leaves as it is within a process; elsewhere one is made of the same arguments, once."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self._key, self._arguments = uuid.uuid4().hex, arguments
+        _known[self._key] = self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _found, (self._key, type(self), self._arguments)
+
+
+def _found(key: str, kind: type[Shared], arguments: tuple[Any, ...]) -> Shared:
+    with _lock:
+        if (found := _known.get(key)) is None:
+            found = _known[key] = kind(*arguments)
+            found._key = key
+        return found

@@ -19,7 +19,7 @@ from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.process import imports, memory, workers
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.process.shared import Shared
+from pipelines.prepare.process.threads import Shared
 from pipelines.prepare.process.workers import Done
 from pipelines.prepare.shards import shard_writer
 from tfrecord_io.errors import PrepError

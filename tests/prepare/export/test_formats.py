@@ -62,16 +62,6 @@ class TestParquet:
         assert sorted(data["input_ids"]) == sorted(expected)
         assert data.column_names == ["input_ids", "labels"]
 
-    def test_rows_that_are_documents_already_are_not_split(self, tmp_path: Path) -> None:
-        outcome = building.command("export", reviews(), "--to", "parquet", "--documents", "--output", tmp_path / "o")
-        assert "no row holds several documents" in outcome.error[0]
-
-    def test_packed_rows_are_those_of_trl(self, tmp_path: Path) -> None:
-        root = built(REVIEWS, layout="pack")
-        row = load(exported(root, "parquet", tmp_path / "out"), tmp_path / "cache")["train"][0]
-        assert sum(row["seq_lengths"]) == len(row["input_ids"])
-        assert row["position_ids"] == [at for length in row["seq_lengths"] for at in range(length)]
-
     @pytest.mark.parametrize(
         ("example", "changes"),
         [
