@@ -12,9 +12,11 @@ import json
 import os
 import runpy
 import signal
+import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -87,6 +89,23 @@ def command(*arguments: object) -> Outcome:
 def program(*arguments: object) -> list[str]:
     """The words that start `prep-tfrecords ARGUMENTS` as a process; run it in `environment()`."""
     return [sys.executable, "-m", "pipelines.cli", *map(str, arguments)]
+
+
+@contextlib.contextmanager
+def started(arguments: Sequence[str], output: Path, *, shards: int, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """A build into `output` as a process that can be interrupted, once it has finished some shards."""
+    # Where a shell has started the tests in the background, interrupts are ignored, and children inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(arguments, env=environment(), **pipes, **options) as process:
+        signal.signal(signal.SIGINT, before)
+        try:
+            while len(list(output.glob(".prep/*/train/receipt-*"))) < shards:
+                assert process.poll() is None, process.communicate()[1]
+                time.sleep(0.005)
+            yield process
+        finally:
+            process.kill()
 
 
 @functools.cache

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -448,18 +447,6 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def start_and_wait_for_shards(arguments: list[str], output: Path, *, shards: int) -> subprocess.Popen[str]:
-    """A build that has finished some of its shards, but by far not all."""
-    # Where a shell has started the tests in the background, interrupts are ignored, and children inherit that.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    process = subprocess.Popen(arguments, env=building.environment(), stderr=subprocess.PIPE, text=True)
-    signal.signal(signal.SIGINT, before)
-    while len(list(output.glob(".prep/*/train/receipt-*"))) < shards:
-        assert process.poll() is None, "the build was over before it could be stopped"
-        time.sleep(0.005)
-    return process
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("stop", "workers"), [(signal.SIGINT, 1), (signal.SIGTERM, 2), (signal.SIGKILL, 2)])
 def test_a_build_that_is_stopped_can_be_finished_later(
@@ -467,7 +454,7 @@ def test_a_build_that_is_stopped_can_be_finished_later(
 ) -> None:
     output = tmp_path / "out"
     options = building.options(output, label_column="label", shard_size="10kB", workers=workers)
-    with start_and_wait_for_shards(building.program("build", large, *options), output, shards=3) as process:
+    with building.started(building.program("build", large, *options), output, shards=3) as process:
         process.send_signal(stop)
         _, said = process.communicate()
     assert not (output / "manifest.json").exists()

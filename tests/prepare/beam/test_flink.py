@@ -1,10 +1,7 @@
 """The same pipeline on Apache Flink: the same bytes, and an end in two lines when something goes wrong."""
 
-import contextlib
 import re
 import signal
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,32 +41,6 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(tmp_path_factory.mktemp("source") / "train.parquet", reviews())
 
 
-@contextlib.contextmanager
-def build_that_starts_flink(dataset: Path, output: Path) -> Iterator[subprocess.Popen[str]]:
-    """A build at work, as a user would type it: one task at a time, in a thread of the launcher."""
-    args = ["--runner=FlinkRunner", "--flink_master=[local]", f"--flink_job_server_jar={flink.jar()}"]
-    args += ["--parallelism=1", *(f"--job_server_jvm_properties={option}" for option in flink.JVM)]
-    command = building.program("build", dataset, *building.options(output, **CHANGES), "--", *args)
-    # Whatever started these tests may have them ignore interrupts, which processes inherit.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with subprocess.Popen(
-        command, env=building.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        signal.signal(signal.SIGINT, before)
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def flink_of(process: subprocess.Popen[str], output: Path) -> list[int]:
-    """Waits for the first shard. Returns: the processes that the build has started by then."""
-    while not list(output.glob(".prep/*/train/receipt-*")):
-        assert process.poll() is None, process.communicate()[1]
-        time.sleep(0.05)
-    return [pid for pid in servers.descendants(process.pid) if "java" in Path(f"/proc/{pid}/comm").read_text()]
-
-
 @pytest.mark.slow
 def test_flink_with_workers_elsewhere_changes_no_byte(tmp_path: Path, source: Path, cluster: Cluster) -> None:
     before, logged = cluster.worker_pids(), len(cluster.service.log.read_text())
@@ -85,8 +56,13 @@ def test_flink_with_workers_elsewhere_changes_no_byte(tmp_path: Path, source: Pa
 def test_a_flink_that_beam_starts_changes_no_byte_and_ends_with_the_job(
     tmp_path: Path, source: Path, interrupted: bool
 ) -> None:
-    with build_that_starts_flink(source, tmp_path / "out") as process:
-        (started,) = flink_of(process, tmp_path / "out")
+    args = ["--runner=FlinkRunner", "--flink_master=[local]", f"--flink_job_server_jar={flink.jar()}"]
+    args += ["--parallelism=1", *(f"--job_server_jvm_properties={option}" for option in flink.JVM)]
+    output = tmp_path / "out"
+    command = building.program("build", source, *building.options(output, **CHANGES), "--", *args)
+    with building.started(command, output, shards=1) as process:
+        pids = servers.descendants(process.pid)
+        (started,) = (pid for pid in pids if "java" in Path(f"/proc/{pid}/comm").read_text())
         if interrupted:
             process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=SOON)
@@ -94,10 +70,10 @@ def test_a_flink_that_beam_starts_changes_no_byte_and_ends_with_the_job(
     if interrupted:
         outcome = Outcome(status=process.returncode, out=out, err=err)
         assert outcome.error[0] == "interrupted before the dataset was complete"
-        assert not (tmp_path / "out" / "manifest.json").exists()
+        assert not (output / "manifest.json").exists()
     else:
         assert process.returncode == 0, err
-        assert building.files(tmp_path / "out") == building.files(building.built(source, **CHANGES))
+        assert building.files(output) == building.files(building.built(source, **CHANGES))
 
 
 @pytest.mark.slow

@@ -7,13 +7,10 @@ soon after. Where that is not the point, the launcher is this process.
 Every process has to import Beam, which is what these tests cost: none starts more of them than its claim needs.
 """
 
-import contextlib
-import dataclasses
 import json
 import os
 import re
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -102,55 +99,10 @@ def test_rows_compared_by_workers_are_those_that_are_compared_here(tmp_path: Pat
     assert {reason.partition(":")[0]: count for reason, count in left.items()} == {"contaminated": 1, "duplicate": 9}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Launcher:
-    """A build at work, as a process. Its log has what it says, and what its worker processes say."""
-
-    process: subprocess.Popen[bytes]
-    output: Path
-    log: Path
-
-    def wait_for_shards(self) -> None:
-        """Waits until the build has finished some of its shards, but by far not all."""
-        while kept(self.output) < SOME:
-            assert self.process.poll() is None, self.log.read_text()
-            time.sleep(0.01)
-
-    def wait(self) -> Outcome:
-        """What the launcher leaves. Fails if it takes long, or leaves any process that it has started."""
-        status = self.process.wait(timeout=SOON)
-        give_up = time.monotonic() + GONE
-        while left := servers.session(self.process.pid):
-            assert time.monotonic() < give_up, left
-            time.sleep(0.01)
-        return Outcome(status=status, out="", err=self.log.read_text())
-
-
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset that takes a second or two: the reviews, five times."""
     return written(tmp_path_factory.mktemp("large") / "train.parquet", reviews() * 5)
-
-
-@contextlib.contextmanager
-def building_process(dataset: Path, output: Path, *beam_args: str) -> Iterator[Launcher]:
-    """Starts a build."""
-    command = building.program("build", dataset, *building.options(output, **CHANGES), "--", *beam_args)
-    home = output.parent / f"{output.name}-home"
-    home.mkdir()
-    log = home / "log"
-    # A launcher that is killed leaves its temporary files.
-    environment = {**building.environment(), "TMPDIR": str(home)}
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # so that it does not start with it ignored
-    with log.open("wb") as stream:
-        process = subprocess.Popen(command, env=environment, stdout=stream, stderr=stream, start_new_session=True)
-    signal.signal(signal.SIGINT, before)
-    try:
-        yield Launcher(process=process, output=output, log=log)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def kept(output: Path) -> int:
@@ -196,10 +148,7 @@ def test_a_job_service_that_is_killed_ends_the_job(tmp_path: Path, large: Path, 
     output = tmp_path / "out"
     with servers.job_service(tmp_path) as service:
         own = Cluster(service=service, pool=cluster.pool)
-        with building_process(large, output, *own.beam_args) as launcher:
-            launcher.wait_for_shards()
-            service.kill()
-            cause, remedy = launcher.wait().error
+        cause, remedy = build_until(service.kill, large, output, *own.beam_args).error
     assert cause.startswith("the connection to the job service or to a worker broke: ")
     assert "run the same command again; finished shards are kept" in remedy
     assert not (output / "manifest.json").exists()
@@ -223,10 +172,16 @@ def test_a_worker_pool_that_is_killed_loses_nothing_once_its_workers_are_at_work
 @pytest.mark.slow
 def test_an_interrupt_ends_a_portable_launcher_at_once(tmp_path: Path, large: Path, cluster: Cluster) -> None:
     output = tmp_path / "out"
-    with building_process(large, output, *cluster.beam_args) as launcher:
-        launcher.wait_for_shards()
-        launcher.process.send_signal(signal.SIGINT)
-        assert launcher.wait().error[0] == "interrupted before the dataset was complete"
+    command = building.program("build", large, *building.options(output, **CHANGES), "--", *cluster.beam_args)
+    with building.started(command, output, shards=SOME, start_new_session=True) as process:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=SOON)
+    outcome = Outcome(status=process.returncode, out=out, err=err)
+    assert outcome.error[0] == "interrupted before the dataset was complete"
+    give_up = time.monotonic() + GONE
+    while left := servers.session(process.pid):
+        assert time.monotonic() < give_up, left
+        time.sleep(0.01)
     os.kill(cluster.worker_pids()[-1], signal.SIGKILL)
     assert not (output / "manifest.json").exists()
 
