@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 from typing import Any
 
@@ -171,6 +172,9 @@ def trace(dataset: str, source: str | None, functions: Any, run_stored: bool, **
     write_json([dataclasses.asdict(each) for each in found])
 
 
+_size = functools.partial(click.option, type=click.IntRange(min=1), show_default=True)
+
+
 @cloup.command()
 @click.argument("dataset", required=False, callback=folder)
 @click.option("--output", "-o", metavar="OUT", help="Output of a future build: a folder or a gs:// address.")
@@ -179,15 +183,9 @@ def trace(dataset: str, source: str | None, functions: Any, run_stored: bool, **
 )
 @click.option("--source", metavar="FILES", help="Data files by path or glob, to check that they can be read.")
 @click.option("--tpu", type=click.Choice(["node", "vm"]), help="Check DATASET for a TPU of this kind.")
-@click.option(
-    "--global-batch-size",
-    type=click.IntRange(min=1),
-    default=1024,
-    show_default=True,
-    help="Examples in a step, with --tpu.",
-)
-@click.option("--replicas", type=click.IntRange(min=1), default=8, show_default=True, help="TPU cores, with --tpu.")
-@click.option("--hosts", type=click.IntRange(min=1), default=1, show_default=True, help="TPU hosts, with --tpu.")
+@_size("--global-batch-size", default=1024, help="Examples in a step, with --tpu.")
+@_size("--replicas", "num_replicas", default=8, help="TPU cores, with --tpu.")
+@_size("--hosts", "num_hosts", default=1, help="TPU hosts, with --tpu.")
 @common()
 def doctor(
     dataset: str | None, output: str | None, region: str | None, source: str | None, tpu: Any, **sizes: int
@@ -226,7 +224,7 @@ def _check_place(output: str, *, region: str | None, source: str | None) -> None
         )
 
 
-def _check_dataset(dataset: str, *, tpu: Any, global_batch_size: int, replicas: int, hosts: int) -> None:
+def _check_dataset(dataset: str, *, tpu: Any, **sizes: int) -> None:
     from pipelines.prepare.dataset import own_files
 
     if own_files.read_manifest(dataset) is None:
@@ -244,17 +242,11 @@ def _check_dataset(dataset: str, *, tpu: Any, global_batch_size: int, replicas: 
     from tfrecord_io import reader, readiness
 
     opened = reader.open(dataset)
-    every = (
-        finding
-        # Buckets of different lengths are read separately.
-        for data in [opened.bucket(length) for length in opened.manifest.bucket_lengths] or [opened]
-        for name, split in data.splits.items()
-        if split.num_examples
-        for finding in readiness.check_data(
-            data, name, tpu=tpu, global_batch_size=global_batch_size, num_replicas=replicas, num_hosts=hosts
-        )
-    )
-    findings = list(dict.fromkeys(every))
+    # Buckets of different lengths are read separately.
+    every = [opened.bucket(length) for length in opened.manifest.bucket_lengths] or [opened]
+    splits = [(data, name) for data in every for name, split in data.splits.items() if split.num_examples]
+    found = (each for data, name in splits for each in readiness.check_data(data, name, tpu=tpu, **sizes))
+    findings = list(dict.fromkeys(found))
     show(readiness.describe(findings), lines=True)
     write_json([dataclasses.asdict(finding) for finding in findings])
     readiness.require(findings)
