@@ -90,17 +90,9 @@ def build(dry_run: bool, **request: Any) -> None:
         }
         for name, split in built.manifest.splits.items()
     }
-    write_json(
-        {
-            "manifest_sha256": manifest.digest(built.manifest),
-            "shards_made": built.shards_made,
-            "shards_kept": built.shards_kept,
-            "seconds": round(built.seconds, 3),
-            "engines": built.manifest.engines,
-            "fingerprint": built.manifest.fingerprint,
-            "splits": splits,
-        }
-    )
+    facts = {"manifest_sha256": manifest.digest(built.manifest), "fingerprint": built.manifest.fingerprint}
+    made = {"shards_made": built.shards_made, "shards_kept": built.shards_kept, "seconds": round(built.seconds, 3)}
+    write_json({**facts, **made, "engines": built.manifest.engines, "splits": splits})
     # An orderly exit of an interpreter with so many libraries takes a second or more, for nothing.
     main.leaves_at_once = not request.get("beam_args")
 

@@ -103,7 +103,7 @@ def _kind(hint: Any) -> tuple[type, tuple[str, ...]]:
 
 
 def check(config: Any) -> None:
-    """Raises: ConfigError if a value is beyond an option's bounds, or none of its words."""
+    """Check each value against its option's bounds and words. Raises: ConfigError."""
     for each in declared(config.__class__):
         value = getattr(config, each.field)
         given = value if each.is_repeatable else () if value is None else (value,)
@@ -119,7 +119,7 @@ def check(config: Any) -> None:
 
 
 def require_taken(config: Any, flag: str, word: str) -> None:
-    """Raises: ConfigError if an option is given that is not taken with this `word` of the option `flag`."""
+    """Check that each option that is given is taken with this `word` of the option `flag`. Raises: ConfigError."""
     for each in declared(config.__class__):
         if each.taken_with and word not in each.taken_with and getattr(config, each.field) != each.default:
             expected = " or ".join(each.taken_with)
