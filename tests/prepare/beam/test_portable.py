@@ -8,9 +8,11 @@ Every process has to import Beam, which is what these tests cost: none starts mo
 """
 
 import json
+import operator
 import os
 import re
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -105,6 +107,23 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(tmp_path_factory.mktemp("large") / "train.parquet", reviews() * 5)
 
 
+def end_of_launcher(
+    output: Path, large: Path, *beam_args: str, at_work: Callable[[subprocess.Popen[str]], object]
+) -> Outcome:
+    """What a launcher leaves for which something happens while it is at work. Fails if it takes long to end, or leaves
+    any process that it has started.
+    """
+    command = building.program("build", large, *building.options(output, **CHANGES), "--", *beam_args)
+    with building.started(command, output, shards=SOME, start_new_session=True) as process:
+        at_work(process)
+        out, err = process.communicate(timeout=SOON)
+    give_up = time.monotonic() + GONE
+    while left := servers.session(process.pid):
+        assert time.monotonic() < give_up, left
+        time.sleep(0.01)
+    return Outcome(status=process.returncode, out=out, err=err)
+
+
 def kept(output: Path) -> int:
     """The number of shards that are finished."""
     return len(list(output.glob(".prep/*/train/receipt-*")))
@@ -148,7 +167,7 @@ def test_a_job_service_that_is_killed_ends_the_job(tmp_path: Path, large: Path, 
     output = tmp_path / "out"
     with servers.job_service(tmp_path) as service:
         own = Cluster(service=service, pool=cluster.pool)
-        cause, remedy = build_until(service.kill, large, output, *own.beam_args).error
+        cause, remedy = end_of_launcher(output, large, *own.beam_args, at_work=lambda _: service.kill()).error
     assert cause.startswith("the connection to the job service or to a worker broke: ")
     assert "run the same command again; finished shards are kept" in remedy
     assert not (output / "manifest.json").exists()
@@ -172,16 +191,9 @@ def test_a_worker_pool_that_is_killed_loses_nothing_once_its_workers_are_at_work
 @pytest.mark.slow
 def test_an_interrupt_ends_a_portable_launcher_at_once(tmp_path: Path, large: Path, cluster: Cluster) -> None:
     output = tmp_path / "out"
-    command = building.program("build", large, *building.options(output, **CHANGES), "--", *cluster.beam_args)
-    with building.started(command, output, shards=SOME, start_new_session=True) as process:
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=SOON)
-    outcome = Outcome(status=process.returncode, out=out, err=err)
+    interrupt = operator.methodcaller("send_signal", signal.SIGINT)
+    outcome = end_of_launcher(output, large, *cluster.beam_args, at_work=interrupt)
     assert outcome.error[0] == "interrupted before the dataset was complete"
-    give_up = time.monotonic() + GONE
-    while left := servers.session(process.pid):
-        assert time.monotonic() < give_up, left
-        time.sleep(0.01)
     os.kill(cluster.worker_pids()[-1], signal.SIGKILL)
     assert not (output / "manifest.json").exists()
 
