@@ -17,7 +17,7 @@ def parameters(*words: object) -> dict[str, object]:
 
 LINE = (
     *("a.jsonl", "b.jsonl", "--tokenizer=t", "-o", "out", "--split=train", "--split", "b=test[:5]", "--no-shuffle"),
-    *("--filter=m:f", "--map=m:g", "--filter=m:h", "--max-length", 64, "--pack-rows", "--seed=3"),
+    *("--filter=m:f", "--map=m:g", "--filter=m:h", "--max-length", 64, "--pack-rows", "--seed=3", "--workers=3"),
     *("--", "--runner=FlinkRunner", "--flink_master=local"),
 )
 
@@ -27,7 +27,7 @@ def test_a_file_stands_for_a_command_line(tmp_path: Path) -> None:
     file.write_text(
         "dataset: [a.jsonl, b.jsonl]\ntokenizer: t\noutput: out\nsplit: [train, 'b=test[:5]']\nshuffle: false\n"
         "functions: [{filter: 'm:f'}, {map: 'm:g'}, {filter: 'm:h'}]\nmax-length: 64\npack-rows: true\nseed: 3\n"
-        "beam: [--runner=FlinkRunner, --flink_master=local]\n"
+        "num-proc: 3\nbeam: [--runner=FlinkRunner, --flink_master=local]\n"
     )
     assert parameters("--options", file) == parameters(*LINE)
 
@@ -40,13 +40,6 @@ def test_the_command_line_wins_over_the_file_option_by_option(tmp_path: Path) ->
     assert (found["shuffle"], found["functions"]) == (True, (("filter", "m:g"),))
     assert parameters("--options", file)["shuffle"] is False
     assert parameters("--options", file)["functions"] == (("map", "m:f"),)
-
-
-def test_an_option_with_two_names_may_have_either_in_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "options.yaml"
-    file.write_text("dataset: a\ntokenizer: t\noutput: out\nnum-proc: 3\n")
-    assert parameters("--options", file)["workers"] == 3
-    assert parameters("--options", file, "--workers=2")["workers"] == 2
 
 
 def test_nothing_behind_a_name_in_a_file_means_the_default(tmp_path: Path) -> None:
