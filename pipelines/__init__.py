@@ -10,21 +10,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pipelines.python_api import build as build
-    from pipelines.python_api import export as export
-    from pipelines.python_api import inspect as inspect
-    from pipelines.python_api import plan as plan
-    from pipelines.python_api import verify as verify
+    from pipelines.python_api import build, export, inspect, plan, verify
 
-_FUNCTIONS = frozenset(("build", "export", "inspect", "plan", "verify"))
+__all__ = ["build", "export", "inspect", "plan", "verify"]
 
 
 def __getattr__(name: str) -> Any:
     """Return a function of the list. Raises: AttributeError for any other name."""
-    if name in _FUNCTIONS:
+    if name in __all__:
         return getattr(importlib.import_module("pipelines.python_api"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_FUNCTIONS})
+    return sorted({*globals(), *__all__})

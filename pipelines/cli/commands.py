@@ -67,10 +67,10 @@ def build(dry_run: bool, **request: Any) -> None:
 
     Everything after -- goes to Beam, for example: -- --runner=DataflowRunner --region=us-central1
     """
-    if dry_run:
-        _plan(request)
-        return
     config = _begun(request)
+    if dry_run:
+        _plan(config)
+        return
     from pipelines.cli import report
     from pipelines.prepare.launch import launcher
     from pipelines.prepare.process import workers
@@ -111,11 +111,10 @@ def _begun(request: dict[str, Any]) -> PrepareConfig:
 def plan(dry_run: bool, **request: Any) -> None:
     """Show from a sample what `build` with the same arguments would make. Writes nothing."""
     del dry_run  # without effect here
-    _plan(request)
+    _plan(_begun(request))
 
 
-def _plan(request: dict[str, Any]) -> None:
-    config = _begun(request)
+def _plan(config: PrepareConfig) -> None:
     from pipelines.cli import report
     from pipelines.prepare.launch import estimate
 

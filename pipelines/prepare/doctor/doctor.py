@@ -137,17 +137,14 @@ def _folder_checks(folder: str) -> Iterator[Check]:
 
 
 def _lock_check(probe: str) -> Check:
+    problem = ""
     with open(probe, "rb") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            return Check(
-                name="locks",
-                ok=None,
-                found=f"not supported by this file system ({error.strerror}): two builds would not notice each other",
-                remedy="run one job at a time in this folder",
-            )
-    return Check(name="locks", ok=True, found="supported")
+            problem = f"not supported by this file system ({error.strerror}): two builds would not notice each other"
+    remedy = "run one job at a time in this folder" if problem else ""
+    return Check(name="locks", ok=None if problem else True, found=problem or "supported", remedy=remedy)
 
 
 def _dataset_check(dataset: str) -> Check:
