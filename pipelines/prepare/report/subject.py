@@ -18,7 +18,6 @@ from pipelines.prepare.audit import invariants, verify
 from pipelines.prepare.dataset.rejected_rows import RejectedContent
 from tfrecord_io import examples, random_access
 from tfrecord_io.manifest import Manifest, Split
-from tfrecord_io.schema import Role
 
 # Of a split: 4,096 records tell a share of 1 % to within 0.3 %; 2 million positions are 16 MB for each feature.
 _RECORDS, _POSITIONS = 4096, 2 << 20
@@ -154,14 +153,8 @@ def _beginnings(root: str, manifest: Manifest, split: str, *, wanted: int) -> Sa
 
 def token_positions(part: SampledRecords) -> np.ndarray:
     """Return which positions of the inputs hold tokens rather than padding, bool [N, L]."""
-    schema = part.manifest.schema
-    marked: tuple[Role, ...] = ("segment_ids", "attention_mask")
-    for role in marked:
-        if (values := schema.values(part.columns, role)) is not None:
-            return np.asarray(values > 0)
-    num_tokens = schema.values(part.columns, "num_tokens")
-    assert num_tokens is not None, "a manifest says which tokens are padding"
-    return np.asarray(np.arange(part.manifest.row_length) < num_tokens[:, None])
+    manifest, left = part.manifest, part.manifest.tokenizer.padding_side == "left"
+    return ~invariants.padding(dict(part.columns), manifest.schema, length=manifest.row_length, left=left)
 
 
 def documents_of(parts: Sequence[SampledRecords]) -> Documents:
