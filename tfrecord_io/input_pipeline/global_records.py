@@ -31,7 +31,8 @@ import tensorflow as tf
 
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline.input_source import Request, Source, in_parallel
-from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE, GlobalOrder, batch_columns, fits_in_memory
+from tfrecord_io.mixing import mixing_plan
+from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE, GlobalOrder, fits_in_memory
 
 # Of one window; two windows are read at the same time. An object store takes 30 ms for each.
 _READS = 16
@@ -45,21 +46,23 @@ def training(request: Request, columns: range) -> tf.data.Dataset:
     Raises: ReaderError if records are to be read in the middle of shards that have no index, or an index is missing.
         CorruptRecordError if one is damaged.
     """
-    rates = {source.name: source.rate for source in request.sources}
-    every = batch_columns(rates, global_batch_size=request.global_batch_size)
+    cycle = mixing_plan.cycle(
+        tuple((source.name, source.rate) for source in request.sources), rows=request.global_batch_size
+    )
     streams = []
-    for source, batches in zip(request.sources, every, strict=True):
+    for part, source in enumerate(request.sources):
         order = GlobalOrder.of(
             source.shards,
             compression=source.compression,
             seed=source.seed,
             shuffle=request.shuffle,
-            batches=batches,
+            cycle=cycle,
+            part=part,
         )
         rows = _rows(source, order, columns, step=request.start_step)
-        if len(every) == 1:
+        if len(request.sources) == 1:
             return rows.map(lambda serialized, _: serialized)
-        counts_P = batches.counts(columns.start, columns.stop)
+        counts_P = order.counts(columns.start, columns.stop)
         streams.append(rows.rebatch(np.roll(counts_P, -(request.start_step % len(counts_P))), drop_remainder=True))
 
     def mixed(*parts: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
@@ -82,7 +85,7 @@ def _rows(source: Source, order: GlobalOrder, columns: range, *, step: int) -> t
 
     def windows() -> tf.data.Dataset:
         """Columns and rows of the split, window by window, int64 [n] twice."""
-        first, begun = order.begin(order.batches.rows_before(step), first=columns.start, last=columns.stop)
+        first, begun = order.begin(order.rows_before(step), first=columns.start, last=columns.stop)
         found = tf.data.Dataset.counter(first).map(plan, num_parallel_calls=_WINDOWS)
         if begun:
             found = found.enumerate().map(

@@ -135,16 +135,17 @@ def global_batches(
         datasets, rates, seeds = {"": rows}, {"": 1.0}, {"": seed}
     if not all(map(len, datasets.values())):
         raise ReaderError(f"{rows!r} has no rows, expected at least one")
-    columns = global_order.batch_columns(rates, global_batch_size=global_batch_size)
+    cycle = mixing_plan.cycle(tuple(rates.items()), rows=global_batch_size)
     orders = {
         name: GlobalOrder.of(
             each.manifest.splits[each.split].shards,
             compression=each.manifest.compression,
             seed=seeds[name],
             shuffle=shuffle or global_order.USUAL_SHUFFLE,
-            batches=batches,
+            cycle=cycle,
+            part=part,
         )
-        for (name, each), batches in zip(datasets.items(), columns, strict=True)
+        for part, (name, each) in enumerate(datasets.items())
     }
     return GlobalBatches(datasets, orders=orders, names=rows.manifest.schema.names, batch_rows=global_batch_size)
 
