@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 from collections.abc import Collection, Iterator, Mapping
 
 import tensorflow as tf
 
 from tfrecord_io import manifest as manifests
-from tfrecord_io import opening
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import input_plan, input_source
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
@@ -50,14 +50,15 @@ def open(root: str | os.PathLike[str]) -> Data:
         ManifestError: the manifest is not valid.
     """
     folder, name = manifests.folder_and_name(os.fspath(root))
-    files = _Files(folder)
-    manifest = opening.open_manifest(files, name)
+    manifest = manifests.open_manifest(
+        folder, name, read=functools.partial(_read, folder), sizes=functools.partial(_sizes, folder)
+    )
     names = {input_plan.WEIGHT}
     if manifest.schema.with_role("attention_mask") is None:
         names.add("attention_mask")
     if taken := sorted(names & set(manifest.schema.names)):
         raise ReaderError(
-            f"{files.path(name)}: feature {taken[0]!r} has a name that every element uses for something else",
+            f"{folder}: feature {taken[0]!r} has a name that every element uses for something else",
             remedy="build the dataset with this column renamed or left out",
         )
     return Data(root=folder, manifest=manifest)
@@ -152,25 +153,17 @@ def _cut(listing: str, limit: int) -> str:
     return listing if len(listing) <= limit else listing[: limit - 2].rstrip(" ,") + " …"
 
 
-@dataclasses.dataclass(frozen=True)
-class _Files:
-    """The files of a folder as `tf.io.gfile` reads them."""
+def _read(folder: str, name: str, *, most: int) -> bytes:
+    with _as_os_error(), tf.io.gfile.GFile(input_source.join(folder, name), "rb") as file:
+        return bytes(file.read(most))
 
-    shown: str
 
-    def path(self, name: str) -> str:
-        return input_source.join(self.shown, name)
-
-    def read(self, name: str, *, most: int) -> bytes:
-        with _as_os_error(), tf.io.gfile.GFile(self.path(name), "rb") as file:
-            return bytes(file.read(most))
-
-    def sizes(self, names: Collection[str]) -> Mapping[str, int]:
-        with _as_os_error():
-            # One listing, instead of a request for each file that is missing.
-            there = set(tf.io.gfile.listdir(self.shown)).intersection(names)
-            found = input_source.in_parallel(lambda name: tf.io.gfile.stat(self.path(name)).length, there)
-        return dict(zip(there, map(int, found), strict=True))
+def _sizes(folder: str, names: Collection[str]) -> Mapping[str, int]:
+    with _as_os_error():
+        # One listing, instead of a request for each file that is missing.
+        there = set(tf.io.gfile.listdir(folder)).intersection(names)
+        found = input_source.in_parallel(lambda name: tf.io.gfile.stat(input_source.join(folder, name)).length, there)
+    return dict(zip(there, map(int, found), strict=True))
 
 
 @contextlib.contextmanager

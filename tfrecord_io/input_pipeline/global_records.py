@@ -167,7 +167,7 @@ def _read_blocks(source: Source, rows: tf.Tensor, *, length: int, bytes_G: np.nd
     buffer_size = max(_LEAST_BUFFER_BYTES, int(of_record * length * 1.1))
 
     def read_one(path: tf.Tensor, byte: tf.Tensor, count: tf.Tensor, skip: tf.Tensor) -> tf.Tensor:
-        return source.block(path, byte, count, skip, buffer_size=buffer_size).batch(length).get_single_element()
+        return source.records_from(path, byte, count, skip, buffer_size=buffer_size).batch(length).get_single_element()
 
     rows_S = np.array(source.rows, np.int64)
     ends_S, blocks_S = np.cumsum(rows_S), -(-rows_S // length)

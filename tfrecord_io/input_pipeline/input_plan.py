@@ -29,7 +29,7 @@ import dataclasses
 import heapq
 import operator
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, SupportsIndex, get_args
+from typing import Literal, SupportsIndex, get_args
 
 import numpy as np
 
@@ -213,21 +213,15 @@ def mask_name(schema: Schema) -> str | None:
     return None if schema.with_role("token_ids") is None else "attention_mask"
 
 
-class Resumption(NamedTuple):
-    """An interleave of `shards`, int64 [n], in which shard i starts at its row `first_rows[i]`, int64 [n].
-
-    Without the first `skip` rows of its first block it continues another interleave.
-    """
-
-    shards: np.ndarray
-    first_rows: np.ndarray
-    skip: int
-
-
-def resume(shard_rows: np.ndarray, *, cycle_length: int, block_length: int, row: int) -> Resumption:
+def resume(
+    shard_rows: np.ndarray, *, cycle_length: int, block_length: int, row: int
+) -> tuple[np.ndarray, np.ndarray, int]:
     """Return how to continue at its row `row` the interleave of shards that have `shard_rows` rows, int64 [N].
 
     It must have that row. Time: N log(cycle_length), whatever the number of rows.
+
+    Returns: the shards of an interleave, int64 [n], the row at which each of them starts, int64 [n], and how many rows
+        of its first block to skip.
     """
     blocks = -(-shard_rows // block_length)
     slot, first_round = _schedule(blocks, cycle_length=cycle_length)
@@ -250,7 +244,7 @@ def resume(shard_rows: np.ndarray, *, cycle_length: int, block_length: int, row:
     opened = opened[np.lexsort((slot[opened], next_round[opened]))]
     shards = np.concatenate([opened, np.flatnonzero(first_round > next_round)])
     skip = row - int(ends[turn] - (after - before)[current])
-    return Resumption(shards=shards, first_rows=rows_read(next_round)[shards], skip=skip)
+    return shards, rows_read(next_round)[shards], skip
 
 
 def locate(shard_rows: Sequence[int] | np.ndarray, row: int) -> tuple[int, int]:

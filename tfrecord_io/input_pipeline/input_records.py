@@ -134,18 +134,18 @@ class Training:
     def _rest_of_blocks(self, epoch: int, row: int) -> tf.data.Dataset:
         """Return what `_blocks` gives, without its first `row` records."""
         order = on_client(lambda: self._shard_order(epoch).numpy())
-        rest = input_plan.resume(
+        shards, first_rows, skip = input_plan.resume(
             self.deal.rows[order],
             cycle_length=self._cycle_length,
             block_length=self.shuffle.block_length,
             row=row,
         )
-        shards = order[rest.shards]
+        shards = order[shards]
         # A host's rows are each `step`-th record of the shard.
-        rows = np.minimum(rest.first_rows * self.deal.step, np.array(self.source.rows)[shards])
+        rows = np.minimum(first_rows * self.deal.step, np.array(self.source.rows)[shards])
         starts = (*self.source.starts(shards, rows), tf.constant(self.deal.first_rows[shards]))
         blocks = self._interleave(starts, lambda *start: (self.source.records_from(*start[:-1]), start[-1]))
-        return _without_first(blocks, rest.skip)
+        return _without_first(blocks, skip)
 
     def _interleave(self, shards: tuple[tf.Tensor, ...], read: Callable[..., Any]) -> tf.data.Dataset:
         def blocks(*shard: tf.Tensor) -> tf.data.Dataset:

@@ -77,14 +77,28 @@ class Source:
         paths = tf.constant([self.paths[shard] for shard in shards], tf.string)
         return paths, *(tf.constant(column, tf.int64) for column in columns)
 
-    def records_from(self, path: tf.Tensor, byte: tf.Tensor, num_records: tf.Tensor, skip: tf.Tensor) -> Any:
-        """Serialized records of one shard from `byte` on, where `num_records` are, without the first `skip`.
+    def records_from(
+        self,
+        path: tf.Tensor,
+        byte: tf.Tensor,
+        num_records: tf.Tensor,
+        skip: tf.Tensor,
+        *,
+        buffer_size: int = _READ_BYTES,
+    ) -> tf.data.Dataset:
+        """Serialized records of one shard from `byte` on: `num_records` of them, behind the first `skip`.
 
-        Only for functions that are mapped over a dataset: TensorFlow 2.21 cannot write this operation, which has no
-        public class, into the graph of a dataset otherwise.
+        Reading fails where there are fewer. Only for functions that are mapped over a dataset: TensorFlow 2.21 cannot
+        write this operation, which has no public class, into the graph of a dataset otherwise.
         """
-        records = self._from_byte(path, byte, buffer_size=_READ_BYTES)
-        return records.apply(tf.data.experimental.assert_cardinality(num_records)).skip(skip)
+        variant = tf.raw_ops.TFRecordDatasetV2(
+            filenames=path[tf.newaxis],
+            compression_type=self._compression_type,
+            buffer_size=buffer_size,
+            byte_offsets=byte[tf.newaxis],
+        )
+        records = tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
+        return records.skip(skip).take(num_records).apply(tf.data.experimental.assert_cardinality(num_records))
 
     def block_bytes(self, index: int, *, length: int) -> np.ndarray:
         """Where to read from for each block of `length` records of shard `index`: the indexed record that is the first
@@ -97,38 +111,19 @@ class Source:
         firsts = np.arange(0, shard.num_examples, length, dtype=np.int64)
         return self._offsets(shard, stride)[firsts // stride]
 
-    def block(
-        self, path: tf.Tensor, byte: tf.Tensor, num_records: tf.Tensor, skip: tf.Tensor, *, buffer_size: int
-    ) -> tf.data.Dataset:
-        """Serialized records of one shard from `byte` on: `num_records` of them, behind the first `skip`.
-
-        Only for functions that are mapped over a dataset, as `records_from`. Reading fails where there are fewer.
-        """
-        records = self._from_byte(path, byte, buffer_size=buffer_size).skip(skip).take(num_records)
-        return records.apply(tf.data.experimental.assert_cardinality(num_records))
-
-    def _from_byte(self, path: tf.Tensor, byte: tf.Tensor, *, buffer_size: int) -> tf.data.Dataset:
-        variant = tf.raw_ops.TFRecordDatasetV2(
-            filenames=path[tf.newaxis],
-            compression_type=self._compression_type,
-            buffer_size=buffer_size,
-            byte_offsets=byte[tf.newaxis],
-        )
-        return tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
-
     @property
     def _compression_type(self) -> str:
         return "GZIP" if self.compression == "gzip" else ""
 
     def _place(self, index: int, row: int) -> tuple[int, int, int]:
-        """Return where to start shard `index` for its row `row`: byte, records from there on, of which to skip."""
+        """Return where to start shard `index` for its row `row`: byte, records to read, and to skip before them."""
         shard, stride = self.shards[index], self.index_stride
+        left = shard.num_examples - row
         if stride is None or row < stride:
-            return 0, shard.num_examples, row
-        if row == shard.num_examples:
-            return shard.num_bytes, 0, 0
-        entry = row // stride
-        return int(self._offsets(shard, stride)[entry]), shard.num_examples - entry * stride, row - entry * stride
+            return 0, left, row
+        return (
+            (int(self._offsets(shard, stride)[row // stride]), left, row % stride) if left else (shard.num_bytes, 0, 0)
+        )
 
     def _offsets(self, shard: Shard, stride: int) -> np.ndarray:
         path = join(self.root, record_index.file_name(shard.name))

@@ -13,7 +13,6 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from tfrecord_io import manifest as manifests
-from tfrecord_io import opening
 from tfrecord_io.errors import CorruptRecordError, ReaderError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.random_access import storage as storages
@@ -44,7 +43,8 @@ def open(root: str | os.PathLike[str], *, check: bool = True) -> Data:
     """
     folder, name = manifests.folder_and_name(os.fspath(root))
     storage = storages.at(folder)
-    return Data(storage=storage, manifest=opening.open_manifest(storage, name), check=check)
+    manifest = manifests.open_manifest(storage.shown, name, read=storage.read, sizes=storage.sizes)
+    return Data(storage=storage, manifest=manifest, check=check)
 
 
 class RowSequence(abc.ABC):
@@ -149,8 +149,11 @@ class Rows(RowSequence):
         if sound < len(shards):
             from tfrecord_io.codec.decoding import damage
 
-            message = messages.data[messages.begins_N[sound] : messages.ends_N[sound]].tobytes()
-            what = damage(message, self.manifest.schema) or "it was damaged while it was read"
+            data, begins_N, ends_N = messages
+            what = (
+                damage(data[begins_N[sound] : ends_N[sound]].tobytes(), self.manifest.schema)
+                or "it was damaged while it was read"
+            )
             place = f"{self._files.path(shards[sound])}, record {records[sound]}"
             raise CorruptRecordError(f"{place}: {what}", remedy=self._files.remedy)
         result: Row = columns

@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import io
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -32,12 +32,9 @@ _INDEXES = 1024
 _WHOLE_SHARDS = 2
 
 
-class Messages(NamedTuple):
-    """N serialized Examples in the order of the request: number n is data[begins_N[n] : ends_N[n]], all read-only."""
-
-    data: np.ndarray
-    begins_N: np.ndarray
-    ends_N: np.ndarray
+# N serialized Examples in the order of the request: data, begins_N and ends_N, all read-only; number n is
+# data[begins_N[n] : ends_N[n]].
+Messages = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -150,7 +147,7 @@ class ShardFiles:
                 f"{self.path(shards[sound])}, record {records[sound]}: not where the index says", remedy=self.remedy
             )
         places_2N.flags.writeable = False
-        return Messages(data, places_2N[0], places_2N[1])
+        return data, places_2N[0], places_2N[1]
 
     @functools.cached_property
     def shards(self) -> tuple[Shard, ...]:
@@ -187,7 +184,7 @@ class ShardFiles:
         messages = [self._whole(shard)[record] for shard, record in zip(shards, records, strict=True)]
         edges = np.cumsum([0, *map(len, messages)])
         edges.flags.writeable = False
-        return Messages(np.frombuffer(b"".join(messages), np.uint8), edges[:-1], edges[1:])
+        return np.frombuffer(b"".join(messages), np.uint8), edges[:-1], edges[1:]
 
     @functools.cached_property
     def _whole(self) -> Any:

@@ -55,9 +55,9 @@ def test_an_interleave_continues_at_any_row(seed: int) -> None:
     whole = interleaved(np.arange(len(sizes.shard_rows)), np.zeros_like(sizes.shard_rows), sizes)
     assert len(whole) == total
     for row in {0, total - 1, *np.random.default_rng(seed).integers(0, total, 4).tolist()}:
-        rest = input_plan.resume(**vars(sizes), row=row)
-        assert interleaved(rest.shards, rest.first_rows, sizes)[rest.skip :] == whole[row:], (sizes, row)
-        assert rest.skip < sizes.block_length
+        shards, first_rows, skip = input_plan.resume(**vars(sizes), row=row)
+        assert interleaved(shards, first_rows, sizes)[skip:] == whole[row:], (sizes, row)
+        assert skip < sizes.block_length
 
 
 @pytest.mark.parametrize(
