@@ -187,15 +187,15 @@ class Buckets:
         step = self._step(start_step)
         here = tf.distribute.InputContext(num_input_pipelines=1, num_replicas_in_sync=1)
         streams = [self.input_fn(length, start_step=step)(here) for length in self.lengths]
+        slices = tf.data.Dataset.from_tensor_slices
         if self.training:
             # The schedule as indices, in the graph.
             number, within = self._rounds.locate(step)
             rounds = tf.data.Dataset.counter(number)
-            choices = rounds.flat_map(lambda each: tf.data.Dataset.from_tensor_slices(self._shuffled(each)))
-            return tf.data.Dataset.choose_from_datasets(streams, choices.skip(within), stop_on_empty_dataset=True)
+            choices = rounds.flat_map(lambda each: slices(self._shuffled(each))).skip(within)
+            return tf.data.Dataset.choose_from_datasets(streams, choices, stop_on_empty_dataset=True)
         order = [self.lengths.index(length) for length in self.schedule(step)]
-        choices = tf.data.Dataset.from_tensor_slices(tf.constant(order, tf.int64))
-        batches = tf.data.Dataset.choose_from_datasets(streams, choices, stop_on_empty_dataset=True)
+        batches = tf.data.Dataset.choose_from_datasets(streams, slices(tf.constant(order, tf.int64)))
         return batches.apply(tf.data.experimental.assert_cardinality(len(order)))
 
     @functools.cached_property

@@ -30,8 +30,8 @@ from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import input_plan, input_source
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
 from tfrecord_io.input_pipeline.input_plan import Order, Shuffle
-from tfrecord_io.input_pipeline.input_source import Source
-from tfrecord_io.manifest import Manifest, Split
+from tfrecord_io.input_pipeline.input_source import SplitShards
+from tfrecord_io.manifest import Manifest
 
 __all__ = ["Data", "Shuffle", "open"]
 
@@ -78,19 +78,6 @@ class Data(InputFunctions):
         features = ", ".join(f"{feature.name} {list(feature.shape)}" for feature in self.manifest.schema.features)
         return f"Data({root!r}: {_cut(splits, 50)} examples; {_cut(features, 145)})"
 
-    @property
-    def splits(self) -> Mapping[str, Split]:
-        """The splits by name."""
-        return self.manifest.splits
-
-    def fewest_shards(self, split: str) -> int:
-        """Shards of a split. Raises: ReaderError if there is no such split."""
-        return len(self._split(split).shards)
-
-    def tokens_per_example(self, split: str) -> float:
-        """Tokens that are not padding, in the mean. Raises: ReaderError if there is no such split."""
-        return self._split(split).num_tokens / max(1, self.num_examples(split))
-
     def steps_per_epoch(self, split: str, *, global_batch_size: int) -> int:
         """Whole global batches in one pass; 1 where the split is smaller than a batch, which then repeats examples."""
         input_plan.check_positive("global_batch_size", global_batch_size)
@@ -118,7 +105,7 @@ class Data(InputFunctions):
         """
         return Data(root=self.root, manifest=self.manifest.bucket(length))
 
-    def source(self, split: str, *, seed: int = 0) -> Source:
+    def source(self, split: str, *, seed: int = 0) -> SplitShards:
         """The shards of a split. Raises: ReaderError if there is no such split, or no example in it, or it has rows of
         several lengths.
         """
@@ -135,7 +122,7 @@ class Data(InputFunctions):
                 f"{self.root}: split {split!r} has no examples, expected at least one",
                 remedy="read another split, or see in the manifest's ledger why its rows were rejected",
             )
-        return Source(
+        return SplitShards(
             name=self.manifest.name,
             root=self.root,
             shards=shards,
@@ -144,7 +131,7 @@ class Data(InputFunctions):
             seed=seed,
         )
 
-    def _sources(self, split: str, *, seed: int, training: bool) -> tuple[Source, ...]:
+    def _sources(self, split: str, *, seed: int, training: bool) -> tuple[SplitShards, ...]:
         del training  # both are of all that is there
         return (self.source(split, seed=seed),)
 

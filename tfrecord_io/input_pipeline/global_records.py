@@ -30,7 +30,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.input_pipeline.input_source import Request, Source, in_parallel
+from tfrecord_io.input_pipeline.input_source import InputRequest, SplitShards, in_parallel
 from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE, GlobalOrder, fits_in_memory
 
@@ -40,7 +40,7 @@ _WINDOWS = 2
 _LEAST_BUFFER_BYTES = 4096
 
 
-def training(request: Request, columns: range) -> tf.data.Dataset:
+def training(request: InputRequest, columns: range) -> tf.data.Dataset:
     """Serialized records, string [n] for any n, without end, from the request's first step on.
 
     Raises: ReaderError if records are to be read in the middle of shards that have no index, or an index is missing.
@@ -74,7 +74,7 @@ def training(request: Request, columns: range) -> tf.data.Dataset:
 
 # Nothing here is for autograph to rewrite, which would take 3 s.
 @tf.autograph.experimental.do_not_convert
-def _rows(source: Source, order: GlobalOrder, columns: range, *, step: int) -> tf.data.Dataset:
+def _rows(source: SplitShards, order: GlobalOrder, columns: range, *, step: int) -> tf.data.Dataset:
     """What some columns of all batches get of one dataset: serialized records with their columns, (string [n],
     int64 [n]) without end, in order of steps, then columns. Raises: as `training`.
     """
@@ -156,7 +156,7 @@ class TENSORS:
         return found
 
 
-def _read_blocks(source: Source, rows: tf.Tensor, *, length: int, bytes_G: np.ndarray) -> tf.Tensor:
+def _read_blocks(source: SplitShards, rows: tf.Tensor, *, length: int, bytes_G: np.ndarray) -> tf.Tensor:
     """Serialized records, string [n], of rows of the split, int64 [n], of which there is at least one.
 
     length: records of a block, the last one of a shard has fewer. bytes_G: where each block is read from, int64; blocks

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import input_graph, input_plan
 from tfrecord_io.input_pipeline.input_plan import Host, Order, Shuffle
-from tfrecord_io.input_pipeline.input_source import Request, Source
+from tfrecord_io.input_pipeline.input_source import InputRequest, SplitShards
 from tfrecord_io.manifest import Manifest, Split
 from tfrecord_io.objectives import BoundObjective, Objective
 from tfrecord_io.ordering import global_order
@@ -43,20 +43,20 @@ class InputFunctions(abc.ABC):
     manifest: Manifest
 
     @property
-    @abc.abstractmethod
     def splits(self) -> Mapping[str, Split]:
-        """The splits by name."""
+        """The splits by name; of a mixture those that all datasets have, each with the shards of all."""
+        return self.manifest.splits
 
-    @abc.abstractmethod
     def fewest_shards(self, split: str) -> int:
         """Shards of a split, of the dataset that has the fewest. Raises: ReaderError if there is no such split."""
+        return len(self._split(split).shards)
 
-    @abc.abstractmethod
     def tokens_per_example(self, split: str) -> float:
         """Tokens that are not padding, in the mean of what a training reads. Raises: ReaderError likewise."""
+        return self._split(split).num_tokens / max(1, self.num_examples(split))
 
     @abc.abstractmethod
-    def _sources(self, split: str, *, seed: int, training: bool) -> tuple[Source, ...]:
+    def _sources(self, split: str, *, seed: int, training: bool) -> tuple[SplitShards, ...]:
         """Return what is read. Raises: ReaderError if there is no such split, or no example in it."""
 
     def _bound(self, objective: Objective) -> BoundObjective:
@@ -125,7 +125,7 @@ class InputFunctions(abc.ABC):
                 remedy=f"call it: objective=objectives.{name}()" if callable(objective) else "see its documentation",
             )
         training = split == "train" if training is None else training
-        request = Request(
+        request = InputRequest(
             manifest=self.manifest,
             split=split,
             sources=self._sources(split, seed=seed, training=training),

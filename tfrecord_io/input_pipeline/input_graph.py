@@ -19,7 +19,7 @@ from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import global_records, input_plan, input_records
 from tfrecord_io.input_pipeline.input_plan import Host
 from tfrecord_io.input_pipeline.input_records import OBJECTIVE, random_stream
-from tfrecord_io.input_pipeline.input_source import Request
+from tfrecord_io.input_pipeline.input_source import InputRequest
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.objectives.base import token_mask
@@ -27,7 +27,7 @@ from tfrecord_io.objectives.tensor_ops import TensorOps, by_row, in_graph
 from tfrecord_io.schema import Feature
 
 
-def build(request: Request, host: Host) -> tf.data.Dataset:
+def build(request: InputRequest, host: Host) -> tf.data.Dataset:
     """One host's input: elements of one replica's rows each.
 
     Raises: ReaderError if the global batch cannot be divided by the replicas, there is no example for some host, or
@@ -70,7 +70,7 @@ def build(request: Request, host: Host) -> tf.data.Dataset:
     return elements.prefetch(tf.data.AUTOTUNE).with_options(options)
 
 
-def _training_batches(request: Request, batch_rows: int, *, host: Host, first: int) -> tf.data.Dataset:
+def _training_batches(request: InputRequest, batch_rows: int, *, host: Host, first: int) -> tf.data.Dataset:
     """Serialized records, string [B], without end, from batch `first` on."""
     cycle = mixing_plan.cycle(tuple((source.name, source.rate) for source in request.sources), rows=batch_rows)
     cycle = cycle.of_host(host.index, count=host.count)
@@ -99,7 +99,7 @@ def _training_batches(request: Request, batch_rows: int, *, host: Host, first: i
     return tf.data.Dataset.zip(tuple(streams)).enumerate(start=first).map(mix, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def _evaluation_batches(request: Request, batch_rows: int, *, host: Host) -> tuple[tf.data.Dataset, int]:
+def _evaluation_batches(request: InputRequest, batch_rows: int, *, host: Host) -> tuple[tf.data.Dataset, int]:
     """Serialized records, string [B], from the request's first step on: the host's own in order, of which there are so
     many in all, then fill rows. Every host gives as many batches as every other.
 

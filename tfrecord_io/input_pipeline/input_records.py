@@ -27,7 +27,7 @@ import tensorflow as tf
 
 from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.input_pipeline.input_plan import Deal, Host, Shuffle
-from tfrecord_io.input_pipeline.input_source import Source
+from tfrecord_io.input_pipeline.input_source import SplitShards
 from tfrecord_io.manifest import Manifest
 
 # Keep the random streams of one seed apart.
@@ -65,7 +65,7 @@ def _key_counter(state: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return key, counter
 
 
-def evaluation_records(source: Source, *, host: Host, first_row: int) -> tf.data.Dataset:
+def evaluation_records(source: SplitShards, *, host: Host, first_row: int) -> tf.data.Dataset:
     """The host's serialized records in order, string [], from its row `first_row` on.
 
     Raises: ReaderError if the index of the shard to start in is missing, CorruptRecordError if it is damaged.
@@ -87,7 +87,7 @@ def evaluation_records(source: Source, *, host: Host, first_row: int) -> tf.data
 class Training:
     """One host's endless stream of records, in the order that the source's seed decides."""
 
-    source: Source
+    source: SplitShards
     host: Host
     deal: Deal
     shuffle: Shuffle

@@ -32,7 +32,7 @@ _REQUESTS = 32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Source:
+class SplitShards:
     """The shards of one split in folder `root`; `index_stride` as in the manifest.
 
     `seed` decides the order of its records alone; `rate` is its share of the rows of a mixture, where it has `name`.
@@ -141,7 +141,7 @@ class Source:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Request:
+class InputRequest:
     """What is to be read, already checked, the same on every host: a split of one dataset, or of several mixed.
 
     `manifest` says what is in the records of all sources, and `keep` which of their features of text and bytes are in
@@ -150,7 +150,7 @@ class Request:
 
     manifest: Manifest
     split: str
-    sources: tuple[Source, ...]
+    sources: tuple[SplitShards, ...]
     global_batch_size: int
     seed: int
     objective: BoundObjective | None
