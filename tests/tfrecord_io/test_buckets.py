@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tfrecord_io.conftest import PAD_SCHEMA, context, graph_ops, impure, make_manifest, write_shard
-from tfrecord_io import buckets, reader
+from tfrecord_io import buckets, random_access, reader
 from tfrecord_io import manifest as manifests
 from tfrecord_io.buckets import Buckets, Rounds
 from tfrecord_io.errors import ManifestError, ReaderError
@@ -207,6 +207,13 @@ def test_a_dataset_of_several_lengths_is_not_read_as_if_it_had_one(data: reader.
         with pytest.raises(ReaderError, match=r"rows of several lengths, \[4, 8, 16\], expected one") as caught:
             read("train", global_batch_size=4)
         assert "buckets.read(data, 'train', …)" in str(caught.value.remedy)
+    rows = random_access.open(data.root)
+    with pytest.raises(ReaderError, match=r"several lengths, .* expected one") as caught:
+        rows["test"]
+    assert "data.bucket(4)['test']" in caught.value.remedy
+    assert {at: rows.bucket(at)["train"][:]["row"].tolist() for at in LENGTHS} == {
+        at: columns_of(at, count)["row"].tolist() for at, count in ROWS["train"].items()
+    }
     mixed = Mixture({"a": data, "b": data})
     with pytest.raises(ReaderError, match="rows of several lengths"):
         mixed.input_fn("train", global_batch_size=4)

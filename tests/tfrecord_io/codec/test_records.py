@@ -115,12 +115,6 @@ def test_batches_of_any_size_give_the_messages_back(
     assert read(data, compression=compression, batch_bytes=batch_bytes) == messages
 
 
-@pytest.mark.parametrize("messages", [[], THREE, [b"abc" * 1000] * 500])
-def test_gzip_shards_of_tensorflow_are_read(tmp_path: pathlib.Path, messages: list[bytes]) -> None:
-    data = written_by_tensorflow(messages, tmp_path / "tf.tfrecord.gz", compression="GZIP")
-    assert read(data, compression="gzip", batch_bytes=1000) == messages
-
-
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_memory_does_not_grow_with_the_shard(compression: records.Compression) -> None:
     data = shard([bytes(1000)] * 20_000)

@@ -66,14 +66,6 @@ def test_batches_are_the_same_on_any_hosts_and_from_any_step_on(root: pathlib.Pa
         assert found == expected[start:], f"{hosts} hosts"
 
 
-@pytest.mark.slow
-def test_an_epoch_has_every_row_once(root: pathlib.Path, how: str) -> None:
-    elements = reader.open(root).dataset("train", global_batch_size=17, order="global", shuffle=SMALL)
-    rows = [int(row) for element in elements.take(30) for row in element["row"].numpy()]
-    assert sorted(rows[:255]) == sorted(rows[255:510]) == list(range(255))
-    assert rows[:255] != rows[255:510]
-
-
 @pytest.mark.parametrize("shape", [(16,), (16, 5), (16, 8)])
 @pytest.mark.parametrize("maxval", [None, 1000])
 def test_draws_of_some_rows_are_those_of_the_batch(shape: tuple[int, ...], maxval: int | None) -> None:

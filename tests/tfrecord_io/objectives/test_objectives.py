@@ -285,11 +285,6 @@ def test_segments_and_positions_are_inputs(objective: Objective) -> None:
 class TestPackedCausal:
     """Which tokens of packed rows and of conversations are predicted."""
 
-    def test_no_token_predicts_another_document(self) -> None:
-        _, labels, weights = of_packed(objectives.causal_lm(), packed_batch([[[5, 6, 7], [8, 9]]]))
-        assert labels.numpy().tolist() == [[6, 7, 8, 9, 0, 0, 0, 0]]
-        assert weights.numpy().tolist() == [[1, 1, 0, 1, 0, 0, 0, 0]]
-
     @settings(deadline=None, max_examples=50)
     @given(rows=st.lists(documents, min_size=1, max_size=3))
     def test_the_steps_that_count_are_those_of_the_documents_alone(self, rows: list[Documents]) -> None:
@@ -313,12 +308,3 @@ class TestPackedCausal:
         features = packed_batch([[[5, 6], [7, 8]]], loss_mask=np.array(marked))
         _, _, weights = of_packed(objectives.causal_lm(), features, schema=PACKED_CHAT_SCHEMA)
         assert weights.numpy().tolist() == [[1, 0, 1, 0, 0, 0, 0, 0]], "6 and 8, but not 7, which begins a document"
-
-
-def test_the_worked_example_of_the_mask_of_segments() -> None:
-    segments = tf.constant([[1, 1, 2, 0]])
-    mask = objectives.segment_attention_mask(segments, causal=True)
-    assert mask.dtype == tf.bool
-    assert mask.numpy()[0].astype(int).tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
-    both_ways = objectives.segment_attention_mask(segments, causal=False)
-    assert both_ways.numpy()[0].astype(int).tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests import building
 from tests.project.test_rooms import imported_by
 from tests.support import frames
 from tests.tfrecord_io.conftest import CONCAT_SCHEMA, LENGTH, PAD_SCHEMA, WriteDataset, pad_rows, pad_shards
@@ -138,31 +137,19 @@ def test_many_shards_take_few_open_files(write_dataset: WriteDataset, monkeypatc
     assert len(list(pathlib.Path("/proc/self/fd").iterdir())) <= before + 3
 
 
-FORKING = """
-import os, sys
-from tfrecord_io import random_access
-rows = random_access.open(sys.argv[1])["train"]
-assert int(rows[41]["row"]) == 41
-child = os.fork()
-if not child:
-    os._exit(0 if [int(row["row"]) for row in rows.__getitems__([3, 50])] == [3, 50] else 1)
-assert int(rows[50]["row"]) == 50
-assert os.waitpid(child, 0)[1] == 0
-"""
-
-
-def test_a_fork_while_open_reads_on_in_both_processes(root: pathlib.Path) -> None:
-    assert "numpy" in imported_by(FORKING, root)
-
-
 READING = """
-import sys
+import os, sys
 for name in ("google_crc32c", "fsspec"):
     sys.modules[name] = None
 from tfrecord_io import numpy_objectives, random_access
 rows = random_access.open(sys.argv[1])["train"]
 assert int(rows[41]["row"]) == 41
 inputs, labels, weights = numpy_objectives.masked_lm().bind(rows.manifest)(rows[10:20])
+child = os.fork()
+if not child:
+    os._exit(0 if [int(row["row"]) for row in rows.__getitems__([3, 50])] == [3, 50] else 1)
+assert int(rows[50]["row"]) == 50
+assert os.waitpid(child, 0)[1] == 0, "a forked process reads on, too"
 """
 
 
@@ -281,29 +268,13 @@ def _offsets(content: bytes) -> np.ndarray:
     return payloads.offsets + np.arange(len(payloads.offsets)) * records.FRAME_BYTES
 
 
-class TestOpening:
-    def test_a_folder_without_manifest(self, tmp_path: pathlib.Path) -> None:
-        for folder in (tmp_path, "memory://nothing/here"):
-            with pytest.raises(ReaderError, match="there is no manifest"):
-                random_access.open(folder)
-
-    def test_splits_are_those_of_the_manifest(self, root: pathlib.Path) -> None:
-        data = random_access.open(root)
-        assert {name: len(rows) for name, rows in data.items()} == {"train": 58, "test": 3}
-        with pytest.raises(ReaderError, match="no split 'dev', expected one of"):
-            data["dev"]
-
-
-def test_rows_of_several_lengths_are_read_by_length() -> None:
-    root = building.reviews(bucket_lengths="32,64", max_length=64)
+def test_splits_are_those_of_the_manifest(root: pathlib.Path) -> None:
     data = random_access.open(root)
-    with pytest.raises(ReaderError, match=r"several lengths, .* expected one") as caught:
-        data["train"]
-    assert "data.bucket(32)['train']" in caught.value.remedy
-    lengths = {length: data.bucket(length)["train"] for length in data.manifest.bucket_lengths}
-    assert sum(map(len, lengths.values())) == data.manifest.splits["train"].num_examples
-    for length, rows in lengths.items():
-        assert rows[:]["input_ids"].shape == (len(rows), length)
+    assert {name: len(rows) for name, rows in data.items()} == {"train": 58, "test": 3}
+    with pytest.raises(ReaderError, match="no split 'dev', expected one of"):
+        data["dev"]
+    with pytest.raises(ReaderError, match="there is no manifest"):
+        random_access.open("memory://nothing/here")
 
 
 class TestMixing:
