@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from tests.support import frames
 from tfrecord_io import records
 from tfrecord_io.errors import CorruptRecordError, PrepError
-from tfrecord_io.examples import Payloads
 from tfrecord_io.format import record_index
 from tfrecord_io.format.ledger import Ledger, Shard
 
@@ -26,25 +25,12 @@ def shard(*, num_examples: int, num_bytes: int) -> Shard:
     )
 
 
-def framed(message_bytes: list[int]) -> bytes:
-    offsets = np.concatenate([[0], np.cumsum(np.array(message_bytes, np.int64))])
-    return frames.framed(Payloads(np.zeros(offsets[-1], np.uint8), offsets))
-
-
-def starts_of_records(content: bytes) -> list[int]:
-    """Found by going from frame to frame."""
-    starts, at = [], 0
-    while at < len(content):
-        starts.append(at)
-        at += int.from_bytes(content[at : at + 8], "little") + 16
-    return starts
-
-
 @given(message_bytes=MESSAGE_BYTES)
 def test_the_index_holds_where_every_16th_record_begins(message_bytes: list[int]) -> None:
-    content = framed(message_bytes)
+    content = frames.framed(bytes(size) for size in message_bytes)
     index = record_index.dump(np.array(message_bytes, np.int64) + records.FRAME_BYTES)
-    expected = starts_of_records(content)[::16]
+    read = frames.messages_of(content).offsets[:-1]
+    expected = (read + np.arange(len(read)) * records.FRAME_BYTES)[::16].tolist()
     assert np.frombuffer(index, "<u8").tolist() == expected
     described = shard(num_examples=len(message_bytes), num_bytes=len(content))
     offsets = record_index.parse(index, shard=described, stride=16, place="here")

@@ -1,7 +1,5 @@
 """Parts of the input: an interleave that is continued, random streams as TensorFlow's own, and inputs renamed."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -17,47 +15,33 @@ FEATURES: dict[str, object] = {
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """Of an interleave."""
-
-    shard_rows: np.ndarray
-    cycle_length: int
-    block_length: int
-
-
-def interleaved(shards: np.ndarray, first_rows: np.ndarray, sizes: Sizes) -> list[tuple[int, int]]:
+def interleaved(
+    shards: np.ndarray, first_rows: np.ndarray, *, shard_rows: np.ndarray, cycle_length: int, block_length: int
+) -> list[tuple[int, int]]:
     """(shard, row) in the order in which TensorFlow interleaves `shards` from their `first_rows` on."""
-    rows = sizes.shard_rows[shards]
 
     def blocks(shard: tf.Tensor, first: tf.Tensor, end: tf.Tensor) -> tf.data.Dataset:
-        return tf.data.Dataset.range(first, end).map(lambda row: tf.stack([shard, row])).batch(sizes.block_length)
+        return tf.data.Dataset.range(first, end).map(lambda row: tf.stack([shard, row])).batch(block_length)
 
-    slices = tf.data.Dataset.from_tensor_slices((shards.astype(np.int64), first_rows, rows))
-    order = slices.interleave(blocks, cycle_length=sizes.cycle_length, num_parallel_calls=tf.data.AUTOTUNE)
+    slices = tf.data.Dataset.from_tensor_slices((shards.astype(np.int64), first_rows, shard_rows[shards]))
+    order = slices.interleave(blocks, cycle_length=cycle_length, num_parallel_calls=tf.data.AUTOTUNE)
     return [(shard, row) for block in order.as_numpy_iterator() for shard, row in block.tolist()]
-
-
-def some_sizes(seed: int) -> Sizes:
-    random = np.random.default_rng(seed)
-    least, most = random.choice([0, 1]), random.choice([4, 30])
-    return Sizes(
-        shard_rows=np.append(random.integers(least, most, random.integers(1, 12)), 2),
-        cycle_length=int(random.integers(1, 14)),
-        block_length=int(random.integers(1, 6)),
-    )
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 12))])
 def test_an_interleave_continues_at_any_row(seed: int) -> None:
-    sizes = some_sizes(seed)
-    total = int(sizes.shard_rows.sum())
-    whole = interleaved(np.arange(len(sizes.shard_rows)), np.zeros_like(sizes.shard_rows), sizes)
+    random = np.random.default_rng(seed)
+    least, most = random.choice([0, 1]), random.choice([4, 30])
+    shard_rows = np.append(random.integers(least, most, random.integers(1, 12)), 2)
+    sizes = {"cycle_length": int(random.integers(1, 14)), "block_length": int(random.integers(1, 6))}
+    total = int(shard_rows.sum())
+    whole = interleaved(np.arange(len(shard_rows)), np.zeros_like(shard_rows), shard_rows=shard_rows, **sizes)
     assert len(whole) == total
     for row in {0, total - 1, *np.random.default_rng(seed).integers(0, total, 4).tolist()}:
-        shards, first_rows, skip = input_plan.resume(**vars(sizes), row=row)
-        assert interleaved(shards, first_rows, sizes)[skip:] == whole[row:], (sizes, row)
-        assert skip < sizes.block_length
+        shards, first_rows, skip = input_plan.resume(shard_rows, **sizes, row=row)
+        rest = interleaved(shards, first_rows, shard_rows=shard_rows, **sizes)
+        assert rest[skip:] == whole[row:], (shard_rows, sizes, row)
+        assert skip < sizes["block_length"]
 
 
 @pytest.mark.parametrize(
