@@ -28,6 +28,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tfrecord_io.errors import ReaderError
+from tfrecord_io.input_pipeline import input_plan
 
 # As a vector of rows for each dataset the cycle is part of the graph: at most 32 KB for each of them.
 _MOST_ELEMENTS = 4096
@@ -80,14 +81,12 @@ def rates(
                 "weights together with a temperature or a maximum, expected one or the other",
                 remedy="leave out the weights, or both others",
             )
-        if unknown := [name for name in weights if name not in names]:
-            raise ReaderError(f"a weight for {unknown[0]!r}, expected weights for the datasets {names}")
+        if weights.keys() != num_examples.keys():
+            raise ReaderError(
+                f"weights for {list(weights)}, expected one for each of the datasets {names}",
+                remedy="give each dataset a weight, or leave it out",
+            )
         for name in names:
-            if name not in weights:
-                raise ReaderError(
-                    f"no weight for dataset {name!r}, expected one for each of {names}",
-                    remedy="give it one, or leave the dataset out",
-                )
             if not _is_positive(weights[name]):
                 raise ReaderError(
                     f"the weight of dataset {name!r} is {weights[name]!r}, expected a number above 0",
@@ -97,8 +96,8 @@ def rates(
     temperature = 1.0 if temperature is None else temperature
     if not _is_positive(temperature):
         raise ReaderError(f"temperature is {temperature!r}, expected a number above 0: 1 means by size, more evens out")
-    if maximum is not None and (not isinstance(maximum, int) or isinstance(maximum, bool) or maximum < 1):
-        raise ReaderError(f"maximum is {maximum!r}, expected a whole number of examples of at least 1")
+    if maximum is not None:
+        input_plan.check_positive("maximum", maximum)
     sizes = {name: count if maximum is None else min(count, maximum) for name, count in num_examples.items()}
     largest = max(sizes.values())
     # Of the largest size, so that no power overflows.

@@ -307,7 +307,7 @@ class TestMixing:
     ) -> None:
         columns = {"input_ids": np.ones((2, LENGTH), np.int64), "num_tokens": np.full(2, 8)}
         other = random_access.open(write_dataset({"train": [columns]}, schema=CONCAT_SCHEMA))["train"]
-        with pytest.raises(ReaderError, match="expected the same features"):
+        with pytest.raises(ReaderError, match="is not there, expected the same"):
             random_access.mix({**datasets, "other": other})
         with pytest.raises(ReaderError, match="expected rows in each"):
             random_access.mix({})
