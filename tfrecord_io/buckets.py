@@ -134,8 +134,7 @@ class Buckets:
     def input_fn(
         self, length: int, *, start_step: SupportsIndex = 0
     ) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
-        """The batches of one length, as `reader.Data.input_fn` gives them; without those of the `start_step` steps of
-        the schedule that are left out, whatever their length.
+        """Return the batches of one length as `reader.Data.input_fn` does, from step `start_step` of the schedule on.
 
         Raises: ReaderError if the split has no rows of that length, or as `reader.Data.input_fn`.
         """
@@ -151,7 +150,7 @@ class Buckets:
         )
 
     def schedule(self, start_step: SupportsIndex = 0) -> Iterator[int]:
-        """The length of each step's batch, from `start_step` on; without end in a training."""
+        """Yield the length of each step's batch, from `start_step` on; without end in a training."""
         first = self._step(start_step)
         if not self.training:
             yield from np.repeat(self.lengths, self._evaluation_steps)[first:].tolist()
@@ -206,7 +205,7 @@ class Buckets:
         )
 
     def _order(self, number: int) -> np.ndarray:
-        """The buckets of round `number`, by index, int64."""
+        """Return the buckets of round `number`, by index, int64."""
         order: np.ndarray = input_records.on_client(lambda: self._shuffled(tf.constant(number, tf.int64)).numpy())
         return order
 
@@ -257,11 +256,11 @@ class Rounds:
     batch_rows: tuple[int, ...]
 
     def batches_before(self, number: int) -> tuple[int, ...]:
-        """Batches of each bucket in the rounds before round `number`."""
+        """Count the batches of each bucket in the rounds before round `number`."""
         return tuple(number * rows // batch for rows, batch in zip(self.rows, self.batch_rows, strict=True))
 
     def locate(self, step: int) -> tuple[int, int]:
-        """The round that step `step` is in, and the steps before it in that round."""
+        """Find the round that step `step` is in, and count the steps before it in that round."""
         number = bisect.bisect_right(range(1 << 62), step, key=lambda each: sum(self.batches_before(each))) - 1
         return number, step - sum(self.batches_before(number))
 
@@ -269,7 +268,7 @@ class Rounds:
 def _batch_rows(
     lengths: tuple[int, ...], replicas: int, *, global_batch_size: int | None, tokens_per_batch: int | None
 ) -> dict[int, int]:
-    """Rows of a global batch of each length."""
+    """Return the rows of a global batch of each length."""
     if (global_batch_size is None) == (tokens_per_batch is None):
         raise ReaderError(
             "global_batch_size and tokens_per_batch together, or neither, expected one of them",

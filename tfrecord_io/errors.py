@@ -1,4 +1,4 @@
-"""Every error that a user can cause, as one tree.
+"""Errors that a user can cause, as one tree.
 
 PrepError                       cause (what was got, where, what was expected) and remedy (what to do)
 ├── ConfigError                 an option is wrong or two options contradict each other
@@ -39,9 +39,7 @@ __all__ = [
 
 
 class PrepError(Exception):
-    """The root. `cause` says what was got and expected, and where; `remedy` says what to do about it. Neither holds a
-    secret: an error goes into logs, tracebacks, JSON and the messages of other services.
-    """
+    """Root of all: `cause` says what was got and expected, and where; `remedy` what to do. Neither has a secret."""
 
     def __init__(self, cause: str, *, remedy: str = "") -> None:
         self.cause = without_secrets(cause)

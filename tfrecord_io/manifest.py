@@ -68,18 +68,18 @@ _VERSION = re.compile(r"([0-9]{1,9})\.[0-9]{1,9}\Z")
 
 
 def digest(manifest: Manifest) -> str:
-    """SHA-256 of the canonical text: equal for equal datasets, whatever machine or runner made them."""
+    """Return the SHA-256 of the canonical text: equal for equal datasets, whatever machine or runner made them."""
     return hashlib.sha256(dump(manifest)).hexdigest()
 
 
 def dump(manifest: Manifest) -> bytes:
-    """The canonical UTF-8 text of manifest.json: sorted keys, two spaces, one newline at the end."""
+    """Return the canonical UTF-8 text of manifest.json: sorted keys, two spaces, one newline at the end."""
     document = _to_json(manifest)
     return _canonical({**document, _SEAL: _seal(document)})
 
 
 def parse(content: bytes | str, *, place: str = FILE_NAME) -> Manifest:
-    """The manifest in `content`; `place` names it in errors.
+    """Parse the manifest in `content`; `place` names it in errors.
 
     Raises: ManifestError if the text is not a manifest, is of a newer major version, or contradicts itself.
     """

@@ -1,4 +1,4 @@
-"""Several prepared datasets as one: every batch has rows of all of them, in the proportions that were asked for.
+"""Mixtures: several prepared datasets as one, whose batches have rows of all of them in given proportions.
 
     mixed = Mixture({"wiki": reader.open(A), "code": reader.open(B)}, weights={"wiki": 0.7, "code": 0.3})
     mixed = Mixture({"de": reader.open(C), "sw": reader.open(D)}, temperature=3.0)

@@ -37,7 +37,7 @@ __all__ = ["Data", "Shuffle", "open"]
 
 
 def open(root: str | os.PathLike[str]) -> Data:
-    """The dataset in folder `root`, local or of any scheme that `tf.io.gfile` knows.
+    """Open the dataset in folder `root`, local or of any scheme that `tf.io.gfile` knows.
 
     The path of a manifest of an earlier generation, such as `out/manifest-0.json`, opens the dataset as it was before
     rows were appended.
@@ -79,14 +79,14 @@ class Data(InputFunctions):
         return f"Data({root!r}: {_cut(splits, 50)} examples; {_cut(features, 145)})"
 
     def steps_per_epoch(self, split: str, *, global_batch_size: int) -> int:
-        """Whole global batches in one pass; 1 where the split is smaller than a batch, which then repeats examples."""
+        """Count the whole global batches in one pass; 1 if the split is smaller than one, which repeats examples."""
         input_plan.check_positive("global_batch_size", global_batch_size)
         return max(1, self.num_examples(split) // global_batch_size)
 
     def evaluation_steps(
         self, split: str, *, global_batch_size: int, num_hosts: int = 1, order: Order = "hosts"
     ) -> int:
-        """Global batches in which all hosts together give every example once.
+        """Count the global batches in which all hosts together give every example once.
 
         Raises: ReaderError if there is no such split, or the batch cannot be divided by the hosts.
         """
@@ -99,15 +99,13 @@ class Data(InputFunctions):
         )
 
     def bucket(self, length: int) -> Data:
-        """The rows of one length alone, where there are several lengths, as a dataset of its own.
-
-        Raises: ManifestError if there is no such length.
-        """
+        """Return the rows of one of several lengths as a dataset. Raises: ManifestError if there is no such length."""
         return Data(root=self.root, manifest=self.manifest.bucket(length))
 
     def source(self, split: str, *, seed: int = 0) -> SplitShards:
-        """The shards of a split. Raises: ReaderError if there is no such split, or no example in it, or it has rows of
-        several lengths.
+        """Return the shards of a split.
+
+        Raises: ReaderError if there is no such split, it has no example, or rows of several lengths.
         """
         shards = self._split(split).shards
         if self.manifest.bucket_lengths:

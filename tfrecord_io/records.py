@@ -1,4 +1,4 @@
-"""The TFRecord container: messages in frames, one after the other, with no header and no index.
+"""TFRecord container: messages in frames, one after the other, with no header and no index.
 
     uint64 size │ uint32 masked crc of the size │ data │ uint32 masked crc of the data        (little-endian)
 
@@ -41,7 +41,7 @@ MOST_RECORD_BYTES = 11 * MOST_VALUES
 
 
 def masked_crc32c(data: Data) -> int:
-    """CRC-32C of the bytes as a TFRecord stores it."""
+    """Return the CRC-32C of the bytes as a TFRecord stores it."""
     array = _as_bytes(data)
     return int(kernels.masked(np.uint64(kernels.crc32c(array, 0, len(array)))))
 
@@ -148,7 +148,6 @@ def _wrong_crc(where: str, what: str, data: np.ndarray, stored: np.ndarray) -> C
 
 
 def _as_bytes(data: Data) -> np.ndarray:
-    """A flat read-only view."""
     array = data.reshape(-1).view(np.uint8) if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
     return frozen(array)
 

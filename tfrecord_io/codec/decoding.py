@@ -1,4 +1,4 @@
-"""Reading Examples by compiled loops, for whole shards and for single rows: the inverse of `encoding`."""
+"""Decode Examples by compiled loops, for whole shards and for single rows: the inverse of `encoding`."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Columns to records, in exactly the memory that they take, by compiled loops.
+"""Encode columns as records, in exactly the memory that they take, by compiled loops.
 
     columns ──► checked against the schema ──► payloads counted ──► places ──► heads, values, frames ──► data, offsets
 
@@ -47,7 +47,7 @@ def in_order(schema: Schema) -> list[Feature]:
 
 
 def key(feature: Feature) -> bytes:
-    """The constant bytes of an entry: the key with its tag and size, and the tag of the value."""
+    """Return the constant bytes of an entry: the key with its tag and size, and the tag of the value."""
     name = feature.name.encode()
     size = [len(name)] if len(name) < 0x80 else [len(name) & 0x7F | 0x80, len(name) >> 7]  # names have up to 128 bytes
     return bytes([0x0A, *size]) + name + b"\x12"
@@ -61,7 +61,7 @@ class _Pieces(NamedTuple):
 
 
 def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) -> tuple[np.ndarray, np.ndarray]:
-    """One record for each row, in its frame if `framed`: uint8[total], and the offsets int64[N + 1].
+    """Encode one record for each row, in its frame if `framed`: uint8[total], and the offsets int64[N + 1].
 
     Raises: SchemaError if a column is missing, unknown, or of another dtype, shape or number of rows.
     """
@@ -95,7 +95,7 @@ def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) ->
 
 @functools.lru_cache(maxsize=256)
 def _plan(schema: Schema) -> tuple[list[Feature], list[np.ndarray], np.ndarray]:
-    """The features in the order of a record, their constant bytes, and how many these are."""
+    """Return the features in the order of a record, their constant bytes, and the sizes of these."""
     features = in_order(schema)
     keys = [frozen(np.frombuffer(key(feature), np.uint8)) for feature in features]
     return features, keys, np.array([len(each) for each in keys])
@@ -144,7 +144,7 @@ def _pieces(column: np.ndarray, feature: Feature) -> _Pieces:
 
 @jit
 def _varint_size(value: int) -> int:
-    """Bytes of a uint64 as a varint."""
+    """Count the bytes of a uint64 as a varint."""
     size = 1
     while value >= np.uint64(0x80):
         value >>= np.uint64(7)
@@ -182,7 +182,7 @@ def count_bytes(values_NL: np.ndarray, payloads_N: np.ndarray) -> None:
 
 @jit
 def _sizes(key_size: int, payload: int) -> tuple[int, int, int]:
-    """The sizes E, V and W of an entry, from K and P."""
+    """Return the sizes E, V and W of an entry, from K and P."""
     of_list = 1 + _varint_size(np.uint64(payload)) + payload
     of_feature = 1 + _varint_size(np.uint64(of_list)) + of_list
     return key_size + _varint_size(np.uint64(of_feature)) + of_feature, of_feature, of_list
@@ -238,7 +238,7 @@ def _put_heads(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, ke
 
 @jit
 def _short_varint(value: int) -> int:
-    """A uint32 below 2^21 as a varint, in the low bytes of a word; the highest byte is its size."""
+    """Encode a uint32 below 2^21 as a varint, in the low bytes of a word; the highest byte is its size."""
     two, three = np.uint32(value >= np.uint32(1 << 7)), np.uint32(value >= np.uint32(1 << 14))
     first, second = value & np.uint32(0x7F), (value << np.uint32(1)) & np.uint32(0x7F00)
     third = (value << np.uint32(2)) & np.uint32(0x7F0000)

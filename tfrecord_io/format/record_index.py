@@ -33,7 +33,7 @@ _REMEDY = "run `prep-tfrecords verify DATASET --repair`, which makes it again"
 
 
 def file_name(shard_name: str) -> str:
-    """The path of a shard's index, relative to the dataset's folder."""
+    """Return the path of a shard's index, relative to the dataset's folder."""
     return f"{FOLDER}/{shard_name}.offsets"
 
 
@@ -53,7 +53,7 @@ def check_size(num_bytes: int, *, shard: Shard, stride: int, place: str) -> None
 
 
 def parse(content: bytes, *, shard: Shard, stride: int, place: str) -> np.ndarray:
-    """Byte offsets int64 [ceil(num_examples / stride)] of every `stride`-th record.
+    """Return the byte offsets int64 [ceil(num_examples / stride)] of every `stride`-th record.
 
     Raises: CorruptRecordError if `content` cannot be the index of `shard`.
     """
@@ -93,7 +93,7 @@ class ShardIndexes:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The paths of the files, relative to the dataset's folder."""
+        """Return the paths of the files, relative to the dataset's folder."""
         return tuple(self._dumps)
 
     def add(self, record_bytes: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""Batches of serialized records of a training in the global order: a host's columns of every global batch.
+"""Serialized records of a training in the global order: a host's columns of every global batch.
 
     window number ─► rows of this host ─► which blocks ─► one read each, many at a time ─► the rows in them
                      (global_order)       each once       TFRecordDataset from a byte      one gather
@@ -41,7 +41,7 @@ _LEAST_BUFFER_BYTES = 4096
 
 
 def training(request: InputRequest, columns: range) -> tf.data.Dataset:
-    """Serialized records, string [n] for any n, without end, from the request's first step on.
+    """Return serialized records, string [n] for any n, without end, from the request's first step on.
 
     Raises: ReaderError if records are to be read in the middle of shards that have no index, or an index is missing.
         CorruptRecordError if one is damaged.
@@ -75,8 +75,8 @@ def training(request: InputRequest, columns: range) -> tf.data.Dataset:
 # Nothing here is for autograph to rewrite, which would take 3 s.
 @tf.autograph.experimental.do_not_convert
 def _rows(source: SplitShards, order: GlobalOrder, columns: range, *, step: int) -> tf.data.Dataset:
-    """What some columns of all batches get of one dataset: serialized records with their columns, (string [n],
-    int64 [n]) without end, in order of steps, then columns. Raises: as `training`.
+    """Return the records that some columns of all batches get of one dataset, with their columns: string [n] and
+    int64 [n], without end, in order of steps, then columns. Raises: as `training`.
     """
 
     def plan(window: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -157,10 +157,9 @@ class TENSORS:
 
 
 def _read_blocks(source: SplitShards, rows: tf.Tensor, *, length: int, bytes_G: np.ndarray) -> tf.Tensor:
-    """Serialized records, string [n], of rows of the split, int64 [n], of which there is at least one.
+    """Read rows of the split, int64 [n] for n of at least 1: serialized records, string [n].
 
-    length: records of a block, the last one of a shard has fewer. bytes_G: where each block is read from, int64; blocks
-    are numbered through all shards.
+    length: records of a block. bytes_G: the byte that each block of all shards is read from, int64.
     """
     # About as much as a block has: what is read beyond it is read in vain.
     of_record = sum(shard.num_bytes for shard in source.shards) / sum(source.rows)

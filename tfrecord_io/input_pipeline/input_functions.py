@@ -1,8 +1,4 @@
-"""The two entrances that everything readable has: `input_fn` for strategies, `dataset` for Keras.
-
-What they give differs only in the host that it is for. A dataset (`reader.Data`) and a mixture of several
-(`mixture.Mixture`) have the same ones; they say what there is to read, and nothing else.
-"""
+"""What `reader.Data` and `mixture.Mixture` share: `input_fn` for strategies, and `dataset` for Keras."""
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +33,7 @@ _KERAS_HUB_SEQ2SEQ = {
 
 
 class InputFunctions(abc.ABC):
-    """What can be read. `root` names it in errors; `manifest` says what is in its records."""
+    """Base of datasets and mixtures. `root` names it in errors; `manifest` says what is in its records."""
 
     root: str
     manifest: Manifest
@@ -100,10 +96,9 @@ class InputFunctions(abc.ABC):
                 its masks and weights, is a function of seed and step alone, whatever the number of hosts and replicas:
                 a run may go on with others. Splits of more than 64 MB then need an index (no gzip); see
                 `ordering.global_order` for the order, and `global_records` for how it is read and what that costs.
-            start_step: the number of global batches that are left out. All others are, bit for bit, those of a run
-                that starts at 0 with the same arguments, hosts and replicas. However late the step, less is read in
-                vain than a window, a block and 16 records of each open shard, and of the indexes only those of these
-                shards (in the global order: a window, and all indexes). Only shards without index (gzip) are read from
+            start_step: the number of global batches to leave out. All others are, bit for bit, those of a run that
+                starts at 0 with the same arguments, hosts and replicas. However late the step, less is read in vain
+                than a window, a block and 16 records of each open shard; shards without index (gzip) are read from
                 their beginning.
             keep: columns of text or bytes, which elements without objective then have as string [B], empty on fill
                 rows. No TPU takes them.
@@ -179,7 +174,7 @@ def _host(context: tf.distribute.InputContext) -> Host:
 
 
 def renamed(dataset: tf.data.Dataset, names: Names | None) -> tf.data.Dataset:
-    """Return the dataset with other names of its inputs: a mapping of new ones by the present ones, or KerasHub's.
+    """Rename a dataset's inputs, by a mapping from present to new names, or to those of KerasHub.
 
     Inputs without a new name keep theirs, except with "keras-hub", whose models take no others: those are left out.
 

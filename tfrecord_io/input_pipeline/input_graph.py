@@ -28,7 +28,7 @@ from tfrecord_io.schema import Feature
 
 
 def build(request: InputRequest, host: Host) -> tf.data.Dataset:
-    """One host's input: elements of one replica's rows each.
+    """Build one host's input: elements of one replica's rows each.
 
     Raises: ReaderError if the global batch cannot be divided by the replicas, there is no example for some host, or
         the index of a shard to start in is missing. CorruptRecordError if it is damaged.
@@ -71,7 +71,7 @@ def build(request: InputRequest, host: Host) -> tf.data.Dataset:
 
 
 def _training_batches(request: InputRequest, batch_rows: int, *, host: Host, first: int) -> tf.data.Dataset:
-    """Serialized records, string [B], without end, from batch `first` on."""
+    """Return serialized records, string [B], without end, from batch `first` on."""
     cycle = mixing_plan.cycle(tuple((source.name, source.rate) for source in request.sources), rows=batch_rows)
     cycle = cycle.of_host(host.index, count=host.count)
     rows_PK, first_rows = cycle.from_element(first).rows_PK, cycle.rows_before(first)
@@ -100,11 +100,11 @@ def _training_batches(request: InputRequest, batch_rows: int, *, host: Host, fir
 
 
 def _evaluation_batches(request: InputRequest, batch_rows: int, *, host: Host) -> tuple[tf.data.Dataset, int]:
-    """Serialized records, string [B], from the request's first step on: the host's own in order, of which there are so
-    many in all, then fill rows. Every host gives as many batches as every other.
+    """Return the host's own records in order, string [B], then fill rows, from the request's first step on, and the
+    number of its records. Every host gives equally many batches.
 
-    In the global order each host reads all records in whole global batches, and keeps its columns: reading blocks of
-    what is read in order gains nothing. That costs 1 us for each record of the others.
+    In the global order each host reads all records in whole global batches, and keeps its columns, which costs 1 us
+    for each record of the others.
     """
     source, size = request.sources[0], request.global_batch_size
     steps = input_plan.evaluation_steps(source.rows, global_batch_size=size, num_hosts=host.count, order=request.order)
@@ -125,10 +125,7 @@ def _evaluation_batches(request: InputRequest, batch_rows: int, *, host: Host) -
 
 @in_graph
 def _parse(serialized_B: tf.Tensor, manifest: Manifest, *, keep: Collection[str]) -> dict[str, tf.Tensor]:
-    """Every feature as int32 or float32 [B, *shape], and a mask of the tokens if none is stored.
-
-    Those of text and bytes are left out, unless they are among `keep`: string [B].
-    """
+    """Parse features, int32 or float32 [B, *shape], or string [B] of those to `keep`; make a mask if none is stored."""
     schema = manifest.schema.without(set(manifest.schema.of_bytes) - set(keep))
     spec = {
         feature.name: tf.io.FixedLenFeature(feature.shape, tf.string if feature.is_bytes else feature.dtype)

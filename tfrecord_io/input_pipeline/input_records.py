@@ -12,9 +12,6 @@ the rest of the epoch that is under way there becomes a graph of its own, and or
     an epoch    . . . . . . . . │ w w w w w w w w │ w w w w w w w w │ w w w
                 never read      │       ▲ the first record to be given
                                 a window is permuted as a whole, so it is read as a whole
-
-Beside that part of a window, what is read in vain is part of a block, and up to index_stride - 1 records of each open
-shard where blocks are no multiple of it; shards without index have to be read from their beginning.
 """
 
 import concurrent.futures
@@ -37,7 +34,7 @@ _PHILOX = 1
 
 
 def random_stream(seed: int, purpose: int, *positions: int | tf.Tensor) -> tf.Tensor:
-    """A stateless seed, int64 [2], distinct for each purpose and position: each is folded in as TensorFlow does."""
+    """Return a stateless seed, int64 [2], distinct for each purpose and position, folded in as TensorFlow does."""
     state = tf.constant([seed, purpose], tf.int64)
     for position in positions:
         key, counter = _key_counter(state)
@@ -50,7 +47,7 @@ def random_stream(seed: int, purpose: int, *positions: int | tf.Tensor) -> tf.Te
 
 
 def permuted(values: tf.Tensor, stream: tf.Tensor) -> tf.Tensor:
-    """The rows of `values` in the order that a stateless seed decides."""
+    """Permute the rows of `values` by a stateless seed."""
     key, counter = _key_counter(stream)
     return tf.raw_ops.StatelessShuffle(value=values, key=key, counter=counter, alg=_PHILOX)
 
@@ -66,7 +63,7 @@ def _key_counter(state: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def evaluation_records(source: SplitShards, *, host: Host, first_row: int) -> tf.data.Dataset:
-    """The host's serialized records in order, string [], from its row `first_row` on.
+    """Return the host's serialized records in order, string [], from its row `first_row` on.
 
     Raises: ReaderError if the index of the shard to start in is missing, CorruptRecordError if it is damaged.
     """
@@ -93,7 +90,7 @@ class Training:
     shuffle: Shuffle
 
     def batches(self, batch_rows: np.ndarray, *, first_row: int) -> tf.data.Dataset:
-        """Serialized records, string [B], from row `first_row` of the stream on; B takes turns in int64 `batch_rows`.
+        """Return serialized records, string [B], from row `first_row` of the stream on; B cycles through `batch_rows`.
 
         Batches may cross epochs; windows never do.
 
@@ -122,7 +119,7 @@ class Training:
         return windows.enumerate(start=first).map(permute, num_parallel_calls=tf.data.AUTOTUNE)
 
     def _blocks(self, epoch: tf.Tensor) -> tf.data.Dataset:
-        """One pass over the host's records as blocks, string [at most block_length], in an order of this epoch's."""
+        """Return one pass over the host's records as blocks, string [at most block_length], in this epoch's order."""
         order = self._shard_order(epoch)
         columns = (self.source.paths, self.source.rows, self.deal.first_rows)
         shards = tuple(
@@ -169,9 +166,7 @@ class Training:
         return order[self.host.index :: self.host.count] if self.deal.by_shard else order
 
     def _count_epochs(self, first_row: int) -> tuple[int, int]:
-        """Epoch, and row within it, of row `first_row` of the stream, where epochs must be dealt to learn how many rows
-        they have (0.1 ms each).
-        """
+        """Find epoch and row of row `first_row` of the stream by dealing epochs, which differ in size (0.1 ms each)."""
 
         def rows_of(epoch: tf.Tensor) -> tf.Tensor:
             return tf.reduce_sum(tf.gather(tf.constant(self.deal.rows), self._shard_order(epoch)))

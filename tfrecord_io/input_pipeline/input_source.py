@@ -1,4 +1,4 @@
-"""A split's shards as `tf.data` reads them: whole, or from any row on.
+"""Shards as `tf.data` reads them: whole, or from any row on.
 
 To start in its middle, a shard's index (`record_index`) gives the byte of the last indexed record before the row, and
 the few records in between are skipped:
@@ -33,9 +33,9 @@ _REQUESTS = 32
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitShards:
-    """The shards of one split in folder `root`; `index_stride` as in the manifest.
+    """Shards of one split in folder `root`; `index_stride` as in the manifest.
 
-    `seed` decides the order of its records alone; `rate` is its share of the rows of a mixture, where it has `name`.
+    seed: decides the order of its records alone. rate: its share of the rows of a mixture, in which it has `name`.
     """
 
     name: str
@@ -66,7 +66,7 @@ class SplitShards:
         return records.apply(tf.data.experimental.assert_cardinality(num_rows))
 
     def starts(self, shards: np.ndarray, rows: np.ndarray) -> tuple[tf.Tensor, ...]:
-        """Columns of arguments to `records_from`, one row for each of `shards`, which is to start at its row `rows`.
+        """Return arguments to `records_from` as columns, so that each of `shards` starts at its row `rows`.
 
         Raises: ReaderError if the index of a shard that has begun is missing, CorruptRecordError if it is damaged.
         """
@@ -101,8 +101,8 @@ class SplitShards:
         return records.skip(skip).take(num_records).apply(tf.data.experimental.assert_cardinality(num_records))
 
     def block_bytes(self, index: int, *, length: int) -> np.ndarray:
-        """Where to read from for each block of `length` records of shard `index`: the indexed record that is the first
-        one of the block, or comes before it. int64 [ceil(records / length)].
+        """Return the byte to read from for each block of `length` records of shard `index`, that of the indexed record
+        at its beginning or before it: int64 [ceil(records / length)].
 
         Raises: ReaderError if its index is missing, CorruptRecordError if it is damaged.
         """
@@ -142,10 +142,9 @@ class SplitShards:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputRequest:
-    """What is to be read, already checked, the same on every host: a split of one dataset, or of several mixed.
+    """Checked arguments of `input_fn`, the same on every host. An evaluation has one source.
 
-    `manifest` says what is in the records of all sources, and `keep` which of their features of text and bytes are in
-    elements. An evaluation has one source.
+    manifest: describes the records of all sources. keep: features of text and bytes that elements have.
     """
 
     manifest: Manifest
@@ -163,7 +162,7 @@ class InputRequest:
 
 
 def join(folder: str, name: str) -> str:
-    """The path of a file in a folder of any scheme."""
+    """Return the path of a file in a folder of any scheme."""
     return folder.rstrip("/") + "/" + name
 
 

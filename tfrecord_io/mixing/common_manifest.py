@@ -1,4 +1,4 @@
-"""Can records of several datasets be rows of one batch? And if so, the manifest that describes them all.
+"""Merge the manifests of datasets whose records can be rows of one batch.
 
 They can if the same tokenizer made them and they have the same features: names, dtypes, shapes and roles. Where they
 come from, how long they are, how they are stored and what a feature's description says may differ. So may the order of
@@ -26,7 +26,7 @@ _LABEL_ROLES = ("label", "token_labels")
 
 
 def merge(manifests: Mapping[str, Manifest], *, rates: Mapping[str, Any]) -> Manifest:
-    """One manifest for records of all these datasets; `rates`, plain JSON, are part of its fingerprint.
+    """Return one manifest for records of all these datasets; `rates`, plain JSON, are part of its fingerprint.
 
     Its splits are those that all of them have, with the shards of all.
 
@@ -63,7 +63,7 @@ def merge(manifests: Mapping[str, Manifest], *, rates: Mapping[str, Any]) -> Man
 
 
 def bind(objective: Objective, merged: Manifest, *, manifests: Mapping[str, Manifest]) -> BoundObjective:
-    """The objective on the merged dataset.
+    """Bind the objective to the merged dataset.
 
     Raises: ReaderError if it does not fit, or needs labels, and they have different names.
     """

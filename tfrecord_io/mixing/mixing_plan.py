@@ -43,18 +43,18 @@ class Cycle:
     rows_PK: np.ndarray
 
     def rows_before(self, element: int) -> tuple[int, ...]:
-        """Rows of each dataset in front of element `element` of an endless repetition."""
+        """Count the rows of each dataset in front of element `element` of an endless repetition."""
         cycles, within = divmod(element, len(self.rows_PK))
         in_cycle, in_part = self.rows_PK.sum(axis=0), self.rows_PK[:within].sum(axis=0)
         # Python's integers: a step may be so late that int64 cannot hold the product.
         return tuple(cycles * int(all_) + int(part) for all_, part in zip(in_cycle, in_part, strict=True))
 
     def from_element(self, element: int) -> Cycle:
-        """The cycle that begins with element `element` of this one's repetition."""
+        """Return the cycle that begins with element `element` of this one's repetition."""
         return Cycle(rows_PK=np.roll(self.rows_PK, -(element % len(self.rows_PK)), axis=0))
 
     def of_host(self, index: int, *, count: int) -> Cycle:
-        """Hosts start at different places of the cycle, so that a rare dataset does not come on all of them at once."""
+        """Return a host's cycle: each starts at another place, so that a rare dataset is not on all of them at once."""
         return self.from_element(index * len(self.rows_PK) // count)
 
 
@@ -106,7 +106,7 @@ def rates(
 
 @functools.lru_cache(maxsize=64)
 def cycle(shares: tuple[tuple[str, float], ...], *, rows: int) -> Cycle:
-    """The shortest cycle of elements of `rows` rows that has the datasets, by name, at these rates.
+    """Return the shortest cycle of elements of `rows` rows that has the datasets, by name, at these rates.
 
     Where no cycle of at most 4,096 elements has, the one that comes closest: off by less than 1 row in 4,096 elements.
 
@@ -132,7 +132,7 @@ def cycle(shares: tuple[tuple[str, float], ...], *, rows: int) -> Cycle:
 
 
 def source_seed(seed: int, name: str) -> int:
-    """The seed that decides the order of dataset `name` within a mixture of seed `seed`.
+    """Return the seed that decides the order of dataset `name` within a mixture of seed `seed`.
 
     Training on that dataset alone with this seed, and a `shuffle` of the same sizes, gives its rows in the order in
     which the elements of the mixture take them.
@@ -150,7 +150,7 @@ def _shares(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def _whole(exact_PK: np.ndarray, sums_P: np.ndarray) -> np.ndarray:
-    """Whole numbers of given sums next to these: rounded down, then up where most was cut off."""
+    """Round to whole numbers of given sums: down, then up where most was cut off."""
     whole_PK = np.floor(exact_PK).astype(np.int64)
     order_PK = np.argsort(whole_PK - exact_PK, axis=1, kind="stable")
     rank_PK = np.argsort(order_PK, axis=1, kind="stable")
@@ -159,7 +159,7 @@ def _whole(exact_PK: np.ndarray, sums_P: np.ndarray) -> np.ndarray:
 
 
 def _spread(totals: Sequence[int], *, num_elements: int, rows: int) -> list[list[int]]:
-    """The totals spread over elements: before each of them, every dataset has its quota to within one row."""
+    """Spread totals over elements: before each of them, every dataset has its quota to within one row."""
     taken = [0] * len(totals)
     elements = []
     for element in range(1, num_elements + 1):

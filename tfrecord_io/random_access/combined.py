@@ -1,4 +1,4 @@
-"""What is made of the rows of datasets: several of them as one sequence, and whole batches of a training.
+"""Rows of several datasets as one sequence, and the whole batches of a training.
 
     mixed = random_access.mix({"wiki": wiki["train"], "code": code["train"]}, weights={"wiki": 0.7, "code": 0.3})
 
@@ -46,7 +46,7 @@ def mix(
     temperature: float | None = None,
     maximum: int | None = None,
 ) -> MixedRows:
-    """The datasets' rows as one sequence, as long as all of them together.
+    """Mix the datasets' rows into one sequence, as long as all of them together.
 
     Args:
         weights: for each dataset, in proportion to each other.
@@ -65,7 +65,7 @@ def mix(
 
 
 class MixedRows(RowSequence):
-    """Made by `mix`: a sequence as `Rows` is. `rates` are the shares of the datasets, `manifest` is common to them."""
+    """Sequence of rows as `Rows`, made by `mix`. `rates` are the datasets' shares, `manifest` is common to them."""
 
     _of = "the mixture"
 
@@ -105,12 +105,12 @@ class MixedRows(RowSequence):
         return columns
 
     def origin(self, index: int) -> tuple[str, int]:
-        """The dataset of a row, and the row's number there."""
+        """Return the dataset of a row, and the row's number there."""
         dataset_N, row_N = self._origins(np.array([index]))
         return list(self.datasets)[int(dataset_N[0])], int(row_N[0])
 
     def _origins(self, numbers_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The number of each row's dataset, and its row there."""
+        """Return the number of each row's dataset, and its row there."""
         cycle_N, turn_N = np.divmod(numbers_N, len(self._dataset_P))
         dataset_N = self._dataset_P[turn_N]
         sizes_K = np.array([len(rows) for rows in self.datasets.values()], np.int64)
@@ -160,13 +160,13 @@ class GlobalBatches:
         self._names, self._batch_rows = names, batch_rows
 
     def __getitem__(self, step: SupportsIndex) -> Row:
-        """The batch of a step, from 0: arrays [global_batch_size, *shape]. Raises: as `part`."""
+        """Return the batch of a step, from 0: arrays [global_batch_size, *shape]. Raises: as `part`."""
         return self.part(step)
 
     __call__ = __getitem__
 
     def part(self, step: SupportsIndex, *, replica: int = 0, replicas: int = 1) -> Row:
-        """One replica's part of the batch, arrays [global_batch_size / replicas, *shape].
+        """Return one replica's part of the batch, arrays [global_batch_size / replicas, *shape].
 
         Raises:
             IndexError: There is no such step or replica.
@@ -182,7 +182,7 @@ class GlobalBatches:
         return found
 
     def indices(self, step: SupportsIndex, *, replica: int = 0, replicas: int = 1) -> np.ndarray:
-        """The numbers of these rows, int64 [global_batch_size / replicas], where there is one dataset.
+        """Return the numbers of these rows, int64 [global_batch_size / replicas], where there is one dataset.
 
         Raises: as `part`; ReaderError of a mixture.
         """
@@ -196,7 +196,7 @@ class GlobalBatches:
         return numbers
 
     def origins(self, step: SupportsIndex) -> list[tuple[str, int]]:
-        """The dataset of each row of the batch, and the row's number there; the name is empty without a mixture."""
+        """Return the dataset of each row of the batch, "" without a mixture, and the row's number there."""
         found = [("", 0)] * self._batch_rows
         for name, columns, numbers in self._placed(step, replica=0, replicas=1):
             for column, number in zip(columns.tolist(), numbers.tolist(), strict=True):
@@ -204,7 +204,7 @@ class GlobalBatches:
         return found
 
     def _placed(self, step: SupportsIndex, *, replica: int, replicas: int) -> list[tuple[str, np.ndarray, np.ndarray]]:
-        """Of each dataset: places in this part of the batch, and the rows that are there, int64 [n] twice."""
+        """Return of each dataset places in this part of the batch, and the rows that are there, int64 [n] twice."""
         at = step.__index__()
         if at < 0:
             raise IndexError(f"step {at}, expected at least 0: a training has no end")

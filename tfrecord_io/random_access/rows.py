@@ -1,4 +1,4 @@
-"""A dataset's splits by name, and the rows of one split as a sequence."""
+"""Splits of a dataset by name, and the rows of one split as a sequence."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ class RowSequence(abc.ABC):
 
     @abc.abstractmethod
     def batch(self, indices: Sequence[SupportsIndex] | np.ndarray) -> Row:
-        """The rows stacked: arrays [N, *shape], in the order of the indices, of which one may come twice.
+        """Return rows stacked: arrays [N, *shape], in the order of the indices, of which one may come twice.
 
         Raises: as `rows[index]`.
         """
 
     def __getitem__(self, index: SupportsIndex | slice) -> Row:
-        """One row, or those of a slice stacked.
+        """Return one row, or those of a slice stacked.
 
         Raises:
             IndexError: there is no such row.
@@ -84,20 +84,20 @@ class RowSequence(abc.ABC):
         return self._one(row)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Row]:
-        """The rows as a list, read together. Raises: as `rows[index]`."""
+        """Return rows as a list, read together. Raises: as `rows[index]`."""
         return unstacked(self.batch(indices), len(indices))
 
     # Grain's name for the same.
     _getitems = __getitems__
 
     def __iter__(self) -> Iterator[Row]:
-        """Every row in order, read many at a time."""
+        """Yield every row in order, read many at a time."""
         for start in range(0, len(self), _ITERATED_ROWS):
             yield from self.__getitems__(range(start, min(start + _ITERATED_ROWS, len(self))))
 
 
 class Rows(RowSequence):
-    """The rows of one split in the order of its shards, each a dict of arrays, int64 or float32 as in the schema; text
+    """Rows of one split in the order of its shards, each a dict of arrays, int64 or float32 as in the schema; text
     and bytes are `str` and `bytes`, in arrays of objects for several rows.
 
         len(rows), rows[5], rows[-1]       one row: arrays [*shape]
@@ -179,7 +179,7 @@ class Data(Mapping[str, Rows]):
         return f"Data({self.storage.shown!r}: {', '.join(self)})"
 
     def __getitem__(self, split: str) -> Rows:
-        """The rows of a split. Raises: ReaderError if there is no such split, or it has rows of several lengths."""
+        """Return the rows of a split. Raises: ReaderError if there is none, or it has rows of several lengths."""
         if split not in self.manifest.splits:
             raise ReaderError(f"{self.storage.shown}: no split {split!r}, expected one of {list(self)}")
         if self.manifest.bucket_lengths:
@@ -200,15 +200,12 @@ class Data(Mapping[str, Rows]):
         return len(self.manifest.splits)
 
     def bucket(self, length: int) -> Data:
-        """The rows of one length alone, where there are several (`manifest.bucket_lengths`), as a dataset of its own.
-
-        Raises: ManifestError if there is no such length.
-        """
+        """Return the rows of one of `manifest.bucket_lengths` as a dataset. Raises: ManifestError for any other."""
         return dataclasses.replace(self, manifest=self.manifest.bucket(length))
 
 
 def unstacked(columns: Row, num_rows: int) -> list[Row]:
-    """Each of the stacked rows: arrays, of no dimension for a scalar, and the text or bytes themselves."""
+    """Return each of the stacked rows: arrays, of no dimension for a scalar, and the text or bytes themselves."""
     return [
         {name: values[at] if values.dtype == object else values[at, ...] for name, values in columns.items()}
         for at in range(num_rows)
@@ -216,7 +213,7 @@ def unstacked(columns: Row, num_rows: int) -> list[Row]:
 
 
 def row_numbers(indices: Sequence[SupportsIndex] | np.ndarray, *, count: int, of: str) -> np.ndarray:
-    """Indices into `count` rows as int64 [N] from 0.
+    """Return indices into `count` rows as int64 [N] from 0.
 
     Raises: IndexError if there is no such row. ReaderError if they are no integers.
     """

@@ -1,4 +1,4 @@
-"""The files of a split: from row numbers to the messages of its shards.
+"""Reading of a split's files: from row numbers to the messages of its shards.
 
 An index has the byte of every `stride`-th record, so what can be read by itself is a group of that many records:
 
@@ -39,7 +39,7 @@ Messages = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ShardFiles:
-    """The shards of one split in a storage. Can be pickled: what it keeps in memory belongs to the process.
+    """Shards of one split in a storage. Can be pickled: what it keeps in memory belongs to the process.
 
     check: whether the checksums of what is read from the middle of shards are compared.
     """
