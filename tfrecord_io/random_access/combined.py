@@ -36,7 +36,7 @@ from tfrecord_io.mixing import common_manifest, mixing_plan
 from tfrecord_io.mixing.mixing_plan import source_seed
 from tfrecord_io.ordering import global_order
 from tfrecord_io.ordering.global_order import GlobalOrder
-from tfrecord_io.random_access.rows import Row, Rows, RowSequence, row_numbers
+from tfrecord_io.random_access.rows import Row, Rows, RowSequence
 
 
 def mix(
@@ -67,8 +67,6 @@ def mix(
 class MixedRows(RowSequence):
     """Sequence of rows as `Rows`, made by `mix`. `rates` are the datasets' shares, `manifest` is common to them."""
 
-    _of = "the mixture"
-
     def __init__(self, datasets: Mapping[str, Rows], *, rates: Mapping[str, float]) -> None:
         self.datasets, self.rates = dict(datasets), dict(rates)
         manifests = {name: rows.manifest for name, rows in datasets.items()}
@@ -92,7 +90,7 @@ class MixedRows(RowSequence):
         return {feature: row[feature] for feature in self.manifest.schema.names}
 
     def batch(self, indices: Sequence[SupportsIndex] | np.ndarray) -> Row:
-        numbers_N = row_numbers(indices, count=len(self), of=self._of)
+        numbers_N = self._numbers(indices)
         dataset_N, row_N = self._origins(numbers_N)
         columns: Row = {
             feature.name: np.empty((len(numbers_N), *feature.shape), feature.array_dtype)
