@@ -1,5 +1,6 @@
 """Small real datasets on disk: shards written by TensorFlow, and the manifest that belongs to them."""
 
+import dataclasses
 import hashlib
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -151,6 +152,15 @@ def write_shard(
         ledger=Ledger(rows_in=len(payloads), rows_used=len(payloads)),
         **of_length,
     )
+
+
+def claim_rows(root: pathlib.Path, num_examples: int) -> None:
+    """Make the manifest say that the dataset's one shard has that many records."""
+    manifest = manifests.parse((root / manifests.FILE_NAME).read_bytes())
+    ((split, (shard,)),) = ((name, each.shards) for name, each in manifest.splits.items())
+    ledger = Ledger(rows_in=num_examples, rows_used=num_examples)
+    splits = {split: Split(shards=(dataclasses.replace(shard, num_examples=num_examples, ledger=ledger),))}
+    (root / manifests.FILE_NAME).write_bytes(manifests.dump(dataclasses.replace(manifest, splits=splits)))
 
 
 def pad_shards(*sizes: int) -> list[dict[str, np.ndarray]]:

@@ -49,6 +49,11 @@ def datasets(write_dataset: WriteDataset) -> dict[str, Data]:
 
 
 @pytest.fixture
+def data(datasets: Mapping[str, Data]) -> Data:
+    return datasets["a"]
+
+
+@pytest.fixture
 def mixed(datasets: Mapping[str, Data]) -> Mixture:
     return Mixture(datasets, weights=WEIGHTS)
 
@@ -145,10 +150,6 @@ def with_feature(data: Data, changed_name: str, /, **changes: Any) -> Data:
 
 
 class TestRefusals:
-    @pytest.fixture
-    def data(self, datasets: Mapping[str, Data]) -> Data:
-        return datasets["a"]
-
     def refusal(self, one: Data, other: Data) -> ReaderError:
         with pytest.raises(ReaderError) as caught:
             Mixture({"one": one, "other": other})
@@ -216,10 +217,6 @@ class TestRefusals:
 
 
 class TestWhatMayDiffer:
-    @pytest.fixture
-    def data(self, datasets: Mapping[str, Data]) -> Data:
-        return datasets["a"]
-
     def test_the_order_of_the_features_and_their_descriptions(self, data: Data) -> None:
         features = tuple(dataclasses.replace(each, meaning="other") for each in reversed(PAD_SCHEMA.features))
         found = Mixture({"a": data, "b": changed(data, schema=Schema(features))})

@@ -198,30 +198,19 @@ class TestGathered:
             tf.int32, tf.int32, tf.float32
         ]  # fmt: skip
 
-    def test_all_that_was_hidden_is_to_be_predicted(self) -> None:
+    @pytest.mark.parametrize("probability", [0.3, 1.0])
+    def test_a_share_of_the_ordinary_tokens_of_a_row_is_hidden_and_to_be_predicted(self, probability: float) -> None:
         features = large_batch()
-        inputs, labels, weights = gathered(0.3, features)
+        inputs, labels, weights = gathered(probability, features)
         ids, restored = features["input_ids"].numpy(), inputs["input_ids"].numpy().copy()
         assert (restored != ids).any()
+        ordinary = (ids > 4) & (features["attention_mask"].numpy() == 1)
         rows, slots = np.nonzero(weights)
-        restored[rows, inputs["masked_positions"].numpy()[rows, slots]] = labels.numpy()[rows, slots]
+        positions = inputs["masked_positions"].numpy()[rows, slots]
+        assert ordinary[rows, positions].all()
+        restored[rows, positions] = labels.numpy()[rows, slots]
         np.testing.assert_array_equal(restored, ids)
-
-    @pytest.mark.parametrize("probability", [0.3, 1.0])
-    def test_special_tokens_and_padding_are_never_chosen(self, probability: float) -> None:
-        features = large_batch()
-        inputs, _, weights = gathered(probability, features)
-        ordinary = (features["input_ids"].numpy() > 4) & (features["attention_mask"].numpy() == 1)
-        rows, slots = np.nonzero(weights)
-        assert ordinary[rows, inputs["masked_positions"].numpy()[rows, slots]].all()
-        if probability == 1.0:
-            np.testing.assert_array_equal(weights.numpy().sum(axis=1), ordinary.sum(axis=1))
-
-    def test_a_row_has_its_share_rounded_down_or_up(self) -> None:
-        features = large_batch()
-        _, _, weights = gathered(0.3, features)
-        exact = 0.3 * (features["input_ids"].numpy() > 4).sum(axis=1)
-        found = weights.numpy().sum(axis=1)
+        exact, found = probability * ordinary.sum(axis=1), weights.numpy().sum(axis=1)
         assert np.all((found >= np.floor(exact)) & (found <= np.ceil(exact)))
 
     def test_every_position_is_chosen_equally_often(self) -> None:

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import contextlib
-import dataclasses
 import pathlib
 import pickle
 import struct
@@ -13,11 +12,9 @@ import pytest
 
 from tests.project.test_rooms import imported_by
 from tests.support import frames
-from tests.tfrecord_io.conftest import CONCAT_SCHEMA, LENGTH, PAD_SCHEMA, WriteDataset, pad_rows, pad_shards
-from tfrecord_io import manifest as manifests
+from tests.tfrecord_io.conftest import CONCAT_SCHEMA, LENGTH, PAD_SCHEMA, WriteDataset, claim_rows, pad_rows, pad_shards
 from tfrecord_io import random_access, records
 from tfrecord_io.errors import CorruptRecordError, ReaderError
-from tfrecord_io.manifest import Ledger, Split
 from tfrecord_io.random_access import Rows, storage
 
 SIZES = (40, 1, 17)
@@ -333,10 +330,6 @@ def test_the_last_decompressed_shards_are_kept(write_dataset: WriteDataset, monk
 
 def test_a_compressed_shard_of_more_records_than_its_manifest_says(write_dataset: WriteDataset) -> None:
     root = write_dataset({"train": pad_shards(40)}, compression="gzip")
-    path = root / manifests.FILE_NAME
-    manifest = manifests.parse(path.read_bytes())
-    (shard,) = manifest.splits["train"].shards
-    fewer = dataclasses.replace(shard, num_examples=39, ledger=Ledger(rows_in=39, rows_used=39))
-    path.write_bytes(manifests.dump(dataclasses.replace(manifest, splits={"train": Split(shards=(fewer,))})))
+    claim_rows(root, 39)
     with pytest.raises(CorruptRecordError, match="more records, expected 39 by the manifest"):
         random_access.open(root)["train"][0]
