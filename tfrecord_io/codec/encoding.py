@@ -53,7 +53,7 @@ def key(feature: Feature) -> bytes:
     return bytes([0x0A, *size]) + name + b"\x12"
 
 
-class _Pieces(NamedTuple):
+class _Packed(NamedTuple):
     """N values that are payloads already: uint8 one behind the other, and the sizes, int64 [N], or one for all."""
 
     sizes_N: np.ndarray | int
@@ -74,7 +74,7 @@ def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) ->
     fitted = [_fit(columns[feature.name], feature, num_rows) for feature in features]
     payloads_FN, places_FN = np.empty((2, len(features), num_rows), np.int64)
     for values, payloads_N in zip(fitted, payloads_FN, strict=True):
-        if isinstance(values, _Pieces):
+        if isinstance(values, _Packed):
             payloads_N[:] = values.sizes_N
         else:
             count_bytes(values, payloads_N)
@@ -84,7 +84,7 @@ def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) ->
     _put_prefixes(out, offsets, places_FN[0], framed)
     for feature, key_, values, payloads_N, places_N in zip(features, keys, fitted, payloads_FN, places_FN, strict=True):
         _put_heads(out, places_N, payloads_N, key_, LIST_TAGS[feature.dtype])
-        if isinstance(values, _Pieces):
+        if isinstance(values, _Packed):
             _put_pieces(out, places_N, payloads_N, values.data)
         else:
             put_ints(out, places_N, payloads_N, values)
@@ -101,7 +101,7 @@ def _plan(schema: Schema) -> tuple[list[Feature], list[np.ndarray], np.ndarray]:
     return features, keys, np.array([len(each) for each in keys])
 
 
-def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | _Pieces:
+def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | _Packed:
     """Return a column as the kernels take it: int32 or int64 [N, L]; or pieces where its bytes are the payloads, as
     those of text, of floats (so that every NaN keeps its bits), and of values below 128 of one byte.
     """
@@ -120,12 +120,12 @@ def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | _P
     if column.itemsize == 1:  # masks, mostly
         values = frozen(column).reshape(shape).view(np.uint8)
         if values.max(initial=0) < 0x80:
-            return _Pieces(feature.num_values, values.reshape(-1))
+            return _Packed(feature.num_values, values.reshape(-1))
     values = frozen(column.astype(taken[name], copy=False)).reshape(shape)
-    return _Pieces(4 * feature.num_values, values.reshape(-1).view(np.uint8)) if feature.dtype == "float32" else values
+    return _Packed(4 * feature.num_values, values.reshape(-1).view(np.uint8)) if feature.dtype == "float32" else values
 
 
-def _pieces(column: np.ndarray, feature: Feature) -> _Pieces:
+def _pieces(column: np.ndarray, feature: Feature) -> _Packed:
     """Return the bytes of a column of objects. Raises: SchemaError for another type, and a value that is too long."""
     held = str if feature.dtype == "string" else bytes
     if not all(type(value) is held for value in column):
@@ -139,7 +139,7 @@ def _pieces(column: np.ndarray, feature: Feature) -> _Pieces:
         raise SchemaError(
             f"column {feature.name!r}: a value of {sizes_N.max():,} bytes, expected at most {MOST_VALUE_BYTES:,}"
         )
-    return _Pieces(sizes_N, np.frombuffer(b"".join(values), np.uint8))
+    return _Packed(sizes_N, np.frombuffer(b"".join(values), np.uint8))
 
 
 @jit

@@ -167,8 +167,7 @@ class Split:
         """Read a split. Raises: ValueError or KeyError if it is none, or its sums are not those of its shards."""
         fields = mapping(value)
         split = cls(
-            shards=decoded(tuple[Shard, ...], fields["shards"]),
-            labels=decoded(LabelRange | None, fields.get("labels")),
+            shards=decoded(tuple[Shard, ...], fields["shards"]), labels=decoded(LabelRange | None, fields.get("labels"))
         )
         for name in ("num_examples", "num_bytes", "num_tokens"):
             if count(fields[name]) != getattr(split, name):

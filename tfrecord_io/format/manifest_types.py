@@ -10,17 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from tfrecord_io.errors import ManifestError
-from tfrecord_io.format.json_fields import (
-    ABSENT,
-    Count,
-    Fingerprint,
-    Name,
-    Sha256,
-    checked,
-    count,
-    decoded,
-    items,
-)
+from tfrecord_io.format.json_fields import ABSENT, Count, Fingerprint, Name, Sha256, checked, count, decoded, items
 from tfrecord_io.format.ledger import Shard, Split
 from tfrecord_io.schema import OF_TOKENS, Schema
 

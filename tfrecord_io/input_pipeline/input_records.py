@@ -132,10 +132,7 @@ class Training:
         """Return what `_blocks` gives, without its first `row` records."""
         order = on_client(lambda: self._shard_order(epoch).numpy())
         shards, first_rows, skip = input_plan.resume(
-            self.deal.rows[order],
-            cycle_length=self._cycle_length,
-            block_length=self.shuffle.block_length,
-            row=row,
+            self.deal.rows[order], cycle_length=self._cycle_length, block_length=self.shuffle.block_length, row=row
         )
         shards = order[shards]
         # A host's rows are each `step`-th record of the shard.

@@ -1,18 +1,13 @@
 """Parts of the input: an interleave that is continued, random streams as TensorFlow's own, and inputs renamed."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import input_functions, input_plan, input_records
-
-FEATURES: dict[str, object] = {
-    "input_ids": [5, 6],
-    "attention_mask": [1, 0],
-    "token_type_ids": [0, 0],
-    "example_weight": 1.0,
-}
 
 
 def interleaved(
@@ -77,39 +72,48 @@ def test_rows_are_shuffled_as_by_tensorflow() -> None:
     assert next(in_graph.as_numpy_iterator()).tolist() == shuffled
 
 
-def elements(columns: dict[str, object], *more: object) -> tf.data.Dataset:
-    return tf.data.Dataset.from_tensors((columns, *more) if more else columns)
+TOKENS = "input_ids attention_mask token_type_ids"
+DECODER = "input_ids attention_mask decoder_input_ids decoder_attention_mask"
 
 
-def test_keras_hub_gets_its_names_and_nothing_else() -> None:
-    ((inputs, label),) = input_functions.renamed(elements({**FEATURES, "masked_positions": [1]}, 3), "keras-hub")
-    assert set(inputs) == {"token_ids", "padding_mask", "segment_ids", "mask_positions"}
-    np.testing.assert_array_equal(inputs["token_ids"], [5, 6])
-    np.testing.assert_array_equal(inputs["mask_positions"], [1])
-    assert int(label) == 3
-
-
-def test_an_encoder_and_a_decoder_are_told_apart() -> None:
-    given = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
-    new = ("encoder_token_ids", "encoder_padding_mask", "decoder_token_ids", "decoder_padding_mask")
-    numbered: dict[str, object] = {name: [at] for at, name in enumerate(given)}
-    ((inputs, _),) = input_functions.renamed(elements(numbered, 3), "keras-hub")
-    assert {name: int(value[0]) for name, value in inputs.items()} == {name: at for at, name in enumerate(new)}
-
-
-def test_a_mapping_leaves_the_other_names() -> None:
-    (found,) = input_functions.renamed(elements(FEATURES), {"attention_mask": "input_mask"})
-    assert set(found) == {"input_ids", "input_mask", "token_type_ids", "example_weight"}
+def renamed(given: str, names: Any) -> tuple[dict[str, int], int]:
+    """The inputs of these names, each of which has its number for a value, by their new names; and the label, 7."""
+    columns = {name: [at] for at, name in enumerate(given.split())}
+    ((inputs, label),) = input_functions.renamed(tf.data.Dataset.from_tensors((columns, 7)), names)
+    return {name: int(value[0]) for name, value in inputs.items()}, int(label)
 
 
 @pytest.mark.parametrize(
-    ("columns", "names", "cause"),
+    ("given", "names", "expected"),
     [
-        (FEATURES, {"ids": "x"}, "no input 'ids'"),
-        (FEATURES, {"attention_mask": "input_ids"}, "two inputs would have one name"),
-        ({**FEATURES, "segment_ids": [1, 1]}, "keras-hub", "packed rows"),
+        (f"{TOKENS} x masked_positions", "keras-hub", "token_ids:0 padding_mask:1 segment_ids:2 mask_positions:4"),
+        (
+            DECODER,
+            "keras-hub",
+            "encoder_token_ids:0 encoder_padding_mask:1 decoder_token_ids:2 decoder_padding_mask:3",
+        ),
+        (TOKENS, {"attention_mask": "input_mask"}, "input_ids:0 input_mask:1 token_type_ids:2"),
     ],
 )
-def test_names_that_cannot_be_are_refused(columns: dict[str, object], names: input_functions.Names, cause: str) -> None:
+def test_inputs_get_other_names(given: str, names: Any, expected: str) -> None:
+    inputs, label = renamed(given, names)
+    assert {f"{name}:{value}" for name, value in inputs.items()} == set(expected.split())
+    assert label == 7
+
+
+def test_elements_without_labels_get_other_names() -> None:
+    (found,) = input_functions.renamed(tf.data.Dataset.from_tensors({"a": 1, "b": 2}), {"a": "c"})
+    assert {name: int(value) for name, value in found.items()} == {"c": 1, "b": 2}
+
+
+@pytest.mark.parametrize(
+    ("given", "names", "cause"),
+    [
+        (TOKENS, {"ids": "x"}, "no input 'ids'"),
+        (TOKENS, {"attention_mask": "input_ids"}, "two inputs would have one name"),
+        (f"{TOKENS} segment_ids", "keras-hub", "packed rows"),
+    ],
+)
+def test_names_that_cannot_be_are_refused(given: str, names: Any, cause: str) -> None:
     with pytest.raises(ReaderError, match=cause):
-        input_functions.renamed(elements(columns), names)
+        renamed(given, names)
