@@ -214,7 +214,7 @@ class Buckets:
         counts = (number + 1) * rows // batch - number * rows // batch
         buckets = tf.repeat(tf.range(len(self.lengths), dtype=tf.int64), counts)
         stream = input_records.random_stream(self.seed, input_records.BUCKET_ORDER, number)
-        return input_records.permuted(buckets, stream)
+        return tf.random.experimental.stateless_shuffle(buckets, stream)
 
     @functools.cached_property
     def _evaluation_steps(self) -> list[int]:

@@ -92,8 +92,8 @@ def _training_batches(request: InputRequest, batch_rows: int, *, host: Host, fir
     def mix(index: tf.Tensor, parts: tuple[tf.Tensor, ...]) -> tf.Tensor:
         # How many rows are of which part varies, their sum does not.
         serialized_B = tf.ensure_shape(tf.concat(parts, axis=0), [batch_rows])
-        order = random_stream(request.seed, input_records.MIXTURE_ORDER, host.index, index)
-        return input_records.permuted(serialized_B, order)
+        stream = random_stream(request.seed, input_records.MIXTURE_ORDER, host.index, index)
+        return tf.random.experimental.stateless_shuffle(serialized_B, stream)
 
     # Rows are mixed while they are strings, so that one call parses those of all datasets.
     return tf.data.Dataset.zip(tuple(streams)).enumerate(start=first).map(mix, num_parallel_calls=tf.data.AUTOTUNE)
