@@ -17,6 +17,8 @@ PrepError                       cause (what was got, where, what was expected) a
 └── ReaderError                 a reader was asked for something that it cannot give (split, batch size, host)
 """
 
+import functools
+
 from tfrecord_io.shown import visible, without_secrets
 
 __all__ = [
@@ -51,11 +53,7 @@ class PrepError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process boundaries (Beam workers); a keyword-only argument needs its own way to pickle.
-        return (_rebuild, (type(self), self.cause, self.remedy))
-
-
-def _rebuild(kind: type[PrepError], cause: str, remedy: str) -> PrepError:
-    return kind(cause, remedy=remedy)
+        return (functools.partial(type(self), remedy=self.remedy), (self.cause,))
 
 
 class ConfigError(PrepError):

@@ -43,13 +43,9 @@ def dump(record_bytes: np.ndarray) -> bytes:
     return starts[::STRIDE].astype(_DTYPE).tobytes()
 
 
-def check_size(num_bytes: int, *, shard: Shard, stride: int, place: str) -> None:
-    """Raises: CorruptRecordError if the index of `shard` cannot be of this size."""
-    expected = -(-shard.num_examples // stride) * _DTYPE.itemsize
-    if num_bytes != expected:
-        raise CorruptRecordError(
-            f"{place}: {num_bytes} bytes, expected {expected} for {shard.num_examples} examples", remedy=_REMEDY
-        )
+def num_bytes(shard: Shard, *, stride: int) -> int:
+    """Return the size of the index of a shard."""
+    return -(-shard.num_examples // stride) * _DTYPE.itemsize
 
 
 def parse(content: bytes, *, shard: Shard, stride: int, place: str) -> np.ndarray:
@@ -57,7 +53,10 @@ def parse(content: bytes, *, shard: Shard, stride: int, place: str) -> np.ndarra
 
     Raises: CorruptRecordError if `content` cannot be the index of `shard`.
     """
-    check_size(len(content), shard=shard, stride=stride, place=place)
+    if len(content) != (expected := num_bytes(shard, stride=stride)):
+        raise CorruptRecordError(
+            f"{place}: {len(content)} bytes, expected {expected} for {shard.num_examples} examples", remedy=_REMEDY
+        )
     offsets = np.frombuffer(content, _DTYPE)
     # Compared as they are, unsigned: what is too large for int64 must not become negative.
     ascending = bool(np.all(offsets[1:] > offsets[:-1]))

@@ -176,7 +176,7 @@ class ShardFiles:
         assert stride is not None, "only asked for with an index"
         name = record_index.file_name(entry.name)
         # One byte more than it should have, to see that it has not.
-        offsets_file = self._read_file(name, most=8 * -(-entry.num_examples // stride) + 1)
+        offsets_file = self._read_file(name, most=record_index.num_bytes(entry, stride=stride) + 1)
         offsets = record_index.parse(offsets_file, shard=entry, stride=stride, place=self.storage.path(name))
         return np.append(offsets, entry.num_bytes)
 
