@@ -133,15 +133,6 @@ def test_each_batch_has_rows_of_one_length_and_a_static_shape(data: reader.Data)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [1, 40])
-def test_batches_start_at_the_step_of_the_schedule(data: reader.Data, step: int) -> None:
-    train = training(data)
-    for length, count in train.steps_before(step).items():
-        whole = rows_of(train.input_fn(length)(context()).take(count + 3))
-        assert rows_of(train.input_fn(length, start_step=step)(context()).take(3)) == whole[count:]
-
-
-@pytest.mark.slow
 def test_a_dataset_for_keras_is_the_batches_of_the_schedule(data: reader.Data) -> None:
     train = training(data, seed=2)
     streams = {length: iter(train.input_fn(length)(context())) for length in train.lengths}

@@ -104,7 +104,8 @@ def test_an_evaluation_gives_every_row_once_in_order_with_fill_rows_at_the_end(
 
 
 @pytest.mark.slow
-def test_a_mixture_is_the_same_on_any_hosts(write_dataset: WriteDataset, how: str) -> None:
+def test_a_mixture_is_the_same_on_any_hosts(write_dataset: WriteDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(global_order, "_MEMORY_BYTES", 0)
     parts = {
         name: reader.open(write_dataset({"train": [pad_rows(size, first=1000 * at) for size in sizes]}))
         for at, (name, sizes) in enumerate({"a": (40, 21), "b": (100,), "c": (9,)}.items())
