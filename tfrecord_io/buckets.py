@@ -151,7 +151,7 @@ class Buckets:
 
     def schedule(self, start_step: SupportsIndex = 0) -> Iterator[int]:
         """Yield the length of each step's batch, from `start_step` on; without end in a training."""
-        first = self._step(start_step)
+        first = input_plan.whole_step(start_step)
         if not self.training:
             yield from np.repeat(self.lengths, self._evaluation_steps)[first:].tolist()
             return
@@ -162,7 +162,7 @@ class Buckets:
 
     def steps_before(self, step: SupportsIndex) -> dict[int, int]:
         """Return how many of the first `step` steps have batches of each length."""
-        last = self._step(step)
+        last = input_plan.whole_step(step)
         if not self.training:
             edges = np.cumsum([0, *self._evaluation_steps])
             counts = np.diff(np.minimum(edges, last))
@@ -183,7 +183,7 @@ class Buckets:
                 f"a dataset for {self.hosts} hosts, expected one: a strategy of several takes each length by itself",
                 remedy="use schedule and input_fn, as the module shows",
             )
-        step = self._step(start_step)
+        step = input_plan.whole_step(start_step)
         here = tf.distribute.InputContext(num_input_pipelines=1, num_replicas_in_sync=1)
         streams = [self.input_fn(length, start_step=step)(here) for length in self.lengths]
         slices = tf.data.Dataset.from_tensor_slices
@@ -230,9 +230,6 @@ class Buckets:
         if length not in self.parts:
             raise ReaderError(f"no rows of {length} tokens in split {self.split!r}, expected one of {list(self.parts)}")
         return self.parts[length]
-
-    def _step(self, step: SupportsIndex) -> int:
-        return input_plan.whole_step(step, global_batch_size=max(self.batch_rows.values()), deterministic=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

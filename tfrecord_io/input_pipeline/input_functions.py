@@ -131,9 +131,7 @@ class InputFunctions(abc.ABC):
             shuffle=shuffle or (global_order.USUAL_SHUFFLE if order == "global" else self._usual_shuffle()),
             deterministic=deterministic,
             order=order,
-            start_step=input_plan.whole_step(
-                start_step, global_batch_size=global_batch_size, deterministic=deterministic
-            ),
+            start_step=input_plan.whole_step(start_step, deterministic=deterministic),
             keep=self._kept(keep, objective=objective),
         )
         return lambda context: renamed(input_graph.build(request, _host(context)), names)

@@ -125,7 +125,7 @@ def check_seed(seed: int) -> None:
         raise ReaderError(f"seed is {seed!r}, expected a whole number from 0 to 2**63 - 1")
 
 
-def whole_step(start_step: SupportsIndex, *, global_batch_size: int, deterministic: bool) -> int:
+def whole_step(start_step: SupportsIndex, *, deterministic: bool = True) -> int:
     """Return the step to start at. Raises: ReaderError if it is none, or there is no order to leave out a part of."""
     try:
         # An optimizer counts its steps in a NumPy integer.
@@ -134,10 +134,6 @@ def whole_step(start_step: SupportsIndex, *, global_batch_size: int, determinist
         step = -1
     if step < 0:
         raise ReaderError(f"start_step is {start_step!r}, expected a whole number of at least 0")
-    if step * global_batch_size >= 2**63:
-        raise ReaderError(
-            f"start_step is {step}, expected fewer than 2**63 examples before it in batches of {global_batch_size}"
-        )
     if step and not deterministic:
         raise ReaderError(
             f"start_step is {step} with deterministic=False, expected 0: without an order it is not known which "

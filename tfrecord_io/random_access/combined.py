@@ -36,7 +36,8 @@ from tfrecord_io.mixing import common_manifest, mixing_plan
 from tfrecord_io.mixing.mixing_plan import source_seed
 from tfrecord_io.ordering import global_order
 from tfrecord_io.ordering.global_order import GlobalOrder
-from tfrecord_io.random_access.rows import Row, Rows, RowSequence
+from tfrecord_io.random_access.rows import Row, Rows, RowSequence, unfilled
+from tfrecord_io.schema import Schema
 
 
 def mix(
@@ -92,10 +93,7 @@ class MixedRows(RowSequence):
     def batch(self, indices: Sequence[SupportsIndex] | np.ndarray) -> Row:
         numbers_N = self._numbers(indices)
         dataset_N, row_N = self._origins(numbers_N)
-        columns: Row = {
-            feature.name: np.empty((len(numbers_N), *feature.shape), feature.array_dtype)
-            for feature in self.manifest.schema.features
-        }
+        columns = unfilled(self.manifest.schema, len(numbers_N))
         for at, rows in enumerate(self.datasets.values()):
             mine = np.flatnonzero(dataset_N == at)
             for name, values in rows.batch(row_N[mine]).items():
@@ -145,17 +143,17 @@ def global_batches(
         )
         for part, (name, each) in enumerate(datasets.items())
     }
-    return GlobalBatches(datasets, orders=orders, names=rows.manifest.schema.names, batch_rows=global_batch_size)
+    return GlobalBatches(datasets, orders=orders, schema=rows.manifest.schema, batch_rows=global_batch_size)
 
 
 class GlobalBatches:
     """Made by `global_batches`. Can be pickled; threads and processes may read at the same time."""
 
     def __init__(
-        self, datasets: Mapping[str, Rows], *, orders: Mapping[str, GlobalOrder], names: Sequence[str], batch_rows: int
+        self, datasets: Mapping[str, Rows], *, orders: Mapping[str, GlobalOrder], schema: Schema, batch_rows: int
     ) -> None:
         self._datasets, self._orders = dict(datasets), dict(orders)
-        self._names, self._batch_rows = names, batch_rows
+        self._schema, self._batch_rows = schema, batch_rows
 
     def __getitem__(self, step: SupportsIndex) -> Row:
         """Return the batch of a step, from 0: arrays [global_batch_size, *shape]. Raises: as `part`."""
@@ -170,13 +168,10 @@ class GlobalBatches:
             IndexError: There is no such step or replica.
             ReaderError: The batch cannot be divided, or as `Rows` says of what is read.
         """
-        found: Row = {}
-        size = input_plan.element_rows(self._batch_rows, Host(replicas=replicas))
+        found = unfilled(self._schema, input_plan.element_rows(self._batch_rows, Host(replicas=replicas)))
         for name, columns, numbers in self._placed(step, replica=replica, replicas=replicas):
-            rows = self._datasets[name].batch(numbers)
-            for feature in self._names:
-                values = rows[feature]
-                found.setdefault(feature, np.empty((size, *values.shape[1:]), values.dtype))[columns] = values
+            for feature, values in self._datasets[name].batch(numbers).items():
+                found[feature][columns] = values
         return found
 
     def indices(self, step: SupportsIndex, *, replica: int = 0, replicas: int = 1) -> np.ndarray:

@@ -18,6 +18,7 @@ from tfrecord_io.manifest import Manifest
 from tfrecord_io.random_access import storage as storages
 from tfrecord_io.random_access.shards import Messages, ShardFiles
 from tfrecord_io.random_access.storage import Storage
+from tfrecord_io.schema import Schema
 
 # Enough that reading is sequential, few enough that the rows take little memory.
 _ITERATED_ROWS = 256
@@ -136,8 +137,7 @@ class Rows(ShardFiles, RowSequence):
     def batch(self, indices: Sequence[SupportsIndex] | np.ndarray) -> Row:
         rows_N = self._numbers(indices)
         if not len(rows_N):
-            features = self.manifest.schema.features
-            return {feature.name: np.empty((0, *feature.shape), feature.array_dtype) for feature in features}
+            return unfilled(self.manifest.schema, 0)
         shards_N, records_N = self._locate_all(rows_N)
         return self._decode(self._read(shards_N, records_N), shards_N, records_N)
 
@@ -199,6 +199,11 @@ class Data(Mapping[str, Rows]):
     def bucket(self, length: int) -> Data:
         """Return the rows of one of `manifest.bucket_lengths` as a dataset. Raises: ManifestError for any other."""
         return dataclasses.replace(self, manifest=self.manifest.bucket(length))
+
+
+def unfilled(schema: Schema, num_rows: int) -> Row:
+    """Return arrays for the values of `num_rows` rows."""
+    return {feature.name: np.empty((num_rows, *feature.shape), feature.array_dtype) for feature in schema.features}
 
 
 def unstacked(columns: Row, num_rows: int) -> list[Row]:
