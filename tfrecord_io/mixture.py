@@ -99,9 +99,11 @@ class Mixture(InputFunctions):
         return {name: rows * rate / self.datasets[name].num_examples(split) for name, rate in self.rates(split).items()}
 
     def fewest_shards(self, split: str) -> int:
+        """Shards of a split, of the dataset that has the fewest. Raises: ReaderError if there is no such split."""
         return min(data.fewest_shards(split) for data in self.datasets.values())
 
     def tokens_per_example(self, split: str) -> float:
+        """Tokens that are not padding, in the mean of what a training reads. Raises: ReaderError as `rates`."""
         return math.fsum(
             rate * self.datasets[name].tokens_per_example(split) for name, rate in self.rates(split).items()
         )

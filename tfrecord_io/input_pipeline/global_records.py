@@ -80,8 +80,8 @@ def _rows(source: SplitShards, order: GlobalOrder, columns: range, *, step: int)
     """
 
     def plan(window: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        placed = order.of_window(window, columns.start, columns.stop, TENSORS)
-        return placed.columns, placed.rows
+        _, found, rows = order.of_window(window, columns.start, columns.stop, TENSORS)
+        return found, rows
 
     def windows() -> tf.data.Dataset:
         """Columns and rows of the split, window by window, int64 [n] twice."""

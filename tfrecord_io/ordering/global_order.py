@@ -29,7 +29,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -57,14 +57,6 @@ def fits_in_memory(shards: Sequence[Shard], *, compression: str) -> bool:
     """Return whether a split is kept in memory to be read in the global order."""
     num_bytes = sum(shard.num_bytes for shard in shards)
     return num_bytes * (_GZIP_RATIO if compression == "gzip" else 1) <= _MEMORY_BYTES
-
-
-class Placed(NamedTuple):
-    """What columns of a window get, in order of steps, then columns: int64 [n] each."""
-
-    steps: Any
-    columns: Any
-    rows: Any
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -116,9 +108,9 @@ class GlobalOrder:
         found = []
         window, _ = self.begin(first)
         while True:
-            placed = _whole_window(self, window)
-            chosen = np.flatnonzero(placed.steps == step)
-            found.append((placed.columns[chosen], placed.rows[chosen]))
+            steps, columns, rows = _whole_window(self, window)
+            chosen = np.flatnonzero(steps == step)
+            found.append((columns[chosen], rows[chosen]))
             if sum(len(columns) for columns, _ in found) == last - first:
                 columns, rows = (np.concatenate(each) for each in zip(*found, strict=True))
                 return columns, rows
@@ -164,28 +156,25 @@ class GlobalOrder:
         last = self.batch_rows if last is None else last
         return window, int(np.count_nonzero((columns >= first) & (columns < last)))
 
-    def of_window(self, window: Any, first: int, last: int, ops: Any) -> Placed:
-        """Return what the columns [first, last) get of window `window`, an int or a tensor []."""
+    def of_window(self, window: Any, first: int, last: int, ops: Any) -> tuple[Any, Any, Any]:
+        """Return what the columns [first, last) get of window `window`, an int or a tensor []: steps, columns and rows,
+        in order of steps, then columns, int64 [n] each.
+        """
         if self.block == 1:
-            rows = ops.arange(window * self._window, (window + 1) * self._window)
-            placed, _ = self._placed(rows, first, last, ops)
-            epochs_N = folded(key(self.seed, _BLOCKS), placed.rows // self.num_rows, ops)
-            return placed._replace(rows=permuted(placed.rows % self.num_rows, epochs_N, ops, limit=self.num_rows))
-        epoch, number = window // self._windows_per_epoch, window % self._windows_per_epoch
-        begin = number * self._window
-        end = ops.minimum(begin + self._window, self.num_rows)
-        rows = epoch * self.num_rows + ops.arange(begin, end)
-        placed, before = self._placed(rows, first, last, ops)
-        keys = placed.columns * 2**32 + hashed(key(self.seed, _SLOTS), placed.rows, ops)
+            epoch, begin, rows = 0, 0, ops.arange(window * self._window, (window + 1) * self._window)
+        else:
+            epoch, begin = window // self._windows_per_epoch, window % self._windows_per_epoch * self._window
+            rows = epoch * self.num_rows + ops.arange(begin, ops.minimum(begin + self._window, self.num_rows))
+        steps, columns = self.in_batches(rows, ops)
+        own, before = ops.indices((columns >= first) & (columns < last)), ops.count(columns < first)
+        steps, columns, rows = (ops.gather(each, own) for each in (steps, columns, rows))
+        if self.block == 1:
+            epochs_N = folded(key(self.seed, _BLOCKS), rows // self.num_rows, ops)
+            return steps, columns, permuted(rows % self.num_rows, epochs_N, ops, limit=self.num_rows)
+        keys = columns * 2**32 + hashed(key(self.seed, _SLOTS), rows, ops)
         # The place of each row in the order of the keys.
         numbers = self._numbers(begin + before, ops.order(ops.order(keys)), epoch, ops)
-        return placed._replace(rows=self._in_shards(numbers, ops))
-
-    def _placed(self, rows: Any, first: int, last: int, ops: Any) -> tuple[Placed, Any]:
-        """Select the stream rows that land in columns [first, last), and count those that land in columns before."""
-        steps, columns = self.in_batches(rows, ops)
-        own = ops.indices((columns >= first) & (columns < last))
-        return Placed(*(ops.gather(each, own) for each in (steps, columns, rows))), ops.count(columns < first)
+        return steps, columns, self._in_shards(numbers, ops)
 
     def _numbers(self, first: Any, offsets: Any, epoch: Any, ops: Any) -> Any:
         """Return the numbers in slots at `offsets`, a permutation of 0 to n - 1, from slot `first` of an epoch on."""
@@ -232,6 +221,6 @@ class GlobalOrder:
 
 
 @functools.lru_cache(maxsize=16)
-def _whole_window(order: GlobalOrder, window: int) -> Placed:
+def _whole_window(order: GlobalOrder, window: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return what all columns get of a window: many steps ask for the same one."""
     return order.of_window(window, 0, order.batch_rows, NUMPY)

@@ -58,7 +58,7 @@ def test_rows_of_a_batch_are_from_other_blocks_each() -> None:
 def test_columns_of_a_window_are_blocks_of_their_own() -> None:
     order = order_of((16 * 640,), block=16, batch=32, window=32 * 16)
     for first in (0, 8, 24):
-        rows = order.of_window(3, first, first + 8, NUMPY).rows
+        _, _, rows = order.of_window(3, first, first + 8, NUMPY)
         assert len(rows) == 128
         assert len(set((rows // 16).tolist())) == 8  # read once each, and wholly used
 
