@@ -131,10 +131,12 @@ class ShardFiles:
         self, data: np.ndarray, starts_N: Any, stops_N: Any, skips_N: Any, *, shards: list[int], records: list[int]
     ) -> Messages:
         """Find each record as number `skips_N` of the group data[starts_N:stops_N], int64 [N]. Raises: as `read`."""
+        from tfrecord_io.codec import kernels  # Numba takes half a second to import
+
         data = data.view()
         data.flags.writeable = False
         places_2N = np.empty((2, len(shards)), np.int64)
-        sound = self._find_frames(data, starts_N, stops_N, skips_N, self.check, places_2N[0], places_2N[1])
+        sound = kernels.find_frames(data, starts_N, stops_N, skips_N, self.check, places_2N[0], places_2N[1])
         if sound < len(shards):
             from tfrecord_io.records import check_frames
 
@@ -158,13 +160,6 @@ class ShardFiles:
     def _ends_S(self) -> np.ndarray:
         """The first row behind each shard, int64."""
         return np.cumsum([shard.num_examples for shard in self._shards], dtype=np.int64)
-
-    @functools.cached_property
-    def _find_frames(self) -> Any:
-        # Numba takes half a second to import.
-        from tfrecord_io.codec import kernels
-
-        return kernels.find_frames
 
     @functools.cached_property
     def _edges(self) -> Any:

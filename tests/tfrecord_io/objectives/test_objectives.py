@@ -70,6 +70,26 @@ def assert_the_graph_gives_the_same(bound: BoundObjective, features: dict[str, t
         np.testing.assert_array_equal(one, other)
 
 
+def random_rows(schema: Schema, num_rows: int = 60, *, left: bool = False) -> dict[str, np.ndarray]:
+    """Rows of 0 to L tokens, each of one or more segments; special tokens and EOS are among the ids."""
+    rng = np.random.default_rng(3)
+    columns: dict[str, np.ndarray] = {}
+    for feature in schema.features:
+        length = feature.num_values
+        mask = np.arange(length) < rng.integers(0, length + 1, (num_rows, 1))
+        if feature.role in ("token_ids", "target_ids"):
+            columns[feature.name] = rng.integers(0, 40, (num_rows, length))
+        elif feature.role == "segment_ids":
+            columns[feature.name] = (1 + np.cumsum(rng.random((num_rows, length)) < 0.3, axis=1)) * mask
+        elif feature.role == "num_tokens":
+            columns[feature.name] = rng.integers(0, LENGTH + 1, num_rows)
+        elif "mask" in feature.role:
+            columns[feature.name] = (mask[:, ::-1] if left else mask).astype(np.int64)
+        else:
+            columns[feature.name] = rng.integers(0, 2, (num_rows, *feature.shape))
+    return columns
+
+
 def large_batch(num_rows: int = 4000) -> dict[str, tf.Tensor]:
     return batch(pad_rows(num_rows))
 
