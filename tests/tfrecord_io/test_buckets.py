@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tfrecord_io.conftest import PAD_SCHEMA, context, graph_ops, impure, make_manifest, write_shard
+from tests.tfrecord_io.conftest import PAD_SCHEMA, context, graph_ops, impure, make_manifest, pad_rows, write_shard
 from tfrecord_io import buckets, random_access, reader
 from tfrecord_io import manifest as manifests
 from tfrecord_io.buckets import Buckets, Rounds
@@ -25,15 +25,8 @@ ROWS = {"train": {4: 90, 8: 37, 16: 11}, "test": {4: 13, 16: 6}}
 
 
 def columns_of(length: int, num_rows: int) -> dict[str, np.ndarray]:
-    """Rows that are full of tokens. `row` is the length in thousands and the number."""
-    ids = np.full((num_rows, length), 7)
-    return {
-        "input_ids": ids,
-        "attention_mask": np.ones_like(ids),
-        "token_type_ids": np.zeros_like(ids),
-        "label": np.arange(num_rows) % 2,
-        "row": 1000 * length + np.arange(num_rows),
-    }
+    """Rows whose numbers are the length in thousands and the place."""
+    return pad_rows(num_rows, first=1000 * length, length=length)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from tests.tfrecord_io.conftest import (
     context,
     graph_ops,
     impure,
-    pad_rows,
+    pad_shards,
     tokenizer_facts,
 )
 from tests.tfrecord_io.input_pipeline.test_start_step import digests
@@ -34,17 +34,12 @@ WEIGHTS = {"a": 0.5, "b": 0.3, "c": 0.2}
 FIRST = {name: 1000 * at for at, name in enumerate(WEIGHTS)}
 
 
-def shards(*sizes: int, first: int) -> list[dict[str, np.ndarray]]:
-    starts = itertools.accumulate(sizes[:-1], initial=first)
-    return [pad_rows(size, first=start) for start, size in zip(starts, sizes, strict=True)]
-
-
 @pytest.fixture
 def datasets(write_dataset: WriteDataset) -> dict[str, Data]:
     """Of 40, 21 and 100 examples; the second is compressed, the last has one shard."""
-    a = write_dataset({"train": shards(13, 9, 11, 7, first=0), "validation": shards(5, first=0)})
-    b = write_dataset({"train": shards(10, 11, first=1000), "test": shards(5, first=0)}, compression="gzip")
-    c = write_dataset({"train": shards(100, first=2000), "validation": shards(5, first=0)})
+    a = write_dataset({"train": pad_shards(13, 9, 11, 7), "validation": pad_shards(5)})
+    b = write_dataset({"train": pad_shards(10, 11, first=1000), "test": pad_shards(5)}, compression="gzip")
+    c = write_dataset({"train": pad_shards(100, first=2000), "validation": pad_shards(5)})
     return {name: reader.open(root) for name, root in zip("abc", (a, b, c), strict=True)}
 
 
@@ -223,7 +218,7 @@ class TestWhatMayDiffer:
 
     @pytest.mark.slow
     def test_a_value_that_is_constant_in_one_of_them(self, data: Data, write_dataset: WriteDataset) -> None:
-        pairs = [{**rows, "token_type_ids": rows["attention_mask"]} for rows in shards(30, first=1000)]
+        pairs = [{**rows, "token_type_ids": rows["attention_mask"]} for rows in pad_shards(30, first=1000)]
         other = reader.open(write_dataset({"train": pairs}))
         found = Mixture({"a": with_feature(data, "token_type_ids", constant=0), "b": other})
         (batch,) = found.dataset("train", global_batch_size=70).take(1)
