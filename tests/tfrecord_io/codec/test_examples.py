@@ -9,7 +9,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfrecord_io import examples
+from tests.support import frames
+from tfrecord_io import examples, records
 from tfrecord_io.codec import encoding
 from tfrecord_io.errors import CorruptRecordError, SchemaError
 from tfrecord_io.examples import Payloads
@@ -100,6 +101,12 @@ def tables(draw: st.DrawFn) -> tuple[Columns, Schema]:
 
 
 # ------------------------------------------------------------------------------------------------------------ encode
+def assert_framed(found: Payloads, payloads: Payloads) -> None:
+    """The records are the payloads in their frames, which `test_records` compares with TensorFlow's."""
+    assert found.data.tobytes() == frames.framed(payloads)
+    assert np.diff(found.offsets).tolist() == (np.diff(payloads.offsets) + records.FRAME_BYTES).tolist()
+
+
 @settings(max_examples=50, deadline=None)  # the first example compiles
 @given(tables())
 def test_every_record_is_what_tensorflow_serializes_and_gives_every_bit_back(table: tuple[Columns, Schema]) -> None:
@@ -107,6 +114,7 @@ def test_every_record_is_what_tensorflow_serializes_and_gives_every_bit_back(tab
     payloads = examples.encode(columns, schema)
     assert list(payloads) == [by_tensorflow(columns, schema, row) for row in range(len(payloads))]
     assert len(payloads) == len(next(iter(columns.values())))
+    assert_framed(records.encode_framed(columns, schema), payloads)
     assert bits(examples.decode(payloads, schema, place="here")) == bits(columns)
 
 
@@ -139,8 +147,9 @@ def test_headers_are_right_where_each_row_has_another_size_than_the_one_before(l
     rows = np.array([0, 2**20, 1, 200, -1, 0, 2**62, 128, 127])
     columns = {"ids": np.repeat(rows[:, None], length, axis=1), "a": rows, "score": np.ones(len(rows), np.float32)}
     schema = Schema((feature("ids", shape=(length,)), feature("a"), feature("score", "float32")))
-    expected = [by_tensorflow(columns, schema, row) for row in range(len(rows))]
-    assert list(examples.encode(columns, schema)) == expected
+    payloads = examples.encode(columns, schema)
+    assert list(payloads) == [by_tensorflow(columns, schema, row) for row in range(len(rows))]
+    assert_framed(records.encode_framed(columns, schema), payloads)
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 64, 65])
