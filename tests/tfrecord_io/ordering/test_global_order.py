@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from tfrecord_io.format.ledger import Ledger, Shard
+from tests.tfrecord_io.format.test_manifest import make_shard
 from tfrecord_io.input_pipeline.input_plan import Shuffle
 from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.mixing.mixing_plan import Cycle
@@ -82,13 +82,13 @@ def test_rows_of_a_mixture_are_spread_over_the_batch() -> None:
 
 
 def test_a_small_split_is_a_full_permutation_and_a_large_one_is_not() -> None:
-    def shards(num_bytes: int) -> list[Shard]:
-        ledger = Ledger(rows_in=100, rows_used=100)
-        return [Shard(name="a", num_bytes=num_bytes, num_examples=100, num_tokens=0, sha256="0" * 64, ledger=ledger)]
-
     def block(num_bytes: int, compression: str = "none") -> int:
         found = GlobalOrder.of(
-            shards(num_bytes), compression=compression, seed=0, shuffle=Shuffle(block_length=32), cycle=alone(8)
+            [make_shard(num_bytes=num_bytes)],
+            compression=compression,
+            seed=0,
+            shuffle=Shuffle(block_length=32),
+            cycle=alone(8),
         )
         return found.block
 
