@@ -36,7 +36,7 @@ _MODULES = frozenset(
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Imports a module of the list at its first use. Raises: AttributeError for any other name."""
+    """Import a module of the list at its first use. Raises: AttributeError for any other name."""
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

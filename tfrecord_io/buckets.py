@@ -134,8 +134,7 @@ class Buckets:
     def input_fn(
         self, length: int, *, start_step: SupportsIndex = 0
     ) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
-        """The batches of one length, as `reader.Data.input_fn` gives them; without those of the `start_step` steps of
-        the schedule that are left out, whatever their length.
+        """Return the batches of one length as `reader.Data.input_fn` does, from step `start_step` of the schedule on.
 
         Raises: ReaderError if the split has no rows of that length, or as `reader.Data.input_fn`.
         """
@@ -151,8 +150,8 @@ class Buckets:
         )
 
     def schedule(self, start_step: SupportsIndex = 0) -> Iterator[int]:
-        """The length of each step's batch, from `start_step` on; without end in a training."""
-        first = self._step(start_step)
+        """Yield the length of each step's batch, from `start_step` on; without end in a training."""
+        first = input_plan.whole_step(start_step)
         if not self.training:
             yield from np.repeat(self.lengths, self._evaluation_steps)[first:].tolist()
             return
@@ -163,7 +162,7 @@ class Buckets:
 
     def steps_before(self, step: SupportsIndex) -> dict[int, int]:
         """Return how many of the first `step` steps have batches of each length."""
-        last = self._step(step)
+        last = input_plan.whole_step(step)
         if not self.training:
             edges = np.cumsum([0, *self._evaluation_steps])
             counts = np.diff(np.minimum(edges, last))
@@ -184,18 +183,18 @@ class Buckets:
                 f"a dataset for {self.hosts} hosts, expected one: a strategy of several takes each length by itself",
                 remedy="use schedule and input_fn, as the module shows",
             )
-        step = self._step(start_step)
+        step = input_plan.whole_step(start_step)
         here = tf.distribute.InputContext(num_input_pipelines=1, num_replicas_in_sync=1)
         streams = [self.input_fn(length, start_step=step)(here) for length in self.lengths]
+        slices = tf.data.Dataset.from_tensor_slices
         if self.training:
             # The schedule as indices, in the graph.
             number, within = self._rounds.locate(step)
             rounds = tf.data.Dataset.counter(number)
-            choices = rounds.flat_map(lambda each: tf.data.Dataset.from_tensor_slices(self._shuffled(each)))
-            return tf.data.Dataset.choose_from_datasets(streams, choices.skip(within), stop_on_empty_dataset=True)
+            choices = rounds.flat_map(lambda each: slices(self._shuffled(each))).skip(within)
+            return tf.data.Dataset.choose_from_datasets(streams, choices, stop_on_empty_dataset=True)
         order = [self.lengths.index(length) for length in self.schedule(step)]
-        choices = tf.data.Dataset.from_tensor_slices(tf.constant(order, tf.int64))
-        batches = tf.data.Dataset.choose_from_datasets(streams, choices, stop_on_empty_dataset=True)
+        batches = tf.data.Dataset.choose_from_datasets(streams, slices(tf.constant(order, tf.int64)))
         return batches.apply(tf.data.experimental.assert_cardinality(len(order)))
 
     @functools.cached_property
@@ -206,7 +205,7 @@ class Buckets:
         )
 
     def _order(self, number: int) -> np.ndarray:
-        """The buckets of round `number`, by index, int64."""
+        """Return the buckets of round `number`, by index, int64."""
         order: np.ndarray = input_records.on_client(lambda: self._shuffled(tf.constant(number, tf.int64)).numpy())
         return order
 
@@ -215,7 +214,7 @@ class Buckets:
         counts = (number + 1) * rows // batch - number * rows // batch
         buckets = tf.repeat(tf.range(len(self.lengths), dtype=tf.int64), counts)
         stream = input_records.random_stream(self.seed, input_records.BUCKET_ORDER, number)
-        return input_records.permuted(buckets, stream)
+        return tf.random.experimental.stateless_shuffle(buckets, stream)
 
     @functools.cached_property
     def _evaluation_steps(self) -> list[int]:
@@ -231,9 +230,6 @@ class Buckets:
         if length not in self.parts:
             raise ReaderError(f"no rows of {length} tokens in split {self.split!r}, expected one of {list(self.parts)}")
         return self.parts[length]
-
-    def _step(self, step: SupportsIndex) -> int:
-        return input_plan.whole_step(step, global_batch_size=max(self.batch_rows.values()), deterministic=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -257,11 +253,11 @@ class Rounds:
     batch_rows: tuple[int, ...]
 
     def batches_before(self, number: int) -> tuple[int, ...]:
-        """Batches of each bucket in the rounds before round `number`."""
+        """Count the batches of each bucket in the rounds before round `number`."""
         return tuple(number * rows // batch for rows, batch in zip(self.rows, self.batch_rows, strict=True))
 
     def locate(self, step: int) -> tuple[int, int]:
-        """The round that step `step` is in, and the steps before it in that round."""
+        """Find the round that step `step` is in, and count the steps before it in that round."""
         number = bisect.bisect_right(range(1 << 62), step, key=lambda each: sum(self.batches_before(each))) - 1
         return number, step - sum(self.batches_before(number))
 
@@ -269,7 +265,7 @@ class Rounds:
 def _batch_rows(
     lengths: tuple[int, ...], replicas: int, *, global_batch_size: int | None, tokens_per_batch: int | None
 ) -> dict[int, int]:
-    """Rows of a global batch of each length."""
+    """Return the rows of a global batch of each length."""
     if (global_batch_size is None) == (tokens_per_batch is None):
         raise ReaderError(
             "global_batch_size and tokens_per_batch together, or neither, expected one of them",

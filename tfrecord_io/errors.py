@@ -1,4 +1,4 @@
-"""Every error that a user can cause, as one tree.
+"""Errors that a user can cause, as one tree.
 
 PrepError                       cause (what was got, where, what was expected) and remedy (what to do)
 ├── ConfigError                 an option is wrong or two options contradict each other
@@ -16,6 +16,8 @@ PrepError                       cause (what was got, where, what was expected) a
 │   └── CorruptRecordError      a shard's bytes are damaged: framing, crc, digest or contents
 └── ReaderError                 a reader was asked for something that it cannot give (split, batch size, host)
 """
+
+import functools
 
 from tfrecord_io.shown import visible, without_secrets
 
@@ -39,9 +41,7 @@ __all__ = [
 
 
 class PrepError(Exception):
-    """The root. `cause` says what was got and expected, and where; `remedy` says what to do about it. Neither holds a
-    secret: an error goes into logs, tracebacks, JSON and the messages of other services.
-    """
+    """Root of all: `cause` says what was got and expected, and where; `remedy` what to do. Neither has a secret."""
 
     def __init__(self, cause: str, *, remedy: str = "") -> None:
         self.cause = without_secrets(cause)
@@ -53,11 +53,7 @@ class PrepError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process boundaries (Beam workers); a keyword-only argument needs its own way to pickle.
-        return (_rebuild, (type(self), self.cause, self.remedy))
-
-
-def _rebuild(kind: type[PrepError], cause: str, remedy: str) -> PrepError:
-    return kind(cause, remedy=remedy)
+        return (functools.partial(type(self), remedy=self.remedy), (self.cause,))
 
 
 class ConfigError(PrepError):

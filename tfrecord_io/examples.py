@@ -1,4 +1,4 @@
-"""Arrays to `tf.train.Example` bytes and back, thousands of rows at a time, without TensorFlow.
+"""Encode arrays as `tf.train.Example` bytes, thousands of rows at a time, and back, without TensorFlow.
 
 An Example is a map from a feature's name to its list of values. For a schema with the int64 feature `ids` and the
 float32 feature `score`, row i of the arrays becomes record i:
@@ -10,8 +10,6 @@ float32 feature `score`, row i of the arrays becomes record i:
 Many messages have that meaning; `encode` gives the one that `SerializeToString(deterministic=True)` gives in Python,
 and `decode` takes no other. So bytes and arrays determine each other: a record that decodes is byte for byte the one
 that was encoded, and any other byte in it is damage.
-
-Records are written by feature: each pass puts one feature into all of them. They are read one after the other.
 """
 
 import dataclasses
@@ -61,7 +59,7 @@ class Payloads:
         return len(self.offsets) - 1
 
     def __getitem__(self, index: int) -> bytes:
-        """Message `index`, from 0."""
+        """Return message `index`, from 0."""
         if not 0 <= index < len(self):
             raise IndexError(f"message {index} of {len(self)}")
         return self.data[self.offsets[index] : self.offsets[index + 1]].tobytes()
@@ -85,7 +83,7 @@ def encode(columns: Mapping[str, np.ndarray], schema: Schema) -> Payloads:
 
 
 def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.ndarray]:
-    """The inverse of `encode`: int64[N, *shape] or float32[N, *shape] for each feature, in the schema's order, and
+    """Invert `encode`: int64[N, *shape] or float32[N, *shape] for each feature, in the schema's order, and
     objects [N] for text and bytes.
 
     Raises: CorruptRecordError, which names `place` and the first record that `encode` cannot have given.

@@ -14,8 +14,7 @@ _TOKENIZERS = (".json", ".txt", ".model", ".jinja", ".spm", ".codes", ".tiktoken
 
 
 def local_path(name: str) -> str | None:
-    """Return the absolute path for the operating system, or None for an address such as gs://bucket/out. By the name's
-    form alone: the file may be missing.
+    """Return the absolute path for the operating system, by the name's form alone; None for an address (gs://bucket/out).
 
     `~`, empty parts and `.` are resolved; `..` stays, since it may follow a link.
     """

@@ -11,11 +11,12 @@ whatever an older reader would get wrong needs a newer major version, which `par
 import dataclasses
 import hashlib
 import json
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from tfrecord_io.errors import ManifestError, SchemaError
+from tfrecord_io.errors import ManifestError, ReaderError, SchemaError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import WRONG, items, mapping, text
 from tfrecord_io.format.ledger import LabelRange, Ledger, Shard, Split
@@ -31,6 +32,7 @@ from tfrecord_io.format.manifest_types import (
     shard_name,
 )
 from tfrecord_io.schema import Feature, Schema
+from tfrecord_io.shown import without_secrets
 
 __all__ = [
     "FILE_NAME",
@@ -66,18 +68,18 @@ _VERSION = re.compile(r"([0-9]{1,9})\.[0-9]{1,9}\Z")
 
 
 def digest(manifest: Manifest) -> str:
-    """SHA-256 of the canonical text: equal for equal datasets, whatever machine or runner made them."""
+    """Return the SHA-256 of the canonical text: equal for equal datasets, whatever machine or runner made them."""
     return hashlib.sha256(dump(manifest)).hexdigest()
 
 
 def dump(manifest: Manifest) -> bytes:
-    """The canonical UTF-8 text of manifest.json: sorted keys, two spaces, one newline at the end."""
+    """Return the canonical UTF-8 text of manifest.json: sorted keys, two spaces, one newline at the end."""
     document = _to_json(manifest)
     return _canonical({**document, _SEAL: _seal(document)})
 
 
 def parse(content: bytes | str, *, place: str = FILE_NAME) -> Manifest:
-    """The manifest in `content`; `place` names it in errors.
+    """Parse the manifest in `content`; `place` names it in errors.
 
     Raises: ManifestError if the text is not a manifest, is of a newer major version, or contradicts itself.
     """
@@ -104,6 +106,56 @@ def parse(content: bytes | str, *, place: str = FILE_NAME) -> Manifest:
         raise ManifestError(
             f"{place}: its sha256 is {found}, expected {document[_SEAL]!r:.80}: it was damaged or changed by hand",
             remedy=REMAKE,
+        )
+    return manifest
+
+
+def open_manifest(
+    folder: str, name: str, *, read: Callable[..., bytes], sizes: Callable[[Collection[str]], Mapping[str, int]]
+) -> Manifest:
+    """Read the manifest `name` of a folder, and check at once that no shard is missing or cut off.
+
+    Args:
+        folder: as messages name it.
+        read: returns the content of the file of a name, or of a larger one as many bytes as the keyword `most` says.
+        sizes: returns the bytes of each file in the folder that is among some names. Both raise OSError.
+
+    Raises:
+        ReaderError: there is no manifest, or a shard is missing or of another size than the manifest says.
+        ManifestError: the manifest is not valid, or of a newer major version.
+    """
+    place, output = f"{folder.rstrip('/')}/{name}", "name the folder that `prep-tfrecords build --output` wrote"
+    try:
+        manifest = parse(read(name, most=MOST_BYTES + 1), place=place)
+        split_of = {shard.name: split for split, each in manifest.splits.items() for shard in each.shards}
+        found = sizes(split_of)
+    except FileNotFoundError as error:
+        # Object stores have no folders that could be there or not.
+        no_folder = "://" not in folder and not os.path.isdir(folder)
+        raise ReaderError(
+            f"{folder}: there is no such folder, expected that of a finished dataset"
+            if no_folder
+            else f"{place}: there is no manifest, expected the folder of a finished dataset",
+            remedy=f"{output}; an interrupted build has no manifest yet: run the same command again and it continues",
+        ) from error
+    except NotADirectoryError as error:
+        raise ReaderError(
+            f"{folder}: this is no folder, expected that of a finished dataset", remedy=f"{output}, and no file in it"
+        ) from error
+    except OSError as error:
+        raise ReaderError(
+            f"{place}: cannot be read ({type(error).__name__}: {without_secrets(str(error))})",
+            remedy="check the path, and that this machine may read it",
+        ) from error
+    expected = {shard.name: shard.num_bytes for split in manifest.splits.values() for shard in split.shards}
+    if wrong := sorted(shard for shard, num_bytes in expected.items() if found.get(shard) != num_bytes):
+        first, more = wrong[0], f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        what = f"has {found[first]} bytes" if first in found else "is missing"
+        raise ReaderError(
+            f"{folder}: shard {first} of split {split_of[first]!r} {what}{more}, "
+            f"expected {expected[first]} bytes by the manifest",
+            remedy=f"run `prep-tfrecords verify {folder} --repair`, which makes it again, or copy the folder again as "
+            "a whole",
         )
     return manifest
 
@@ -147,7 +199,7 @@ def _split_json(split: Split) -> dict[str, Any]:
 def _load(content: bytes | str, *, place: str) -> dict[str, Any]:
     if len(content) > MOST_BYTES:
         raise ManifestError(
-            f"{place}: {len(content):,} bytes, expected at most {MOST_BYTES:,} of a manifest", remedy=REMAKE
+            f"{place}: more than {MOST_BYTES:,} bytes, expected at most so many of a manifest", remedy=REMAKE
         )
     try:
         document = json_fields.load(content)
@@ -170,10 +222,7 @@ def _check_version(document: dict[str, Any], *, place: str) -> None:
         raise ManifestError(f"{place}: format version {version!r}, expected 'MAJOR.MINOR'", remedy=REMAKE)
     ours = int(FORMAT_VERSION.partition(".")[0])
     if int(match.group(1)) != ours:
-        raise ManifestError(
-            f"{place}: format version {version}, this library reads version {ours}.x",
-            remedy=_UPGRADE,
-        )
+        raise ManifestError(f"{place}: format version {version}, this library reads version {ours}.x", remedy=_UPGRADE)
 
 
 def _from_json(document: Mapping[str, Any]) -> Manifest:

@@ -1,4 +1,4 @@
-"""Several prepared datasets as one: every batch has rows of all of them, in the proportions that were asked for.
+"""Mixtures: several prepared datasets as one, whose batches have rows of all of them in given proportions.
 
     mixed = Mixture({"wiki": reader.open(A), "code": reader.open(B)}, weights={"wiki": 0.7, "code": 0.3})
     mixed = Mixture({"de": reader.open(C), "sw": reader.open(D)}, temperature=3.0)
@@ -36,8 +36,8 @@ from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
 from tfrecord_io.input_pipeline.input_plan import Shuffle
-from tfrecord_io.input_pipeline.input_source import Source
-from tfrecord_io.manifest import Manifest, Split
+from tfrecord_io.input_pipeline.input_source import SplitShards
+from tfrecord_io.manifest import Manifest
 from tfrecord_io.mixing import common_manifest, mixing_plan
 from tfrecord_io.mixing.mixing_plan import source_seed
 from tfrecord_io.objectives import BoundObjective, Objective
@@ -81,11 +81,6 @@ class Mixture(InputFunctions):
         object.__setattr__(self, "manifest", common_manifest.merge(self._manifests, rates=rates))
         object.__setattr__(self, "root", " + ".join(data.root for data in self.datasets.values()))
 
-    @property
-    def splits(self) -> Mapping[str, Split]:
-        """The splits that all datasets have, each with the shards of all of them."""
-        return self.manifest.splits
-
     def rates(self, split: str) -> dict[str, float]:
         """Each dataset's share of the rows of a training; their sum is 1. Raises: ReaderError for what is not there."""
         for name, data in self.datasets.items():
@@ -120,7 +115,7 @@ class Mixture(InputFunctions):
     def _rates(self, num_examples: Mapping[str, int]) -> dict[str, float]:
         return mixing_plan.rates(num_examples, weights=self.weights, temperature=self.temperature, maximum=self.maximum)
 
-    def _sources(self, split: str, *, seed: int, training: bool) -> tuple[Source, ...]:
+    def _sources(self, split: str, *, seed: int, training: bool) -> tuple[SplitShards, ...]:
         if not training:
             raise ReaderError(
                 f"an evaluation of split {split!r} of a mixture, expected training: only that is mixed",

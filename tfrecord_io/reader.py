@@ -19,25 +19,25 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 from collections.abc import Collection, Iterator, Mapping
 
 import tensorflow as tf
 
 from tfrecord_io import manifest as manifests
-from tfrecord_io import opening
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import input_plan, input_source
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
 from tfrecord_io.input_pipeline.input_plan import Order, Shuffle
-from tfrecord_io.input_pipeline.input_source import Source
-from tfrecord_io.manifest import Manifest, Split
+from tfrecord_io.input_pipeline.input_source import SplitShards
+from tfrecord_io.manifest import Manifest
 
 __all__ = ["Data", "Shuffle", "open"]
 
 
 def open(root: str | os.PathLike[str]) -> Data:
-    """The dataset in folder `root`, local or of any scheme that `tf.io.gfile` knows.
+    """Open the dataset in folder `root`, local or of any scheme that `tf.io.gfile` knows.
 
     The path of a manifest of an earlier generation, such as `out/manifest-0.json`, opens the dataset as it was before
     rows were appended.
@@ -50,14 +50,15 @@ def open(root: str | os.PathLike[str]) -> Data:
         ManifestError: the manifest is not valid.
     """
     folder, name = manifests.folder_and_name(os.fspath(root))
-    files = _Files(folder)
-    manifest = opening.open_manifest(files, name)
+    manifest = manifests.open_manifest(
+        folder, name, read=functools.partial(_read, folder), sizes=functools.partial(_sizes, folder)
+    )
     names = {input_plan.WEIGHT}
     if manifest.schema.with_role("attention_mask") is None:
         names.add("attention_mask")
     if taken := sorted(names & set(manifest.schema.names)):
         raise ReaderError(
-            f"{files.path(name)}: feature {taken[0]!r} has a name that every element uses for something else",
+            f"{folder}: feature {taken[0]!r} has a name that every element uses for something else",
             remedy="build the dataset with this column renamed or left out",
         )
     return Data(root=folder, manifest=manifest)
@@ -77,28 +78,15 @@ class Data(InputFunctions):
         features = ", ".join(f"{feature.name} {list(feature.shape)}" for feature in self.manifest.schema.features)
         return f"Data({root!r}: {_cut(splits, 50)} examples; {_cut(features, 145)})"
 
-    @property
-    def splits(self) -> Mapping[str, Split]:
-        """The splits by name."""
-        return self.manifest.splits
-
-    def fewest_shards(self, split: str) -> int:
-        """Shards of a split. Raises: ReaderError if there is no such split."""
-        return len(self._split(split).shards)
-
-    def tokens_per_example(self, split: str) -> float:
-        """Tokens that are not padding, in the mean. Raises: ReaderError if there is no such split."""
-        return self._split(split).num_tokens / max(1, self.num_examples(split))
-
     def steps_per_epoch(self, split: str, *, global_batch_size: int) -> int:
-        """Whole global batches in one pass; 1 where the split is smaller than a batch, which then repeats examples."""
+        """Count the whole global batches in one pass; 1 if the split is smaller than one, which repeats examples."""
         input_plan.check_positive("global_batch_size", global_batch_size)
         return max(1, self.num_examples(split) // global_batch_size)
 
     def evaluation_steps(
         self, split: str, *, global_batch_size: int, num_hosts: int = 1, order: Order = "hosts"
     ) -> int:
-        """Global batches in which all hosts together give every example once.
+        """Count the global batches in which all hosts together give every example once.
 
         Raises: ReaderError if there is no such split, or the batch cannot be divided by the hosts.
         """
@@ -111,15 +99,13 @@ class Data(InputFunctions):
         )
 
     def bucket(self, length: int) -> Data:
-        """The rows of one length alone, where there are several lengths, as a dataset of its own.
-
-        Raises: ManifestError if there is no such length.
-        """
+        """Return the rows of one of several lengths as a dataset. Raises: ManifestError if there is no such length."""
         return Data(root=self.root, manifest=self.manifest.bucket(length))
 
-    def source(self, split: str, *, seed: int = 0) -> Source:
-        """The shards of a split. Raises: ReaderError if there is no such split, or no example in it, or it has rows of
-        several lengths.
+    def source(self, split: str, *, seed: int = 0) -> SplitShards:
+        """Return the shards of a split.
+
+        Raises: ReaderError if there is no such split, it has no example, or rows of several lengths.
         """
         shards = self._split(split).shards
         if self.manifest.bucket_lengths:
@@ -134,7 +120,7 @@ class Data(InputFunctions):
                 f"{self.root}: split {split!r} has no examples, expected at least one",
                 remedy="read another split, or see in the manifest's ledger why its rows were rejected",
             )
-        return Source(
+        return SplitShards(
             name=self.manifest.name,
             root=self.root,
             shards=shards,
@@ -143,7 +129,7 @@ class Data(InputFunctions):
             seed=seed,
         )
 
-    def _sources(self, split: str, *, seed: int, training: bool) -> tuple[Source, ...]:
+    def _sources(self, split: str, *, seed: int, training: bool) -> tuple[SplitShards, ...]:
         del training  # both are of all that is there
         return (self.source(split, seed=seed),)
 
@@ -152,25 +138,17 @@ def _cut(listing: str, limit: int) -> str:
     return listing if len(listing) <= limit else listing[: limit - 2].rstrip(" ,") + " …"
 
 
-@dataclasses.dataclass(frozen=True)
-class _Files:
-    """The files of a folder as `tf.io.gfile` reads them."""
+def _read(folder: str, name: str, *, most: int) -> bytes:
+    with _as_os_error(), tf.io.gfile.GFile(input_source.join(folder, name), "rb") as file:
+        return bytes(file.read(most))
 
-    shown: str
 
-    def path(self, name: str) -> str:
-        return input_source.join(self.shown, name)
-
-    def read(self, name: str, *, most: int) -> bytes:
-        with _as_os_error(), tf.io.gfile.GFile(self.path(name), "rb") as file:
-            return bytes(file.read(most))
-
-    def sizes(self, names: Collection[str]) -> Mapping[str, int]:
-        with _as_os_error():
-            # One listing, instead of a request for each file that is missing.
-            there = set(tf.io.gfile.listdir(self.shown)).intersection(names)
-            found = input_source.in_parallel(lambda name: tf.io.gfile.stat(self.path(name)).length, there)
-        return dict(zip(there, map(int, found), strict=True))
+def _sizes(folder: str, names: Collection[str]) -> Mapping[str, int]:
+    with _as_os_error():
+        # One listing, instead of a request for each file that is missing.
+        there = set(tf.io.gfile.listdir(folder)).intersection(names)
+        found = input_source.in_parallel(lambda name: tf.io.gfile.stat(input_source.join(folder, name)).length, there)
+    return dict(zip(there, map(int, found), strict=True))
 
 
 @contextlib.contextmanager

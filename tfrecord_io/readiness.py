@@ -77,7 +77,7 @@ class Finding:
 def check(
     dataset: tf.data.Dataset, *, tpu: Tpu, num_replicas: int = 8, num_hosts: int = 1, batch: Batch = "global"
 ) -> list[Finding]:
-    """Everything that keeps `dataset` from a TPU, or slows it down there.
+    """Find everything that keeps `dataset` from a TPU, or slows it down there.
 
     Args:
         tpu: "node" or "vm", see above.
@@ -106,7 +106,7 @@ def check_data(
     num_hosts: int = 1,
     **options: Any,
 ) -> list[Finding]:
-    """Builds the first host's input as a trainer would, on this machine, and looks at it.
+    """Build the first host's input as a trainer would, on this machine, and check it.
 
     Arguments as in `check`, and all others as in `Data.input_fn`. What the reader refuses becomes a finding too.
 
@@ -142,7 +142,7 @@ def describe(findings: Iterable[Finding]) -> str:
 
 
 def require(findings: Iterable[Finding]) -> None:
-    """Raises: ReaderError with the first fatal finding, if there is one."""
+    """Raise ReaderError with the first fatal finding, if there is one."""
     fatal = [finding for finding in findings if finding.fatal]
     if fatal:
         more = f" (and {len(fatal) - 1} more)" if len(fatal) > 1 else ""
@@ -161,7 +161,7 @@ def _check_arguments(*, tpu: str, num_replicas: int, num_hosts: int, batch: str)
 
 
 def _graph_findings(dataset: tf.data.Dataset, *, remote: bool, gs_only: bool) -> Iterator[Finding]:
-    """Return what is bound to this process or its files: fatal if the pipeline is to run in another (`remote`)."""
+    """Find what is bound to this process or its files: fatal if the pipeline is to run in another (`remote`)."""
     if not tf.executing_eagerly():
         raise ReaderError(
             "a dataset is to be looked at while a graph is built, expected eager execution",
@@ -201,7 +201,7 @@ def _graph_findings(dataset: tf.data.Dataset, *, remote: bool, gs_only: bool) ->
 
 
 def _bound_findings(nodes: Iterable[tuple[str, Any]], *, remote: bool) -> Iterator[Finding]:
-    """One finding of each kind, at the first operation that there is."""
+    """Yield one finding of each kind, at the first operation that there is."""
     found: dict[str, Finding] = {}
     for scope, node in nodes:
         for name, (kind, problem, remedy) in _BOUND.items():
@@ -214,7 +214,7 @@ def _bound_findings(nodes: Iterable[tuple[str, Any]], *, remote: bool) -> Iterat
 
 
 def _path_findings(constants: Iterable[Any], *, gs_only: bool) -> Iterator[Finding]:
-    """Files out of reach. A TPU Node reads from gs:// alone (`gs_only`); other hosts have disks of their own."""
+    """Find files out of reach. A TPU Node reads from gs:// alone (`gs_only`); other hosts have disks of their own."""
     texts: dict[str, None] = {}
     for each in constants:
         if each.dtype == tf.string.as_datatype_enum:
@@ -243,7 +243,7 @@ def _is_out_of_reach(text: str, *, gs_only: bool) -> bool:
 
 
 def _components(spec: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of a structure, by where they are in it: `[0]['input_ids']`."""
+    """Yield the leaves of a structure, by where they are in it: `[0]['input_ids']`."""
     if isinstance(spec, (Mapping, tuple, list)):
         items = spec.items() if isinstance(spec, Mapping) else enumerate(spec)
         for name, each in items:
@@ -253,7 +253,7 @@ def _components(spec: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _component_findings(place: str, spec: Any, *, sharing: int) -> Iterator[Finding]:
-    """A static shape, rows that so many replicas can share out among themselves, and a dtype that the chip has."""
+    """Check for a static shape, rows that so many replicas can share, and a dtype that the chip has."""
     if isinstance(spec, tf.NoneTensorSpec):
         return
     if not isinstance(spec, tf.TensorSpec) or not spec.shape.is_fully_defined():

@@ -1,4 +1,4 @@
-"""The TFRecord container: messages in frames, one after the other, with no header and no index.
+"""TFRecord container: messages in frames, one after the other, with no header and no index.
 
     uint64 size │ uint32 masked crc of the size │ data │ uint32 masked crc of the data        (little-endian)
 
@@ -41,7 +41,7 @@ MOST_RECORD_BYTES = 11 * MOST_VALUES
 
 
 def masked_crc32c(data: Data) -> int:
-    """CRC-32C of the bytes as a TFRecord stores it."""
+    """Return the CRC-32C of the bytes as a TFRecord stores it."""
     array = _as_bytes(data)
     return int(kernels.masked(np.uint64(kernels.crc32c(array, 0, len(array)))))
 
@@ -80,24 +80,24 @@ def read_payloads(
         )
     plain = iter(lambda: stream.read(batch_bytes), b"")
     chunks = plain if compression == "none" else _inflate(stream, place=place, chunk_bytes=batch_bytes)
-    return _batches(chunks, _Scanner(place, most_record_bytes=most_record_bytes))
+    return _batches(chunks, place=place, most=most_record_bytes)
 
 
 def check_frames(data: np.ndarray, *, place: str, first_record: int) -> None:
     """Raise CorruptRecordError for the first damaged frame; bytes in the message count from the first record."""
-    scanner = _Scanner(place, most_record_bytes=MOST_RECORD_BYTES, first_record=first_record)
-    scanner.take(_as_bytes(data), last=True)
+    _take(_as_bytes(data), place=place, record=first_record, last=True)
 
 
-def _batches(chunks: Iterator[bytes], scanner: _Scanner) -> Iterator[Payloads]:
-    rest = bytearray()
+def _batches(chunks: Iterator[bytes], *, place: str, most: int) -> Iterator[Payloads]:
+    rest, record, byte = bytearray(), 0, 0
     for chunk in chunks:
         rest += chunk
-        payloads = scanner.take(_as_bytes(rest), last=False)
+        payloads = _take(_as_bytes(rest), place=place, record=record, byte=byte, most=most, last=False)
         if len(payloads):
-            rest = rest[len(payloads.data) + len(payloads) * FRAME_BYTES :]
+            size = len(payloads.data) + len(payloads) * FRAME_BYTES
+            rest, record, byte = rest[size:], record + len(payloads), byte + size
             yield payloads
-    scanner.take(_as_bytes(rest), last=True)
+    _take(_as_bytes(rest), place=place, record=record, byte=byte, most=most, last=True)
 
 
 def _inflate(stream: BinaryIO, *, place: str, chunk_bytes: int) -> Iterator[bytes]:
@@ -117,40 +117,29 @@ def _inflate(stream: BinaryIO, *, place: str, chunk_bytes: int) -> Iterator[byte
         raise CorruptRecordError(f"{place}: more bytes after the end of the gzip data", remedy=REMEDY)
 
 
-class _Scanner:
-    """Takes frames off successive pieces of a shard, and keeps count of records and bytes."""
+def _take(
+    data: np.ndarray, *, place: str, record: int = 0, byte: int = 0, most: int = MOST_RECORD_BYTES, last: bool
+) -> Payloads:
+    """Return the messages of all whole frames at the start of `data`; the `last` piece of a shard must end with one.
 
-    def __init__(self, place: str, *, most_record_bytes: int, first_record: int = 0) -> None:
-        self._place = place
-        self._most_record_bytes = most_record_bytes
-        self._num_records = first_record
-        self._num_bytes = 0
-
-    def take(self, data: np.ndarray, *, last: bool) -> Payloads:
-        """The messages of all whole frames at the start of `data`; the `last` piece must end with one.
-
-        Anything after them but the beginning of a frame is refused.
-        """
-        out, offsets = np.empty(len(data), np.uint8), np.empty(len(data) // FRAME_BYTES + 1, np.int64)
-        count, end, is_damaged = kernels.read_frames(data, out, offsets)
-        rest, where = data[end:], f"{self._place}, record {self._num_records + count} at byte {self._num_bytes + end}"
-        size = _uint(rest[:8])
-        if is_damaged:
-            message = out[offsets[count] : offsets[count + 1]]
-            raise _wrong_crc(where, "data", message, rest[HEAD_BYTES + size :][:4])
-        if len(rest) >= HEAD_BYTES and masked_crc32c(rest[:8]) != _uint(rest[8:12]):
-            raise _wrong_crc(where, "size", rest[:8], rest[8:12])
-        if len(rest) >= HEAD_BYTES and size > self._most_record_bytes:
-            raise CorruptRecordError(
-                f"{where}: {size} bytes, expected at most {self._most_record_bytes}", remedy=REMEDY
-            )
-        if last and len(rest):
-            missing = size + FRAME_BYTES - len(rest)
-            words = missing if len(rest) >= HEAD_BYTES else f"at least {HEAD_BYTES - len(rest)}"
-            raise CorruptRecordError(f"{where}: cut off, {words} bytes are missing", remedy=REMEDY)
-        self._num_records += count
-        self._num_bytes += end
-        return Payloads(out[: offsets[count]], offsets[: count + 1])
+    Anything after them but the beginning of a frame is refused. `record` and `byte` say in errors what came before.
+    """
+    out, offsets = np.empty(len(data), np.uint8), np.empty(len(data) // FRAME_BYTES + 1, np.int64)
+    count, end, is_damaged = kernels.read_frames(data, out, offsets)
+    rest, where = data[end:], f"{place}, record {record + count} at byte {byte + end}"
+    size = _uint(rest[:8])
+    if is_damaged:
+        message = out[offsets[count] : offsets[count + 1]]
+        raise _wrong_crc(where, "data", message, rest[HEAD_BYTES + size :][:4])
+    if len(rest) >= HEAD_BYTES and masked_crc32c(rest[:8]) != _uint(rest[8:12]):
+        raise _wrong_crc(where, "size", rest[:8], rest[8:12])
+    if len(rest) >= HEAD_BYTES and size > most:
+        raise CorruptRecordError(f"{where}: {size} bytes, expected at most {most}", remedy=REMEDY)
+    if last and len(rest):
+        missing = size + FRAME_BYTES - len(rest)
+        words = missing if len(rest) >= HEAD_BYTES else f"at least {HEAD_BYTES - len(rest)}"
+        raise CorruptRecordError(f"{where}: cut off, {words} bytes are missing", remedy=REMEDY)
+    return Payloads(out[: offsets[count]], offsets[: count + 1])
 
 
 def _wrong_crc(where: str, what: str, data: np.ndarray, stored: np.ndarray) -> CorruptRecordError:
@@ -159,7 +148,6 @@ def _wrong_crc(where: str, what: str, data: np.ndarray, stored: np.ndarray) -> C
 
 
 def _as_bytes(data: Data) -> np.ndarray:
-    """A flat read-only view."""
     array = data.reshape(-1).view(np.uint8) if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
     return frozen(array)
 

@@ -1,4 +1,4 @@
-"""The features of a dataset: name, dtype, shape, role and meaning.
+"""Features of a dataset: name, dtype, shape, role and meaning.
 
 A `tf.train.Example` knows only lists of int64, float32 and bytes. A schema adds the one fixed shape that each feature
 has in every record of the dataset, which is what makes static shapes possible on the device.
@@ -133,18 +133,18 @@ class Feature:
 
     @property
     def array_dtype(self) -> str:
-        """The dtype of arrays that hold its values."""
+        """Return the dtype of arrays that hold its values."""
         return "object" if self.is_bytes else self.dtype
 
     @property
     def num_values(self) -> int:
-        """Values in one record: the product of the shape, 1 for a scalar."""
+        """Count the values in one record: the product of the shape, 1 for a scalar."""
         return math.prod(self.shape)
 
 
 @dataclasses.dataclass(frozen=True)
 class Schema:
-    """The features of a dataset, in the order in which a reader gives them.
+    """Features of a dataset, in the order in which a reader gives them.
 
     Raises:
         SchemaError: there is no feature, two have the same name, or they have more than 2^24 values in a record. So
@@ -170,18 +170,18 @@ class Schema:
 
     @property
     def most_record_bytes(self) -> int:
-        """Largest size of an Example with these features, in bytes: 10 for each integer, and lengths and tags."""
+        """Return the largest size of an Example in bytes: 10 for each integer, and lengths and tags."""
         names = sum(len(name) + _MOST_FRAMING for name in self.names)
         return names + sum(feature.num_values * _MOST_BYTES[feature.dtype] for feature in self.features)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The features' names, in order."""
+        """Return the features' names, in order."""
         return tuple(feature.name for feature in self.features)
 
     @property
     def of_bytes(self) -> tuple[str, ...]:
-        """The names of the features of text or bytes."""
+        """Return the names of the features of text or bytes."""
         return tuple(feature.name for feature in self.features if feature.is_bytes)
 
     def without(self, names: Collection[str]) -> Schema:
@@ -204,7 +204,7 @@ class Schema:
         )
 
     def with_role(self, role: Role) -> Feature | None:
-        """The first feature of that role, or None."""
+        """Return the first feature of that role, or None."""
         return next((feature for feature in self.features if feature.role == role), None)
 
     def values(self, columns: Mapping[str, Values], role: Role) -> Values | None:

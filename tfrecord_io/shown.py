@@ -36,7 +36,7 @@ _CONTROL_IN_LINES = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-
 
 
 def without_secrets(text: str) -> str:
-    """`text` with three dots in place of what grants access."""
+    """Replace what grants access in `text` by three dots."""
     text = _USER.sub(r"\1...@", _HEADER.sub(r"\1...", _TOKEN.sub("...", text)))
     return _NAMED.sub(r"\1...", _QUERY.sub(_without_query, text))
 
@@ -46,9 +46,7 @@ def _without_query(found: re.Match[str]) -> str:
 
 
 def without_access(address: str) -> str:
-    """An address without user, password and query, by which somebody with access of their own finds the same file. A
-    path of this machine stays as it is.
-    """
+    """Remove user, password and query from an address. A path of this machine stays as it is."""
     if "://" not in address:
         return address
     address = _USER.sub(r"\1", address)
@@ -63,26 +61,24 @@ def is_web(address: str) -> bool:
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    r"""`text` with control characters spelt out as `\x1b`, `\n` and so on; with `lines`, line ends stay."""
+    r"""Spell out the control characters of `text` as `\x1b`, `\n` and so on; with `lines`, line ends stay."""
     controls = _CONTROL_IN_LINES if lines else _CONTROL
     return controls.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
 def visible_line(text: str) -> str:
-    """`text` in one line that can be shown: without secrets, and runs of white space as one space."""
+    """Return `text` as one line that can be shown: without secrets, and runs of white space as one space."""
     return visible(" ".join(without_secrets(text).split()))
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, to be shown, or its kind if it has none."""
+    """Return the first line of an error's message, to be shown, or its kind if it has none."""
     lines = str(error).strip().splitlines()
     return visible_line(lines[0]) if lines else type(error).__name__
 
 
 def cause_without_secrets(error: BaseException) -> BaseException | None:
-    """`error` to be the cause of another, whose traceback shows it too; None if it or a cause of its own says a secret
-    that nothing on the way would leave out.
-    """
+    """Return `error` to be the cause of another, whose traceback shows it; None if it or its causes say a secret."""
     chain: list[BaseException] = []
     each: BaseException | None = error
     while each is not None and each not in chain:  # causes may run in a circle

@@ -1,5 +1,6 @@
 """Small real datasets on disk: shards written by TensorFlow, and the manifest that belongs to them."""
 
+import dataclasses
 import hashlib
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -47,20 +48,15 @@ def tokenizer_facts(**changes: Any) -> TokenizerFacts:
     return TokenizerFacts(**{**facts, **changes})
 
 
-def pad_rows(num_rows: int, *, first: int = 0) -> dict[str, np.ndarray]:
-    """Rows [CLS] token... [SEP] [PAD]..., of 3 to LENGTH tokens; `row` counts from `first`, the label is its parity."""
+def pad_rows(num_rows: int, *, first: int = 0, length: int = LENGTH) -> dict[str, np.ndarray]:
+    """Rows [CLS] token... [SEP] [PAD]..., of at least 3 tokens; `row` counts from `first`, labels are its parity."""
     row = np.arange(first, first + num_rows)
-    mask = (np.arange(LENGTH) < (3 + row % (LENGTH - 2))[:, None]).astype(np.int64)
-    ids = (5 + (row[:, None] * 7 + np.arange(LENGTH)) % 900) * mask
+    mask = (np.arange(length) < (3 + row % (length - 2))[:, None]).astype(np.int64)
+    ids = (5 + (row[:, None] * 7 + np.arange(length)) % 900) * mask
     ids[:, 0] = 2
     ids[np.arange(num_rows), mask.sum(axis=1) - 1] = 3
-    return {
-        "input_ids": ids,
-        "attention_mask": mask,
-        "token_type_ids": np.zeros_like(mask),
-        "label": row % 2,
-        "row": row,
-    }
+    types = np.zeros_like(mask)
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": types, "label": row % 2, "row": row}
 
 
 def make_manifest(schema: Schema = PAD_SCHEMA, **changes: Any) -> Manifest:
@@ -153,9 +149,18 @@ def write_shard(
     )
 
 
-def pad_shards(*sizes: int) -> list[dict[str, np.ndarray]]:
-    """Shards of these sizes whose rows are numbered through."""
-    return [pad_rows(size, first=sum(sizes[:index])) for index, size in enumerate(sizes)]
+def claim_rows(root: pathlib.Path, num_examples: int) -> None:
+    """Make the manifest say that the dataset's one shard has that many records."""
+    manifest = manifests.parse((root / manifests.FILE_NAME).read_bytes())
+    ((split, (shard,)),) = ((name, each.shards) for name, each in manifest.splits.items())
+    ledger = Ledger(rows_in=num_examples, rows_used=num_examples)
+    splits = {split: Split(shards=(dataclasses.replace(shard, num_examples=num_examples, ledger=ledger),))}
+    (root / manifests.FILE_NAME).write_bytes(manifests.dump(dataclasses.replace(manifest, splits=splits)))
+
+
+def pad_shards(*sizes: int, first: int = 0) -> list[dict[str, np.ndarray]]:
+    """Shards of these sizes whose rows are numbered through, from `first` on."""
+    return [pad_rows(size, first=first + sum(sizes[:index])) for index, size in enumerate(sizes)]
 
 
 def context(*, hosts: int = 1, index: int = 0, replicas: int = 1) -> tf.distribute.InputContext:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tfrecord_io.conftest import PAD_SCHEMA, context, graph_ops, impure, make_manifest, write_shard
-from tfrecord_io import buckets, reader
+from tests.tfrecord_io.conftest import PAD_SCHEMA, context, graph_ops, impure, make_manifest, pad_rows, write_shard
+from tfrecord_io import buckets, random_access, reader
 from tfrecord_io import manifest as manifests
 from tfrecord_io.buckets import Buckets, Rounds
 from tfrecord_io.errors import ManifestError, ReaderError
@@ -25,15 +25,8 @@ ROWS = {"train": {4: 90, 8: 37, 16: 11}, "test": {4: 13, 16: 6}}
 
 
 def columns_of(length: int, num_rows: int) -> dict[str, np.ndarray]:
-    """Rows that are full of tokens. `row` is the length in thousands and the number."""
-    ids = np.full((num_rows, length), 7)
-    return {
-        "input_ids": ids,
-        "attention_mask": np.ones_like(ids),
-        "token_type_ids": np.zeros_like(ids),
-        "label": np.arange(num_rows) % 2,
-        "row": 1000 * length + np.arange(num_rows),
-    }
+    """Rows whose numbers are the length in thousands and the place."""
+    return pad_rows(num_rows, first=1000 * length, length=length)
 
 
 @pytest.fixture(scope="module")
@@ -133,15 +126,6 @@ def test_each_batch_has_rows_of_one_length_and_a_static_shape(data: reader.Data)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [1, 40])
-def test_batches_start_at_the_step_of_the_schedule(data: reader.Data, step: int) -> None:
-    train = training(data)
-    for length, count in train.steps_before(step).items():
-        whole = rows_of(train.input_fn(length)(context()).take(count + 3))
-        assert rows_of(train.input_fn(length, start_step=step)(context()).take(3)) == whole[count:]
-
-
-@pytest.mark.slow
 def test_a_dataset_for_keras_is_the_batches_of_the_schedule(data: reader.Data) -> None:
     train = training(data, seed=2)
     streams = {length: iter(train.input_fn(length)(context())) for length in train.lengths}
@@ -207,6 +191,13 @@ def test_a_dataset_of_several_lengths_is_not_read_as_if_it_had_one(data: reader.
         with pytest.raises(ReaderError, match=r"rows of several lengths, \[4, 8, 16\], expected one") as caught:
             read("train", global_batch_size=4)
         assert "buckets.read(data, 'train', …)" in str(caught.value.remedy)
+    rows = random_access.open(data.root)
+    with pytest.raises(ReaderError, match=r"several lengths, .* expected one") as caught:
+        rows["test"]
+    assert "data.bucket(4)['test']" in caught.value.remedy
+    assert {at: rows.bucket(at)["train"][:]["row"].tolist() for at in LENGTHS} == {
+        at: columns_of(at, count)["row"].tolist() for at, count in ROWS["train"].items()
+    }
     mixed = Mixture({"a": data, "b": data})
     with pytest.raises(ReaderError, match="rows of several lengths"):
         mixed.input_fn("train", global_batch_size=4)

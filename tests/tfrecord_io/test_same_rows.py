@@ -2,7 +2,7 @@
 
 import importlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,37 +29,29 @@ def table() -> dict[str, str]:
     return dict(re.findall(r"^\| ([^|`]+) \| `([^`]+)` \|", section, re.M))
 
 
-def of_batches(batches: Iterable[Any]) -> list[Row]:
-    """The rows of batches, without those that only fill the last one."""
-    rows = [
-        {name: np.asarray(values)[place] for name, values in batch.items()}
-        for batch in batches
-        for place in range(len(batch["input_ids"]))
-    ]
-    return [row for row in rows if row.get("example_weight", 1)]
-
-
-def of_examples(serialized: Iterable[Any]) -> list[Row]:
-    """The rows of serialized Examples, parsed by protobuf."""
+def rows_of(elements: Iterable[Any]) -> list[Row]:
+    """The rows of rows, of batches, or of serialized Examples, without those that only fill up a batch."""
     import tensorflow as tf
 
-    parsed = [tf.train.Example.FromString(each.numpy()).features.feature for each in serialized]
-    return [{name: np.array(parts.int64_list.value) for name, parts in each.items()} for each in parsed]
+    found = []
+    for element in elements:
+        if not isinstance(element, Mapping):
+            parts = tf.train.Example.FromString(element.numpy()).features.feature
+            element = {name: each.int64_list.value for name, each in parts.items()}
+        arrays = {name: np.asarray(values) for name, values in element.items()}
+        batch = arrays if arrays["input_ids"].ndim == 2 else {name: each[np.newaxis] for name, each in arrays.items()}
+        found += [{name: each[at] for name, each in batch.items()} for at in range(len(batch["input_ids"]))]
+    return [row for row in found if row.get("example_weight", 1)]
 
 
-def of_rows(rows: Iterable[Any]) -> list[Row]:
-    """The rows as they come, as arrays."""
-    return [{name: np.asarray(value) for name, value in row.items()} for row in rows]
-
-
-# What each line uses beside this package, by the name in the line, and how its elements become rows.
-LIBRARIES: dict[str, tuple[dict[str, str], Callable[[Any], list[Row]]]] = {
-    "TensorFlow, this reader": ({}, of_batches),
-    "TensorFlow alone": ({"tf": "tensorflow"}, of_examples),
-    "TFDS": ({"tfds": "tensorflow_datasets"}, of_rows),
-    "Grain": ({"grain": "grain"}, of_rows),
-    "PyTorch": ({"torch": "torch.utils.data"}, of_batches),
-    "plain Python": ({}, of_rows),
+# Modules that each line uses beside this package, by the name in the line.
+LIBRARIES: dict[str, dict[str, str]] = {
+    "TensorFlow, this reader": {},
+    "TensorFlow alone": {"tf": "tensorflow"},
+    "TFDS": {"tfds": "tensorflow_datasets"},
+    "Grain": {"grain": "grain"},
+    "PyTorch": {"torch": "torch.utils.data"},
+    "plain Python": {},
 }
 
 
@@ -83,7 +75,7 @@ def test_the_table_has_the_libraries_that_are_tested() -> None:
 def test_every_row_is_the_same(
     library: str, expected: dict[str, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    modules, rows_of = LIBRARIES[library]
+    modules = LIBRARIES[library]
     for module in modules.values():
         pytest.importorskip(module)
     names = {name: importlib.import_module(module.partition(".")[0]) for name, module in modules.items()}

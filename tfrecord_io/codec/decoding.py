@@ -1,4 +1,4 @@
-"""Reading Examples by compiled loops, for whole shards and for single rows: the inverse of `encoding`."""
+"""Decode Examples by compiled loops, for whole shards and for single rows: the inverse of `encoding`."""
 
 import numpy as np
 
@@ -39,14 +39,7 @@ class Decoder:
         ints, floats = np.empty(num_rows * self._num_ints, np.int64), np.empty(num_rows * self._num_floats, np.float32)
         spans_FN2 = np.empty((self._num_bytes, num_rows, 2), np.int64)
         sound: int = _read_examples(
-            data,
-            begins_N,
-            ends_N,
-            self._keys,
-            self._entries_F4,
-            ints,
-            floats.view(np.uint8),
-            spans_FN2,
+            data, begins_N, ends_N, self._keys, self._entries_F4, ints, floats.view(np.uint8), spans_FN2
         )
         if sound < num_rows:
             return sound, {}

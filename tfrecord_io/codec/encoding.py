@@ -1,4 +1,4 @@
-"""Columns to records, in exactly the memory that they take, by compiled loops.
+"""Encode columns as records, in exactly the memory that they take, by compiled loops.
 
     columns ──► checked against the schema ──► payloads counted ──► places ──► heads, values, frames ──► data, offsets
 
@@ -47,13 +47,13 @@ def in_order(schema: Schema) -> list[Feature]:
 
 
 def key(feature: Feature) -> bytes:
-    """The constant bytes of an entry: the key with its tag and size, and the tag of the value."""
+    """Return the constant bytes of an entry: the key with its tag and size, and the tag of the value."""
     name = feature.name.encode()
     size = [len(name)] if len(name) < 0x80 else [len(name) & 0x7F | 0x80, len(name) >> 7]  # names have up to 128 bytes
     return bytes([0x0A, *size]) + name + b"\x12"
 
 
-class _Pieces(NamedTuple):
+class _Packed(NamedTuple):
     """N values that are payloads already: uint8 one behind the other, and the sizes, int64 [N], or one for all."""
 
     sizes_N: np.ndarray | int
@@ -61,7 +61,7 @@ class _Pieces(NamedTuple):
 
 
 def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) -> tuple[np.ndarray, np.ndarray]:
-    """One record for each row, in its frame if `framed`: uint8[total], and the offsets int64[N + 1].
+    """Encode one record for each row, in its frame if `framed`: uint8[total], and the offsets int64[N + 1].
 
     Raises: SchemaError if a column is missing, unknown, or of another dtype, shape or number of rows.
     """
@@ -74,7 +74,7 @@ def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) ->
     fitted = [_fit(columns[feature.name], feature, num_rows) for feature in features]
     payloads_FN, places_FN = np.empty((2, len(features), num_rows), np.int64)
     for values, payloads_N in zip(fitted, payloads_FN, strict=True):
-        if isinstance(values, _Pieces):
+        if isinstance(values, _Packed):
             payloads_N[:] = values.sizes_N
         else:
             count_bytes(values, payloads_N)
@@ -84,7 +84,7 @@ def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) ->
     _put_prefixes(out, offsets, places_FN[0], framed)
     for feature, key_, values, payloads_N, places_N in zip(features, keys, fitted, payloads_FN, places_FN, strict=True):
         _put_heads(out, places_N, payloads_N, key_, LIST_TAGS[feature.dtype])
-        if isinstance(values, _Pieces):
+        if isinstance(values, _Packed):
             _put_pieces(out, places_N, payloads_N, values.data)
         else:
             put_ints(out, places_N, payloads_N, values)
@@ -95,13 +95,13 @@ def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) ->
 
 @functools.lru_cache(maxsize=256)
 def _plan(schema: Schema) -> tuple[list[Feature], list[np.ndarray], np.ndarray]:
-    """The features in the order of a record, their constant bytes, and how many these are."""
+    """Return the features in the order of a record, their constant bytes, and the sizes of these."""
     features = in_order(schema)
     keys = [frozen(np.frombuffer(key(feature), np.uint8)) for feature in features]
     return features, keys, np.array([len(each) for each in keys])
 
 
-def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | _Pieces:
+def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | _Packed:
     """Return a column as the kernels take it: int32 or int64 [N, L]; or pieces where its bytes are the payloads, as
     those of text, of floats (so that every NaN keeps its bits), and of values below 128 of one byte.
     """
@@ -120,12 +120,12 @@ def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | _P
     if column.itemsize == 1:  # masks, mostly
         values = frozen(column).reshape(shape).view(np.uint8)
         if values.max(initial=0) < 0x80:
-            return _Pieces(feature.num_values, values.reshape(-1))
+            return _Packed(feature.num_values, values.reshape(-1))
     values = frozen(column.astype(taken[name], copy=False)).reshape(shape)
-    return _Pieces(4 * feature.num_values, values.reshape(-1).view(np.uint8)) if feature.dtype == "float32" else values
+    return _Packed(4 * feature.num_values, values.reshape(-1).view(np.uint8)) if feature.dtype == "float32" else values
 
 
-def _pieces(column: np.ndarray, feature: Feature) -> _Pieces:
+def _pieces(column: np.ndarray, feature: Feature) -> _Packed:
     """Return the bytes of a column of objects. Raises: SchemaError for another type, and a value that is too long."""
     held = str if feature.dtype == "string" else bytes
     if not all(type(value) is held for value in column):
@@ -139,12 +139,12 @@ def _pieces(column: np.ndarray, feature: Feature) -> _Pieces:
         raise SchemaError(
             f"column {feature.name!r}: a value of {sizes_N.max():,} bytes, expected at most {MOST_VALUE_BYTES:,}"
         )
-    return _Pieces(sizes_N, np.frombuffer(b"".join(values), np.uint8))
+    return _Packed(sizes_N, np.frombuffer(b"".join(values), np.uint8))
 
 
 @jit
 def _varint_size(value: int) -> int:
-    """Bytes of a uint64 as a varint."""
+    """Count the bytes of a uint64 as a varint."""
     size = 1
     while value >= np.uint64(0x80):
         value >>= np.uint64(7)
@@ -182,7 +182,7 @@ def count_bytes(values_NL: np.ndarray, payloads_N: np.ndarray) -> None:
 
 @jit
 def _sizes(key_size: int, payload: int) -> tuple[int, int, int]:
-    """The sizes E, V and W of an entry, from K and P."""
+    """Return the sizes E, V and W of an entry, from K and P."""
     of_list = 1 + _varint_size(np.uint64(payload)) + payload
     of_feature = 1 + _varint_size(np.uint64(of_list)) + of_list
     return key_size + _varint_size(np.uint64(of_feature)) + of_feature, of_feature, of_list
@@ -238,7 +238,7 @@ def _put_heads(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, ke
 
 @jit
 def _short_varint(value: int) -> int:
-    """A uint32 below 2^21 as a varint, in the low bytes of a word; the highest byte is its size."""
+    """Encode a uint32 below 2^21 as a varint, in the low bytes of a word; the highest byte is its size."""
     two, three = np.uint32(value >= np.uint32(1 << 7)), np.uint32(value >= np.uint32(1 << 14))
     first, second = value & np.uint32(0x7F), (value << np.uint32(1)) & np.uint32(0x7F00)
     third = (value << np.uint32(2)) & np.uint32(0x7F0000)

@@ -1,8 +1,4 @@
-"""Compiled loops: the decorator, small functions on arrays; and for `records` crc32c, and frames put on and taken off.
-
-A frame, all integers little-endian:
-
-    uint64 size │ uint32 masked crc of the size │ data │ uint32 masked crc of the data
+"""Compiled loops: the decorator, small functions on arrays, crc32c, and the frames of `records`.
 
 Every kernel releases the GIL, and none raises: a kernel that meets damage returns where it stopped, and Python, which
 has the time then, says what is wrong. Kernels take read-only arrays for what they only read (see `frozen`), so that
@@ -31,7 +27,7 @@ def jit(function: _Function) -> _Function:
 
 
 def frozen(array: np.ndarray) -> np.ndarray:
-    """A read-only view of `array`, or of a copy if it is strided, misaligned or byte-swapped."""
+    """Return a read-only view of `array`, or of a copy if it is strided, misaligned or byte-swapped."""
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
     view = np.require(native, requirements=["C", "A"]).view()
     view.flags.writeable = False
@@ -40,7 +36,7 @@ def frozen(array: np.ndarray) -> np.ndarray:
 
 @jit
 def load(data: np.ndarray, position: int) -> int:
-    """The 8 bytes at `position` as a little-endian uint64. LLVM compiles the loop to one instruction."""
+    """Load the 8 bytes at `position` as a little-endian uint64. LLVM compiles the loop to one instruction."""
     at, word = np.uint64(position), np.uint64(0)
     for k in range(8):
         word |= np.uint64(data[at + np.uint64(k)]) << np.uint64(8 * k)
@@ -49,7 +45,7 @@ def load(data: np.ndarray, position: int) -> int:
 
 @jit
 def load_4(data: np.ndarray, position: int) -> int:
-    """The 4 bytes at `position` as a little-endian uint32."""
+    """Load the 4 bytes at `position` as a little-endian uint32."""
     at, word = np.uint64(position), np.uint32(0)
     for k in range(4):
         word |= np.uint32(data[at + np.uint64(k)]) << np.uint32(8 * k)
@@ -88,7 +84,7 @@ _BITS[(np.uint64(1) << np.arange(64, dtype=np.uint64)) * _SEQUENCE >> np.uint64(
 
 @jit
 def lowest_bit(word: int) -> int:
-    """Number of the lowest bit that is set in a uint64 other than 0."""
+    """Return the number of the lowest bit that is set in a uint64 other than 0."""
     return _BITS[(word & (~word + np.uint64(1))) * _SEQUENCE >> np.uint64(58)]
 
 
@@ -97,7 +93,7 @@ _WORDS = 4  # words of 8 bytes in a step of the crc
 
 
 def _crc_tables() -> np.ndarray:
-    """Crcs of each byte followed by k zero bytes in row k, uint32 [32, 256]; polynomial 0x1EDC6F41, reversed."""
+    """Return crcs of each byte followed by k zero bytes in row k: uint32 [32, 256]; polynomial 0x1EDC6F41, reversed."""
     tables = np.zeros((8 * _WORDS, 256), np.uint32)
     crc = np.arange(256, dtype=np.uint32)
     for _ in range(8):
@@ -114,7 +110,7 @@ _CRC = _crc_tables()
 
 @jit
 def _crc_of_word(word: int, row: int) -> int:
-    """The crc of 8 bytes followed by `row` more zero bytes, without the usual inversions."""
+    """Return the crc of 8 bytes followed by `row` more zero bytes, without the usual inversions."""
     crc = np.uint32(0)
     for k in range(8):
         crc ^= _CRC[row + 7 - k, (word >> np.uint64(8 * k)) & np.uint64(0xFF)]
@@ -144,7 +140,7 @@ def crc32c(data: np.ndarray, start: int, stop: int) -> int:
 
 @jit
 def masked(crc: int) -> int:
-    """A crc as a TFRecord stores it, uint32: rotated and shifted, so that a crc over data that holds crcs stays strong.
+    """Mask a crc as a TFRecord stores it, uint32: rotated and shifted, since data may hold crcs themselves.
 
     Takes the crc, not the data: Numba counts references in a function that passes an array on, which takes longer than
     the crc of a size (measured: 31 against 5 ns).

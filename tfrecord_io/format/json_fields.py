@@ -39,8 +39,9 @@ WRONG = (KeyError, ValueError)
 
 
 def load(content: bytes | str, *, any_depth: bool = False) -> Any:
-    """The document. Lists and objects are at most 50 deep in each other, since other code may walk through them by
-    recursion; `any_depth` saves looking for that where each field is checked anyway: a plan has a million lists.
+    """Parse a document whose lists and objects are at most 50 deep in each other, since others recurse into them.
+
+    `any_depth` saves looking for that where each field is checked anyway: a plan has a million lists.
     """
 
     def finite(digits: str) -> float:
@@ -62,17 +63,17 @@ def load(content: bytes | str, *, any_depth: bool = False) -> Any:
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """An object."""
+    """Return an object."""
     return _require(value, dict, "an object")
 
 
 def items(value: Any) -> list[Any]:
-    """A list."""
+    """Return a list."""
     return _require(value, list, "a list")
 
 
 def text(value: Any, pattern: re.Pattern[str] | None = None) -> str:
-    """A string that can be written again, and matches the pattern, if there is one."""
+    """Return a string that can be written again, and matches the pattern, if there is one."""
     found: str = _require(value, str, "a string")
     found.encode()  # half a surrogate pair, spelt by an escape
     if pattern is not None and not pattern.match(found):
@@ -81,32 +82,32 @@ def text(value: Any, pattern: re.Pattern[str] | None = None) -> str:
 
 
 def count(value: Any, *, most: int = MOST) -> int:
-    """A whole number of at least 0."""
+    """Return a whole number of at least 0."""
     if type(value) is not int or not 0 <= value <= most:
         raise ValueError(f"{_shown(value)} where a whole number from 0 to {most} is expected")
     return value
 
 
 def integer(value: Any) -> int:
-    """A whole number, also a negative one."""
+    """Return a whole number, also a negative one."""
     return count(value) if type(value) is not int or value >= 0 else -count(-value)
 
 
 def flag(value: Any) -> bool:
-    """True or false."""
+    """Return true or false."""
     found: bool = _require(value, bool, "true or false")
     return found
 
 
 def one_of(value: Any, *allowed: str) -> Any:
-    """One of some strings."""
+    """Return one of some strings."""
     if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"{_shown(value)} where one of {allowed} is expected")
     return value
 
 
 def optional(read: Any, value: Any, **arguments: Any) -> Any:
-    """None, or what `read` gives."""
+    """Return None, or what `read` gives."""
     return None if value is None else read(value, **arguments)
 
 
@@ -161,7 +162,7 @@ def _first_decoded(hints: list[Any], value: Any) -> Any:
 
 
 def checked(value: Any, needed: Mapping[str, Any], others: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """An object of which the fields `needed` and, where there are any, `others` are as annotated; with all others."""
+    """Return an object whose fields `needed`, and `others` where they are present, are as annotated."""
     found = mapping(value)
     for name, hint in {**needed, **(others or {})}.items():
         if name in needed or name in found:
@@ -187,5 +188,5 @@ def _require(value: Any, kind: type, expected: str) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """The value in a message: cut, and of what is nested no more than its kind."""
+    """Show a value in a message: cut, and of what is nested no more than its kind."""
     return f"{value!r:.100}" if not isinstance(value, list | dict) else f"a {type(value).__name__}"

@@ -35,7 +35,7 @@ def is_left_out(reason: str) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ledger:
-    """Where the input went: `rows_in == rows_used + sum(rejected.values())`, by reason.
+    """Account of the input: `rows_in == rows_used + sum(rejected.values())`, by reason.
 
     `tokens_cut` are tokens of used rows that are in no record: truncated (`pad`), or a dropped remainder (`concat`).
     """
@@ -47,42 +47,42 @@ class Ledger:
 
     @property
     def rows_rejected(self) -> int:
-        """All rejected rows, whatever the reason."""
+        """Count all rejected rows, whatever the reason."""
         return sum(self.rejected.values())
 
     @property
     def left_out(self) -> dict[str, int]:
-        """Rows that were left out on purpose, by reason."""
+        """Return the rows that were left out on purpose, by reason."""
         return {reason: rows for reason, rows in self.rejected.items() if is_left_out(reason)}
 
     @property
     def rows_left_out(self) -> int:
-        """Rows that were left out on purpose."""
+        """Count the rows that were left out on purpose."""
         return sum(self.left_out.values())
 
     @property
     def rows_filtered(self) -> int:
-        """Rows that filters left out."""
+        """Count the rows that filters left out."""
         return self.rows_left_out - self.rows_in_other_splits
 
     @property
     def rows_in_other_splits(self) -> int:
-        """Rows that are in another split by --hold-out."""
+        """Count the rows that are in another split by --hold-out."""
         return self.rejected.get(HELD_OUT, 0) + self.rejected.get(NOT_HELD_OUT, 0)
 
     @property
     def rows_of_split(self) -> int:
-        """Rows that were read and are in no other split by --hold-out: each row is one of one split."""
+        """Count the rows that were read and are in no other split by --hold-out."""
         return self.rows_in - self.rows_in_other_splits
 
     @property
     def unusable(self) -> dict[str, int]:
-        """Rows that could not be used, by reason: the rejected ones but those left out on purpose."""
+        """Return the rows that could not be used, by reason: the rejected ones but those left out on purpose."""
         return {reason: rows for reason, rows in self.rejected.items() if not is_left_out(reason)}
 
     @classmethod
     def total(cls, ledgers: Iterable[Ledger]) -> Ledger:
-        """The sum of several."""
+        """Return the sum of several."""
         every = tuple(ledgers)
         rejected = collections.Counter[str]()
         for ledger in every:
@@ -120,7 +120,7 @@ class Shard:
     num_unlabelled: Count = dataclasses.field(default=0, compare=False, metadata=ABSENT)
 
     def to_json(self) -> dict[str, Any]:
-        """The shard as it stands in the manifest: without `length`, `task` and `num_unlabelled` where it has none."""
+        """Return the shard as the manifest has it: without `length`, `task` and `num_unlabelled` if it has none."""
         fields = dataclasses.asdict(self) | {"num_unlabelled": self.num_unlabelled or None}
         return {name: value for name, value in fields.items() if value is not None}
 
@@ -144,7 +144,7 @@ class LabelRange:
 
     @property
     def text(self) -> str:
-        """The range in messages."""
+        """Return the range in messages."""
         values = "values" if self.distinct is None else f"{self.distinct:,} value{'' if self.distinct == 1 else 's'}"
         return f"{values} from {self.smallest} to {self.largest}"
 
@@ -164,11 +164,10 @@ class Split:
 
     @classmethod
     def from_json(cls, value: Any) -> Split:
-        """Raises: ValueError or KeyError if it is none, or its sums are not those of its shards."""
+        """Read a split. Raises: ValueError or KeyError if it is none, or its sums are not those of its shards."""
         fields = mapping(value)
         split = cls(
-            shards=decoded(tuple[Shard, ...], fields["shards"]),
-            labels=decoded(LabelRange | None, fields.get("labels")),
+            shards=decoded(tuple[Shard, ...], fields["shards"]), labels=decoded(LabelRange | None, fields.get("labels"))
         )
         for name in ("num_examples", "num_bytes", "num_tokens"):
             if count(fields[name]) != getattr(split, name):
@@ -178,12 +177,12 @@ class Split:
         return split
 
     def task_of(self, index: int) -> int:
-        """The number of the set of rows that shard `index` was made from."""
+        """Return the number of the set of rows that shard `index` was made from."""
         task = self.shards[index].task
         return index if task is None else task
 
     def by_task(self) -> dict[int, tuple[Shard, ...]]:
-        """The shards that were made from each set of rows: one, or one for each length."""
+        """Return the shards that were made from each set of rows: one, or one for each length."""
         found: dict[int, tuple[Shard, ...]] = {}
         for index, shard in enumerate(self.shards):
             task = self.task_of(index)
@@ -192,25 +191,25 @@ class Split:
 
     @property
     def ledger(self) -> Ledger:
-        """The sum of the shards' ledgers."""
+        """Return the sum of the shards' ledgers."""
         return Ledger.total(shard.ledger for shard in self.shards)
 
     @property
     def num_unlabelled(self) -> int:
-        """Records whose label is -1, which is none."""
+        """Count the records whose label is -1, which is none."""
         return sum(shard.num_unlabelled for shard in self.shards)
 
     @property
     def num_examples(self) -> int:
-        """Records in all shards."""
+        """Count the records in all shards."""
         return sum(shard.num_examples for shard in self.shards)
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all shards as stored."""
+        """Count the bytes of all shards as stored."""
         return sum(shard.num_bytes for shard in self.shards)
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that are not padding, in all shards."""
+        """Count the tokens that are not padding, in all shards."""
         return sum(shard.num_tokens for shard in self.shards)

@@ -10,17 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from tfrecord_io.errors import ManifestError
-from tfrecord_io.format.json_fields import (
-    ABSENT,
-    Count,
-    Fingerprint,
-    Name,
-    Sha256,
-    checked,
-    count,
-    decoded,
-    items,
-)
+from tfrecord_io.format.json_fields import ABSENT, Count, Fingerprint, Name, Sha256, checked, count, decoded, items
 from tfrecord_io.format.ledger import Shard, Split
 from tfrecord_io.schema import OF_TOKENS, Schema
 
@@ -46,8 +36,9 @@ def former_name(generation: int) -> str:
 
 
 def folder_and_name(path: str) -> tuple[str, str]:
-    """The folder of a dataset and the name of its manifest: `out` is the dataset as it is, and `out/manifest-0.json` as
-    it was before rows were appended.
+    """Split the path of a dataset into its folder and the name of its manifest.
+
+    `out` is the dataset as it is, `out/manifest-0.json` as it was before rows were appended.
     """
     folder, _, name = path.rpartition("/")
     return (
@@ -87,7 +78,7 @@ def _plain(needed: Mapping[str, Any] | None = None, **others: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Generation:
-    """What one build, or one append, added to a dataset.
+    """Shards that one build, or one append, added to a dataset.
 
     `fingerprint` covers everything that decided the bytes of its shards. By split: `tasks` is the number of its tasks
     (a shard each, or one for each length of rows), `rows` are the [start, stop) rows of the source that they read.
@@ -100,7 +91,7 @@ class Generation:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerFacts:
-    """What a trainer needs to know of the tokenizer without loading it. Ids are None where it has no such token.
+    """Facts of the tokenizer that a trainer needs. Ids are None where it has no such token.
 
     sentinel_ids: of <extra_id_0>, <extra_id_1>, ..., in this order, where the vocabulary has them, as T5's has.
     """
@@ -124,8 +115,10 @@ class TokenizerFacts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """All that a reader needs. `layout`, `source`, `options`, `engines` and `versions` are plain JSON objects for
-    people and tools. `generations` are those of a dataset that was appended to, in order; empty for any other.
+    """Description of a dataset, all that a reader needs.
+
+    `layout`, `source`, `options`, `engines` and `versions` are plain JSON objects for people and tools. `generations`
+    are those of a dataset that was appended to, in order; empty for any other.
     """
 
     name: Name
@@ -151,11 +144,11 @@ class Manifest:
 
     @property
     def bucket_lengths(self) -> tuple[int, ...]:
-        """The lengths of rows, ascending, if there are several: each shard has one of them."""
+        """Return the lengths of rows, ascending, if there are several: each shard has one of them."""
         return tuple(self.layout.get("bucket_lengths", ()))
 
     def bucket(self, length: int) -> Manifest:
-        """The manifest of the shards of one length alone, as if there were no others.
+        """Return the manifest of the shards of one length alone, as if there were no others.
 
         Raises: ManifestError if there is no such length.
         """
@@ -180,13 +173,13 @@ class Manifest:
 
     @property
     def multi_hot_size(self) -> int:
-        """C, where labels are vectors of 0 and 1 for the C classes of which a row may have several; 0 elsewhere."""
+        """Return C, where labels are vectors of 0 and 1 for C classes; 0 elsewhere."""
         label = self.schema.with_role("label")
         return label.num_values if label is not None and label.shape else 0
 
     @property
     def row_length(self) -> int:
-        """L, the tokens in one row; in the longest, if there are several lengths."""
+        """Return L, the tokens in one row; in the longest, if there are several lengths."""
         feature = self.schema.with_role("token_ids")
         if feature is None:
             raise ManifestError("the schema has no feature of role 'token_ids', expected one")
@@ -194,7 +187,7 @@ class Manifest:
 
 
 def contradictions(manifest: Manifest) -> Iterator[str]:
-    """What does not go together in a manifest, as messages say it. What follows the first one may be wrong."""
+    """Yield what contradicts itself in a manifest, as messages say it. All but the first may be wrong."""
     if manifest.schema.with_role("token_ids") is None:
         yield "no feature of role 'token_ids', expected one"
     facts, lengths = manifest.tokenizer, manifest.bucket_lengths
@@ -236,7 +229,7 @@ def contradictions(manifest: Manifest) -> Iterator[str]:
 
 
 def _of_roles(manifest: Manifest) -> Iterator[str]:
-    """Whoever finds a feature by its role relies on its shape: [L], [T], or one value."""
+    """Yield features whose shape is not that of their role: [L], [T], or one value."""
     schema = manifest.schema
     target = schema.with_role("target_ids")
     for feature in schema.features:
@@ -275,7 +268,7 @@ def _of_shard(shard: Shard, manifest: Manifest) -> Iterator[str]:
 
 
 def _of_generations(manifest: Manifest) -> Iterator[str]:
-    """The generations together have made every task, and the last one is the dataset's."""
+    """Yield what keeps the generations from having made every task, the last one being the dataset's."""
     generations = manifest.generations
     if not generations:
         return

@@ -33,7 +33,7 @@ _REMEDY = "run `prep-tfrecords verify DATASET --repair`, which makes it again"
 
 
 def file_name(shard_name: str) -> str:
-    """The path of a shard's index, relative to the dataset's folder."""
+    """Return the path of a shard's index, relative to the dataset's folder."""
     return f"{FOLDER}/{shard_name}.offsets"
 
 
@@ -43,21 +43,20 @@ def dump(record_bytes: np.ndarray) -> bytes:
     return starts[::STRIDE].astype(_DTYPE).tobytes()
 
 
-def check_size(num_bytes: int, *, shard: Shard, stride: int, place: str) -> None:
-    """Raises: CorruptRecordError if the index of `shard` cannot be of this size."""
-    expected = -(-shard.num_examples // stride) * _DTYPE.itemsize
-    if num_bytes != expected:
-        raise CorruptRecordError(
-            f"{place}: {num_bytes} bytes, expected {expected} for {shard.num_examples} examples", remedy=_REMEDY
-        )
+def num_bytes(shard: Shard, *, stride: int) -> int:
+    """Return the size of the index of a shard."""
+    return -(-shard.num_examples // stride) * _DTYPE.itemsize
 
 
 def parse(content: bytes, *, shard: Shard, stride: int, place: str) -> np.ndarray:
-    """Byte offsets int64 [ceil(num_examples / stride)] of every `stride`-th record.
+    """Return the byte offsets int64 [ceil(num_examples / stride)] of every `stride`-th record.
 
     Raises: CorruptRecordError if `content` cannot be the index of `shard`.
     """
-    check_size(len(content), shard=shard, stride=stride, place=place)
+    if len(content) != (expected := num_bytes(shard, stride=stride)):
+        raise CorruptRecordError(
+            f"{place}: {len(content)} bytes, expected {expected} for {shard.num_examples} examples", remedy=_REMEDY
+        )
     offsets = np.frombuffer(content, _DTYPE)
     # Compared as they are, unsigned: what is too large for int64 must not become negative.
     ascending = bool(np.all(offsets[1:] > offsets[:-1]))
@@ -93,7 +92,7 @@ class ShardIndexes:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The paths of the files, relative to the dataset's folder."""
+        """Return the paths of the files, relative to the dataset's folder."""
         return tuple(self._dumps)
 
     def add(self, record_bytes: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""Batches of serialized records of a training in the global order: a host's columns of every global batch.
+"""Serialized records of a training in the global order: a host's columns of every global batch.
 
     window number ─► rows of this host ─► which blocks ─► one read each, many at a time ─► the rows in them
                      (global_order)       each once       TFRecordDataset from a byte      one gather
@@ -30,8 +30,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.input_pipeline.input_source import Request, Source, in_parallel
-from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE, GlobalOrder, batch_columns, fits_in_memory
+from tfrecord_io.input_pipeline.input_source import InputRequest, SplitShards, in_parallel
+from tfrecord_io.mixing import mixing_plan
+from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE, GlobalOrder, fits_in_memory
 
 # Of one window; two windows are read at the same time. An object store takes 30 ms for each.
 _READS = 16
@@ -39,27 +40,29 @@ _WINDOWS = 2
 _LEAST_BUFFER_BYTES = 4096
 
 
-def training(request: Request, columns: range) -> tf.data.Dataset:
-    """Serialized records, string [n] for any n, without end, from the request's first step on.
+def training(request: InputRequest, columns: range) -> tf.data.Dataset:
+    """Return serialized records, string [n] for any n, without end, from the request's first step on.
 
     Raises: ReaderError if records are to be read in the middle of shards that have no index, or an index is missing.
         CorruptRecordError if one is damaged.
     """
-    rates = {source.name: source.rate for source in request.sources}
-    every = batch_columns(rates, global_batch_size=request.global_batch_size)
+    cycle = mixing_plan.cycle(
+        tuple((source.name, source.rate) for source in request.sources), rows=request.global_batch_size
+    )
     streams = []
-    for source, batches in zip(request.sources, every, strict=True):
+    for part, source in enumerate(request.sources):
         order = GlobalOrder.of(
             source.shards,
             compression=source.compression,
             seed=source.seed,
             shuffle=request.shuffle,
-            batches=batches,
+            cycle=cycle,
+            part=part,
         )
         rows = _rows(source, order, columns, step=request.start_step)
-        if len(every) == 1:
+        if len(request.sources) == 1:
             return rows.map(lambda serialized, _: serialized)
-        counts_P = batches.counts(columns.start, columns.stop)
+        counts_P = order.counts(columns.start, columns.stop)
         streams.append(rows.rebatch(np.roll(counts_P, -(request.start_step % len(counts_P))), drop_remainder=True))
 
     def mixed(*parts: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
@@ -71,18 +74,18 @@ def training(request: Request, columns: range) -> tf.data.Dataset:
 
 # Nothing here is for autograph to rewrite, which would take 3 s.
 @tf.autograph.experimental.do_not_convert
-def _rows(source: Source, order: GlobalOrder, columns: range, *, step: int) -> tf.data.Dataset:
-    """What some columns of all batches get of one dataset: serialized records with their columns, (string [n],
-    int64 [n]) without end, in order of steps, then columns. Raises: as `training`.
+def _rows(source: SplitShards, order: GlobalOrder, columns: range, *, step: int) -> tf.data.Dataset:
+    """Return the records that some columns of all batches get of one dataset, with their columns: string [n] and
+    int64 [n], without end, in order of steps, then columns. Raises: as `training`.
     """
 
     def plan(window: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        placed = order.of_window(window, columns.start, columns.stop, TENSORS)
-        return placed.columns, placed.rows
+        _, found, rows = order.of_window(window, columns.start, columns.stop, TENSORS)
+        return found, rows
 
     def windows() -> tf.data.Dataset:
         """Columns and rows of the split, window by window, int64 [n] twice."""
-        first, begun = order.begin(order.batches.rows_before(step), first=columns.start, last=columns.stop)
+        first, begun = order.begin(order.rows_before(step), first=columns.start, last=columns.stop)
         found = tf.data.Dataset.counter(first).map(plan, num_parallel_calls=_WINDOWS)
         if begun:
             found = found.enumerate().map(
@@ -153,18 +156,17 @@ class TENSORS:
         return found
 
 
-def _read_blocks(source: Source, rows: tf.Tensor, *, length: int, bytes_G: np.ndarray) -> tf.Tensor:
-    """Serialized records, string [n], of rows of the split, int64 [n], of which there is at least one.
+def _read_blocks(source: SplitShards, rows: tf.Tensor, *, length: int, bytes_G: np.ndarray) -> tf.Tensor:
+    """Read rows of the split, int64 [n] for n of at least 1: serialized records, string [n].
 
-    length: records of a block, the last one of a shard has fewer. bytes_G: where each block is read from, int64; blocks
-    are numbered through all shards.
+    length: records of a block. bytes_G: the byte that each block of all shards is read from, int64.
     """
     # About as much as a block has: what is read beyond it is read in vain.
     of_record = sum(shard.num_bytes for shard in source.shards) / sum(source.rows)
     buffer_size = max(_LEAST_BUFFER_BYTES, int(of_record * length * 1.1))
 
     def read_one(path: tf.Tensor, byte: tf.Tensor, count: tf.Tensor, skip: tf.Tensor) -> tf.Tensor:
-        return source.block(path, byte, count, skip, buffer_size=buffer_size).batch(length).get_single_element()
+        return source.records_from(path, byte, count, skip, buffer_size=buffer_size).batch(length).get_single_element()
 
     rows_S = np.array(source.rows, np.int64)
     ends_S, blocks_S = np.cumsum(rows_S), -(-rows_S // length)

@@ -1,8 +1,4 @@
-"""The two entrances that everything readable has: `input_fn` for strategies, `dataset` for Keras.
-
-What they give differs only in the host that it is for. A dataset (`reader.Data`) and a mixture of several
-(`mixture.Mixture`) have the same ones; they say what there is to read, and nothing else.
-"""
+"""What `reader.Data` and `mixture.Mixture` share: `input_fn` for strategies, and `dataset` for Keras."""
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +9,7 @@ import tensorflow as tf
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import input_graph, input_plan
 from tfrecord_io.input_pipeline.input_plan import Host, Order, Shuffle
-from tfrecord_io.input_pipeline.input_source import Request, Source
+from tfrecord_io.input_pipeline.input_source import InputRequest, SplitShards
 from tfrecord_io.manifest import Manifest, Split
 from tfrecord_io.objectives import BoundObjective, Objective
 from tfrecord_io.ordering import global_order
@@ -37,26 +33,26 @@ _KERAS_HUB_SEQ2SEQ = {
 
 
 class InputFunctions(abc.ABC):
-    """What can be read. `root` names it in errors; `manifest` says what is in its records."""
+    """Base of datasets and mixtures. `root` names it in errors; `manifest` says what is in its records."""
 
     root: str
     manifest: Manifest
 
     @property
-    @abc.abstractmethod
     def splits(self) -> Mapping[str, Split]:
-        """The splits by name."""
+        """The splits by name; of a mixture those that all datasets have, each with the shards of all."""
+        return self.manifest.splits
 
-    @abc.abstractmethod
     def fewest_shards(self, split: str) -> int:
         """Shards of a split, of the dataset that has the fewest. Raises: ReaderError if there is no such split."""
+        return len(self._split(split).shards)
 
-    @abc.abstractmethod
     def tokens_per_example(self, split: str) -> float:
         """Tokens that are not padding, in the mean of what a training reads. Raises: ReaderError likewise."""
+        return self._split(split).num_tokens / max(1, self.num_examples(split))
 
     @abc.abstractmethod
-    def _sources(self, split: str, *, seed: int, training: bool) -> tuple[Source, ...]:
+    def _sources(self, split: str, *, seed: int, training: bool) -> tuple[SplitShards, ...]:
         """Return what is read. Raises: ReaderError if there is no such split, or no example in it."""
 
     def _bound(self, objective: Objective) -> BoundObjective:
@@ -100,10 +96,9 @@ class InputFunctions(abc.ABC):
                 its masks and weights, is a function of seed and step alone, whatever the number of hosts and replicas:
                 a run may go on with others. Splits of more than 64 MB then need an index (no gzip); see
                 `ordering.global_order` for the order, and `global_records` for how it is read and what that costs.
-            start_step: the number of global batches that are left out. All others are, bit for bit, those of a run
-                that starts at 0 with the same arguments, hosts and replicas. However late the step, less is read in
-                vain than a window, a block and 16 records of each open shard, and of the indexes only those of these
-                shards (in the global order: a window, and all indexes). Only shards without index (gzip) are read from
+            start_step: the number of global batches to leave out. All others are, bit for bit, those of a run that
+                starts at 0 with the same arguments, hosts and replicas. However late the step, less is read in vain
+                than a window, a block and 16 records of each open shard; shards without index (gzip) are read from
                 their beginning.
             keep: columns of text or bytes, which elements without objective then have as string [B], empty on fill
                 rows. No TPU takes them.
@@ -125,7 +120,7 @@ class InputFunctions(abc.ABC):
                 remedy=f"call it: objective=objectives.{name}()" if callable(objective) else "see its documentation",
             )
         training = split == "train" if training is None else training
-        request = Request(
+        request = InputRequest(
             manifest=self.manifest,
             split=split,
             sources=self._sources(split, seed=seed, training=training),
@@ -136,9 +131,7 @@ class InputFunctions(abc.ABC):
             shuffle=shuffle or (global_order.USUAL_SHUFFLE if order == "global" else self._usual_shuffle()),
             deterministic=deterministic,
             order=order,
-            start_step=input_plan.whole_step(
-                start_step, global_batch_size=global_batch_size, deterministic=deterministic
-            ),
+            start_step=input_plan.whole_step(start_step, deterministic=deterministic),
             keep=self._kept(keep, objective=objective),
         )
         return lambda context: renamed(input_graph.build(request, _host(context)), names)
@@ -179,7 +172,7 @@ def _host(context: tf.distribute.InputContext) -> Host:
 
 
 def renamed(dataset: tf.data.Dataset, names: Names | None) -> tf.data.Dataset:
-    """Return the dataset with other names of its inputs: a mapping of new ones by the present ones, or KerasHub's.
+    """Rename a dataset's inputs, by a mapping from present to new names, or to those of KerasHub.
 
     Inputs without a new name keep theirs, except with "keras-hub", whose models take no others: those are left out.
 

@@ -19,7 +19,7 @@ from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import global_records, input_plan, input_records
 from tfrecord_io.input_pipeline.input_plan import Host
 from tfrecord_io.input_pipeline.input_records import OBJECTIVE, random_stream
-from tfrecord_io.input_pipeline.input_source import Request
+from tfrecord_io.input_pipeline.input_source import InputRequest
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.objectives.base import token_mask
@@ -27,8 +27,8 @@ from tfrecord_io.objectives.tensor_ops import TensorOps, by_row, in_graph
 from tfrecord_io.schema import Feature
 
 
-def build(request: Request, host: Host) -> tf.data.Dataset:
-    """One host's input: elements of one replica's rows each.
+def build(request: InputRequest, host: Host) -> tf.data.Dataset:
+    """Build one host's input: elements of one replica's rows each.
 
     Raises: ReaderError if the global batch cannot be divided by the replicas, there is no example for some host, or
         the index of a shard to start in is missing. CorruptRecordError if it is damaged.
@@ -70,8 +70,8 @@ def build(request: Request, host: Host) -> tf.data.Dataset:
     return elements.prefetch(tf.data.AUTOTUNE).with_options(options)
 
 
-def _training_batches(request: Request, batch_rows: int, *, host: Host, first: int) -> tf.data.Dataset:
-    """Serialized records, string [B], without end, from batch `first` on."""
+def _training_batches(request: InputRequest, batch_rows: int, *, host: Host, first: int) -> tf.data.Dataset:
+    """Return serialized records, string [B], without end, from batch `first` on."""
     cycle = mixing_plan.cycle(tuple((source.name, source.rate) for source in request.sources), rows=batch_rows)
     cycle = cycle.of_host(host.index, count=host.count)
     rows_PK, first_rows = cycle.from_element(first).rows_PK, cycle.rows_before(first)
@@ -92,19 +92,19 @@ def _training_batches(request: Request, batch_rows: int, *, host: Host, first: i
     def mix(index: tf.Tensor, parts: tuple[tf.Tensor, ...]) -> tf.Tensor:
         # How many rows are of which part varies, their sum does not.
         serialized_B = tf.ensure_shape(tf.concat(parts, axis=0), [batch_rows])
-        order = random_stream(request.seed, input_records.MIXTURE_ORDER, host.index, index)
-        return input_records.permuted(serialized_B, order)
+        stream = random_stream(request.seed, input_records.MIXTURE_ORDER, host.index, index)
+        return tf.random.experimental.stateless_shuffle(serialized_B, stream)
 
     # Rows are mixed while they are strings, so that one call parses those of all datasets.
     return tf.data.Dataset.zip(tuple(streams)).enumerate(start=first).map(mix, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def _evaluation_batches(request: Request, batch_rows: int, *, host: Host) -> tuple[tf.data.Dataset, int]:
-    """Serialized records, string [B], from the request's first step on: the host's own in order, of which there are so
-    many in all, then fill rows. Every host gives as many batches as every other.
+def _evaluation_batches(request: InputRequest, batch_rows: int, *, host: Host) -> tuple[tf.data.Dataset, int]:
+    """Return the host's own records in order, string [B], then fill rows, from the request's first step on, and the
+    number of its records. Every host gives equally many batches.
 
-    In the global order each host reads all records in whole global batches, and keeps its columns: reading blocks of
-    what is read in order gains nothing. That costs 1 us for each record of the others.
+    In the global order each host reads all records in whole global batches, and keeps its columns, which costs 1 us
+    for each record of the others.
     """
     source, size = request.sources[0], request.global_batch_size
     steps = input_plan.evaluation_steps(source.rows, global_batch_size=size, num_hosts=host.count, order=request.order)
@@ -125,10 +125,7 @@ def _evaluation_batches(request: Request, batch_rows: int, *, host: Host) -> tup
 
 @in_graph
 def _parse(serialized_B: tf.Tensor, manifest: Manifest, *, keep: Collection[str]) -> dict[str, tf.Tensor]:
-    """Every feature as int32 or float32 [B, *shape], and a mask of the tokens if none is stored.
-
-    Those of text and bytes are left out, unless they are among `keep`: string [B].
-    """
+    """Parse features, int32 or float32 [B, *shape], or string [B] of those to `keep`; make a mask if none is stored."""
     schema = manifest.schema.without(set(manifest.schema.of_bytes) - set(keep))
     spec = {
         feature.name: tf.io.FixedLenFeature(feature.shape, tf.string if feature.is_bytes else feature.dtype)

@@ -18,8 +18,7 @@ is a matter of counting. An interleave has slots, which take turns; with 2 slots
 So a shard's slot and first round follow from the numbers of blocks before it, and the state at any record follows from
 these: slots that had their turn are in the next round, the others still in this one. Turns go round in a circle, so an
 interleave that starts with the slot whose turn it is, each slot's shard at the row that it has come to and the unopened
-shards behind them, continues as the first one would have. (Slots stay empty only when no shard is left to open, and
-leaving them out changes no order.)
+shards behind them, continues as the first one would have.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ import dataclasses
 import heapq
 import operator
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, SupportsIndex, get_args
+from typing import Literal, SupportsIndex, get_args
 
 import numpy as np
 
@@ -61,7 +60,7 @@ class Host:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shuffle:
-    """The sizes of the three levels of shuffling.
+    """Sizes of the three levels of shuffling.
 
     cycle_length: shards read at the same time; of no effect in the global order, which reads them in no order.
     block_length: records taken from one of them in turn.
@@ -82,16 +81,15 @@ class Shuffle:
             check_positive(name, value)
 
     def shared(self, count: int) -> Shuffle:
-        """The sizes for each of `count` streams that are read at the same time: as many open shards in all, but at
-        least 4 for each of them.
+        """Return the sizes for each of `count` streams that are read together: as many open shards in all hide the
+        latency of an object store; each stream has at least 4.
         """
-        # As many open shards hide the latency of an object store when there are several streams as when there is one.
         return dataclasses.replace(self, cycle_length=max(_LEAST_OPEN_SHARDS, -(-self.cycle_length // count)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Deal:
-    """What a host reads of each shard: its rows first_rows, first_rows + step, ...; of these, there are `rows`.
+    """A host's rows of each shard: first_rows, first_rows + step, ...; of these, there are `rows`.
 
     first_rows, rows: int64 [number of shards]. by_shard: the host is dealt some of the shards as a whole, others in
     each epoch of a training. rows_per_epoch: None if it varies with the shards.
@@ -127,8 +125,8 @@ def check_seed(seed: int) -> None:
         raise ReaderError(f"seed is {seed!r}, expected a whole number from 0 to 2**63 - 1")
 
 
-def whole_step(start_step: SupportsIndex, *, global_batch_size: int, deterministic: bool) -> int:
-    """The step to start at. Raises: ReaderError if it is none, or without an order nothing is known to be before it."""
+def whole_step(start_step: SupportsIndex, *, deterministic: bool = True) -> int:
+    """Return the step to start at. Raises: ReaderError if it is none, or there is no order to leave out a part of."""
     try:
         # An optimizer counts its steps in a NumPy integer.
         step = -1 if isinstance(start_step, bool) else operator.index(start_step)
@@ -136,10 +134,6 @@ def whole_step(start_step: SupportsIndex, *, global_batch_size: int, determinist
         step = -1
     if step < 0:
         raise ReaderError(f"start_step is {start_step!r}, expected a whole number of at least 0")
-    if step * global_batch_size >= 2**63:
-        raise ReaderError(
-            f"start_step is {step}, expected fewer than 2**63 examples before it in batches of {global_batch_size}"
-        )
     if step and not deterministic:
         raise ReaderError(
             f"start_step is {step} with deterministic=False, expected 0: without an order it is not known which "
@@ -150,7 +144,7 @@ def whole_step(start_step: SupportsIndex, *, global_batch_size: int, determinist
 
 
 def element_rows(global_batch_size: int, host: Host) -> int:
-    """Rows of one element: one replica's part of the global batch.
+    """Return the rows of one element: one replica's part of the global batch.
 
     Raises: ReaderError if the global batch cannot be divided by all replicas.
     """
@@ -167,7 +161,7 @@ def element_rows(global_batch_size: int, host: Host) -> int:
 
 
 def host_rows(shard_rows: Sequence[int], host: Host) -> int:
-    """Records of one host in one pass over a split whose shards have `shard_rows` records."""
+    """Count a host's records in one pass over a split whose shards have `shard_rows` records."""
     if len(shard_rows) >= host.count:  # else each of the hosts reads every shard and keeps some of the records
         return sum(shard_rows[host.index :: host.count])
     return len(range(host.index, sum(shard_rows), host.count))
@@ -193,7 +187,7 @@ def deal(shard_rows: Sequence[int], host: Host) -> Deal:
 def evaluation_steps(
     shard_rows: Sequence[int], *, global_batch_size: int, num_hosts: int, order: Order = "hosts"
 ) -> int:
-    """Global batches until all records are given: by the host with the most records, in the order of hosts.
+    """Count the global batches of an evaluation; in the order of hosts, by the host with the most records.
 
     Raises: ReaderError if the global batch cannot be divided by the hosts.
     """
@@ -206,28 +200,22 @@ def evaluation_steps(
 
 
 def mask_name(schema: Schema) -> str | None:
-    """The name under which an element holds the mask of its tokens; None without tokens."""
+    """Return the name under which an element holds the mask of its tokens; None without tokens."""
     stored = schema.with_role("attention_mask")
     if stored is not None:
         return stored.name
     return None if schema.with_role("token_ids") is None else "attention_mask"
 
 
-class Resumption(NamedTuple):
-    """An interleave of `shards`, int64 [n], in which shard i starts at its row `first_rows[i]`, int64 [n].
-
-    Without the first `skip` rows of its first block it continues another interleave.
-    """
-
-    shards: np.ndarray
-    first_rows: np.ndarray
-    skip: int
-
-
-def resume(shard_rows: np.ndarray, *, cycle_length: int, block_length: int, row: int) -> Resumption:
+def resume(
+    shard_rows: np.ndarray, *, cycle_length: int, block_length: int, row: int
+) -> tuple[np.ndarray, np.ndarray, int]:
     """Return how to continue at its row `row` the interleave of shards that have `shard_rows` rows, int64 [N].
 
     It must have that row. Time: N log(cycle_length), whatever the number of rows.
+
+    Returns: the shards of an interleave, int64 [n], the row at which each of them starts, int64 [n], and how many rows
+        of its first block to skip.
     """
     blocks = -(-shard_rows // block_length)
     slot, first_round = _schedule(blocks, cycle_length=cycle_length)
@@ -250,11 +238,11 @@ def resume(shard_rows: np.ndarray, *, cycle_length: int, block_length: int, row:
     opened = opened[np.lexsort((slot[opened], next_round[opened]))]
     shards = np.concatenate([opened, np.flatnonzero(first_round > next_round)])
     skip = row - int(ends[turn] - (after - before)[current])
-    return Resumption(shards=shards, first_rows=rows_read(next_round)[shards], skip=skip)
+    return shards, rows_read(next_round)[shards], skip
 
 
 def locate(shard_rows: Sequence[int] | np.ndarray, row: int) -> tuple[int, int]:
-    """The shard that has row `row` of all shards one after the other, and which of its rows that is.
+    """Find the shard that has row `row` of all shards one after the other, and which of its rows that is.
 
     From the end of the last shard on: the number of shards, and the rows behind it.
     """

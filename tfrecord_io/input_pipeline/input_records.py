@@ -12,9 +12,6 @@ the rest of the epoch that is under way there becomes a graph of its own, and or
     an epoch    . . . . . . . . │ w w w w w w w w │ w w w w w w w w │ w w w
                 never read      │       ▲ the first record to be given
                                 a window is permuted as a whole, so it is read as a whole
-
-Beside that part of a window, what is read in vain is part of a block, and up to index_stride - 1 records of each open
-shard where blocks are no multiple of it; shards without index have to be read from their beginning.
 """
 
 import concurrent.futures
@@ -27,46 +24,23 @@ import tensorflow as tf
 
 from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.input_pipeline.input_plan import Deal, Host, Shuffle
-from tfrecord_io.input_pipeline.input_source import Source
+from tfrecord_io.input_pipeline.input_source import SplitShards
 from tfrecord_io.manifest import Manifest
 
 # Keep the random streams of one seed apart.
 _SHARD_ORDER, _WINDOW_ORDER, OBJECTIVE, MIXTURE_ORDER, BUCKET_ORDER = range(5)
 
-_PHILOX = 1
-
 
 def random_stream(seed: int, purpose: int, *positions: int | tf.Tensor) -> tf.Tensor:
-    """A stateless seed, int64 [2], distinct for each purpose and position: each is folded in as TensorFlow does."""
-    state = tf.constant([seed, purpose], tf.int64)
+    """Return a stateless seed, int64 [2], distinct for each purpose and position. Draws are Philox's on every CPU."""
+    stream = tf.constant([seed, purpose], tf.int64)
     for position in positions:
-        key, counter = _key_counter(state)
-        # The algorithm is named since the default may differ from device to device.
-        drawn = tf.raw_ops.StatelessRandomUniformFullIntV2(
-            shape=[], key=key, counter=counter, alg=_PHILOX, dtype=tf.int64
-        )
-        state = tf.stack([drawn, tf.cast(position, tf.int64)])
-    return state
+        stream = tf.random.experimental.stateless_fold_in(stream, tf.cast(position, tf.int64))
+    return stream
 
 
-def permuted(values: tf.Tensor, stream: tf.Tensor) -> tf.Tensor:
-    """The rows of `values` in the order that a stateless seed decides."""
-    key, counter = _key_counter(stream)
-    return tf.raw_ops.StatelessShuffle(value=values, key=key, counter=counter, alg=_PHILOX)
-
-
-def _key_counter(state: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return what Philox starts from, on a CPU, where input pipelines run.
-
-    One operation, where `stateless_fold_in` and `stateless_shuffle` need a dozen for a named algorithm: the graph of
-    three mixed datasets is made in half the time (0.5 instead of 1.0 s amid an epoch) and has a third of the bytes.
-    """
-    key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=state)
-    return key, counter
-
-
-def evaluation_records(source: Source, *, host: Host, first_row: int) -> tf.data.Dataset:
-    """The host's serialized records in order, string [], from its row `first_row` on.
+def evaluation_records(source: SplitShards, *, host: Host, first_row: int) -> tf.data.Dataset:
+    """Return the host's serialized records in order, string [], from its row `first_row` on.
 
     Raises: ReaderError if the index of the shard to start in is missing, CorruptRecordError if it is damaged.
     """
@@ -87,13 +61,13 @@ def evaluation_records(source: Source, *, host: Host, first_row: int) -> tf.data
 class Training:
     """One host's endless stream of records, in the order that the source's seed decides."""
 
-    source: Source
+    source: SplitShards
     host: Host
     deal: Deal
     shuffle: Shuffle
 
     def batches(self, batch_rows: np.ndarray, *, first_row: int) -> tf.data.Dataset:
-        """Serialized records, string [B], from row `first_row` of the stream on; B takes turns in int64 `batch_rows`.
+        """Return serialized records, string [B], from row `first_row` of the stream on; B cycles through `batch_rows`.
 
         Batches may cross epochs; windows never do.
 
@@ -116,13 +90,13 @@ class Training:
     def _permuted_windows(self, blocks: tf.data.Dataset, *, epoch: int | tf.Tensor, first: int) -> tf.data.Dataset:
         def permute(index: tf.Tensor, serialized_W: tf.Tensor) -> tf.Tensor:
             stream = random_stream(self.source.seed, _WINDOW_ORDER, self.host.index, epoch, index)
-            return permuted(serialized_W, stream)
+            return tf.random.experimental.stateless_shuffle(serialized_W, stream)
 
         windows = blocks.rebatch(self.shuffle.window)
         return windows.enumerate(start=first).map(permute, num_parallel_calls=tf.data.AUTOTUNE)
 
     def _blocks(self, epoch: tf.Tensor) -> tf.data.Dataset:
-        """One pass over the host's records as blocks, string [at most block_length], in an order of this epoch's."""
+        """Return one pass over the host's records as blocks, string [at most block_length], in this epoch's order."""
         order = self._shard_order(epoch)
         columns = (self.source.paths, self.source.rows, self.deal.first_rows)
         shards = tuple(
@@ -134,18 +108,15 @@ class Training:
     def _rest_of_blocks(self, epoch: int, row: int) -> tf.data.Dataset:
         """Return what `_blocks` gives, without its first `row` records."""
         order = on_client(lambda: self._shard_order(epoch).numpy())
-        rest = input_plan.resume(
-            self.deal.rows[order],
-            cycle_length=self._cycle_length,
-            block_length=self.shuffle.block_length,
-            row=row,
+        shards, first_rows, skip = input_plan.resume(
+            self.deal.rows[order], cycle_length=self._cycle_length, block_length=self.shuffle.block_length, row=row
         )
-        shards = order[rest.shards]
+        shards = order[shards]
         # A host's rows are each `step`-th record of the shard.
-        rows = np.minimum(rest.first_rows * self.deal.step, np.array(self.source.rows)[shards])
+        rows = np.minimum(first_rows * self.deal.step, np.array(self.source.rows)[shards])
         starts = (*self.source.starts(shards, rows), tf.constant(self.deal.first_rows[shards]))
         blocks = self._interleave(starts, lambda *start: (self.source.records_from(*start[:-1]), start[-1]))
-        return _without_first(blocks, rest.skip)
+        return _without_first(blocks, skip)
 
     def _interleave(self, shards: tuple[tf.Tensor, ...], read: Callable[..., Any]) -> tf.data.Dataset:
         def blocks(*shard: tf.Tensor) -> tf.data.Dataset:
@@ -164,14 +135,13 @@ class Training:
         return min(self.shuffle.cycle_length, len(self.source.paths))
 
     def _shard_order(self, epoch: int | tf.Tensor) -> tf.Tensor:
-        order = permuted(tf.range(len(self.source.paths)), random_stream(self.source.seed, _SHARD_ORDER, epoch))
+        stream = random_stream(self.source.seed, _SHARD_ORDER, epoch)
+        order = tf.random.experimental.stateless_shuffle(tf.range(len(self.source.paths)), stream)
         # Dealt anew in each epoch: a host with fewer shards sees its examples sooner again, but not the same ones.
         return order[self.host.index :: self.host.count] if self.deal.by_shard else order
 
     def _count_epochs(self, first_row: int) -> tuple[int, int]:
-        """Epoch, and row within it, of row `first_row` of the stream, where epochs must be dealt to learn how many rows
-        they have (0.1 ms each).
-        """
+        """Find epoch and row of row `first_row` of the stream by dealing epochs, which differ in size (0.1 ms each)."""
 
         def rows_of(epoch: tf.Tensor) -> tf.Tensor:
             return tf.reduce_sum(tf.gather(tf.constant(self.deal.rows), self._shard_order(epoch)))

@@ -1,4 +1,4 @@
-"""A split's shards as `tf.data` reads them: whole, or from any row on.
+"""Shards as `tf.data` reads them: whole, or from any row on.
 
 To start in its middle, a shard's index (`record_index`) gives the byte of the last indexed record before the row, and
 the few records in between are skipped:
@@ -32,10 +32,10 @@ _REQUESTS = 32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Source:
-    """The shards of one split in folder `root`; `index_stride` as in the manifest.
+class SplitShards:
+    """Shards of one split in folder `root`; `index_stride` as in the manifest.
 
-    `seed` decides the order of its records alone; `rate` is its share of the rows of a mixture, where it has `name`.
+    seed: decides the order of its records alone. rate: its share of the rows of a mixture, in which it has `name`.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Source:
         return records.apply(tf.data.experimental.assert_cardinality(num_rows))
 
     def starts(self, shards: np.ndarray, rows: np.ndarray) -> tuple[tf.Tensor, ...]:
-        """Columns of arguments to `records_from`, one row for each of `shards`, which is to start at its row `rows`.
+        """Return arguments to `records_from` as columns, so that each of `shards` starts at its row `rows`.
 
         Raises: ReaderError if the index of a shard that has begun is missing, CorruptRecordError if it is damaged.
         """
@@ -77,18 +77,32 @@ class Source:
         paths = tf.constant([self.paths[shard] for shard in shards], tf.string)
         return paths, *(tf.constant(column, tf.int64) for column in columns)
 
-    def records_from(self, path: tf.Tensor, byte: tf.Tensor, num_records: tf.Tensor, skip: tf.Tensor) -> Any:
-        """Serialized records of one shard from `byte` on, where `num_records` are, without the first `skip`.
+    def records_from(
+        self,
+        path: tf.Tensor,
+        byte: tf.Tensor,
+        num_records: tf.Tensor,
+        skip: tf.Tensor,
+        *,
+        buffer_size: int = _READ_BYTES,
+    ) -> tf.data.Dataset:
+        """Serialized records of one shard from `byte` on: `num_records` of them, behind the first `skip`.
 
-        Only for functions that are mapped over a dataset: TensorFlow 2.21 cannot write this operation, which has no
-        public class, into the graph of a dataset otherwise.
+        Reading fails where there are fewer. Only for functions that are mapped over a dataset: TensorFlow 2.21 cannot
+        write this operation, which has no public class, into the graph of a dataset otherwise.
         """
-        records = self._from_byte(path, byte, buffer_size=_READ_BYTES)
-        return records.apply(tf.data.experimental.assert_cardinality(num_records)).skip(skip)
+        variant = tf.raw_ops.TFRecordDatasetV2(
+            filenames=path[tf.newaxis],
+            compression_type=self._compression_type,
+            buffer_size=buffer_size,
+            byte_offsets=byte[tf.newaxis],
+        )
+        records = tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
+        return records.skip(skip).take(num_records).apply(tf.data.experimental.assert_cardinality(num_records))
 
     def block_bytes(self, index: int, *, length: int) -> np.ndarray:
-        """Where to read from for each block of `length` records of shard `index`: the indexed record that is the first
-        one of the block, or comes before it. int64 [ceil(records / length)].
+        """Return the byte to read from for each block of `length` records of shard `index`, that of the indexed record
+        at its beginning or before it: int64 [ceil(records / length)].
 
         Raises: ReaderError if its index is missing, CorruptRecordError if it is damaged.
         """
@@ -97,45 +111,26 @@ class Source:
         firsts = np.arange(0, shard.num_examples, length, dtype=np.int64)
         return self._offsets(shard, stride)[firsts // stride]
 
-    def block(
-        self, path: tf.Tensor, byte: tf.Tensor, num_records: tf.Tensor, skip: tf.Tensor, *, buffer_size: int
-    ) -> tf.data.Dataset:
-        """Serialized records of one shard from `byte` on: `num_records` of them, behind the first `skip`.
-
-        Only for functions that are mapped over a dataset, as `records_from`. Reading fails where there are fewer.
-        """
-        records = self._from_byte(path, byte, buffer_size=buffer_size).skip(skip).take(num_records)
-        return records.apply(tf.data.experimental.assert_cardinality(num_records))
-
-    def _from_byte(self, path: tf.Tensor, byte: tf.Tensor, *, buffer_size: int) -> tf.data.Dataset:
-        variant = tf.raw_ops.TFRecordDatasetV2(
-            filenames=path[tf.newaxis],
-            compression_type=self._compression_type,
-            buffer_size=buffer_size,
-            byte_offsets=byte[tf.newaxis],
-        )
-        return tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
-
     @property
     def _compression_type(self) -> str:
         return "GZIP" if self.compression == "gzip" else ""
 
     def _place(self, index: int, row: int) -> tuple[int, int, int]:
-        """Return where to start shard `index` for its row `row`: byte, records from there on, of which to skip."""
+        """Return where to start shard `index` for its row `row`: byte, records to read, and to skip before them."""
         shard, stride = self.shards[index], self.index_stride
+        left = shard.num_examples - row
         if stride is None or row < stride:
-            return 0, shard.num_examples, row
-        if row == shard.num_examples:
-            return shard.num_bytes, 0, 0
-        entry = row // stride
-        return int(self._offsets(shard, stride)[entry]), shard.num_examples - entry * stride, row - entry * stride
+            return 0, left, row
+        return (
+            (int(self._offsets(shard, stride)[row // stride]), left, row % stride) if left else (shard.num_bytes, 0, 0)
+        )
 
     def _offsets(self, shard: Shard, stride: int) -> np.ndarray:
         path = join(self.root, record_index.file_name(shard.name))
         try:
             with tf.io.gfile.GFile(path, "rb") as file:
-                record_index.check_size(int(file.size()), shard=shard, stride=stride, place=path)
-                content = bytes(file.read())
+                # One byte more than it should have, to see that it has not.
+                content = bytes(file.read(record_index.num_bytes(shard, stride=stride) + 1))
         except tf.errors.OpError as error:
             raise ReaderError(
                 f"{path}: cannot be read ({type(error).__name__}: {error.message}), expected the index of the shard, "
@@ -146,16 +141,15 @@ class Source:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Request:
-    """What is to be read, already checked, the same on every host: a split of one dataset, or of several mixed.
+class InputRequest:
+    """Checked arguments of `input_fn`, the same on every host. An evaluation has one source.
 
-    `manifest` says what is in the records of all sources, and `keep` which of their features of text and bytes are in
-    elements. An evaluation has one source.
+    manifest: describes the records of all sources. keep: features of text and bytes that elements have.
     """
 
     manifest: Manifest
     split: str
-    sources: tuple[Source, ...]
+    sources: tuple[SplitShards, ...]
     global_batch_size: int
     seed: int
     objective: BoundObjective | None
@@ -168,7 +162,7 @@ class Request:
 
 
 def join(folder: str, name: str) -> str:
-    """The path of a file in a folder of any scheme."""
+    """Return the path of a file in a folder of any scheme."""
     return folder.rstrip("/") + "/" + name
 
 

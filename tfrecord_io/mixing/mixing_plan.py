@@ -28,6 +28,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tfrecord_io.errors import ReaderError
+from tfrecord_io.input_pipeline import input_plan
 
 # As a vector of rows for each dataset the cycle is part of the graph: at most 32 KB for each of them.
 _MOST_ELEMENTS = 4096
@@ -42,18 +43,18 @@ class Cycle:
     rows_PK: np.ndarray
 
     def rows_before(self, element: int) -> tuple[int, ...]:
-        """Rows of each dataset in front of element `element` of an endless repetition."""
+        """Count the rows of each dataset in front of element `element` of an endless repetition."""
         cycles, within = divmod(element, len(self.rows_PK))
         in_cycle, in_part = self.rows_PK.sum(axis=0), self.rows_PK[:within].sum(axis=0)
         # Python's integers: a step may be so late that int64 cannot hold the product.
         return tuple(cycles * int(all_) + int(part) for all_, part in zip(in_cycle, in_part, strict=True))
 
     def from_element(self, element: int) -> Cycle:
-        """The cycle that begins with element `element` of this one's repetition."""
+        """Return the cycle that begins with element `element` of this one's repetition."""
         return Cycle(rows_PK=np.roll(self.rows_PK, -(element % len(self.rows_PK)), axis=0))
 
     def of_host(self, index: int, *, count: int) -> Cycle:
-        """Hosts start at different places of the cycle, so that a rare dataset does not come on all of them at once."""
+        """Return a host's cycle: each starts at another place, so that a rare dataset is not on all of them at once."""
         return self.from_element(index * len(self.rows_PK) // count)
 
 
@@ -80,14 +81,12 @@ def rates(
                 "weights together with a temperature or a maximum, expected one or the other",
                 remedy="leave out the weights, or both others",
             )
-        if unknown := [name for name in weights if name not in names]:
-            raise ReaderError(f"a weight for {unknown[0]!r}, expected weights for the datasets {names}")
+        if weights.keys() != num_examples.keys():
+            raise ReaderError(
+                f"weights for {list(weights)}, expected one for each of the datasets {names}",
+                remedy="give each dataset a weight, or leave it out",
+            )
         for name in names:
-            if name not in weights:
-                raise ReaderError(
-                    f"no weight for dataset {name!r}, expected one for each of {names}",
-                    remedy="give it one, or leave the dataset out",
-                )
             if not _is_positive(weights[name]):
                 raise ReaderError(
                     f"the weight of dataset {name!r} is {weights[name]!r}, expected a number above 0",
@@ -97,8 +96,8 @@ def rates(
     temperature = 1.0 if temperature is None else temperature
     if not _is_positive(temperature):
         raise ReaderError(f"temperature is {temperature!r}, expected a number above 0: 1 means by size, more evens out")
-    if maximum is not None and (not isinstance(maximum, int) or isinstance(maximum, bool) or maximum < 1):
-        raise ReaderError(f"maximum is {maximum!r}, expected a whole number of examples of at least 1")
+    if maximum is not None:
+        input_plan.check_positive("maximum", maximum)
     sizes = {name: count if maximum is None else min(count, maximum) for name, count in num_examples.items()}
     largest = max(sizes.values())
     # Of the largest size, so that no power overflows.
@@ -107,7 +106,7 @@ def rates(
 
 @functools.lru_cache(maxsize=64)
 def cycle(shares: tuple[tuple[str, float], ...], *, rows: int) -> Cycle:
-    """The shortest cycle of elements of `rows` rows that has the datasets, by name, at these rates.
+    """Return the shortest cycle of elements of `rows` rows that has the datasets, by name, at these rates.
 
     Where no cycle of at most 4,096 elements has, the one that comes closest: off by less than 1 row in 4,096 elements.
 
@@ -133,7 +132,7 @@ def cycle(shares: tuple[tuple[str, float], ...], *, rows: int) -> Cycle:
 
 
 def source_seed(seed: int, name: str) -> int:
-    """The seed that decides the order of dataset `name` within a mixture of seed `seed`.
+    """Return the seed that decides the order of dataset `name` within a mixture of seed `seed`.
 
     Training on that dataset alone with this seed, and a `shuffle` of the same sizes, gives its rows in the order in
     which the elements of the mixture take them.
@@ -151,7 +150,7 @@ def _shares(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def _whole(exact_PK: np.ndarray, sums_P: np.ndarray) -> np.ndarray:
-    """Whole numbers of given sums next to these: rounded down, then up where most was cut off."""
+    """Round to whole numbers of given sums: down, then up where most was cut off."""
     whole_PK = np.floor(exact_PK).astype(np.int64)
     order_PK = np.argsort(whole_PK - exact_PK, axis=1, kind="stable")
     rank_PK = np.argsort(order_PK, axis=1, kind="stable")
@@ -160,7 +159,7 @@ def _whole(exact_PK: np.ndarray, sums_P: np.ndarray) -> np.ndarray:
 
 
 def _spread(totals: Sequence[int], *, num_elements: int, rows: int) -> list[list[int]]:
-    """The totals spread over elements: before each of them, every dataset has its quota to within one row."""
+    """Spread totals over elements: before each of them, every dataset has its quota to within one row."""
     taken = [0] * len(totals)
     elements = []
     for element in range(1, num_elements + 1):

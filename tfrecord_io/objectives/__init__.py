@@ -26,11 +26,6 @@ weights: a loss is their weighted mean, and rows that only fill up a batch (`exa
 
 The inputs are the features of the roles token_ids, attention_mask, token_type_ids, segment_ids and positions, as far as
 the dataset has them, under their own names.
-
-    base      what objectives share, and the operations that each is written in; those of a graph in `tensor_ops`
-    labelled  labels and targets that the dataset holds, and causal_lm
-    masked    both masked LMs                                 spans    span_corruption
-    keras_arguments         compile_args: loss and metrics for Keras, which count by these weights
 """
 
 from tfrecord_io.objectives.base import BoundObjective, Objective

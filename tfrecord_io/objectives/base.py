@@ -1,6 +1,4 @@
-"""What objectives share: the features that they find by role, the call with a batch of tensors or arrays, and the
-operations that they are written in, for arrays.
-"""
+"""What objectives share: features by role, the call with tensors or arrays, and the operations on arrays."""
 
 from __future__ import annotations
 
@@ -61,7 +59,7 @@ class TokenFeatures:
         )
 
     def select(self, features: Features) -> dict[str, Any]:
-        """The features that every model gets."""
+        """Return the features that every model gets."""
         return {name: features[name] for name in self.inputs}
 
 
@@ -123,7 +121,7 @@ def token_weights(features: Features, counts_BL: Any, ops: Any) -> Any:
 
 
 def required(manifest: Manifest, role: Role, *, objective: str, remedy: str) -> str:
-    """The name of the feature of that role. Raises: ReaderError if there is none."""
+    """Return the name of the feature of that role. Raises: ReaderError if there is none."""
     feature = manifest.schema.with_role(role)
     if feature is None:
         raise ReaderError(
@@ -161,9 +159,7 @@ def token_mask(features: Features, schema: Schema, ops: Any) -> Any:
 class NumpyOps:
     """Operations on arrays [B, n], with draws from a generator.
 
-    NumPy and TensorFlow name these differently; `tensor_ops.TensorOps` has the same methods for a graph, so that one
-    description of an objective runs on both. Operators and slices are the same for both and need nothing here. Draws of
-    a graph come from a stateless seed.
+    `tensor_ops.TensorOps` has the same methods for a graph, so that one description of an objective runs on both.
     """
 
     maximum, minimum = staticmethod(np.maximum), staticmethod(np.minimum)

@@ -194,7 +194,7 @@ def _target(features: Features, ops: Any, *, tokens: TokenFeatures, target: str,
 
 
 def start_id(manifest: Manifest, token: StartToken | int) -> int:
-    """The id that a decoder starts from. Raises: ReaderError if the vocabulary has no such token."""
+    """Return the id that a decoder starts from. Raises: ReaderError if the vocabulary has no such token."""
     facts = manifest.tokenizer
     if not isinstance(token, str):
         if isinstance(token, bool) or not 0 <= token < facts.vocab_size:

@@ -1,8 +1,4 @@
-"""Predicting tokens that were hidden, on rows of one text or of several: the worked example is the package's.
-
-Both forms choose among the tokens that are neither special nor padding. On packed rows the tokens are chosen in the row
-as a whole, and segment_ids and positions go on to the model.
-"""
+"""Masked LM, on rows of one text or several: predict tokens that were hidden, neither special ones nor padding."""
 
 import dataclasses
 import functools

@@ -84,7 +84,7 @@ def span_corruption(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpanCounts:
-    """What texts of 0 ... L tokens lose: int32 [L + 1] tokens, in int32 [L + 1] spans."""
+    """Losses of texts of 0 ... L tokens: int32 [L + 1] tokens, in int32 [L + 1] spans."""
 
     noise: np.ndarray
     spans: np.ndarray
@@ -257,7 +257,7 @@ def _put(rows_BW: Any, values_BL: Any, *, at: Any, chosen: Any, ops: Any) -> Any
 
 
 def _sentinels(given: tuple[int, ...] | None, manifest: Manifest, *, needed: int) -> np.ndarray:
-    """int32 [needed]: the ids that stand for the first span, the second, ..."""
+    """Return the ids that stand for the first span, the second, ...: int32 [needed]."""
     ids = manifest.tokenizer.sentinel_ids if given is None else given
     if len(ids) < needed:
         whose = f"tokenizer {manifest.tokenizer.name!r} has" if given is None else "sentinel_ids are"

@@ -62,7 +62,7 @@ class TensorOps:
 
 
 def by_row(seed: tf.Tensor, *, first_row: tf.Tensor) -> tf.Tensor:
-    """The seed, int64 [3], of rows from `first_row` on, int64 []."""
+    """Return the seed, int64 [3], of rows from `first_row` on, int64 []."""
     return tf.concat([seed, tf.reshape(first_row, [1])], axis=0)
 
 
@@ -73,7 +73,7 @@ def _split(seed: tf.Tensor, count: int) -> list[tf.Tensor]:
 
 
 def _uniform(shape: Sequence[int], seed: tf.Tensor, *, maxval: int | None = None) -> tf.Tensor:
-    """Draws for B rows, `shape` [B] or [B, n]: float32 in [0, 1), or int32 below `maxval`."""
+    """Draw for B rows, `shape` [B] or [B, n]: float32 in [0, 1), or int32 below `maxval`."""
     if not _is_by_row(seed):
         if maxval is None:
             return tf.random.stateless_uniform(shape, seed, alg="philox")

@@ -28,14 +28,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from tfrecord_io.format.ledger import Shard
 from tfrecord_io.input_pipeline.input_plan import Shuffle
-from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.mixing.mixing_plan import Cycle
 from tfrecord_io.ordering.permutation import NUMPY, folded, hashed, key, permuted
 
@@ -60,33 +59,65 @@ def fits_in_memory(shards: Sequence[Shard], *, compression: str) -> bool:
     return num_bytes * (_GZIP_RATIO if compression == "gzip" else 1) <= _MEMORY_BYTES
 
 
-def batch_columns(rates: Mapping[str, float], *, global_batch_size: int) -> tuple[BatchColumns, ...]:
-    """The columns of each dataset of a mixture, or of one dataset by itself.
-
-    Raises: ReaderError if a rate is too small for a batch of this size.
-    """
-    cycle = mixing_plan.cycle(tuple(rates.items()), rows=global_batch_size)
-    return tuple(BatchColumns(cycle=cycle, part=part) for part in range(len(rates)))
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class BatchColumns:
-    """The columns of dataset number `part`, in batches that repeat `cycle`."""
+class GlobalOrder:
+    """The order of dataset number `part` of those that `cycle` has in batches; alone, it is number 0 of one.
 
+    shard_rows: the records of each shard, none of them empty. block, window: K and W.
+    """
+
+    shard_rows: tuple[int, ...]
+    seed: int
+    block: int
+    window: int
     cycle: Cycle
-    part: int
+    part: int = 0
+
+    @classmethod
+    def of(
+        cls, shards: Sequence[Shard], *, compression: str, seed: int, shuffle: Shuffle, cycle: Cycle, part: int = 0
+    ) -> GlobalOrder:
+        """Return the order of a split's rows, of one dataset or of one among several."""
+        steps = -(-shuffle.window // int(cycle.rows_PK[0].sum()))
+        return cls(
+            shard_rows=tuple(shard.num_examples for shard in shards),
+            seed=seed,
+            block=1 if fits_in_memory(shards, compression=compression) else shuffle.block_length,
+            window=max(1, round(steps * float(cycle.rows_PK[:, part].mean()))),
+            cycle=cycle,
+            part=part,
+        )
 
     @property
     def batch_rows(self) -> int:
         """Rows of a global batch, of all datasets."""
         return int(self.cycle.rows_PK[0].sum())
 
+    @functools.cached_property
+    def num_rows(self) -> int:
+        """Rows of the split."""
+        return sum(self.shard_rows)
+
     def rows_before(self, step: int) -> int:
-        """This dataset's rows in the batches before a step."""
+        """Count this dataset's rows in the batches before a step."""
         return self.cycle.rows_before(step)[self.part]
 
-    def place(self, rows: Any, ops: Any) -> tuple[Any, Any]:
-        """Step and column of rows of the dataset's stream, both int64 [N]."""
+    def place(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """Columns of a global batch that have rows of this dataset, ascending, and these rows: int64 [n] twice."""
+        first, last = self.rows_before(step), self.rows_before(step + 1)
+        found = []
+        window, _ = self.begin(first)
+        while True:
+            steps, columns, rows = _whole_window(self, window)
+            chosen = np.flatnonzero(steps == step)
+            found.append((columns[chosen], rows[chosen]))
+            if sum(len(columns) for columns, _ in found) == last - first:
+                columns, rows = (np.concatenate(each) for each in zip(*found, strict=True))
+                return columns, rows
+            window += 1
+
+    def in_batches(self, rows: Any, ops: Any) -> tuple[Any, Any]:
+        """Return step and column of rows of this dataset's stream, both int64 [N]."""
         if self.cycle.rows_PK.shape == (1, 1):  # alone: each of many hosts asks this of all rows of a window
             return rows // self.batch_rows, rows % self.batch_rows
         ends_P = ops.constant(self._ends_P)
@@ -104,76 +135,14 @@ class BatchColumns:
         return cycles * len(self._ends_P) + turn, column
 
     def counts(self, first: int, last: int) -> np.ndarray:
-        """Return how many rows the columns [first, last) get of this dataset in each batch of the cycle, int64 [P]."""
-        found = np.zeros(len(self._ends_P), np.int64)
-        for turn, (end, count) in enumerate(
-            zip(self._ends_P.tolist(), self.cycle.rows_PK[:, self.part].tolist(), strict=True)
-        ):
-            column = self.place(np.arange(end - count, end, dtype=np.int64), NUMPY)[1]
-            found[turn] = np.count_nonzero((column >= first) & (column < last))
-        return found
+        """Count this dataset's rows in the columns [first, last) of each batch of the cycle: int64 [P]."""
+        steps, columns = self.in_batches(np.arange(self._ends_P[-1], dtype=np.int64), NUMPY)
+        own = (columns >= first) & (columns < last)
+        return np.bincount(steps[own], minlength=len(self._ends_P))
 
     @functools.cached_property
     def _ends_P(self) -> np.ndarray:
         return np.cumsum(self.cycle.rows_PK[:, self.part])
-
-
-class Placed(NamedTuple):
-    """What columns of a window get, in order of steps, then columns: int64 [n] each."""
-
-    steps: Any
-    columns: Any
-    rows: Any
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class GlobalOrder:
-    """The order of one dataset. `shard_rows` are the records of each shard, none of them empty; `block` and `window`
-    are K and W; `batches` says where in batches its stream goes.
-    """
-
-    shard_rows: tuple[int, ...]
-    seed: int
-    block: int
-    window: int
-    batches: BatchColumns
-
-    @classmethod
-    def of(
-        cls, shards: Sequence[Shard], *, compression: str, seed: int, shuffle: Shuffle, batches: BatchColumns
-    ) -> GlobalOrder:
-        """Return the order of a split's rows, of one dataset or of one among several."""
-        steps, rows_P = -(-shuffle.window // batches.batch_rows), batches.cycle.rows_PK[:, batches.part]
-        return cls(
-            shard_rows=tuple(shard.num_examples for shard in shards),
-            seed=seed,
-            block=1 if fits_in_memory(shards, compression=compression) else shuffle.block_length,
-            window=max(1, round(steps * float(rows_P.mean()))),
-            batches=batches,
-        )
-
-    @functools.cached_property
-    def num_rows(self) -> int:
-        """Rows of the split."""
-        return sum(self.shard_rows)
-
-    def rows(self, step: int) -> np.ndarray:
-        """This dataset's rows in a global batch, in the order of their columns: int64 [n]."""
-        return self.place(step)[1]
-
-    def place(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Columns of a global batch that have rows of this dataset, ascending, and these rows: int64 [n] twice."""
-        first, last = self.batches.rows_before(step), self.batches.rows_before(step + 1)
-        found = []
-        window, _ = self.begin(first)
-        while True:
-            placed = _whole_window(self, window)
-            chosen = np.flatnonzero(placed.steps == step)
-            found.append((placed.columns[chosen], placed.rows[chosen]))
-            if sum(len(columns) for columns, _ in found) == last - first:
-                columns, rows = (np.concatenate(each) for each in zip(*found, strict=True))
-                return columns, rows
-            window += 1
 
     def begin(self, row: int, *, first: int = 0, last: int | None = None) -> tuple[int, int]:
         """Locate row `row` of the stream: its window, and how many rows columns [first, last) get of it before."""
@@ -183,32 +152,29 @@ class GlobalOrder:
             window = epoch * self._windows_per_epoch + number
         else:
             window, before = divmod(row, self._window)
-        columns = self.batches.place(np.arange(row - before, row, dtype=np.int64), NUMPY)[1]
-        last = self.batches.batch_rows if last is None else last
+        _, columns = self.in_batches(np.arange(row - before, row, dtype=np.int64), NUMPY)
+        last = self.batch_rows if last is None else last
         return window, int(np.count_nonzero((columns >= first) & (columns < last)))
 
-    def of_window(self, window: Any, first: int, last: int, ops: Any) -> Placed:
-        """Return what the columns [first, last) get of window `window`, an int or a tensor []."""
+    def of_window(self, window: Any, first: int, last: int, ops: Any) -> tuple[Any, Any, Any]:
+        """Return what the columns [first, last) get of window `window`, an int or a tensor []: steps, columns and rows,
+        in order of steps, then columns, int64 [n] each.
+        """
         if self.block == 1:
-            rows = ops.arange(window * self._window, (window + 1) * self._window)
-            placed, _ = self._placed(rows, first, last, ops)
-            epochs_N = folded(key(self.seed, _BLOCKS), placed.rows // self.num_rows, ops)
-            return placed._replace(rows=permuted(placed.rows % self.num_rows, epochs_N, ops, limit=self.num_rows))
-        epoch, number = window // self._windows_per_epoch, window % self._windows_per_epoch
-        begin = number * self._window
-        end = ops.minimum(begin + self._window, self.num_rows)
-        rows = epoch * self.num_rows + ops.arange(begin, end)
-        placed, before = self._placed(rows, first, last, ops)
-        keys = placed.columns * 2**32 + hashed(key(self.seed, _SLOTS), placed.rows, ops)
+            epoch, begin, rows = 0, 0, ops.arange(window * self._window, (window + 1) * self._window)
+        else:
+            epoch, begin = window // self._windows_per_epoch, window % self._windows_per_epoch * self._window
+            rows = epoch * self.num_rows + ops.arange(begin, ops.minimum(begin + self._window, self.num_rows))
+        steps, columns = self.in_batches(rows, ops)
+        own, before = ops.indices((columns >= first) & (columns < last)), ops.count(columns < first)
+        steps, columns, rows = (ops.gather(each, own) for each in (steps, columns, rows))
+        if self.block == 1:
+            epochs_N = folded(key(self.seed, _BLOCKS), rows // self.num_rows, ops)
+            return steps, columns, permuted(rows % self.num_rows, epochs_N, ops, limit=self.num_rows)
+        keys = columns * 2**32 + hashed(key(self.seed, _SLOTS), rows, ops)
         # The place of each row in the order of the keys.
         numbers = self._numbers(begin + before, ops.order(ops.order(keys)), epoch, ops)
-        return placed._replace(rows=self._in_shards(numbers, ops))
-
-    def _placed(self, rows: Any, first: int, last: int, ops: Any) -> tuple[Placed, Any]:
-        """Select the stream rows that land in columns [first, last), and count those that land in columns before."""
-        steps, columns = self.batches.place(rows, ops)
-        own = ops.indices((columns >= first) & (columns < last))
-        return Placed(*(ops.gather(each, own) for each in (steps, columns, rows))), ops.count(columns < first)
+        return steps, columns, self._in_shards(numbers, ops)
 
     def _numbers(self, first: Any, offsets: Any, epoch: Any, ops: Any) -> Any:
         """Return the numbers in slots at `offsets`, a permutation of 0 to n - 1, from slot `first` of an epoch on."""
@@ -255,6 +221,6 @@ class GlobalOrder:
 
 
 @functools.lru_cache(maxsize=16)
-def _whole_window(order: GlobalOrder, window: int) -> Placed:
+def _whole_window(order: GlobalOrder, window: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return what all columns get of a window: many steps ask for the same one."""
-    return order.of_window(window, 0, order.batches.batch_rows, NUMPY)
+    return order.of_window(window, 0, order.batch_rows, NUMPY)

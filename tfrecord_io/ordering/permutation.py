@@ -46,7 +46,7 @@ def permuted(numbers: Any, key: Key, ops: Any, *, limit: int) -> Any:
 
 
 def key(*numbers: int) -> Key:
-    """The key of some numbers of at most 64 bits, such as a seed and a purpose."""
+    """Return the key of some numbers of at most 64 bits, such as a seed and a purpose."""
     found: Key = (0, 0)
     for number in numbers:
         for word in (number & _WORD, (number >> 32) & _WORD):
@@ -55,14 +55,14 @@ def key(*numbers: int) -> Key:
 
 
 def folded(key: Key, numbers: Any, ops: Any) -> Key:
-    """A key for each of `numbers`, int64 [N], of at most 63 bits."""
+    """Return a key for each of `numbers`, int64 [N], of at most 63 bits."""
     low, high = numbers & _WORD, ops.shifted(numbers, 32)
     first = _mixed(_mixed(low ^ key[0], ops) ^ high, ops)
     return first, _mixed(_mixed((low + key[1]) & _WORD, ops) ^ high ^ _GOLDEN, ops)
 
 
 def hashed(key: Key, numbers: Any, ops: Any) -> Any:
-    """A word for each of `numbers`, int64 [N], of at most 63 bits."""
+    """Return a word for each of `numbers`, int64 [N], of at most 63 bits."""
     return folded(key, numbers, ops)[0]
 
 
@@ -71,7 +71,7 @@ def _keyed(values: Any, key: Key, turn: Any, ops: Any) -> Any:
 
 
 def _mixed(values: Any, ops: Any) -> Any:
-    """A bijection of words that flips each bit of the result with probability 1/2 for each bit of the input.
+    """Apply a bijection of words that flips each bit of the result with probability 1/2 for each bit of the input.
 
     "lowbias32" of Chris Wellons, https://nullprogram.com/blog/2018/07/31/. Products wrap at 64 bits, and of these the
     lower 32 are right.

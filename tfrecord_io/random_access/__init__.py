@@ -1,4 +1,4 @@
-"""Any row of a dataset by its number, without TensorFlow: for Grain, PyTorch and plain Python.
+"""Random access to rows by their number, without TensorFlow: for Grain, PyTorch and plain Python.
 
     data = random_access.open("gs://bucket/wiki")       manifest.json and one listing
     rows = data["train"]                                a sequence
@@ -9,9 +9,6 @@
     torch.utils.data.DataLoader(rows, batch_size=64, shuffle=True)      a map-style dataset as it is
 
 Needs NumPy and Numba; fsspec for addresses such as gs://.
-
-    rows       open, a split as a sequence                           shards    a split's files, their indexes, gzip
-    combined   several datasets as one, batches as the reader's      storage   ranges of files, local or not
 """
 
 from tfrecord_io.random_access.combined import GlobalBatches, MixedRows, global_batches, mix

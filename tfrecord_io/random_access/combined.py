@@ -1,4 +1,4 @@
-"""What is made of the rows of datasets: several of them as one sequence, and whole batches of a training.
+"""Rows of several datasets as one sequence, and the whole batches of a training.
 
     mixed = random_access.mix({"wiki": wiki["train"], "code": code["train"]}, weights={"wiki": 0.7, "code": 0.3})
 
@@ -36,7 +36,8 @@ from tfrecord_io.mixing import common_manifest, mixing_plan
 from tfrecord_io.mixing.mixing_plan import source_seed
 from tfrecord_io.ordering import global_order
 from tfrecord_io.ordering.global_order import GlobalOrder
-from tfrecord_io.random_access.rows import Row, Rows, RowSequence, row_numbers
+from tfrecord_io.random_access.rows import Row, Rows, RowSequence, unfilled
+from tfrecord_io.schema import Schema
 
 
 def mix(
@@ -46,7 +47,7 @@ def mix(
     temperature: float | None = None,
     maximum: int | None = None,
 ) -> MixedRows:
-    """The datasets' rows as one sequence, as long as all of them together.
+    """Mix the datasets' rows into one sequence, as long as all of them together.
 
     Args:
         weights: for each dataset, in proportion to each other.
@@ -65,9 +66,7 @@ def mix(
 
 
 class MixedRows(RowSequence):
-    """Made by `mix`: a sequence as `Rows` is. `rates` are the shares of the datasets, `manifest` is common to them."""
-
-    _of = "the mixture"
+    """Sequence of rows as `Rows`, made by `mix`. `rates` are the datasets' shares, `manifest` is common to them."""
 
     def __init__(self, datasets: Mapping[str, Rows], *, rates: Mapping[str, float]) -> None:
         self.datasets, self.rates = dict(datasets), dict(rates)
@@ -92,12 +91,9 @@ class MixedRows(RowSequence):
         return {feature: row[feature] for feature in self.manifest.schema.names}
 
     def batch(self, indices: Sequence[SupportsIndex] | np.ndarray) -> Row:
-        numbers_N = row_numbers(indices, count=len(self), of=self._of)
+        numbers_N = self._numbers(indices)
         dataset_N, row_N = self._origins(numbers_N)
-        columns: Row = {
-            feature.name: np.empty((len(numbers_N), *feature.shape), feature.array_dtype)
-            for feature in self.manifest.schema.features
-        }
+        columns = unfilled(self.manifest.schema, len(numbers_N))
         for at, rows in enumerate(self.datasets.values()):
             mine = np.flatnonzero(dataset_N == at)
             for name, values in rows.batch(row_N[mine]).items():
@@ -105,12 +101,12 @@ class MixedRows(RowSequence):
         return columns
 
     def origin(self, index: int) -> tuple[str, int]:
-        """The dataset of a row, and the row's number there."""
+        """Return the dataset of a row, and the row's number there."""
         dataset_N, row_N = self._origins(np.array([index]))
         return list(self.datasets)[int(dataset_N[0])], int(row_N[0])
 
     def _origins(self, numbers_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The number of each row's dataset, and its row there."""
+        """Return the number of each row's dataset, and its row there."""
         cycle_N, turn_N = np.divmod(numbers_N, len(self._dataset_P))
         dataset_N = self._dataset_P[turn_N]
         sizes_K = np.array([len(rows) for rows in self.datasets.values()], np.int64)
@@ -135,53 +131,51 @@ def global_batches(
         datasets, rates, seeds = {"": rows}, {"": 1.0}, {"": seed}
     if not all(map(len, datasets.values())):
         raise ReaderError(f"{rows!r} has no rows, expected at least one")
-    columns = global_order.batch_columns(rates, global_batch_size=global_batch_size)
+    cycle = mixing_plan.cycle(tuple(rates.items()), rows=global_batch_size)
     orders = {
         name: GlobalOrder.of(
             each.manifest.splits[each.split].shards,
             compression=each.manifest.compression,
             seed=seeds[name],
             shuffle=shuffle or global_order.USUAL_SHUFFLE,
-            batches=batches,
+            cycle=cycle,
+            part=part,
         )
-        for (name, each), batches in zip(datasets.items(), columns, strict=True)
+        for part, (name, each) in enumerate(datasets.items())
     }
-    return GlobalBatches(datasets, orders=orders, names=rows.manifest.schema.names, batch_rows=global_batch_size)
+    return GlobalBatches(datasets, orders=orders, schema=rows.manifest.schema, batch_rows=global_batch_size)
 
 
 class GlobalBatches:
     """Made by `global_batches`. Can be pickled; threads and processes may read at the same time."""
 
     def __init__(
-        self, datasets: Mapping[str, Rows], *, orders: Mapping[str, GlobalOrder], names: Sequence[str], batch_rows: int
+        self, datasets: Mapping[str, Rows], *, orders: Mapping[str, GlobalOrder], schema: Schema, batch_rows: int
     ) -> None:
         self._datasets, self._orders = dict(datasets), dict(orders)
-        self._names, self._batch_rows = names, batch_rows
+        self._schema, self._batch_rows = schema, batch_rows
 
     def __getitem__(self, step: SupportsIndex) -> Row:
-        """The batch of a step, from 0: arrays [global_batch_size, *shape]. Raises: as `part`."""
+        """Return the batch of a step, from 0: arrays [global_batch_size, *shape]. Raises: as `part`."""
         return self.part(step)
 
     __call__ = __getitem__
 
     def part(self, step: SupportsIndex, *, replica: int = 0, replicas: int = 1) -> Row:
-        """One replica's part of the batch, arrays [global_batch_size / replicas, *shape].
+        """Return one replica's part of the batch, arrays [global_batch_size / replicas, *shape].
 
         Raises:
             IndexError: There is no such step or replica.
             ReaderError: The batch cannot be divided, or as `Rows` says of what is read.
         """
-        found: Row = {}
-        size = input_plan.element_rows(self._batch_rows, Host(replicas=replicas))
+        found = unfilled(self._schema, input_plan.element_rows(self._batch_rows, Host(replicas=replicas)))
         for name, columns, numbers in self._placed(step, replica=replica, replicas=replicas):
-            rows = self._datasets[name].batch(numbers)
-            for feature in self._names:
-                values = rows[feature]
-                found.setdefault(feature, np.empty((size, *values.shape[1:]), values.dtype))[columns] = values
+            for feature, values in self._datasets[name].batch(numbers).items():
+                found[feature][columns] = values
         return found
 
     def indices(self, step: SupportsIndex, *, replica: int = 0, replicas: int = 1) -> np.ndarray:
-        """The numbers of these rows, int64 [global_batch_size / replicas], where there is one dataset.
+        """Return the numbers of these rows, int64 [global_batch_size / replicas], where there is one dataset.
 
         Raises: as `part`; ReaderError of a mixture.
         """
@@ -195,7 +189,7 @@ class GlobalBatches:
         return numbers
 
     def origins(self, step: SupportsIndex) -> list[tuple[str, int]]:
-        """The dataset of each row of the batch, and the row's number there; the name is empty without a mixture."""
+        """Return the dataset of each row of the batch, "" without a mixture, and the row's number there."""
         found = [("", 0)] * self._batch_rows
         for name, columns, numbers in self._placed(step, replica=0, replicas=1):
             for column, number in zip(columns.tolist(), numbers.tolist(), strict=True):
@@ -203,7 +197,7 @@ class GlobalBatches:
         return found
 
     def _placed(self, step: SupportsIndex, *, replica: int, replicas: int) -> list[tuple[str, np.ndarray, np.ndarray]]:
-        """Of each dataset: places in this part of the batch, and the rows that are there, int64 [n] twice."""
+        """Return of each dataset places in this part of the batch, and the rows that are there, int64 [n] twice."""
         at = step.__index__()
         if at < 0:
             raise IndexError(f"step {at}, expected at least 0: a training has no end")

@@ -1,4 +1,4 @@
-"""A dataset's splits by name, and the rows of one split as a sequence."""
+"""Splits of a dataset by name, and the rows of one split as a sequence."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from tfrecord_io import manifest as manifests
-from tfrecord_io import opening
 from tfrecord_io.errors import CorruptRecordError, ReaderError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.random_access import storage as storages
 from tfrecord_io.random_access.shards import Messages, ShardFiles
 from tfrecord_io.random_access.storage import Storage
+from tfrecord_io.schema import Schema
 
 # Enough that reading is sequential, few enough that the rows take little memory.
 _ITERATED_ROWS = 256
@@ -44,14 +44,12 @@ def open(root: str | os.PathLike[str], *, check: bool = True) -> Data:
     """
     folder, name = manifests.folder_and_name(os.fspath(root))
     storage = storages.at(folder)
-    return Data(storage=storage, manifest=opening.open_manifest(storage, name), check=check)
+    manifest = manifests.open_manifest(storage.shown, name, read=storage.read, sizes=storage.sizes)
+    return Data(storage=storage, manifest=manifest, check=check)
 
 
 class RowSequence(abc.ABC):
     """Rows that are read by their number, one or many at a time."""
-
-    # What they are rows of, in messages.
-    _of: str
 
     @abc.abstractmethod
     def __len__(self) -> int: ...
@@ -62,13 +60,13 @@ class RowSequence(abc.ABC):
 
     @abc.abstractmethod
     def batch(self, indices: Sequence[SupportsIndex] | np.ndarray) -> Row:
-        """The rows stacked: arrays [N, *shape], in the order of the indices, of which one may come twice.
+        """Return rows stacked: arrays [N, *shape], in the order of the indices, of which one may come twice.
 
         Raises: as `rows[index]`.
         """
 
     def __getitem__(self, index: SupportsIndex | slice) -> Row:
-        """One row, or those of a slice stacked.
+        """Return one row, or those of a slice stacked.
 
         Raises:
             IndexError: there is no such row.
@@ -80,24 +78,42 @@ class RowSequence(abc.ABC):
         number, count = operator.index(index), len(self)
         row = number + count if number < 0 else number
         if not 0 <= row < count:
-            raise IndexError(f"row {number} of {self._of}, which has {count:,}")
+            raise IndexError(f"row {number} of {self!r}")
         return self._one(row)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Row]:
-        """The rows as a list, read together. Raises: as `rows[index]`."""
+        """Return rows as a list, read together. Raises: as `rows[index]`."""
         return unstacked(self.batch(indices), len(indices))
 
     # Grain's name for the same.
     _getitems = __getitems__
 
     def __iter__(self) -> Iterator[Row]:
-        """Every row in order, read many at a time."""
+        """Yield every row in order, read many at a time."""
         for start in range(0, len(self), _ITERATED_ROWS):
             yield from self.__getitems__(range(start, min(start + _ITERATED_ROWS, len(self))))
 
+    def _numbers(self, indices: Sequence[SupportsIndex] | np.ndarray) -> np.ndarray:
+        """Return indices as row numbers from 0, int64 [N].
 
-class Rows(RowSequence):
-    """The rows of one split in the order of its shards, each a dict of arrays, int64 or float32 as in the schema; text
+        Raises: IndexError if there is no such row. ReaderError if they are no integers.
+        """
+        plain = isinstance(indices, (np.ndarray, range))
+        given_N = np.asarray(indices if plain else [operator.index(index) for index in indices])
+        if given_N.ndim != 1 or (len(given_N) and given_N.dtype.kind not in "iu"):
+            raise ReaderError(
+                f"indices of dtype {given_N.dtype} and shape {list(given_N.shape)}, expected integers [N]"
+            )
+        numbers_N = given_N.astype(np.int64)
+        numbers_N[numbers_N < 0] += len(self)
+        outside_N = (numbers_N < 0) | (numbers_N >= len(self))
+        if outside_N.any():
+            raise IndexError(f"row {given_N[outside_N][0]} of {self!r}")
+        return numbers_N
+
+
+class Rows(ShardFiles, RowSequence):
+    """Rows of one split in the order of its shards, each a dict of arrays, int64 or float32 as in the schema; text
     and bytes are `str` and `bytes`, in arrays of objects for several rows.
 
         len(rows), rows[5], rows[-1]       one row: arrays [*shape]
@@ -110,49 +126,33 @@ class Rows(RowSequence):
     Made by `random_access.open`. `manifest` is what objectives are bound to.
     """
 
-    def __init__(self, files: ShardFiles) -> None:
-        self._files = files
-        self.split = files.split
-        self._of = f"split {files.split!r}"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (Rows, (self._files,))
-
-    @property
-    def manifest(self) -> Manifest:
-        """The dataset's manifest."""
-        return self._files.manifest
-
     def __repr__(self) -> str:
         # Grain keeps this in its checkpoints, to know the dataset again.
-        return (
-            f"Rows({self._files.storage.shown!r}, {self.split!r}, {len(self):,} rows, {self.manifest.fingerprint[:12]})"
-        )
-
-    def __len__(self) -> int:
-        return len(self._files)
+        return f"Rows({self.storage.shown!r}, {self.split!r}, {len(self):,} rows, {self.manifest.fingerprint[:12]})"
 
     def _one(self, number: int) -> Row:
-        shard, record = self._files.locate(number)
-        return unstacked(self._decode(self._files.read_one(shard, record), (shard,), (record,)), 1)[0]
+        shard, record = self._locate(number)
+        return unstacked(self._decode(self._read_one(shard, record), (shard,), (record,)), 1)[0]
 
     def batch(self, indices: Sequence[SupportsIndex] | np.ndarray) -> Row:
-        rows_N = row_numbers(indices, count=len(self), of=self._of)
+        rows_N = self._numbers(indices)
         if not len(rows_N):
-            features = self.manifest.schema.features
-            return {feature.name: np.empty((0, *feature.shape), feature.array_dtype) for feature in features}
-        shards_N, records_N = self._files.locate_all(rows_N)
-        return self._decode(self._files.read(shards_N, records_N), shards_N, records_N)
+            return unfilled(self.manifest.schema, 0)
+        shards_N, records_N = self._locate_all(rows_N)
+        return self._decode(self._read(shards_N, records_N), shards_N, records_N)
 
     def _decode(self, messages: Messages, shards: Any, records: Any) -> Row:
         sound, columns = self._decoder.read(*messages)
         if sound < len(shards):
             from tfrecord_io.codec.decoding import damage
 
-            message = messages.data[messages.begins_N[sound] : messages.ends_N[sound]].tobytes()
-            what = damage(message, self.manifest.schema) or "it was damaged while it was read"
-            place = f"{self._files.path(shards[sound])}, record {records[sound]}"
-            raise CorruptRecordError(f"{place}: {what}", remedy=self._files.remedy)
+            data, begins_N, ends_N = messages
+            what = (
+                damage(data[begins_N[sound] : ends_N[sound]].tobytes(), self.manifest.schema)
+                or "it was damaged while it was read"
+            )
+            place = f"{self._path(shards[sound])}, record {records[sound]}"
+            raise CorruptRecordError(f"{place}: {what}", remedy=self._remedy)
         result: Row = columns
         return result
 
@@ -176,7 +176,7 @@ class Data(Mapping[str, Rows]):
         return f"Data({self.storage.shown!r}: {', '.join(self)})"
 
     def __getitem__(self, split: str) -> Rows:
-        """The rows of a split. Raises: ReaderError if there is no such split, or it has rows of several lengths."""
+        """Return the rows of a split. Raises: ReaderError if there is none, or it has rows of several lengths."""
         if split not in self.manifest.splits:
             raise ReaderError(f"{self.storage.shown}: no split {split!r}, expected one of {list(self)}")
         if self.manifest.bucket_lengths:
@@ -185,7 +185,7 @@ class Data(Mapping[str, Rows]):
                 "the rows of a sequence have one shape",
                 remedy=f"read one length at a time: data.bucket({self.manifest.bucket_lengths[0]})[{split!r}]",
             )
-        return Rows(ShardFiles(self.storage, self.manifest, split, self.check))
+        return Rows(self.storage, self.manifest, split, self.check)
 
     def __contains__(self, split: object) -> bool:
         return split in self.manifest.splits
@@ -197,33 +197,18 @@ class Data(Mapping[str, Rows]):
         return len(self.manifest.splits)
 
     def bucket(self, length: int) -> Data:
-        """The rows of one length alone, where there are several (`manifest.bucket_lengths`), as a dataset of its own.
-
-        Raises: ManifestError if there is no such length.
-        """
+        """Return the rows of one of `manifest.bucket_lengths` as a dataset. Raises: ManifestError for any other."""
         return dataclasses.replace(self, manifest=self.manifest.bucket(length))
 
 
+def unfilled(schema: Schema, num_rows: int) -> Row:
+    """Return arrays for the values of `num_rows` rows."""
+    return {feature.name: np.empty((num_rows, *feature.shape), feature.array_dtype) for feature in schema.features}
+
+
 def unstacked(columns: Row, num_rows: int) -> list[Row]:
-    """Each of the stacked rows: arrays, of no dimension for a scalar, and the text or bytes themselves."""
+    """Return each of the stacked rows: arrays, of no dimension for a scalar, and the text or bytes themselves."""
     return [
         {name: values[at] if values.dtype == object else values[at, ...] for name, values in columns.items()}
         for at in range(num_rows)
     ]
-
-
-def row_numbers(indices: Sequence[SupportsIndex] | np.ndarray, *, count: int, of: str) -> np.ndarray:
-    """Indices into `count` rows as int64 [N] from 0.
-
-    Raises: IndexError if there is no such row. ReaderError if they are no integers.
-    """
-    plain = isinstance(indices, (np.ndarray, range))
-    given_N = np.asarray(indices if plain else [operator.index(index) for index in indices])
-    if given_N.ndim != 1 or (len(given_N) and given_N.dtype.kind not in "iu"):
-        raise ReaderError(f"indices of dtype {given_N.dtype} and shape {list(given_N.shape)}, expected integers [N]")
-    numbers_N = given_N.astype(np.int64)
-    numbers_N[numbers_N < 0] += count
-    outside_N = (numbers_N < 0) | (numbers_N >= count)
-    if outside_N.any():
-        raise IndexError(f"row {given_N[outside_N][0]} of {of}, which has {count:,}")
-    return numbers_N

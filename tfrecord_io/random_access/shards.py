@@ -1,4 +1,4 @@
-"""The files of a split: from row numbers to the messages of its shards.
+"""Reading of a split's files: from row numbers to the messages of its shards.
 
 An index has the byte of every `stride`-th record, so what can be read by itself is a group of that many records:
 
@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import io
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -32,17 +32,14 @@ _INDEXES = 1024
 _WHOLE_SHARDS = 2
 
 
-class Messages(NamedTuple):
-    """N serialized Examples in the order of the request: number n is data[begins_N[n] : ends_N[n]], all read-only."""
-
-    data: np.ndarray
-    begins_N: np.ndarray
-    ends_N: np.ndarray
+# N serialized Examples in the order of the request: data, begins_N and ends_N, all read-only; number n is
+# data[begins_N[n] : ends_N[n]].
+Messages = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ShardFiles:
-    """The shards of one split in a storage. Can be pickled: what it keeps in memory belongs to the process.
+    """Shards of one split in a storage. Can be pickled: what it keeps in memory belongs to the process.
 
     check: whether the checksums of what is read from the middle of shards are compared.
     """
@@ -53,38 +50,38 @@ class ShardFiles:
     check: bool
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (ShardFiles, (self.storage, self.manifest, self.split, self.check))
+        return (type(self), (self.storage, self.manifest, self.split, self.check))
 
     def __len__(self) -> int:
-        return int(self._ends_S[-1]) if self.shards else 0
+        return int(self._ends_S[-1]) if self._shards else 0
 
     @property
-    def remedy(self) -> str:
+    def _remedy(self) -> str:
         """Return what to do about a damaged shard."""
         return f"run `prep-tfrecords verify {self.storage.shown} --repair`, which makes it again, or copy it again"
 
-    def path(self, shard: int) -> str:
+    def _path(self, shard: int) -> str:
         """Return a shard's file as messages name it."""
-        return self.storage.path(self.shards[shard].name)
+        return self.storage.path(self._shards[shard].name)
 
-    def locate(self, row: int) -> tuple[int, int]:
+    def _locate(self, row: int) -> tuple[int, int]:
         """Return the shard of a row, and its record there."""
         shard = bisect.bisect_right(self._ends_S, row)
         return shard, row - (int(self._ends_S[shard - 1]) if shard else 0)
 
-    def locate_all(self, rows_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _locate_all(self, rows_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Locate many rows: `locate` for row numbers int64 [N]."""
         shards_N = np.searchsorted(self._ends_S, rows_N, side="right")
         return shards_N, rows_N - np.where(shards_N > 0, self._ends_S[shards_N - 1], 0)
 
-    def read_one(self, shard: int, record: int) -> Messages:
+    def _read_one(self, shard: int, record: int) -> Messages:
         """Read one record, without the array arithmetic of `read` (20 instead of 110 us). Raises: as `read`."""
         if self.manifest.index_stride is None:
             return self._of_whole_shards([shard], [record])
         edges = self._edges(shard)
         entry, skip = divmod(record, self.manifest.index_stride)
         start, stop = int(edges[entry]), int(edges[entry + 1])
-        name, place = self.shards[shard].name, np.array([0, stop - start, skip])
+        name, place = self._shards[shard].name, np.array([0, stop - start, skip])
         try:
             data = self.storage.read_range(name, start, stop)
         except OSError as error:
@@ -93,7 +90,7 @@ class ShardFiles:
             raise self._cut_off(shard, stop)
         return self._found(data, place[:1], place[1:2], place[2:], shards=[shard], records=[record])
 
-    def read(self, shards_N: np.ndarray, records_N: np.ndarray) -> Messages:
+    def _read(self, shards_N: np.ndarray, records_N: np.ndarray) -> Messages:
         """Read some records; groups that lie close to each other are one span.
 
         Raises: CorruptRecordError if a frame is damaged, a shard is shorter than its manifest says, or an index does
@@ -119,7 +116,7 @@ class ShardFiles:
         # How far the bytes of a span are shifted when all spans lie one behind the other.
         shift_G = (np.cumsum(sizes_R) - sizes_R - start_R)[np.cumsum(new_G) - 1]
         shard_R = shard_G[first_R].tolist()
-        names = [self.shards[shard].name for shard in shard_R]
+        names = [self._shards[shard].name for shard in shard_R]
         try:
             data, sound = self.storage.read_ranges(names, start_R, stop_R)
         except OSError as error:
@@ -134,40 +131,35 @@ class ShardFiles:
         self, data: np.ndarray, starts_N: Any, stops_N: Any, skips_N: Any, *, shards: list[int], records: list[int]
     ) -> Messages:
         """Find each record as number `skips_N` of the group data[starts_N:stops_N], int64 [N]. Raises: as `read`."""
+        from tfrecord_io.codec import kernels  # Numba takes half a second to import
+
         data = data.view()
         data.flags.writeable = False
         places_2N = np.empty((2, len(shards)), np.int64)
-        sound = self._find_frames(data, starts_N, stops_N, skips_N, self.check, places_2N[0], places_2N[1])
+        sound = kernels.find_frames(data, starts_N, stops_N, skips_N, self.check, places_2N[0], places_2N[1])
         if sound < len(shards):
             from tfrecord_io.records import check_frames
 
             group, first = data[int(starts_N[sound]) : int(stops_N[sound])], records[sound] - int(skips_N[sound])
             try:
-                check_frames(group, place=self.path(shards[sound]), first_record=first)
+                check_frames(group, place=self._path(shards[sound]), first_record=first)
             except CorruptRecordError as error:
-                raise CorruptRecordError(error.cause, remedy=self.remedy) from None
+                raise CorruptRecordError(error.cause, remedy=self._remedy) from None
             raise CorruptRecordError(
-                f"{self.path(shards[sound])}, record {records[sound]}: not where the index says", remedy=self.remedy
+                f"{self._path(shards[sound])}, record {records[sound]}: not where the index says", remedy=self._remedy
             )
         places_2N.flags.writeable = False
-        return Messages(data, places_2N[0], places_2N[1])
+        return data, places_2N[0], places_2N[1]
 
     @functools.cached_property
-    def shards(self) -> tuple[Shard, ...]:
+    def _shards(self) -> tuple[Shard, ...]:
         """The shards in order."""
         return self.manifest.splits[self.split].shards
 
     @functools.cached_property
     def _ends_S(self) -> np.ndarray:
         """The first row behind each shard, int64."""
-        return np.cumsum([shard.num_examples for shard in self.shards], dtype=np.int64)
-
-    @functools.cached_property
-    def _find_frames(self) -> Any:
-        # Numba takes half a second to import.
-        from tfrecord_io.codec import kernels
-
-        return kernels.find_frames
+        return np.cumsum([shard.num_examples for shard in self._shards], dtype=np.int64)
 
     @functools.cached_property
     def _edges(self) -> Any:
@@ -175,11 +167,11 @@ class ShardFiles:
         return functools.lru_cache(_INDEXES)(self._read_edges)
 
     def _read_edges(self, shard: int) -> np.ndarray:
-        entry, stride = self.shards[shard], self.manifest.index_stride
+        entry, stride = self._shards[shard], self.manifest.index_stride
         assert stride is not None, "only asked for with an index"
         name = record_index.file_name(entry.name)
         # One byte more than it should have, to see that it has not.
-        offsets_file = self._read(name, most=8 * -(-entry.num_examples // stride) + 1)
+        offsets_file = self._read_file(name, most=record_index.num_bytes(entry, stride=stride) + 1)
         offsets = record_index.parse(offsets_file, shard=entry, stride=stride, place=self.storage.path(name))
         return np.append(offsets, entry.num_bytes)
 
@@ -187,7 +179,7 @@ class ShardFiles:
         messages = [self._whole(shard)[record] for shard, record in zip(shards, records, strict=True)]
         edges = np.cumsum([0, *map(len, messages)])
         edges.flags.writeable = False
-        return Messages(np.frombuffer(b"".join(messages), np.uint8), edges[:-1], edges[1:])
+        return np.frombuffer(b"".join(messages), np.uint8), edges[:-1], edges[1:]
 
     @functools.cached_property
     def _whole(self) -> Any:
@@ -198,8 +190,8 @@ class ShardFiles:
         from tfrecord_io import records
         from tfrecord_io.examples import Payloads
 
-        entry, place = self.shards[shard], self.path(shard)
-        content = self._read(entry.name, most=entry.num_bytes + 1)
+        entry, place = self._shards[shard], self._path(shard)
+        content = self._read_file(entry.name, most=entry.num_bytes + 1)
         if len(content) < entry.num_bytes:
             raise self._cut_off(shard, entry.num_bytes)
         batches, count = [], 0
@@ -217,19 +209,19 @@ class ShardFiles:
             raise CorruptRecordError(
                 f"{place}: {'more' if count > entry.num_examples else count} records, expected {entry.num_examples} by "
                 "the manifest",
-                remedy=self.remedy,
+                remedy=self._remedy,
             )
         sizes = np.concatenate([np.zeros(1, np.int64), *(np.diff(each.offsets) for each in batches)])
         return Payloads(np.concatenate([each.data for each in batches]), np.cumsum(sizes))
 
     def _cut_off(self, shard: int, stop: int) -> CorruptRecordError:
         return CorruptRecordError(
-            f"{self.path(shard)}: ends before byte {stop}, expected {self.shards[shard].num_bytes} bytes by the "
+            f"{self._path(shard)}: ends before byte {stop}, expected {self._shards[shard].num_bytes} bytes by the "
             "manifest: it was cut off or replaced",
-            remedy=self.remedy,
+            remedy=self._remedy,
         )
 
-    def _read(self, name: str, *, most: int) -> bytes:
+    def _read_file(self, name: str, *, most: int) -> bytes:
         try:
             return self.storage.read(name, most=most)
         except OSError as error:
@@ -239,5 +231,5 @@ class ShardFiles:
         return ReaderError(
             f"{self.storage.path(name)}: cannot be read ({type(error).__name__}: {without_secrets(str(error))}), "
             "expected a file of the dataset",
-            remedy=f"check that this machine may read it; if it is gone, {self.remedy}",
+            remedy=f"check that this machine may read it; if it is gone, {self._remedy}",
         )

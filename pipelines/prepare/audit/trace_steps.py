@@ -19,6 +19,7 @@ from tfrecord_io.format import json_fields
 from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.input_pipeline.input_plan import Host
 from tfrecord_io.manifest import Manifest
+from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.ordering import global_order
 
 
@@ -141,9 +142,9 @@ def _records(manifest: Manifest, reading: Reading, *, step: int, replica: int | 
         compression=manifest.compression,
         seed=reading.seed,
         shuffle=global_order.USUAL_SHUFFLE,
-        batches=global_order.batch_columns({"": 1.0}, global_batch_size=reading.global_batch_size)[0],
+        cycle=mixing_plan.cycle((("", 1.0),), rows=reading.global_batch_size),
     )
-    rows = order.rows(step - 1)
+    _, rows = order.place(step - 1)
     ends = np.cumsum([shard.num_examples for shard in shards])
     at = np.searchsorted(ends, rows, side="right")
     records = rows - (ends - [shard.num_examples for shard in shards])[at]

@@ -79,26 +79,16 @@ def parsed(content: Document) -> Manifest:
     return manifest.parse(json.dumps(content))
 
 
-def test_a_manifest_survives_the_round_trip() -> None:
-    assert manifest.parse(manifest.dump(make())) == make()
-
-
 def test_the_text_is_canonical() -> None:
     text = manifest.dump(make())
     assert manifest.dump(manifest.parse(text)) == text
-    assert text.endswith(b"}\n")
-    assert not text.endswith(b"\n\n")
-    assert "ünsure\\n".encode() in text, "UTF-8, not escapes"
     assert json.dumps(json.loads(text), indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n" == text
 
 
 @pytest.mark.parametrize("path", [("tokenizer", "mask_id"), ("tokenizer", "special_ids", 0), ("options", "seed")])
 def test_a_change_that_contradicts_nothing_is_noticed_too(path: tuple[str | int, ...]) -> None:
     content = json.loads(manifest.dump(make()))
-    at: Any = content
-    for key in path[:-1]:
-        at = at[key]
-    at[path[-1]] = 5
+    _change(*path, value=5)(content)
     with pytest.raises(ManifestError, match=r"its sha256 is .* it was damaged or changed by hand"):
         parsed(content)
     del content["sha256"]
@@ -286,9 +276,9 @@ def generations(*, first: str = "ab", last: str = "0123", train: int = 1) -> tup
     )
 
 
-def test_generations_survive_the_round_trip() -> None:
-    made = make(generations=generations())
-    assert manifest.parse(manifest.dump(made)) == made
+def test_a_manifest_survives_the_round_trip() -> None:
+    for made in (make(), make(generations=generations())):
+        assert manifest.parse(manifest.dump(made)) == made
     assert b"generations" not in manifest.dump(make())
 
 

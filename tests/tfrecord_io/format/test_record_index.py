@@ -6,47 +6,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import frames
+from tests.tfrecord_io.format.test_manifest import make_shard
 from tfrecord_io import records
 from tfrecord_io.errors import CorruptRecordError, PrepError
-from tfrecord_io.examples import Payloads
 from tfrecord_io.format import record_index
-from tfrecord_io.format.ledger import Ledger, Shard
 
 MESSAGE_BYTES = st.lists(st.integers(0, 40), max_size=100)
 
 
-def shard(*, num_examples: int, num_bytes: int) -> Shard:
-    return Shard(
-        name="s.tfrecord",
-        num_bytes=num_bytes,
-        num_examples=num_examples,
-        num_tokens=0,
-        sha256="0" * 64,
-        ledger=Ledger(rows_in=num_examples, rows_used=num_examples),
-    )
-
-
-def framed(message_bytes: list[int]) -> bytes:
-    offsets = np.concatenate([[0], np.cumsum(np.array(message_bytes, np.int64))])
-    return frames.framed(Payloads(np.zeros(offsets[-1], np.uint8), offsets))
-
-
-def starts_of_records(content: bytes) -> list[int]:
-    """Found by going from frame to frame."""
-    starts, at = [], 0
-    while at < len(content):
-        starts.append(at)
-        at += int.from_bytes(content[at : at + 8], "little") + 16
-    return starts
-
-
 @given(message_bytes=MESSAGE_BYTES)
 def test_the_index_holds_where_every_16th_record_begins(message_bytes: list[int]) -> None:
-    content = framed(message_bytes)
+    content = frames.framed(bytes(size) for size in message_bytes)
     index = record_index.dump(np.array(message_bytes, np.int64) + records.FRAME_BYTES)
-    expected = starts_of_records(content)[::16]
+    read = frames.messages_of(content).offsets[:-1]
+    expected = (read + np.arange(len(read)) * records.FRAME_BYTES)[::16].tolist()
     assert np.frombuffer(index, "<u8").tolist() == expected
-    described = shard(num_examples=len(message_bytes), num_bytes=len(content))
+    described = make_shard(num_examples=len(message_bytes), num_bytes=len(content))
     offsets = record_index.parse(index, shard=described, stride=16, place="here")
     assert offsets.dtype == np.int64
     assert offsets.tolist() == expected
@@ -57,7 +32,7 @@ def dumped(*offsets: int) -> bytes:
 
 
 def test_another_stride_is_read() -> None:
-    described = shard(num_examples=5, num_bytes=100)
+    described = make_shard(num_examples=5, num_bytes=100)
     assert record_index.parse(dumped(0, 40, 80), shard=described, stride=2, place="").tolist() == [0, 40, 80]
 
 
@@ -74,7 +49,7 @@ def test_another_stride_is_read() -> None:
 )
 def test_what_cannot_be_the_index_of_the_shard_is_refused_with_a_remedy(content: bytes) -> None:
     with pytest.raises(CorruptRecordError) as caught:
-        record_index.parse(content, shard=shard(num_examples=40, num_bytes=1000), stride=16, place="index/x")
+        record_index.parse(content, shard=make_shard(num_examples=40, num_bytes=1000), stride=16, place="index/x")
     assert caught.value.cause.startswith("index/x: ")
     assert "prep-tfrecords verify DATASET --repair" in caught.value.remedy
 
@@ -85,7 +60,7 @@ def test_what_cannot_be_the_index_of_the_shard_is_refused_with_a_remedy(content:
     num_bytes=st.integers(1, 300),
 )
 def test_any_bytes_are_an_index_or_an_error_of_ours(content: bytes, num_examples: int, num_bytes: int) -> None:
-    described = shard(num_examples=num_examples, num_bytes=num_bytes)
+    described = make_shard(num_examples=num_examples, num_bytes=num_bytes)
     try:
         offsets = record_index.parse(content, shard=described, stride=16, place="here")
     except PrepError:

@@ -1,6 +1,6 @@
 """Parts of the input: an interleave that is continued, random streams as TensorFlow's own, and inputs renamed."""
 
-import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,55 +9,34 @@ import tensorflow as tf
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import input_functions, input_plan, input_records
 
-FEATURES: dict[str, object] = {
-    "input_ids": [5, 6],
-    "attention_mask": [1, 0],
-    "token_type_ids": [0, 0],
-    "example_weight": 1.0,
-}
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """Of an interleave."""
-
-    shard_rows: np.ndarray
-    cycle_length: int
-    block_length: int
-
-
-def interleaved(shards: np.ndarray, first_rows: np.ndarray, sizes: Sizes) -> list[tuple[int, int]]:
+def interleaved(
+    shards: np.ndarray, first_rows: np.ndarray, *, shard_rows: np.ndarray, cycle_length: int, block_length: int
+) -> list[tuple[int, int]]:
     """(shard, row) in the order in which TensorFlow interleaves `shards` from their `first_rows` on."""
-    rows = sizes.shard_rows[shards]
 
     def blocks(shard: tf.Tensor, first: tf.Tensor, end: tf.Tensor) -> tf.data.Dataset:
-        return tf.data.Dataset.range(first, end).map(lambda row: tf.stack([shard, row])).batch(sizes.block_length)
+        return tf.data.Dataset.range(first, end).map(lambda row: tf.stack([shard, row])).batch(block_length)
 
-    slices = tf.data.Dataset.from_tensor_slices((shards.astype(np.int64), first_rows, rows))
-    order = slices.interleave(blocks, cycle_length=sizes.cycle_length, num_parallel_calls=tf.data.AUTOTUNE)
+    slices = tf.data.Dataset.from_tensor_slices((shards.astype(np.int64), first_rows, shard_rows[shards]))
+    order = slices.interleave(blocks, cycle_length=cycle_length, num_parallel_calls=tf.data.AUTOTUNE)
     return [(shard, row) for block in order.as_numpy_iterator() for shard, row in block.tolist()]
-
-
-def some_sizes(seed: int) -> Sizes:
-    random = np.random.default_rng(seed)
-    least, most = random.choice([0, 1]), random.choice([4, 30])
-    return Sizes(
-        shard_rows=np.append(random.integers(least, most, random.integers(1, 12)), 2),
-        cycle_length=int(random.integers(1, 14)),
-        block_length=int(random.integers(1, 6)),
-    )
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 12))])
 def test_an_interleave_continues_at_any_row(seed: int) -> None:
-    sizes = some_sizes(seed)
-    total = int(sizes.shard_rows.sum())
-    whole = interleaved(np.arange(len(sizes.shard_rows)), np.zeros_like(sizes.shard_rows), sizes)
+    random = np.random.default_rng(seed)
+    least, most = random.choice([0, 1]), random.choice([4, 30])
+    shard_rows = np.append(random.integers(least, most, random.integers(1, 12)), 2)
+    sizes = {"cycle_length": int(random.integers(1, 14)), "block_length": int(random.integers(1, 6))}
+    total = int(shard_rows.sum())
+    whole = interleaved(np.arange(len(shard_rows)), np.zeros_like(shard_rows), shard_rows=shard_rows, **sizes)
     assert len(whole) == total
     for row in {0, total - 1, *np.random.default_rng(seed).integers(0, total, 4).tolist()}:
-        rest = input_plan.resume(**vars(sizes), row=row)
-        assert interleaved(rest.shards, rest.first_rows, sizes)[rest.skip :] == whole[row:], (sizes, row)
-        assert rest.skip < sizes.block_length
+        shards, first_rows, skip = input_plan.resume(shard_rows, **sizes, row=row)
+        rest = interleaved(shards, first_rows, shard_rows=shard_rows, **sizes)
+        assert rest[skip:] == whole[row:], (shard_rows, sizes, row)
+        assert skip < sizes["block_length"]
 
 
 @pytest.mark.parametrize(
@@ -67,65 +46,65 @@ def test_a_row_of_all_shards_is_found(row: int, place: tuple[int, int]) -> None:
     assert input_plan.locate([3, 1, 0, 5], row) == place
 
 
-def expected(seed: int, purpose: int, *positions: int) -> tf.Tensor:
-    state = tf.constant([seed, purpose], tf.int64)
-    for position in positions:
-        state = tf.random.experimental.stateless_fold_in(state, tf.constant(position, tf.int64), alg="philox")
-    return state
-
-
-@pytest.mark.parametrize("seed", [0, 7, 2**40, -1])
-@pytest.mark.parametrize("positions", [(3,), (1, 2, 10**9), (0, 0)])
-def test_a_stream_is_folded_as_by_tensorflow(seed: int, positions: tuple[int, ...]) -> None:
-    stream = expected(seed, 2, *positions)
-    assert input_records.random_stream(seed, 2, *positions).numpy().tolist() == stream.numpy().tolist()
-    in_graph = tf.data.Dataset.from_tensors(positions[-1]).map(
-        lambda last: input_records.random_stream(seed, 2, *positions[:-1], last)
+def test_streams_and_orders_are_philoxs() -> None:
+    expected = tf.constant([7, 2], tf.int64)
+    for position in (1, 10**9):
+        expected = tf.random.experimental.stateless_fold_in(expected, tf.constant(position, tf.int64), alg="philox")
+    stream = input_records.random_stream(7, 2, 1, 10**9)
+    assert stream.numpy().tolist() == expected.numpy().tolist()
+    positions = tf.data.Dataset.from_tensors(10**9)
+    assert (
+        next(iter(positions.map(lambda at: input_records.random_stream(7, 2, 1, at)))).numpy().tolist()
+        == stream.numpy().tolist()
     )
-    assert next(in_graph.as_numpy_iterator()).tolist() == stream.numpy().tolist()
+    shuffled = (
+        tf.random.experimental.stateless_shuffle(tf.range(99), stream, alg=alg) for alg in ("philox", "auto_select")
+    )
+    assert len({tuple(each.numpy().tolist()) for each in shuffled}) == 1
 
 
-def test_rows_are_shuffled_as_by_tensorflow() -> None:
-    rows, stream = tf.range(1000), expected(7, 1, 5)
-    shuffled = tf.random.experimental.stateless_shuffle(rows, stream, alg="philox").numpy().tolist()
-    assert input_records.permuted(rows, stream).numpy().tolist() == shuffled
-    in_graph = tf.data.Dataset.from_tensors(rows).map(lambda each: input_records.permuted(each, stream))
-    assert next(in_graph.as_numpy_iterator()).tolist() == shuffled
+TOKENS = "input_ids attention_mask token_type_ids"
+DECODER = "input_ids attention_mask decoder_input_ids decoder_attention_mask"
 
 
-def elements(columns: dict[str, object], *more: object) -> tf.data.Dataset:
-    return tf.data.Dataset.from_tensors((columns, *more) if more else columns)
-
-
-def test_keras_hub_gets_its_names_and_nothing_else() -> None:
-    ((inputs, label),) = input_functions.renamed(elements({**FEATURES, "masked_positions": [1]}, 3), "keras-hub")
-    assert set(inputs) == {"token_ids", "padding_mask", "segment_ids", "mask_positions"}
-    np.testing.assert_array_equal(inputs["token_ids"], [5, 6])
-    np.testing.assert_array_equal(inputs["mask_positions"], [1])
-    assert int(label) == 3
-
-
-def test_an_encoder_and_a_decoder_are_told_apart() -> None:
-    given = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
-    new = ("encoder_token_ids", "encoder_padding_mask", "decoder_token_ids", "decoder_padding_mask")
-    numbered: dict[str, object] = {name: [at] for at, name in enumerate(given)}
-    ((inputs, _),) = input_functions.renamed(elements(numbered, 3), "keras-hub")
-    assert {name: int(value[0]) for name, value in inputs.items()} == {name: at for at, name in enumerate(new)}
-
-
-def test_a_mapping_leaves_the_other_names() -> None:
-    (found,) = input_functions.renamed(elements(FEATURES), {"attention_mask": "input_mask"})
-    assert set(found) == {"input_ids", "input_mask", "token_type_ids", "example_weight"}
+def renamed(given: str, names: Any) -> tuple[dict[str, int], int]:
+    """The inputs of these names, each of which has its number for a value, by their new names; and the label, 7."""
+    columns = {name: [at] for at, name in enumerate(given.split())}
+    ((inputs, label),) = input_functions.renamed(tf.data.Dataset.from_tensors((columns, 7)), names)
+    return {name: int(value[0]) for name, value in inputs.items()}, int(label)
 
 
 @pytest.mark.parametrize(
-    ("columns", "names", "cause"),
+    ("given", "names", "expected"),
     [
-        (FEATURES, {"ids": "x"}, "no input 'ids'"),
-        (FEATURES, {"attention_mask": "input_ids"}, "two inputs would have one name"),
-        ({**FEATURES, "segment_ids": [1, 1]}, "keras-hub", "packed rows"),
+        (f"{TOKENS} x masked_positions", "keras-hub", "token_ids:0 padding_mask:1 segment_ids:2 mask_positions:4"),
+        (
+            DECODER,
+            "keras-hub",
+            "encoder_token_ids:0 encoder_padding_mask:1 decoder_token_ids:2 decoder_padding_mask:3",
+        ),
+        (TOKENS, {"attention_mask": "input_mask"}, "input_ids:0 input_mask:1 token_type_ids:2"),
     ],
 )
-def test_names_that_cannot_be_are_refused(columns: dict[str, object], names: input_functions.Names, cause: str) -> None:
+def test_inputs_get_other_names(given: str, names: Any, expected: str) -> None:
+    inputs, label = renamed(given, names)
+    assert {f"{name}:{value}" for name, value in inputs.items()} == set(expected.split())
+    assert label == 7
+
+
+def test_elements_without_labels_get_other_names() -> None:
+    (found,) = input_functions.renamed(tf.data.Dataset.from_tensors({"a": 1, "b": 2}), {"a": "c"})
+    assert {name: int(value) for name, value in found.items()} == {"c": 1, "b": 2}
+
+
+@pytest.mark.parametrize(
+    ("given", "names", "cause"),
+    [
+        (TOKENS, {"ids": "x"}, "no input 'ids'"),
+        (TOKENS, {"attention_mask": "input_ids"}, "two inputs would have one name"),
+        (f"{TOKENS} segment_ids", "keras-hub", "packed rows"),
+    ],
+)
+def test_names_that_cannot_be_are_refused(given: str, names: Any, cause: str) -> None:
     with pytest.raises(ReaderError, match=cause):
-        input_functions.renamed(elements(columns), names)
+        renamed(given, names)

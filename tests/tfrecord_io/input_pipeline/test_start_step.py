@@ -1,6 +1,5 @@
 """A run that starts at a step gives what a run from the beginning gives from there on, and reads little else."""
 
-import dataclasses
 import hashlib
 import pathlib
 from collections.abc import Iterable
@@ -22,39 +21,6 @@ SMALL = Shuffle(cycle_length=2, block_length=2, window=8)
 INDEXED = Shuffle(cycle_length=2, block_length=16, window=32)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Run:
-    """One host's input, and how many steps of it to look at."""
-
-    sizes: tuple[int, ...]
-    batch: int
-    steps: int
-    shuffle: Shuffle = SMALL
-    hosts: int = 1
-    host: int = 0
-    replicas: int = 1
-    training: bool = True
-    objective: Any = None
-
-    def digests(self, data: Data, start_step: int = 0) -> list[str]:
-        """Of each element from `start_step` on."""
-        fn = data.input_fn(
-            "train",
-            global_batch_size=self.batch,
-            seed=7,
-            shuffle=self.shuffle,
-            training=self.training,
-            objective=self.objective,
-            start_step=start_step,
-        )
-        elements = fn(context(hosts=self.hosts, index=self.host, replicas=self.replicas))
-        return digests(elements.take((self.steps - start_step) * self.elements_per_step))
-
-    @property
-    def elements_per_step(self) -> int:
-        return self.replicas // self.hosts
-
-
 def digests(elements: Iterable[Any]) -> list[str]:
     return [
         hashlib.sha256(b"".join(leaf.numpy().tobytes() for leaf in tf.nest.flatten(element))).hexdigest()
@@ -62,10 +28,28 @@ def digests(elements: Iterable[Any]) -> list[str]:
     ]
 
 
-def assert_continues(data: Data, run: Run, starts: Iterable[int]) -> None:
-    whole = run.digests(data)
+def digests_from(
+    data: Data,
+    start_step: int,
+    *,
+    batch: int,
+    steps: int,
+    hosts: int = 1,
+    host: int = 0,
+    per_host: int = 1,
+    **options: Any,
+) -> list[str]:
+    """Of one host's elements from `start_step` on; it has so many replicas in each step."""
+    options = {"seed": 7, "shuffle": SMALL, **options}
+    fn = data.input_fn("train", global_batch_size=batch, start_step=start_step, **options)
+    elements = fn(context(hosts=hosts, index=host, replicas=hosts * per_host))
+    return digests(elements.take((steps - start_step) * per_host))
+
+
+def assert_continues(data: Data, starts: Iterable[int], *, per_host: int = 1, **run: Any) -> None:
+    whole = digests_from(data, 0, per_host=per_host, **run)
     for start in starts:
-        assert run.digests(data, start) == whole[start * run.elements_per_step :], (run, start)
+        assert digests_from(data, start, per_host=per_host, **run) == whole[start * per_host :], (run, start)
 
 
 @pytest.mark.slow
@@ -80,18 +64,11 @@ def test_training_continues_whatever_the_sizes(write_dataset: WriteDataset, seed
         block_length=int(random.choice([1, 3, 16])),
         window=int(random.choice([1, 7, 32, 500])),
     )
-    run = Run(
-        sizes=sizes,
-        batch=batch,
-        steps=sum(sizes) * 9 // 4 // batch + 2,
-        shuffle=shuffle,
-        hosts=hosts,
-        host=int(random.integers(hosts)),
-        replicas=hosts * per_host,
-        objective=objectives.masked_lm(0.5),
-    )
+    steps, host = sum(sizes) * 9 // 4 // batch + 2, int(random.integers(hosts))
+    options: dict[str, Any] = {"shuffle": shuffle, "objective": objectives.masked_lm(0.5)}
+    options |= {"batch": batch, "steps": steps, "hosts": hosts, "host": host, "per_host": per_host}
     data = reader.open(write_dataset({"train": pad_shards(*sizes)}))
-    assert_continues(data, run, random.integers(0, run.steps, 3).tolist())
+    assert_continues(data, random.integers(0, steps, 3).tolist(), **options)
 
 
 @pytest.mark.parametrize(
@@ -108,24 +85,24 @@ def test_evaluation_continues(
 ) -> None:
     data = reader.open(write_dataset({"train": pad_shards(*sizes)}))
     steps = data.evaluation_steps("train", global_batch_size=batch, num_hosts=hosts)
-    run = Run(sizes=sizes, batch=batch, steps=steps, hosts=hosts, host=hosts - 1, replicas=replicas, training=False)
-    assert_continues(data, run, [1, steps // 2, steps - 1, steps])
+    options: dict[str, Any] = {"hosts": hosts, "host": hosts - 1, "per_host": replicas // hosts, "training": False}
+    assert_continues(data, [1, steps // 2, steps - 1, steps], batch=batch, steps=steps, **options)
 
 
 @pytest.mark.slow
 def test_a_step_far_away_is_there_at_once(write_dataset: WriteDataset) -> None:
     # 5 steps are an epoch.
-    run = Run(sizes=(13, 9, 11, 7), batch=8, steps=10**7 + 5, objective=objectives.masked_lm())
-    data = reader.open(write_dataset({"train": pad_shards(*run.sizes)}))
-    epoch = run.digests(data, 10**7)
-    assert len(set(epoch)) == 5
-    assert run.digests(data, 10**7 + 2) == epoch[2:]
+    data = reader.open(write_dataset({"train": pad_shards(13, 9, 11, 7)}))
+    run: dict[str, Any] = {"batch": 8, "steps": 10**7 + 5, "objective": objectives.masked_lm()}
+    first, second = (digests_from(data, start, **run) for start in (10**7, 10**7 + 2))
+    assert len(set(first)) == 5
+    assert second == first[2:]
 
 
 @pytest.mark.slow
 def test_hosts_that_are_dealt_other_shards_in_each_epoch_continue_after_many(write_dataset: WriteDataset) -> None:
-    run = Run(sizes=(3, 9, 1), batch=8, steps=302, hosts=2, host=1, replicas=2)
-    assert_continues(reader.open(write_dataset({"train": pad_shards(*run.sizes)})), run, [300])
+    data = reader.open(write_dataset({"train": pad_shards(3, 9, 1)}))
+    assert_continues(data, [300], batch=8, steps=302, hosts=2, host=1)
 
 
 def rows_of(data: Data, *, batches: int, start_step: Any = 0, training: bool = True) -> list[int]:
@@ -237,10 +214,10 @@ def test_a_graph_runs_no_python_from_whatever_step(write_dataset: WriteDataset, 
 
 @pytest.mark.slow
 def test_where_a_run_continues_is_known_even_while_a_graph_is_built(write_dataset: WriteDataset) -> None:
-    run = Run(sizes=(30, 40, 50), batch=8, steps=20, hosts=2, replicas=2)
-    data = reader.open(write_dataset({"train": pad_shards(*run.sizes)}))
+    data = reader.open(write_dataset({"train": pad_shards(30, 40, 50)}))
     fn = data.input_fn("train", global_batch_size=8, seed=7, shuffle=SMALL, start_step=19)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         batch = tf.compat.v1.data.make_one_shot_iterator(fn(context(hosts=2, replicas=2))).get_next()
         arrays = session.run(batch)
-    assert digests([{name: tf.constant(value) for name, value in arrays.items()}]) == run.digests(data)[19:]
+    found = digests([{name: tf.constant(value) for name, value in arrays.items()}])
+    assert found == digests_from(data, 0, batch=8, steps=20, hosts=2)[19:]

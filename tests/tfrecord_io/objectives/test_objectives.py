@@ -23,6 +23,7 @@ from tests.tfrecord_io.conftest import (
 )
 from tfrecord_io import objectives, reader
 from tfrecord_io.errors import ReaderError
+from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import BoundObjective, Objective
 from tfrecord_io.schema import Schema
 
@@ -69,6 +70,26 @@ def assert_the_graph_gives_the_same(bound: BoundObjective, features: dict[str, t
         np.testing.assert_array_equal(one, other)
 
 
+def random_rows(schema: Schema, num_rows: int = 60, *, left: bool = False) -> dict[str, np.ndarray]:
+    """Rows of 0 to L tokens, each of one or more segments; special tokens and EOS are among the ids."""
+    rng = np.random.default_rng(3)
+    columns: dict[str, np.ndarray] = {}
+    for feature in schema.features:
+        length = feature.num_values
+        mask = np.arange(length) < rng.integers(0, length + 1, (num_rows, 1))
+        if feature.role in ("token_ids", "target_ids"):
+            columns[feature.name] = rng.integers(0, 40, (num_rows, length))
+        elif feature.role == "segment_ids":
+            columns[feature.name] = (1 + np.cumsum(rng.random((num_rows, length)) < 0.3, axis=1)) * mask
+        elif feature.role == "num_tokens":
+            columns[feature.name] = rng.integers(0, LENGTH + 1, num_rows)
+        elif "mask" in feature.role:
+            columns[feature.name] = (mask[:, ::-1] if left else mask).astype(np.int64)
+        else:
+            columns[feature.name] = rng.integers(0, 2, (num_rows, *feature.shape))
+    return columns
+
+
 def large_batch(num_rows: int = 4000) -> dict[str, tf.Tensor]:
     return batch(pad_rows(num_rows))
 
@@ -77,41 +98,58 @@ def large_batch(num_rows: int = 4000) -> dict[str, tf.Tensor]:
 def test_inputs_are_the_token_features_alone_eagerly_and_in_the_graph(objective: Objective) -> None:
     bound, features = objective.bind(make_manifest()), large_batch(50)
     assert_the_graph_gives_the_same(bound, features)
-    inputs, _, _ = bound(features, seed=SEED)
+    inputs, _, expected = bound(features, seed=SEED)
     names = [name for name in inputs if name != objectives.MASKED_POSITIONS]
     assert names == ["input_ids", "attention_mask", "token_type_ids"]
-
-
-@pytest.mark.parametrize("objective", EVERY_OBJECTIVE)
-def test_rows_without_weights_count(objective: Objective) -> None:
-    bound, features = objective.bind(make_manifest()), large_batch(50)
-    *_, expected = bound(features, seed=SEED)
+    # Without weights all rows count.
     *_, found = bound({name: each for name, each in features.items() if name != "example_weight"}, seed=SEED)
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("objective", EVERY_OBJECTIVE)
-def test_every_objective_refuses_a_dataset_without_tokens(objective: Objective) -> None:
-    with pytest.raises(ReaderError, match="token_ids"):
-        objective.bind(make_manifest(Schema((integers("label", "label"),))))
-
-
-def test_causal_labels_are_the_next_tokens() -> None:
-    features = batch(
-        {"input_ids": [[2, 5, 6, 3, 0, 0], [7, 8, 9, 10, 11, 12]], "attention_mask": [[1] * 4 + [0] * 2, [1] * 6]}
-    )
-    inputs, labels, weights = objectives.causal_lm().bind(make_manifest(CONCAT_SCHEMA))(features, seed=SEED)
-    np.testing.assert_array_equal(inputs["input_ids"], features["input_ids"])
-    assert labels.numpy().tolist() == [[5, 6, 3, 0, 0, 0], [8, 9, 10, 11, 12, 0]]
-    assert weights.numpy().tolist() == [[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 0]]
-
-
-def test_causal_weights_with_padding_on_the_left_leave_out_the_last_pad() -> None:
-    manifest = make_manifest(CONCAT_SCHEMA, tokenizer=tokenizer_facts(padding_side="left"))
-    features = batch({"input_ids": [[0, 0, 5, 6, 7]], "attention_mask": [[0, 0, 1, 1, 1]]})
-    _, labels, weights = objectives.causal_lm().bind(manifest)(features, seed=SEED)
-    assert labels.numpy().tolist() == [[0, 5, 6, 7, 0]]
-    assert weights.numpy().tolist() == [[0, 0, 1, 1, 0]]
+@pytest.mark.parametrize(
+    ("schema", "columns", "labels", "weights"),
+    [
+        pytest.param(
+            CONCAT_SCHEMA,
+            {"input_ids": [[2, 5, 6, 3, 0, 0], [7, 8, 9, 10, 11, 12]], "attention_mask": [[1] * 4 + [0] * 2, [1] * 6]},
+            [[5, 6, 3, 0, 0, 0], [8, 9, 10, 11, 12, 0]],
+            [[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 0]],
+            id="padding on the right",
+        ),
+        pytest.param(
+            CONCAT_SCHEMA,
+            {"input_ids": [[0, 0, 5, 6, 7]], "attention_mask": [[0, 0, 1, 1, 1]]},
+            [[0, 5, 6, 7, 0]],
+            [[0, 0, 1, 1, 0]],
+            id="padding on the left, of which the last predicts nothing",
+        ),
+        pytest.param(
+            CHAT_SCHEMA,
+            {"input_ids": [[5, 6, 7, 8, 0]], "attention_mask": [[1, 1, 1, 1, 0]], "loss_mask": [[0, 0, 1, 1, 0]]},
+            [[6, 7, 8, 0, 0]],
+            [[0, 1, 1, 0, 0]],
+            id="a conversation learns what is marked: 7 and 8, from 6 and 7",
+        ),
+        pytest.param(
+            PACKED_CHAT_SCHEMA,
+            {
+                "input_ids": [[5, 6, 7, 8]],
+                "attention_mask": [[1] * 4],
+                "loss_mask": [[0, 1, 1, 1]],
+                "segment_ids": [[1, 1, 2, 2]],
+                "positions": [[0, 1, 0, 1]],
+            },
+            [[6, 7, 8, 0]],
+            [[1, 0, 1, 0]],
+            id="packed conversations learn 6 and 8, but not 7, which begins a document",
+        ),
+    ],
+)
+def test_causal_labels_are_the_next_tokens(schema: Schema, columns: Any, labels: Any, weights: Any) -> None:
+    inputs, found, counted = objectives.causal_lm().bind(make_manifest(schema))(batch(columns), seed=SEED)
+    assert list(inputs) == [name for name in columns if name != "loss_mask"]
+    np.testing.assert_array_equal(inputs["input_ids"], columns["input_ids"])
+    assert (found.numpy().tolist(), counted.numpy().tolist()) == (labels, weights)
 
 
 @pytest.mark.parametrize(
@@ -175,30 +213,19 @@ class TestGathered:
             tf.int32, tf.int32, tf.float32
         ]  # fmt: skip
 
-    def test_all_that_was_hidden_is_to_be_predicted(self) -> None:
+    @pytest.mark.parametrize("probability", [0.3, 1.0])
+    def test_a_share_of_the_ordinary_tokens_of_a_row_is_hidden_and_to_be_predicted(self, probability: float) -> None:
         features = large_batch()
-        inputs, labels, weights = gathered(0.3, features)
+        inputs, labels, weights = gathered(probability, features)
         ids, restored = features["input_ids"].numpy(), inputs["input_ids"].numpy().copy()
         assert (restored != ids).any()
+        ordinary = (ids > 4) & (features["attention_mask"].numpy() == 1)
         rows, slots = np.nonzero(weights)
-        restored[rows, inputs["masked_positions"].numpy()[rows, slots]] = labels.numpy()[rows, slots]
+        positions = inputs["masked_positions"].numpy()[rows, slots]
+        assert ordinary[rows, positions].all()
+        restored[rows, positions] = labels.numpy()[rows, slots]
         np.testing.assert_array_equal(restored, ids)
-
-    @pytest.mark.parametrize("probability", [0.3, 1.0])
-    def test_special_tokens_and_padding_are_never_chosen(self, probability: float) -> None:
-        features = large_batch()
-        inputs, _, weights = gathered(probability, features)
-        ordinary = (features["input_ids"].numpy() > 4) & (features["attention_mask"].numpy() == 1)
-        rows, slots = np.nonzero(weights)
-        assert ordinary[rows, inputs["masked_positions"].numpy()[rows, slots]].all()
-        if probability == 1.0:
-            np.testing.assert_array_equal(weights.numpy().sum(axis=1), ordinary.sum(axis=1))
-
-    def test_a_row_has_its_share_rounded_down_or_up(self) -> None:
-        features = large_batch()
-        _, _, weights = gathered(0.3, features)
-        exact = 0.3 * (features["input_ids"].numpy() > 4).sum(axis=1)
-        found = weights.numpy().sum(axis=1)
+        exact, found = probability * ordinary.sum(axis=1), weights.numpy().sum(axis=1)
         assert np.all((found >= np.floor(exact)) & (found <= np.ceil(exact)))
 
     def test_every_position_is_chosen_equally_often(self) -> None:
@@ -209,20 +236,30 @@ class TestGathered:
         # 40,000 choices of 8 positions: four standard deviations are 265.
         np.testing.assert_allclose(counts, 5000, atol=265)
 
-    def test_a_feature_of_the_name_of_the_positions_is_refused(self) -> None:
-        taken = Schema((*PAD_SCHEMA.features, integers("masked_positions", "column")))
-        with pytest.raises(ReaderError, match="'masked_positions' has a name"):
-            objectives.gathered_masked_lm().bind(make_manifest(taken))
-
 
 def gathered(probability: float, features: dict[str, tf.Tensor]) -> Any:
     return objectives.gathered_masked_lm(probability).bind(make_manifest())(features, seed=SEED)
 
 
-@pytest.mark.parametrize("objective", [objectives.masked_lm(), objectives.gathered_masked_lm()])
-def test_masked_lm_refuses_a_tokenizer_without_mask_token(objective: Objective) -> None:
-    with pytest.raises(ReaderError, match=r"mask token.*causal_lm"):
-        objective.bind(make_manifest(tokenizer=tokenizer_facts(mask_id=None)))
+NO_MASK = make_manifest(tokenizer=tokenizer_facts(mask_id=None))
+
+
+@pytest.mark.parametrize(
+    ("objective", "manifest", "words"),
+    [
+        *((each.values[0], make_manifest(Schema((integers("a", "label"),))), "token_ids") for each in EVERY_OBJECTIVE),
+        (objectives.masked_lm(), NO_MASK, r"mask token.*causal_lm"),
+        (objectives.gathered_masked_lm(), NO_MASK, r"mask token.*causal_lm"),
+        (
+            objectives.gathered_masked_lm(),
+            make_manifest(Schema((*PAD_SCHEMA.features, integers("masked_positions", "column")))),
+            "'masked_positions' has a name",
+        ),
+    ],
+)
+def test_what_a_dataset_does_not_allow_is_refused(objective: Objective, manifest: Manifest, words: str) -> None:
+    with pytest.raises(ReaderError, match=words):
+        objective.bind(manifest)
 
 
 @pytest.mark.parametrize(
@@ -282,43 +319,13 @@ def test_segments_and_positions_are_inputs(objective: Objective) -> None:
     assert_the_graph_gives_the_same(objective.bind(make_manifest(PACK_SCHEMA, tokenizer=TOKENIZER)), features)
 
 
-class TestPackedCausal:
-    """Which tokens of packed rows and of conversations are predicted."""
-
-    def test_no_token_predicts_another_document(self) -> None:
-        _, labels, weights = of_packed(objectives.causal_lm(), packed_batch([[[5, 6, 7], [8, 9]]]))
-        assert labels.numpy().tolist() == [[6, 7, 8, 9, 0, 0, 0, 0]]
-        assert weights.numpy().tolist() == [[1, 1, 0, 1, 0, 0, 0, 0]]
-
-    @settings(deadline=None, max_examples=50)
-    @given(rows=st.lists(documents, min_size=1, max_size=3))
-    def test_the_steps_that_count_are_those_of_the_documents_alone(self, rows: list[Documents]) -> None:
-        features = packed_batch(rows)
-        _, labels, weights = of_packed(objectives.causal_lm(), features)
-        for row, texts in enumerate(rows):
-            counted = weights.numpy()[row] == 1
-            seen, predicted = features["input_ids"].numpy()[row][counted], labels.numpy()[row][counted]
-            steps = [step for text in texts for step in itertools.pairwise(text)]
-            assert list(zip(seen, predicted, strict=True)) == steps
-
-    def test_a_conversation_learns_what_is_marked(self) -> None:
-        rows = {"input_ids": [[5, 6, 7, 8, 9, 0, 0, 0]], "attention_mask": [[1] * 5 + [0] * 3]}
-        features = batch({**rows, "loss_mask": [[0, 0, 1, 1, 0, 0, 0, 0]]})
-        inputs, _, weights = of_packed(objectives.causal_lm(), features, schema=CHAT_SCHEMA)
-        assert weights.numpy().tolist() == [[0, 1, 1, 0, 0, 0, 0, 0]], "7 and 8 are predicted, from 6 and 7"
-        assert list(inputs) == ["input_ids", "attention_mask"]
-
-    def test_the_first_token_of_a_packed_conversation_is_not_predicted(self) -> None:
-        marked = [[0, 1, 1, 1, 0, 0, 0, 0]]
-        features = packed_batch([[[5, 6], [7, 8]]], loss_mask=np.array(marked))
-        _, _, weights = of_packed(objectives.causal_lm(), features, schema=PACKED_CHAT_SCHEMA)
-        assert weights.numpy().tolist() == [[1, 0, 1, 0, 0, 0, 0, 0]], "6 and 8, but not 7, which begins a document"
-
-
-def test_the_worked_example_of_the_mask_of_segments() -> None:
-    segments = tf.constant([[1, 1, 2, 0]])
-    mask = objectives.segment_attention_mask(segments, causal=True)
-    assert mask.dtype == tf.bool
-    assert mask.numpy()[0].astype(int).tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
-    both_ways = objectives.segment_attention_mask(segments, causal=False)
-    assert both_ways.numpy()[0].astype(int).tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+@settings(deadline=None, max_examples=50)
+@given(rows=st.lists(documents, min_size=1, max_size=3))
+def test_the_steps_of_packed_rows_that_count_are_those_of_the_documents_alone(rows: list[Documents]) -> None:
+    features = packed_batch(rows)
+    _, labels, weights = of_packed(objectives.causal_lm(), features)
+    for row, texts in enumerate(rows):
+        counted = weights.numpy()[row] == 1
+        seen, predicted = features["input_ids"].numpy()[row][counted], labels.numpy()[row][counted]
+        steps = [step for text in texts for step in itertools.pairwise(text)]
+        assert list(zip(seen, predicted, strict=True)) == steps

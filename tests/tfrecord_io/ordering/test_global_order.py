@@ -8,26 +8,25 @@ import math
 import numpy as np
 import pytest
 
-from tfrecord_io.format.ledger import Ledger, Shard
+from tests.tfrecord_io.format.test_manifest import make_shard
 from tfrecord_io.input_pipeline.input_plan import Shuffle
 from tfrecord_io.mixing import mixing_plan
-from tfrecord_io.ordering import global_order
-from tfrecord_io.ordering.global_order import BatchColumns, GlobalOrder
+from tfrecord_io.mixing.mixing_plan import Cycle
+from tfrecord_io.ordering.global_order import GlobalOrder
 from tfrecord_io.ordering.permutation import NUMPY, folded, hashed, key, permuted
 
 
-def alone(batch: int) -> BatchColumns:
-    (columns,) = global_order.batch_columns({"": 1.0}, global_batch_size=batch)
-    return columns
+def alone(batch: int) -> Cycle:
+    return mixing_plan.cycle((("", 1.0),), rows=batch)
 
 
 def order_of(sizes: tuple[int, ...], *, block: int, batch: int = 8, window: int = 64, seed: int = 5) -> GlobalOrder:
-    return GlobalOrder(shard_rows=sizes, seed=seed, block=block, window=window, batches=alone(batch))
+    return GlobalOrder(shard_rows=sizes, seed=seed, block=block, window=window, cycle=alone(batch))
 
 
 def line(order: GlobalOrder, *, epochs: int) -> list[int]:
-    steps = -(-epochs * order.num_rows // order.batches.batch_rows)
-    return np.concatenate([order.rows(step) for step in range(steps)]).tolist()[: epochs * order.num_rows]
+    steps = -(-epochs * order.num_rows // order.batch_rows)
+    return np.concatenate([order.place(step)[1] for step in range(steps)]).tolist()[: epochs * order.num_rows]
 
 
 @pytest.mark.parametrize(
@@ -53,13 +52,13 @@ def test_epochs_and_seeds_have_other_orders(block: int) -> None:
 def test_rows_of_a_batch_are_from_other_blocks_each() -> None:
     order = order_of((16 * 640,), block=16, batch=32, window=32 * 16)
     for step in range(20):
-        assert len(set((order.rows(step) // 16).tolist())) == 32
+        assert len(set((order.place(step)[1] // 16).tolist())) == 32
 
 
 def test_columns_of_a_window_are_blocks_of_their_own() -> None:
     order = order_of((16 * 640,), block=16, batch=32, window=32 * 16)
     for first in (0, 8, 24):
-        rows = order.of_window(3, first, first + 8, NUMPY).rows
+        _, _, rows = order.of_window(3, first, first + 8, NUMPY)
         assert len(rows) == 128
         assert len(set((rows // 16).tolist())) == 8  # read once each, and wholly used
 
@@ -67,10 +66,7 @@ def test_columns_of_a_window_are_blocks_of_their_own() -> None:
 @pytest.mark.parametrize("block", [1, 8])
 def test_columns_of_a_mixture_fill_every_batch(block: int) -> None:
     cycle = mixing_plan.cycle((("a", 0.7), ("b", 0.2), ("c", 0.1)), rows=12)
-    parts = [
-        GlobalOrder(shard_rows=(50, 30), seed=at, block=block, window=24, batches=BatchColumns(cycle=cycle, part=at))
-        for at in range(3)
-    ]
+    parts = [GlobalOrder(shard_rows=(50, 30), seed=at, block=block, window=24, cycle=cycle, part=at) for at in range(3)]
     for step in range(40):
         columns = np.concatenate([part.place(step)[0] for part in parts])
         assert sorted(columns.tolist()) == list(range(12))
@@ -78,20 +74,21 @@ def test_columns_of_a_mixture_fill_every_batch(block: int) -> None:
 
 def test_rows_of_a_mixture_are_spread_over_the_batch() -> None:
     cycle = mixing_plan.cycle((("a", 0.75), ("b", 0.25)), rows=16)
-    columns = BatchColumns(cycle=cycle, part=1).place(np.arange(8, dtype=np.int64), NUMPY)
-    assert columns[0].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
-    assert np.diff(columns[1][:4]).tolist() == [4, 4, 4]
-    assert BatchColumns(cycle=cycle, part=1).counts(0, 8).tolist() == [2]
+    order = GlobalOrder(shard_rows=(30,), seed=0, block=1, window=24, cycle=cycle, part=1)
+    steps, columns = order.in_batches(np.arange(8, dtype=np.int64), NUMPY)
+    assert steps.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert np.diff(columns[:4]).tolist() == [4, 4, 4]
+    assert order.counts(0, 8).tolist() == [2]
 
 
 def test_a_small_split_is_a_full_permutation_and_a_large_one_is_not() -> None:
-    def shards(num_bytes: int) -> list[Shard]:
-        ledger = Ledger(rows_in=100, rows_used=100)
-        return [Shard(name="a", num_bytes=num_bytes, num_examples=100, num_tokens=0, sha256="0" * 64, ledger=ledger)]
-
     def block(num_bytes: int, compression: str = "none") -> int:
         found = GlobalOrder.of(
-            shards(num_bytes), compression=compression, seed=0, shuffle=Shuffle(block_length=32), batches=alone(8)
+            [make_shard(num_bytes=num_bytes)],
+            compression=compression,
+            seed=0,
+            shuffle=Shuffle(block_length=32),
+            cycle=alone(8),
         )
         return found.block
 
