@@ -16,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
-from pipelines.prepare.options.source_config import SPLIT_NAME
 from pipelines.prepare.sources.ingest.ingest import even_tables, part_chunks
 from pipelines.prepare.sources.resolve import library, saved_datasets
 from tfrecord_io.errors import ConfigError, OutputError, PrepError, SourceError
@@ -78,12 +77,7 @@ def _splits_of(source: Any) -> dict[str, Any]:
         found = {saved_datasets.own_name(str(dataset.split or "")): dataset}
     if not found:
         raise library.no_rows("the object")
-    for name in found:
-        if not SPLIT_NAME.match(name):  # it becomes the name of a file
-            raise SourceError(
-                f"split {name!r} of the object, expected letters, digits, '_' or '.', as in a file name",
-                remedy="rename the split",
-            )
+    library.require_split_names(found, where="the object")
     return found
 
 

@@ -90,8 +90,8 @@ def is_folder(dataset: str) -> bool:
     return info is not None and info["type"] == "directory"
 
 
-def list_folder(folder: str) -> dict[str, DataFile]:
-    """List the visible files below a folder by their paths in it, sorted.
+def list_folder(folder: str) -> tuple[list[DataFile], bool]:
+    """List the visible files below a folder, sorted; return them, and whether outputs of builds are left out.
 
     Raises: SourceError if it cannot be listed, or is the output of a build.
     """
@@ -107,12 +107,7 @@ def list_folder(folder: str) -> dict[str, DataFile]:
         for name, info in infos.items()
         if _is_visible(name, "") and not any(name.startswith(f"{output}/") for output in outputs)
     )
-    return {each.name: each for each in found if each is not None}
-
-
-def has_outputs(folder: str) -> bool:
-    """Return whether a build has its output below a folder."""
-    return bool(_outputs(_below(folder)[0]))
+    return [each for each in found if each is not None], bool(outputs)
 
 
 def list_files(dataset: str) -> list[DataFile]:
@@ -185,14 +180,13 @@ def _matching(address: str) -> Mapping[str, Any]:
 def _remote_file(address: str, info: Mapping[str, Any], *, name: str) -> DataFile:
     lfs = info.get("lfs") or {}
     tags = {**info, "sha256": lfs.get("sha256") if isinstance(lfs, Mapping) else getattr(lfs, "sha256", None)}
-    found = DataFile(
+    return DataFile(
         path=address,
         name=name,
         size=int(info.get("size") or 0),
-        version=version_of(info),
+        version="" if is_pinned(address) else version_of(info),
         tag=next((str(tags[key]) for key in _CONTENT_TAGS if tags.get(key)), ""),
     )
-    return dataclasses.replace(found, version="") if is_pinned(address) else found
 
 
 def _info(address: str) -> Mapping[str, Any] | None:

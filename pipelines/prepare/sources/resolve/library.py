@@ -1,6 +1,6 @@
 """`datasets` itself, called without side effects: no download counter, no log, no progress bars, no import of torch.
 
-A `Stream` is an opened dataset: what reads its splits, lazily, and their features; a `SourceListing` its files too.
+A `SourceListing` is an opened dataset: its splits, their files and features, and what reads their rows, lazily.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ from typing import Any
 
 import fsspec
 
+from pipelines.prepare.options.source_config import SPLIT_NAME
 from pipelines.prepare.options.suggestions import to_utf8
 from pipelines.prepare.process import workers
 from pipelines.prepare.sources.resolve.data_files import DataFile
@@ -169,15 +170,45 @@ def no_rows(where: str) -> SourceError:
     return SourceError(f"{where}: no rows, expected at least one", remedy="check the files for their content")
 
 
+def require_split_names(names: Iterable[str], *, where: str) -> None:
+    """Raise SourceError for a split whose name cannot be part of a file name."""
+    if odd := next((name for name in names if not SPLIT_NAME.match(name)), None):
+        raise SourceError(
+            f"{where}: split {odd!r}, expected letters, digits, '_' or '.', as in a file name",
+            remedy="rename the split in the source",
+        )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Stream:
-    """Opened splits: by None a builder for all of them, or by its name one for each (`save_to_disk`)."""
+class SourceListing:
+    """The splits of a dataset and the files of each, both in the order in which `datasets` reads them.
 
+    `kind` is the reader of `datasets`, such as `json`. `described` is what the identity says besides. `builders` read
+    the rows: by None one for all splits, or by its name one for each (`save_to_disk`). `needs_token`: the files can be
+    read only with the launcher's credentials for the hub.
+    """
+
+    kind: str
+    splits: Mapping[str, Sequence[DataFile]]
+    described: Mapping[str, Any]
     builders: Mapping[str | None, Any]
+    needs_token: bool = False
 
-    def described(self, split: str) -> Any | None:
-        """Return the features that a card or the user describes, None without."""
-        return self.builders[split if split in self.builders else None].info.features
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The source in the fingerprint and the manifest, without paths and secrets."""
+        if self.described.get("kind") == "hub":  # the revision stands for the files
+            return dict(self.described)
+        entries: Any = self.entries
+        if len(entries) > _MOST_NAMED:  # the manifest is to stay small
+            digest = hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
+            entries = {"count": len(entries), "bytes": sum(each["bytes"] for each in entries), "sha256": digest}
+        return {"kind": self.kind, "files": entries, **self.described}
+
+    @property
+    def entries(self) -> list[dict[str, Any]]:
+        """Each file's entry, with its split."""
+        return [{**file.entry, "split": split} for split, some in self.splits.items() for file in some]
 
     @property
     def batch_rows(self) -> int:
@@ -191,6 +222,10 @@ class Stream:
     def has_options(self) -> bool:
         """Return whether a reader has options besides its files and their features."""
         return any(options_of(builder.config) for builder in self.builders.values())
+
+    def features_of(self, split: str) -> Any | None:
+        """Return the features that a card or the user describes, None without."""
+        return self.builders[split if split in self.builders else None].info.features
 
     def members(self, split: str) -> dict[str, list[str]]:
         """Return the addresses of the members of each tar archive."""
@@ -207,7 +242,7 @@ class Stream:
             return builder.as_streaming_dataset()[split]
 
     @functools.cached_property
-    def splits(self) -> dict[str, Any]:
+    def streams(self) -> dict[str, Any]:
         """An IterableDataset for each split, with features: those of the first rows if nothing else describes them.
 
         A reader of `datasets` may already crash on these rows, so that a child process looks at them.
@@ -218,37 +253,6 @@ class Stream:
             builders[0].name == "parquet" or are_small_texts(builders[0].name, files)
         )
         return workers.call(_open, self.builders) if in_child else _open(self.builders)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SourceListing:
-    """The splits of a dataset and the files of each, both in the order in which `datasets` reads them.
-
-    `kind` is the reader of `datasets`, such as `json`. `described` is what the identity says besides. `stream` reads
-    the rows. `needs_token`: the files can be read only with the launcher's credentials for the hub.
-    """
-
-    kind: str
-    splits: Mapping[str, Sequence[DataFile]]
-    described: Mapping[str, Any]
-    stream: Stream
-    needs_token: bool = False
-
-    @property
-    def entries(self) -> list[dict[str, Any]]:
-        """Each file's entry, with its split."""
-        return [{**file.entry, "split": split} for split, some in self.splits.items() for file in some]
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """The source in the fingerprint and the manifest, without paths and secrets."""
-        if self.described.get("kind") == "hub":  # the revision stands for the files
-            return dict(self.described)
-        entries: Any = self.entries
-        if len(entries) > _MOST_NAMED:  # the manifest is to stay small
-            digest = hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
-            entries = {"count": len(entries), "bytes": sum(each["bytes"] for each in entries), "sha256": digest}
-        return {"kind": self.kind, "files": entries, **self.described}
 
 
 def _open(builders: Mapping[str | None, Any]) -> dict[str, Any]:

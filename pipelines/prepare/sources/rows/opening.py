@@ -67,26 +67,26 @@ class OpenedSource:
         return ingesting.folder_of(home, self.listing, {name: self.types(name) for name in self.listing.splits})
 
     def _stream(self, split: str) -> SplitStream:
-        files, stream = tuple(self.listing.splits[split]), self.listing.stream
-        dataset = stream.splits[split]
+        listing, files = self.listing, tuple(self.listing.splits[split])
+        dataset = listing.streams[split]
         if self.footers:
             dataset = dataset.reshard()  # a shard for each row group
             counts = [len(self.footers[file.path].groups) for file in files]
-        elif (members := stream.members(split)) or stream.has_options:
+        elif (members := listing.members(split)) or listing.has_options:
             counts = [len(members.get(file.path, [file.path])) for file in files]
         else:
-            ranges = [line_ranges.ranges_of(file, kind=self.listing.kind) for file in files]
+            ranges = [line_ranges.ranges_of(file, kind=listing.kind) for file in files]
             counts = [len(each) for each in ranges]
             if sum(counts) > len(files):
-                dataset = stream.reopened(split, [path for each in ranges for path in each], dataset.features)
+                dataset = listing.reopened(split, [path for each in ranges for path in each], dataset.features)
         shard_files = tuple(np.repeat(np.arange(len(files)), counts).tolist())
         if len(shard_files) != dataset.num_shards:
             shard_files = ()
         return SplitStream(
             dataset=dataset,
-            reader=self.listing.kind,
+            reader=listing.kind,
             types=self.types(split),
-            batch_rows=self.listing.stream.batch_rows,
+            batch_rows=listing.batch_rows,
             files=files,
             shard_files=shard_files,
         )
@@ -104,14 +104,14 @@ def open_source(config: SourceConfig, *, columns: Collection[str] | None) -> Ope
     if listing.kind == "parquet":
         by_path = dict(zip((file.path for file in files), row_groups.read_footers(files, columns), strict=True))
         described = {
-            name: features.columns_of(by_path[split[0].path].schema, listing.stream.described(name))
+            name: features.columns_of(by_path[split[0].path].schema, listing.features_of(name))
             for name, split in listing.splits.items()
         }
     else:
         # Its first rows give the features if nothing else does.
         first = without_access(files[0].path if files else config.dataset)
         with library.reading(lambda: first):
-            streams = listing.stream.splits
+            streams = listing.streams
         opened = {name: streams[name].features for name in listing.splits}
         described = {name: features.columns_of(each.arrow_schema, each) for name, each in opened.items()}
     return OpenedSource(listing=listing, columns=described, footers=by_path, addresses=addresses)

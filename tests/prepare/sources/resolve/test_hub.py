@@ -83,7 +83,7 @@ for dataset, revision, config in json.loads(sys.argv[1]):
         found = resolve(SourceConfig(dataset=dataset, revision=revision, config=config))
         splits = {name: [[file.path, file.name, file.size, file.version] for file in files] for name, files in
                   found.splits.items()}
-        features = repr(found.stream.described("train"))
+        features = repr(found.features_of("train"))
         answers.append({"identity": dict(found.identity), "splits": splits, "features": features,
                         "needs_token": found.needs_token})
     except Exception as error:

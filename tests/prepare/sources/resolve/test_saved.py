@@ -73,17 +73,17 @@ def test_a_remote_one_is_the_same(tmp_path: Path, remote: str) -> None:
     fsspec.filesystem("memory").put(str(tmp_path / "saved"), "/bucket/saved", recursive=True)
     here, there = _resolve(tmp_path / "saved"), _resolve(remote)
     assert here.identity == there.identity
-    assert here.stream.described("a") == there.stream.described("a")
+    assert here.features_of("a") == there.features_of("a")
     assert [file.path for file in there.splits["a"]] == ["memory://bucket/saved/a/data-00000-of-00001.arrow"]
 
 
 @pytest.mark.parametrize(
     ("changes", "cause"),
     [
-        ({"_data_files": [{"filename": "../../x.arrow"}]}, "the data file '../../x.arrow'"),
-        ({"_data_files": [{"filename": "/etc/passwd"}]}, "the data file '/etc/passwd'"),
-        ({"_data_files": [{}]}, "the data file None"),
-        ({"_data_files": None}, "no list of data files"),
+        ({"_data_files": [{"filename": "../../x.arrow"}]}, "'../../x.arrow', expected a plain file name"),
+        ({"_data_files": [{"filename": "/etc/passwd"}]}, "'/etc/passwd', expected a plain file name"),
+        ({"_data_files": [{}]}, "filename"),
+        ({"_data_files": None}, "None where a list is expected"),
         ({"_indices_data_files": [{"filename": "i.arrow"}]}, "reordered by an indices file"),
     ],
 )
