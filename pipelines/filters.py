@@ -81,9 +81,8 @@ def gopher_quality(table: pa.Table, *, column: str = "text") -> np.ndarray:
     mean_length = words.sums(is_word * words.lengths) / number.clip(1)
     keep: np.ndarray = (number >= 50) & (number <= 100_000)  # "between 50 and 100,000 words"
     keep &= (mean_length >= 3) & (mean_length <= 10)  # "mean word length is outside the range of 3 to 10 characters"
-    keep &= (
-        _count(texts, "#") / all_words <= 0.1
-    )  # "symbol-to-word ratio greater than 0.1 for the hash or the ellipsis"
+    # "symbol-to-word ratio greater than 0.1 for the hash or the ellipsis"
+    keep &= _count(texts, "#") / all_words <= 0.1
     keep &= (_count(texts, "...") + _count(texts, "…")) / all_words <= 0.1
     keep &= lines.sums(bullets) / all_lines <= 0.9  # "more than 90% of lines starting with a bullet point"
     keep &= lines.sums(ellipses) / all_lines <= 0.3  # "or more than 30% ending with an ellipsis"

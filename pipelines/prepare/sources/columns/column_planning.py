@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.suggestions import suggestion
-from pipelines.prepare.sources.columns import chats
-from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Purpose, is_json
-from pipelines.prepare.sources.columns.labels import LabelPlan, is_text, list_lengths, plan_label, type_name, with_names
+from pipelines.prepare.sources.columns import chats, labels
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Purpose
+from pipelines.prepare.sources.columns.labels import LabelPlan, is_json, is_text, list_lengths, type_name, with_names
 from pipelines.prepare.sources.parquet.stored_columns import is_list
 from pipelines.prepare.sources.resolve.features import Columns
 from pipelines.prepare.sources.rows.reading import Source, SplitSource
@@ -163,7 +163,10 @@ def _labels(
 ) -> LabelPlan | None:
     if column is None:
         return None
-    plans = {split: plan_label(column, known[column], lists=lists, classes=classes) for split, known in columns.items()}
+    plans = {
+        split: labels.plan_label(column, known[column], lists=lists, classes=classes)
+        for split, known in columns.items()
+    }
     return _same(plans, column=column, columns=columns)
 
 

@@ -14,11 +14,12 @@ the same row groups everywhere. It is done if its part is there. A part has row 
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import io
 import json
 import posixpath
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -33,7 +34,7 @@ from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve import library
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.resolve.library import SourceListing
-from tfrecord_io.errors import SourceError
+from tfrecord_io.errors import OutputError
 from tfrecord_io.shown import without_access
 
 # A child process takes about a second of CPU to start, in which another ingests so much.
@@ -119,6 +120,10 @@ class IngestSource:
         return [task for split, stream in self.streams.items() for task in stream.tasks(split)]
 
 
+# Runs tasks, or raises.
+RunTasks = Callable[[IngestSource, Sequence[IngestTask]], None]
+
+
 def folder_of(root: str, listing: SourceListing, types: Mapping[str, pa.Schema]) -> str:
     """Return the folder below `root` for the rows of a source, which no other rows can be in."""
     splits = {
@@ -172,11 +177,8 @@ def naming_files(source: IngestSource) -> Iterator[None]:
         files = list(dict.fromkeys(stream.file_of(shard) for shard in stream.shards_of(error.task)))
         where = without_access(files[0].path) if files[0] else f"split {error.task.split!r}"
         others = f" or one of the next {len(files) - 1} files" if len(files) > 1 else ""
-        raise SourceError(
-            f"{where}{others}: the process that read it {error.how}",
-            remedy="the file is damaged, nested too deeply or needs too much memory: leave it out, or convert it to "
-            "Parquet",
-        ) from error
+        with library.reading(lambda: f"{where}{others}"):
+            raise
 
 
 def find_parts(source: IngestSource, tasks: Sequence[IngestTask]) -> dict[IngestTask, DataFile]:
@@ -190,10 +192,32 @@ def find_parts(source: IngestSource, tasks: Sequence[IngestTask]) -> dict[Ingest
     }
 
 
-def read_groups(parts: Mapping[IngestTask, DataFile], columns: Collection[str] | None) -> dict[IngestTask, Groups]:
-    """Return the row groups of each part, by its footer, with the bytes of `columns`. Raises: SourceError."""
+def read_groups(
+    source: IngestSource, tasks: Sequence[IngestTask], columns: Collection[str] | None, *, run: RunTasks
+) -> dict[IngestTask, Groups]:
+    """Return the row groups of each part, by its footer, with the bytes of `columns`; `run` makes what is missing.
+
+    Raises: SourceError if rows cannot be read; OutputError if a part cannot be written.
+    """
+    parts = find_parts(source, tasks)
+    if missing := [task for task in tasks if task not in parts]:
+        run(source, missing)
+        parts = find_parts(source, tasks)
+    if gone := next((task for task in tasks if task not in parts), None):
+        raise OutputError(
+            f"{source.path(gone)}: missing, though it was ingested",
+            remedy="if workers are on other machines, choose an --output that all can reach, such as gs://; else run "
+            "the same command again",
+        )
     read = row_groups.read_footers(list(parts.values()), columns, ingested=True)
     return {task: footer.groups for task, footer in zip(parts, read, strict=True)}
+
+
+def run_here(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
+    """Run tasks in a child process, or in this one if that is better. Raises: as `run`."""
+    processes = children(source, tasks, most=1)
+    with naming_files(source):
+        list(workers.run(functools.partial(call, source), tasks, processes=processes, keep=True))
 
 
 def _rows(stream: SplitStream, task: IngestTask, rows: list[int]) -> Iterator[pa.Table]:

@@ -18,12 +18,13 @@ import xxhash
 
 from pipelines.prepare.sources.ingest.ingest import even_tables, part_chunks
 from pipelines.prepare.sources.resolve import library, saved_datasets
-from tfrecord_io.errors import ConfigError, OutputError, PrepError, SourceError
+from tfrecord_io.errors import ConfigError, OutputError, SourceError
 from tfrecord_io.shown import first_line
 
 _ROWS = 1000
 # The largest file that `save_to_disk` writes by default.
 _FILE_BYTES = 500_000_000
+_CORRECT = "correct what makes these rows; if their types differ, give the object its features with .cast(...)"
 
 
 def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
@@ -139,16 +140,9 @@ def _part(dataset: Any, split: str) -> Iterator[bytes]:
             yield pa.Table.from_arrays(table.combine_chunks().columns, schema=types)
             rows += table.num_rows
 
-    try:
+    where = f"split {split!r} of the object"
+    with library.reading(lambda: f"{where}, after row {rows:,}", remedy=_CORRECT):
         if dataset.features is None:
-            dataset = dataset.cast(library.features_of_rows({f"split {split!r} of the object": dataset}))
+            dataset = dataset.cast(library.features_of_rows({where: dataset}))
         types = dataset.features.arrow_schema
         yield from part_chunks(types, even_tables(tables(types)))
-    except PrepError:
-        raise
-    except Exception as error:  # whatever the user's own functions and generators raise
-        raise SourceError(
-            f"split {split!r} of the object, after row {rows:,}: cannot be read: "
-            f"{first_line(error) or type(error).__name__}",
-            remedy="correct what makes these rows; if their types differ, give the object its features with .cast(...)",
-        ) from error

@@ -35,6 +35,8 @@ _SMALL_BYTES = 16_000_000
 _MOST_NAMED = 1_000
 # Modules beside the readers, which `load_dataset` does not take: it would ask the hub for a dataset of that name.
 _INTERNAL = ("cache", "folder_based_builder", "generator", "spark", "sql")
+_CORRECT = "correct the file or leave it out; if files have different types, convert them to the same types"
+_LEAVE_OUT = "the file is damaged, nested too deeply or needs too much memory: leave it out, or convert it to Parquet"
 _TARS = (".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".tgz")
 
 # Wherever a stream is read, also in another process than the one that opened it.
@@ -134,8 +136,8 @@ def options_of(config: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def reading(where: Callable[[], str]) -> Iterator[None]:
-    """Turn errors of reading rows into SourceError; `where` names the place."""
+def reading(where: Callable[[], str], *, remedy: str = _CORRECT) -> Iterator[None]:
+    """Turn errors of reading rows into SourceError; `where` names the place, `remedy` is that of most errors."""
     try:
         yield
     except (PrepError, GeneratorExit):
@@ -146,11 +148,7 @@ def reading(where: Callable[[], str]) -> Iterator[None]:
             f"{where()}: cannot be read: not UTF-8, {error.reason} at {found!r}", remedy=to_utf8(error.object)
         ) from error
     except workers.WorkerDiedError as error:
-        raise SourceError(
-            f"{where()}: the process that read it {error.how}",
-            remedy="the file is damaged, nested too deeply or needs too much memory: leave it out, or convert it to "
-            "Parquet",
-        ) from error
+        raise SourceError(f"{where()}: the process that read it {error.how}", remedy=_LEAVE_OUT) from error
     except MemoryError as error:
         raise SourceError(
             f"{where()}: cannot be read: this needs more than half of the machine's memory",
@@ -160,8 +158,7 @@ def reading(where: Callable[[], str]) -> Iterator[None]:
         raise no_rows(where()) from error
     except Exception as error:  # each reader has its own errors
         raise SourceError(
-            f"{where()}: cannot be read: {first_line(error) or type(error).__name__}",
-            remedy="correct the file or leave it out; if files have different types, convert them to the same types",
+            f"{where()}: cannot be read: {first_line(error) or type(error).__name__}", remedy=remedy
         ) from error
 
 

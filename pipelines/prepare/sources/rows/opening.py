@@ -6,19 +6,17 @@ locate_rows    Parquet row groups of the source's own files; for other formats, 
 """
 
 import dataclasses
-import functools
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare.options.config import SourceConfig
-from pipelines.prepare.process import workers
-from pipelines.prepare.sources.ingest import ingest as ingesting
-from pipelines.prepare.sources.ingest.ingest import IngestSource, IngestTask, SplitStream
+from pipelines.prepare.sources.ingest import ingest
+from pipelines.prepare.sources.ingest.ingest import IngestSource, RunTasks, SplitStream
 from pipelines.prepare.sources.parquet import row_groups, stored_columns
 from pipelines.prepare.sources.parquet.groups import Groups, Pieces, cover
 from pipelines.prepare.sources.parquet.row_groups import Footer
@@ -26,11 +24,8 @@ from pipelines.prepare.sources.resolve import features, library, line_ranges, re
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.resolve.features import Columns
 from pipelines.prepare.sources.resolve.library import SourceListing
-from tfrecord_io.errors import FingerprintMismatchError, OutputError
+from tfrecord_io.errors import FingerprintMismatchError
 from tfrecord_io.shown import without_access
-
-# Runs ingest tasks, or raises.
-Ingest = Callable[[IngestSource, Sequence[IngestTask]], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,7 +59,7 @@ class OpenedSource:
 
     def copy_folder(self, home: str) -> str:
         """Return the folder in `home` for the ingested rows."""
-        return ingesting.folder_of(home, self.listing, {name: self.types(name) for name in self.listing.splits})
+        return ingest.folder_of(home, self.listing, {name: self.types(name) for name in self.listing.splits})
 
     def _stream(self, split: str) -> SplitStream:
         listing, files = self.listing, tuple(self.listing.splits[split])
@@ -124,7 +119,7 @@ def locate_rows(
     folder: str,
     inside: str | None,
     columns: Collection[str] | None,
-    run: Ingest,
+    run: RunTasks,
     known: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, Groups]:
     """Return the groups of rows of some splits, by split, after `run` has ingested into `folder` what is missing there.
@@ -142,20 +137,20 @@ def locate_rows(
             if (schema := source.footers[file.path].schema) is not last:  # files with the same columns share it
                 stored_columns.require_castable(schema, types, where=without_access(file.path))
             last = schema
-    ingest = IngestSource(streams=source.streams(splits), folder=folder, inside=inside)
+    ingested = IngestSource(streams=source.streams(splits), folder=folder, inside=inside)
     unread = {}
-    for task in ingest.tasks():
-        stream, rows = ingest.streams[task.split], (known or {}).get(task.split, np.zeros(0, np.int64))
+    for task in ingested.tasks():
+        stream, rows = ingested.streams[task.split], (known or {}).get(task.split, np.zeros(0, np.int64))
         shards = stream.shards_of(task)
         # Where a file has several shards, its rows are known but not theirs.
         if len(set(stream.shard_files)) in (0, stream.num_shards) and shards.stop <= len(rows):
             unread[task] = rows[shards.start : shards.stop]
-    wanted = [task for task in ingest.tasks() if task not in unread]
-    located = ingesting.read_groups(_parts(ingest, wanted, run=run), columns)
+    wanted = [task for task in ingested.tasks() if task not in unread]
+    located = ingest.read_groups(ingested, wanted, columns, run=run)
     found = {}
     for name, files in source.listing.splits.items():
-        if name in ingest.streams:
-            stream, names = ingest.streams[name], _there(source.types(name), columns)
+        if name in ingested.streams:
+            stream, names = ingested.streams[name], _there(source.types(name), columns)
             joined = Groups.joined(
                 [
                     located[task] if task in located else Groups.unread(unread[task], columns=names)
@@ -178,20 +173,6 @@ def _there(types: pa.Schema, columns: Collection[str] | None) -> list[str]:
     return types.names if columns is None else [name for name in columns if stored_columns.path_of(types, name)]
 
 
-def _parts(source: IngestSource, wanted: Sequence[IngestTask], *, run: Ingest) -> dict[IngestTask, DataFile]:
-    found = ingesting.find_parts(source, wanted)
-    if missing := [task for task in wanted if task not in found]:
-        run(source, missing)
-        found = ingesting.find_parts(source, wanted)
-    if gone := next((task for task in wanted if task not in found), None):
-        raise OutputError(
-            f"{source.path(gone)}: missing, though it was ingested",
-            remedy="if workers are on other machines, choose an --output that all can reach, such as gs://; else run "
-            "the same command again",
-        )
-    return found
-
-
 class RowsOnDemand:
     """The rows of a split of a finished dataset's source; only the files that have the requested rows are opened, and
     ingested again, each by itself, into a temporary folder.
@@ -209,10 +190,10 @@ class RowsOnDemand:
     def __init__(
         self, found: OpenedSource, source_split: str, source_rows: np.ndarray, *, is_longer: bool = False
     ) -> None:
-        self._found, self._split = found, source_split
-        self._folder = tempfile.mkdtemp(prefix="prep-tfrecords-")
-        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        self._ingest = IngestSource(streams=found.streams([source_split]), folder=self._folder)
+        folder = tempfile.mkdtemp(prefix="prep-tfrecords-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._found, self._split, self._rows = found, source_split, source_rows
+        self._ingest = IngestSource(streams=found.streams([source_split]), folder=folder)
         self._files: Sequence[DataFile | None] = found.listing.splits[source_split]
         if (stream := self._ingest.streams.get(source_split)) and not stream.shard_files:
             self._files = [None] * stream.num_shards
@@ -223,11 +204,9 @@ class RowsOnDemand:
                 f"split {source_split!r}: {len(self._files)} files, expected {len(source_rows)}",
                 remedy="install the version that made the dataset, or build it anew with --overwrite",
             )
-        self._rows = source_rows
         self._ends = np.cumsum(source_rows)
-        self._groups = [Groups.unread(source_rows[index : index + 1]) for index in range(len(source_rows))]
+        self._groups = [Groups.unread(rows) for rows in source_rows.reshape(-1, 1)]
         self._opened: set[int] = set()
-        self._joined = Groups.joined(self._groups)
 
     @property
     def num_rows(self) -> int:
@@ -236,12 +215,10 @@ class RowsOnDemand:
 
     def pieces(self, row_ranges: Sequence[tuple[int, int]]) -> Pieces:
         """Return where the rows are stored now. Raises: SourceError if they cannot be read; OutputError."""
-        if new := set(cover(self._ends, row_ranges).groups.tolist()) - self._opened:
-            for index in sorted(new):
-                self._groups[index] = self._open(index)
-            self._opened |= new
-            self._joined = Groups.joined(self._groups)
-        return self._joined.pieces(row_ranges)
+        for index in sorted({*cover(self._ends, row_ranges).groups.tolist()} - self._opened):
+            self._groups[index] = self._open(index)
+            self._opened.add(index)
+        return Groups.joined(self._groups).pieces(row_ranges)
 
     def locate(self, row: int) -> tuple[DataFile | None, int]:
         """Return the file that has a row of the split, if that is known, and the row's number in it, from 0."""
@@ -250,14 +227,9 @@ class RowsOnDemand:
         return file, row if file is None else row - int(self._ends[index] - self._rows[index])
 
     def _open(self, index: int) -> Groups:
-        stream = self._ingest.streams.get(self._split)
-        if stream is None:
-            file = self._found.listing.splits[self._split][index]
-            return self._found.footers[file.path].groups
-        shards = [index] if not stream.shard_files else [s for s, of in enumerate(stream.shard_files) if of == index]
-        tasks = [stream.task_of(self._split, shard) for shard in shards]
-        children = ingesting.children(self._ingest, tasks, most=1)
-        with ingesting.naming_files(self._ingest):
-            list(workers.run(functools.partial(ingesting.call, self._ingest), tasks, processes=children, keep=True))
-        located = ingesting.read_groups(ingesting.find_parts(self._ingest, tasks), None)
-        return Groups.joined([located[task] for task in tasks])
+        if (stream := self._ingest.streams.get(self._split)) is None:
+            return self._found.footers[self._found.listing.splits[self._split][index].path].groups
+        shard_files = stream.shard_files or range(stream.num_shards)
+        tasks = [stream.task_of(self._split, shard) for shard, file in enumerate(shard_files) if file == index]
+        located = ingest.read_groups(self._ingest, tasks, None, run=ingest.run_here)
+        return Groups.joined(list(located.values()))

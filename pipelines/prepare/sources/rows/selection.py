@@ -29,11 +29,12 @@ from typing import Any
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.source_config import HoldOutOption, SplitOption
 from pipelines.prepare.options.suggestions import suggestion
+from pipelines.prepare.sources.ingest.ingest import RunTasks
 from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve.library import no_rows
 from pipelines.prepare.sources.rows.function_check import apply_functions
 from pipelines.prepare.sources.rows.hash_filter import HASHES, HashFilter
-from pipelines.prepare.sources.rows.opening import Ingest, OpenedSource, locate_rows
+from pipelines.prepare.sources.rows.opening import OpenedSource, locate_rows
 from pipelines.prepare.sources.rows.reading import RowReader, Source, SplitSource
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tfrecord_io.errors import ConfigError, SplitNotFoundError
@@ -104,7 +105,7 @@ def open_rows(
     *,
     folder: str,
     columns: Collection[str] | None,
-    run: Ingest,
+    run: RunTasks,
 ) -> Source:
     """Return the source with the rows of its splits, after `run` has ingested into `folder` what is not Parquet.
 

@@ -56,7 +56,7 @@ def made(source: IngestSource) -> None:
 
 
 def located(source: IngestSource, columns: list[str]) -> Groups:
-    return Groups.joined(list(ingest.read_groups(ingest.find_parts(source, source.tasks()), columns).values()))
+    return Groups.joined(list(ingest.read_groups(source, source.tasks(), columns, run=ingest.run_here).values()))
 
 
 def test_parts_have_the_rows_in_small_groups_with_checksums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
