@@ -107,7 +107,8 @@ def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], where: str) -
         functions: tuple[UserFunction, ...] = decoded(tuple[UserFunction, ...], stored)
         for each in functions:
             FunctionOption(kind=each.kind, spec=each.spec)
-        is_right = [each.identity() for each in functions] == list(map(dict, expected))
+        is_right = [each.to_json() for each in functions] == stored
+        is_right = is_right and [each.identity() for each in functions] == list(map(dict, expected))
     except (*WRONG, PrepError):
         is_right = False
     if not is_right:

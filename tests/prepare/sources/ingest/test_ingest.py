@@ -5,7 +5,6 @@ import functools
 import hashlib
 import json
 import os
-import pickle
 import random
 from pathlib import Path
 from typing import Any
@@ -101,13 +100,6 @@ def test_parts_are_the_same_whoever_writes_them(tmp_path: Path, monkeypatch: pyt
         assert len(files) == 2
         digests.append([(file.name, hashlib.sha256(file.read_bytes()).hexdigest()) for file in files])
     assert digests[0] == digests[1] == digests[2]
-
-
-def test_a_source_travels(tmp_path: Path) -> None:
-    source = some(tmp_path)
-    again = pickle.loads(pickle.dumps(source))
-    ingest.run(again, again.tasks()[0])
-    assert list(ingest.find_parts(source, source.tasks())) == source.tasks()
 
 
 def test_damage_to_a_part_is_an_error_that_names_it_and_never_other_rows(tmp_path: Path) -> None:

@@ -1,11 +1,9 @@
 """Whatever `load_dataset` reads is read here: the same splits, features and rows, in the same order."""
 
 import bz2
-import contextlib
 import gzip
 import io
 import json
-import sqlite3
 import tarfile
 import zipfile
 from collections.abc import Callable, Mapping
@@ -211,16 +209,6 @@ def test_the_separator_holds_for_a_folder_too(tmp_path: Path) -> None:
     assert_same(
         source, datasets.load_dataset("csv", data_dir=str(tmp_path), delimiter=";", cache_dir=str(tmp_path / "cache"))
     )
-
-
-def test_rows_of_sql_are_saved_first(tmp_path: Path) -> None:
-    with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as database:
-        database.execute("create table rows(text, label)")
-        database.executemany("insert into rows values(:text, :label)", PLAIN)
-        read = datasets.Dataset.from_sql("select * from rows", database, cache_dir=str(tmp_path / "cache"))
-    read.save_to_disk(tmp_path / "data")
-    source = building.opened(SourceConfig(dataset=str(tmp_path / "data")))
-    assert_same(source, {next(iter(source.splits)): read})
 
 
 def assert_same(source: Any, expected: Any) -> None:

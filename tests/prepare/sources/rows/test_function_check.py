@@ -1,7 +1,6 @@
 """What the user's functions make of a split."""
 
 import itertools
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,17 +17,11 @@ from pipelines.prepare.sources.rows.function_check import apply_functions
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.unused_rows import kept_rows, reasons_of, without_reasons
 from pipelines.prepare.sources.rows.user_functions import UserFunction
-from tests.prepare.sources.rows.test_user_functions import HEAD, UPPER, find, one, refused, write
+from tests.prepare.sources.rows.test_user_functions import HEAD, UPPER, find, folder, one, refused, write
 from tests.prepare.sources.stored import Stored, rows_of, store
 from tfrecord_io.errors import SourceError
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A current directory of its own, which the search path forgets afterwards."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+__all__ = ["folder"]
 
 
 def changed(stored: Stored, found: Sequence[UserFunction], *, requested: Sequence[str] = ("train",)) -> Stored:

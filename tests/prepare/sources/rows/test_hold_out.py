@@ -22,8 +22,8 @@ from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.selection import HoldOut
 from pipelines.prepare.sources.rows.unused_rows import kept_rows, split_reasons
 from tests import building
-from tests.prepare.sources.rows.test_function_check import changed, folder
-from tests.prepare.sources.rows.test_user_functions import find, refused, write
+from tests.prepare.sources.rows.test_function_check import changed
+from tests.prepare.sources.rows.test_user_functions import find, folder, refused, write
 from tests.prepare.sources.stored import rows_of, store
 from tfrecord_io.errors import ConfigError, PrepError, SplitNotFoundError
 
@@ -96,13 +96,6 @@ class TestSides:
         assert len({tuple(each) for each in found}) == 3
         expected = 2000 * 0.1 * 0.1
         assert len(set(found[0]) & set(found[1])) < 3 * expected
-
-    def test_a_row_without_a_text_stays(self, folder: Path) -> None:
-        rows = [{"text": None if index % 3 else f"text {index}", "n": index} for index in range(999)]
-        found = {name: counted(split) for name, split in divided(folder, "validation=30%", rows=rows).items()}
-        assert found["train"]["text_null"] == 666
-        assert "text_null" not in found["validation"]
-        assert found["validation"]["not_held_out"] + found["validation"]["used"] == 999
 
     def test_slices_are_kept_and_names_are_those_of_the_output(self, folder: Path) -> None:
         found = divided(folder, "v=a:20%", splits=("a=train[:500]", "b=train[500:600]"))

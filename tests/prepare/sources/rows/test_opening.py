@@ -185,10 +185,6 @@ class TestSlices:
         found = choose({"train": 30, "empty": 0, "my-split.v2": 5})
         assert ranges(found) == {"train": ("train", ((0, 30),)), "my-split.v2": ("my-split.v2", ((0, 5),))}
 
-    def test_a_split_without_rows_is_said_to_be_left_out(self, caplog: pytest.LogCaptureFixture) -> None:
-        choose({"train": 30, "empty": 0})
-        assert "data: split 'empty' has no rows and is left out" in caplog.text
-
     def test_joined_slices_keep_their_order(self) -> None:
         assert choose({"train": 1000}, "train[90%:]+train[:10%]")["train"].ranges == ((900, 1000), (0, 100))
 
@@ -202,23 +198,9 @@ class TestSlices:
         found = choose({"train": 30, "test": 2}, "train[5:7]+train[1:3]", "a=train[10:]", "test", limit=3)
         assert [split.ranges for split in found.values()] == [((5, 7), (1, 2)), ((10, 13),), ((0, 2),)]
 
-
-class TestOverlaps:
-    """Rows in several splits are allowed, and said."""
-
-    @pytest.mark.parametrize(
-        ("specs", "said"),
-        [
-            (("train", "validation=train[:10%]"), "3 rows of split 'train' will be in 'train' and in 'validation'"),
-            (("a=train[:5]+train[7:9]", "b=train[4:8]"), "2 rows of split 'train' will be in 'a' and in 'b'"),
-        ],
-    )
-    def test_rows_in_two_splits_are_counted(
-        self, caplog: pytest.LogCaptureFixture, specs: Sequence[str], said: str
-    ) -> None:
-        with caplog.at_level(logging.WARNING, logger="pipelines"):
-            assert len(choose({"train": 30}, *specs)) == 2
-        assert said in caplog.text
+    def test_rows_in_two_splits_are_counted(self, caplog: pytest.LogCaptureFixture) -> None:
+        assert len(choose({"train": 30}, "a=train[:5]+train[7:9]", "b=train[4:8]")) == 2
+        assert "2 rows of split 'train' will be in 'a' and in 'b'" in caplog.text
 
 
 class TestRefusals:
@@ -258,17 +240,14 @@ class TestRefusals:
             choose({"train": 0})
 
 
-class TestNeeded:
-    """Which splits have to be looked at is known before their rows are."""
-
-    @pytest.mark.parametrize(
-        ("specs", "expected"),
-        [
-            ((), ("train", "test", "my-split")),
-            (("a=train[:5%]", "b=train[5%:]"), ("train",)),
-            (("my-split", "test[:3]"), ("my-split", "test")),
-        ],
-    )
-    def test_the_splits_that_rows_are_taken_from(self, specs: tuple[str, ...], expected: tuple[str, ...]) -> None:
-        config = SourceConfig(dataset="data", splits=specs)
-        assert selection.needed_source_splits(config, ("train", "test", "my-split")) == expected
+@pytest.mark.parametrize(
+    ("specs", "expected"),
+    [
+        ((), ("train", "test", "my-split")),
+        (("a=train[:5%]", "b=train[5%:]"), ("train",)),
+        (("my-split", "test[:3]"), ("my-split", "test")),
+    ],
+)
+def test_the_splits_that_rows_are_taken_from(specs: tuple[str, ...], expected: tuple[str, ...]) -> None:
+    config = SourceConfig(dataset="data", splits=specs)
+    assert selection.needed_source_splits(config, ("train", "test", "my-split")) == expected
