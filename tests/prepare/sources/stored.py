@@ -15,6 +15,7 @@ from pipelines.prepare.sources.resolve import data_files
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.resolve.features import Columns, columns_of
 from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
+from pipelines.prepare.sources.rows.unused_rows import reasons_of, without_reasons
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,3 +79,9 @@ def rows_of(
     numbers = [first + index for first, batch in found for index in range(batch.num_rows)]
     assert numbers == [number for span in asked for number in range(*span)]
     return [batch for _, batch in found]
+
+
+def kept_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows that are not left out."""
+    reasons = reasons_of(batch)
+    return batch if reasons is None else without_reasons(batch.filter(pa.array(reasons == "")))

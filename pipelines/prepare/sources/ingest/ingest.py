@@ -15,7 +15,6 @@ the same row groups everywhere. It is done if its part is there. A part has row 
 import contextlib
 import dataclasses
 import functools
-import hashlib
 import io
 import json
 import posixpath
@@ -33,7 +32,6 @@ from pipelines.prepare.sources.parquet import access, row_groups
 from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve import library
 from pipelines.prepare.sources.resolve.data_files import DataFile
-from pipelines.prepare.sources.resolve.library import SourceListing
 from tfrecord_io.errors import OutputError
 from tfrecord_io.shown import without_access
 
@@ -122,17 +120,6 @@ class IngestSource:
 
 # Runs tasks, or raises.
 RunTasks = Callable[[IngestSource, Sequence[IngestTask]], None]
-
-
-def folder_of(root: str, listing: SourceListing, types: Mapping[str, pa.Schema]) -> str:
-    """Return the folder below `root` for the rows of a source, which no other rows can be in."""
-    splits = {
-        split: [[file.name, file.size, file.version] for file in files] for split, files in listing.splits.items()
-    }
-    total = hashlib.sha256(json.dumps([VERSION, listing.kind, listing.identity, splits], sort_keys=True).encode())
-    for each in types.values():
-        total.update(b"\0" + each.serialize().to_pybytes())
-    return storage.join(root, f"rows-{total.hexdigest()[:16]}")
 
 
 def run(source: IngestSource, task: IngestTask) -> int:

@@ -33,32 +33,28 @@ def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
     Raises: ConfigError if it is no dataset, frame or table; SourceError if its rows cannot be read; OutputError if they
         cannot be written.
     """
+    digest = xxhash.xxh3_128()
     try:
-        return _store(source, home)
+        with library.quiet(), tempfile.TemporaryDirectory(prefix=".object-", dir=home) as folder:
+            splits = _splits_of(source)
+            for split, dataset in splits.items():
+                shards = _shards_of(dataset)
+                for number, shard in enumerate(shards):
+                    name = f"{split}-{number:05}-of-{len(shards):05}.parquet"
+                    digest.update(name.encode())
+                    with open(os.path.join(folder, name), "wb") as file:
+                        for chunk in _part(shard, split):
+                            digest.update(chunk)
+                            file.write(chunk)
+            final = os.path.join(home, f"object-{digest.hexdigest()}")
+            os.makedirs(final, exist_ok=True)
+            for name in os.listdir(folder):
+                os.replace(os.path.join(folder, name), os.path.join(final, name))
     except OSError as error:
         raise OutputError(
             f"{home}: the rows of the object cannot be written there ({error.strerror})",
             remedy="free space there, or set TMPDIR to a folder with more",
         ) from error
-
-
-def _store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
-    digest = xxhash.xxh3_128()
-    with library.quiet(), tempfile.TemporaryDirectory(prefix=".object-", dir=home) as folder:
-        splits = _splits_of(source)
-        for split, dataset in splits.items():
-            shards = _shards_of(dataset)
-            for number, shard in enumerate(shards):
-                name = f"{split}-{number:05}-of-{len(shards):05}.parquet"
-                digest.update(name.encode())
-                with open(os.path.join(folder, name), "wb") as file:
-                    for chunk in _part(shard, split):
-                        digest.update(chunk)
-                        file.write(chunk)
-        final = os.path.join(home, f"object-{digest.hexdigest()}")
-        os.makedirs(final, exist_ok=True)
-        for name in os.listdir(folder):
-            os.replace(os.path.join(folder, name), os.path.join(final, name))
     return final, tuple(splits)
 
 

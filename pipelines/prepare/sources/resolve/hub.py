@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import errno
-import functools
 import os
 import re
 from collections.abc import Iterator
@@ -155,9 +154,12 @@ def read_range(address: str, start: int, stop: int) -> bytes:
     from huggingface_hub import errors
 
     utils: Any = huggingface_hub.utils  # which makes its exports at run time
+    name, _, rest = address.removeprefix(_DATASETS).partition("@")
+    revision, _, file = rest.partition("/")
+    url = huggingface_hub.hf_hub_url(name, file, repo_type="dataset", revision=revision)
     headers = {**utils.build_hf_headers(), "range": f"bytes={start}-{stop - 1}"}
     try:
-        response = utils.http_backoff("GET", _url(address), headers=headers, timeout=_SECONDS)
+        response = utils.http_backoff("GET", url, headers=headers, timeout=_SECONDS)
         utils.hf_raise_for_status(response)
     except errors.OfflineModeIsEnabled as error:
         raise SourceError(
@@ -174,12 +176,3 @@ def read_range(address: str, start: int, stop: int) -> bytes:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), address) from error
         raise
     return bytes(response.content)
-
-
-@functools.lru_cache(maxsize=1_024)
-def _url(address: str) -> str:
-    import huggingface_hub
-
-    name, _, rest = address.removeprefix(_DATASETS).partition("@")
-    revision, _, file = rest.partition("/")
-    return str(huggingface_hub.hf_hub_url(name, file, repo_type="dataset", revision=revision))

@@ -9,7 +9,6 @@ import functools
 import hashlib
 import json
 import os
-import pkgutil
 import posixpath
 import sys
 import tempfile
@@ -33,8 +32,6 @@ _CUT = 16
 _SMALL_BYTES = 16_000_000
 # Sources of more files are listed in the manifest by one digest.
 _MOST_NAMED = 1_000
-# Modules beside the readers, which `load_dataset` does not take: it would ask the hub for a dataset of that name.
-_INTERNAL = ("cache", "folder_based_builder", "generator", "spark", "sql")
 _CORRECT = "correct the file or leave it out; if files have different types, convert them to the same types"
 _LEAVE_OUT = "the file is damaged, nested too deeply or needs too much memory: leave it out, or convert it to Parquet"
 _TARS = (".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".tgz")
@@ -74,14 +71,6 @@ def open_builder(path: str, **options: Any) -> Any:
         warnings.simplefilter("ignore", FutureWarning)  # of readers that a later release will drop
         with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as cache:
             return datasets.load_dataset_builder(path, cache_dir=cache, **options)
-
-
-def reader_names() -> list[str]:
-    """Return the names of the readers that `datasets` brings: json, csv, webdataset, ..."""
-    with quiet():
-        from datasets import packaged_modules
-
-    return [each.name for each in pkgutil.iter_modules(packaged_modules.__path__) if each.name not in _INTERNAL]
 
 
 def listed(splits: Mapping[str, Sequence[str]]) -> dict[str, Any]:
@@ -214,11 +203,6 @@ class SourceListing:
 
         is_generated = any(isinstance(each, datasets.GeneratorBasedBuilder) for each in self.builders.values())
         return 1 if is_generated else _ROWS
-
-    @property
-    def has_options(self) -> bool:
-        """Return whether a reader has options besides its files and their features."""
-        return any(options_of(builder.config) for builder in self.builders.values())
 
     def features_of(self, split: str) -> Any | None:
         """Return the features that a card or the user describes, None without."""

@@ -6,6 +6,8 @@ locate_rows    Parquet row groups of the source's own files; for other formats, 
 """
 
 import dataclasses
+import hashlib
+import json
 import shutil
 import tempfile
 import weakref
@@ -14,6 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from pipelines.prepare import storage
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest import IngestSource, RunTasks, SplitStream
@@ -58,16 +61,23 @@ class OpenedSource:
         }
 
     def copy_folder(self, home: str) -> str:
-        """Return the folder in `home` for the ingested rows."""
-        return ingest.folder_of(home, self.listing, {name: self.types(name) for name in self.listing.splits})
+        """Return the folder in `home` for the ingested rows, which no others can be in."""
+        listing = self.listing
+        files = {name: [[file.name, file.size, file.version] for file in some] for name, some in listing.splits.items()}
+        what = [ingest.VERSION, listing.kind, listing.identity, files]
+        total = hashlib.sha256(json.dumps(what, sort_keys=True).encode())
+        for split in listing.splits:
+            total.update(b"\0" + self.types(split).serialize().to_pybytes())
+        return storage.join(home, f"rows-{total.hexdigest()[:16]}")
 
     def _stream(self, split: str) -> SplitStream:
         listing, files = self.listing, tuple(self.listing.splits[split])
         dataset = listing.streams[split]
+        has_options = any(library.options_of(each.config) for each in listing.builders.values())
         if self.footers:
             dataset = dataset.reshard()  # a shard for each row group
             counts = [len(self.footers[file.path].groups) for file in files]
-        elif (members := listing.members(split)) or listing.has_options:
+        elif (members := listing.members(split)) or has_options:
             counts = [len(members.get(file.path, [file.path])) for file in files]
         else:
             ranges = [line_ranges.ranges_of(file, kind=listing.kind) for file in files]

@@ -58,12 +58,6 @@ def reasons_of(batch: pa.RecordBatch) -> np.ndarray | None:
     return None if index < 0 else np.asarray(batch.column(index).to_numpy(zero_copy_only=False))
 
 
-def kept_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows that are not left out."""
-    reasons = reasons_of(batch)
-    return batch if reasons is None else without_reasons(batch.filter(pa.array(reasons == "")))
-
-
 def without_reasons(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the batch without the column of reasons."""
     return batch.select([name for name in batch.schema.names if name != _COLUMN])

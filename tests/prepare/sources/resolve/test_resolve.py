@@ -283,19 +283,6 @@ def test_a_format_that_datasets_has_no_reader_for_is_not_looked_for_on_the_hub(
 
 # What a file's content is known by, wherever it is.
 
-FILES = [DataFile(path=f"memory://digests/{index}", name=str(index), size=index) for index in range(40)]
-
-
-@pytest.fixture
-def remote(memory: MemoryFileSystem) -> None:
-    """Forty small objects, of which the file system gives no version."""
-    for index, found in enumerate(FILES):
-        memory.pipe(found.path, b"x" * index)
-
-
-def known(files: Sequence[DataFile]) -> list[dict[str, Any]]:
-    return [file.entry for file in data_files.identify(files)]
-
 
 def test_a_local_file_is_known_by_all_of_its_bytes(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
@@ -313,12 +300,17 @@ def test_a_local_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -
     found = data_files.describe(str(path), name="a.txt")
     path.write_bytes(b"longer than before")
     with pytest.raises(SourceError, match=r"a\.txt: was changed while it was read"):
-        known([found])
+        data_files.identify([found])
 
 
-def test_a_remote_file_is_known_by_its_bytes_where_its_service_has_no_mark(remote: None, tmp_path: Path) -> None:
+def test_a_remote_file_is_known_by_its_bytes_where_its_service_has_no_mark(
+    memory: MemoryFileSystem, tmp_path: Path
+) -> None:
+    memory.pipe("/digests/7", b"x" * 7)
     (tmp_path / "7").write_bytes(b"x" * 7)
-    assert known([FILES[7]]) == known([data_files.describe(str(tmp_path / "7"), name="7")])
+    files = [DataFile(path="memory://digests/7", name="7", size=7), data_files.describe(str(tmp_path / "7"), name="7")]
+    there, here = data_files.identify(files)
+    assert there.entry == here.entry
 
 
 @pytest.mark.parametrize(
@@ -329,12 +321,12 @@ def test_a_remote_file_is_known_by_its_bytes_where_its_service_has_no_mark(remot
     ],
 )
 def test_what_a_service_says_is_an_error_with_a_remedy(
-    remote: None, monkeypatch: pytest.MonkeyPatch, error: Exception, cause: str
+    monkeypatch: pytest.MonkeyPatch, error: Exception, cause: str
 ) -> None:
     def info(self: Any, path: str, **options: Any) -> dict[str, Any]:
         raise error
 
     monkeypatch.setattr(MemoryFileSystem, "info", info)
     with pytest.raises(SourceError, match=f"memory://digests/0: .*{cause}") as caught:
-        known(FILES)
+        data_files.identify([DataFile(path="memory://digests/0", name="0", size=1)])
     assert caught.value.remedy

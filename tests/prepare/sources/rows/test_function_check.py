@@ -15,10 +15,10 @@ from pipelines.prepare.sources.resolve.features import Columns
 from pipelines.prepare.sources.rows import function_check
 from pipelines.prepare.sources.rows.function_check import apply_functions
 from pipelines.prepare.sources.rows.reading import SplitSource
-from pipelines.prepare.sources.rows.unused_rows import kept_rows, reasons_of, without_reasons
+from pipelines.prepare.sources.rows.unused_rows import reasons_of, without_reasons
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tests.prepare.sources.rows.test_user_functions import HEAD, UPPER, find, folder, one, refused, write
-from tests.prepare.sources.stored import Stored, rows_of, store
+from tests.prepare.sources.stored import Stored, kept_rows, rows_of, store
 from tfrecord_io.errors import SourceError
 
 __all__ = ["folder"]

@@ -20,11 +20,11 @@ from pipelines.prepare.sources.rows import selection
 from pipelines.prepare.sources.rows.hash_filter import HASHES, row_hashes
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.selection import HoldOut
-from pipelines.prepare.sources.rows.unused_rows import kept_rows, split_reasons
+from pipelines.prepare.sources.rows.unused_rows import split_reasons
 from tests import building
 from tests.prepare.sources.rows.test_function_check import changed
 from tests.prepare.sources.rows.test_user_functions import find, folder, refused, write
-from tests.prepare.sources.stored import rows_of, store
+from tests.prepare.sources.stored import kept_rows, rows_of, store
 from tfrecord_io.errors import ConfigError, PrepError, SplitNotFoundError
 
 __all__ = ["folder"]
