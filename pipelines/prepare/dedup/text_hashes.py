@@ -78,7 +78,7 @@ def _digests(column: pa.Array, *, verbatim: bool) -> list[bytes]:
         return [bytes(row) for row in hashes.astype("<u8").view(np.uint8).reshape(-1, 16)]
     texts = column.cast(pa.large_string()).fill_null("")
     data, offsets = text_buffers(texts) if verbatim else normalized(texts)
-    view = memoryview(data)
+    view = data.data
     return [xxhash.xxh3_128_digest(view[start:stop]) for start, stop in itertools.pairwise(offsets.tolist())]
 
 

@@ -173,7 +173,7 @@ def find_parts(source: IngestSource, tasks: Sequence[IngestTask]) -> dict[Ingest
     sizes = storage.sizes(source.folder) if tasks else {}
     paths = {task: source.path(task) for task in tasks}
     return {
-        task: DataFile(path=path, name="", size=sizes[name], version="")
+        task: DataFile(path=path, size=sizes[name], ingested=True)
         for task, path in paths.items()
         if (name := posixpath.basename(path)) in sizes
     }
@@ -196,7 +196,7 @@ def read_groups(
             remedy="if workers are on other machines, choose an --output that all can reach, such as gs://; else run "
             "the same command again",
         )
-    read = row_groups.read_footers(list(parts.values()), columns, ingested=True)
+    read = row_groups.read_footers(list(parts.values()), columns)
     return {task: footer.groups for task, footer in zip(parts, read, strict=True)}
 
 

@@ -8,6 +8,8 @@ left out. The query of a signed address is used, and never shown. Files are know
     hub         the commit in the address
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import glob
@@ -38,7 +40,7 @@ _VERSION_KEYS = ("generation", "etag", "ETag", "md5Hash", "crc32c")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataFile:
-    """One data file.
+    """One data file: of the source, or an `ingested` part of it.
 
     `path` is an absolute local path or an address (`gs://`, `hf://datasets/NAME@COMMIT/...`, `https://`); it may hold
     credentials, so messages show it by `shown.without_access` only. `name` is the file's name in the manifest.
@@ -48,11 +50,18 @@ class DataFile:
     """
 
     path: str
-    name: str
     size: int
+    name: str = ""
     version: str = ""
     tag: str = ""
     stamp: int | None = None
+    ingested: bool = False
+
+    @property
+    def as_planned(self) -> DataFile:
+        """The file as plans name it, without credentials (see `RowReader.addresses`)."""
+        version = "" if self.stamp is not None else self.version
+        return dataclasses.replace(self, path=without_access(self.path), name="", tag="", version=version)
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -130,7 +139,7 @@ def list_files(dataset: str) -> list[DataFile]:
     return sorted(filter(None, files), key=lambda each: each.path)
 
 
-def describe(path: str, *, name: str) -> DataFile:
+def describe(path: str, *, name: str = "") -> DataFile:
     """Describe one file, local or remote. Raises: FileNotFoundError; SourceError if it cannot be reached."""
     with storage.as_source_error(path):
         if (local := storage.local_path(path)) is None:

@@ -261,7 +261,7 @@ def _listing(
     in_splits = {split: [path.rpartition("::")[2] for path in some] for split, some in splits.items()}
     used = list(dict.fromkeys(path for some in in_splits.values() for path in some))
     listed = {each.path: each for each in files}
-    known = [listed.get(path) or data_files.describe(path, name="") for path in used]
+    known = [listed.get(path) or data_files.describe(path) for path in used]
     named = [dataclasses.replace(each, name=name_of(each.path)) for each in known]
     by_path = dict(zip(used, data_files.identify(named), strict=True))
     return SourceListing(

@@ -40,7 +40,7 @@ def _read(path: str, *, where: str) -> str:
     """Read a card, or a link to one; empty if there is none."""
     try:
         with storage.as_source_error(path):
-            if data_files.describe(path, name="").size > MOST_CARD_BYTES or not ("://" in path or os.path.isfile(path)):
+            if data_files.describe(path).size > MOST_CARD_BYTES or not ("://" in path or os.path.isfile(path)):
                 raise SourceError(
                     f"{where}: more than {MOST_CARD_BYTES:,} bytes, or no regular file",
                     remedy="name the data files by a glob, so that the card is not read",

@@ -13,6 +13,7 @@ Nested values take one pass over arrays for each level. About 3 million texts a 
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -105,7 +106,7 @@ def text_buffers(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     return np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]], ends - ends[0]
 
 
-def _digests(content: bytes | np.ndarray, ends: np.ndarray, seed: int) -> np.ndarray:
+def _digests(content: Any, ends: np.ndarray, seed: int) -> np.ndarray:
     """Hash each range [ends[i], ends[i + 1]) of bytes."""
     view, digest = memoryview(content), xxhash.xxh3_64_intdigest
     return np.array([digest(view[start:stop], seed) for start, stop in itertools.pairwise(ends.tolist())], np.uint64)

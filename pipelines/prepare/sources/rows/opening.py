@@ -173,7 +173,7 @@ def locate_rows(
             found[name] = joined
         elif name in splits:
             joined = Groups.joined([source.footers[file.path].groups for file in files])
-            copies = tuple(row_groups.stored_file(source.copies.get(file.path, file)) for file in files)
+            copies = tuple(source.copies.get(file.path, file).as_planned for file in files)
             found[name] = dataclasses.replace(joined, files=copies)
     return found
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.prepare.sources.parquet import row_groups
-from pipelines.prepare.sources.parquet.groups import Groups, StoredFile
+from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve.data_files import DataFile, stamp_of
 from pipelines.prepare.storage import object_storage
 from tests.prepare.sources.stored import data_file, in_place, parquet
@@ -290,7 +290,7 @@ def test_a_footer_that_cannot_be_read_names_its_file(damage: object, remote: boo
 
 def test_groups_have_no_credentials() -> None:
     known = DataFile(path="https://me:hush@host/secret.parquet?sig=hush", name="secret.parquet", size=1)
-    assert row_groups.stored_file(known).path == "https://host/secret.parquet"
+    assert known.as_planned.path == "https://host/secret.parquet"
 
 
 # Segments of a split are cut where groups end.
@@ -299,7 +299,7 @@ def test_groups_have_no_credentials() -> None:
 def counted(*counts: int, name: str = "a") -> Groups:
     many = len(counts)
     return Groups(
-        files=(StoredFile(path=f"/{name}", size=1),),
+        files=(DataFile(path=f"/{name}", size=1),),
         num_rows=np.array(counts, np.int64),
         file=np.zeros(many, np.int32),
         at=np.arange(many, dtype=np.int64),

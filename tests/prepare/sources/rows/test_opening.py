@@ -19,7 +19,8 @@ import pytest
 
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.parquet import access
-from pipelines.prepare.sources.parquet.groups import Groups, StoredFile
+from pipelines.prepare.sources.parquet.groups import Groups
+from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.rows import opening, selection
 from pipelines.prepare.sources.rows.reading import RowReader, Source, SplitSource
 from tests import building
@@ -157,7 +158,7 @@ def grouped(num_rows: int, *, rows: int = 7) -> Groups:
     """Groups of at most so many rows of one file that nobody reads."""
     counts = np.diff(np.minimum(np.arange(0, num_rows + rows, rows), num_rows))
     return Groups(
-        files=(StoredFile(path="a.parquet", size=1),),
+        files=(DataFile(path="a.parquet", size=1),),
         num_rows=counts,
         file=np.zeros(len(counts), np.int32),
         at=np.arange(len(counts)),
