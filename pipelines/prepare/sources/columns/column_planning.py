@@ -7,6 +7,7 @@ ColumnPlan, which is sent to workers
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -54,12 +55,7 @@ def plan_types(
         label=_labels(config.label_column, columns=columns, classes=config.label_classes),
         tags=_labels(inputs.nested.get("tags"), columns=columns, lists=True),
         kept=tuple(
-            _same(
-                {split: _kept_type(name, known.arrow_schema) for split, known in columns.items()},
-                column=name,
-                columns=columns,
-            )
-            for name in config.keep_columns
+            _same(functools.partial(_kept_type, name), column=name, columns=columns) for name in config.keep_columns
         ),
     )
 
@@ -144,9 +140,9 @@ def _missing_remedy(missing: Sequence[str], *, schema: pa.Schema, kind: str) -> 
     return listed
 
 
-def _same(plans: Mapping[str, Plan], *, column: str, columns: Mapping[str, Columns]) -> Plan:
+def _same(plan_of: Callable[[Columns], Plan], *, column: str, columns: Mapping[str, Columns]) -> Plan:
     """Return the plan that all splits share. Raises: ColumnError if they differ: a dataset has one schema."""
-    (first, plan), *others = plans.items()
+    (first, plan), *others = ((split, plan_of(known)) for split, known in columns.items())
     for split, other in others:
         if other != plan:
             held, otherwise = (columns[name][column].text for name in (first, split))
@@ -163,16 +159,13 @@ def _labels(
 ) -> LabelPlan | None:
     if column is None:
         return None
-    plans = {
-        split: labels.plan_label(column, known[column], lists=lists, classes=classes)
-        for split, known in columns.items()
-    }
-    return _same(plans, column=column, columns=columns)
+    planned = functools.partial(labels.plan_label, column, lists=lists, classes=classes)
+    return _same(lambda known: planned(known[column]), column=column, columns=columns)
 
 
-def _kept_type(name: str, schema: pa.Schema) -> Feature:
+def _kept_type(name: str, columns: Columns) -> Feature:
     """Return the feature of a kept column; if the type does not fix the length of its vectors, the shape is [1]."""
-    kind = schema.field(name).type
+    kind = columns[name].kind
     shape: tuple[int, ...] = ()
     if is_list(kind) and _dtype(kind.value_type) in ("int64", "float32"):
         kind, shape = kind.value_type, (kind.list_size if pa.types.is_fixed_size_list(kind) else 1,)
@@ -180,7 +173,7 @@ def _kept_type(name: str, schema: pa.Schema) -> Feature:
         raise ColumnError(
             f"column {name!r} holds {type_name(kind)}, expected numbers, strings, bytes, or vectors of numbers of one "
             "length",
-            remedy=f"leave --keep-column {name} out, or keep one of: {_listing(schema, _dtype)}",
+            remedy=f"leave --keep-column {name} out, or keep one of: {_listing(columns.arrow_schema, _dtype)}",
         )
     return Feature(name=name, dtype=dtype, shape=shape, role="column", meaning="column of the source")
 
