@@ -104,8 +104,6 @@ def _require(config: SourceConfig, schema: pa.Schema, *, split: str, kind: str, 
             remedy=_missing_remedy(missing, schema=schema, kind=kind)
             + (f"; conversations are found in {chats.FORMS}" if inputs.finds_chats and "messages" in missing else ""),
         )
-    if repeated := sorted({name for name in wanted if schema.names.count(name) > 1}):
-        raise ColumnError(f"split {split!r} has several columns named {repeated}", remedy="rename them in the source")
     for name in inputs.texts:
         if not is_text(schema.field(name).type):
             raise ColumnError(

@@ -146,9 +146,7 @@ def reading(where: Callable[[], str], *, remedy: str = _CORRECT) -> Iterator[Non
     except StopIteration as error:  # of a reader that asks for the first rows
         raise no_rows(where()) from error
     except Exception as error:  # each reader has its own errors
-        raise SourceError(
-            f"{where()}: cannot be read: {first_line(error) or type(error).__name__}", remedy=remedy
-        ) from error
+        raise SourceError(f"{where()}: cannot be read: {first_line(error)}", remedy=remedy) from error
 
 
 def no_rows(where: str) -> SourceError:
