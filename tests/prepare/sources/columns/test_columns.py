@@ -49,7 +49,7 @@ def _kept(dtype: Any, *shape: int) -> ColumnPlan:
     return ColumnPlan(texts=("text",), kept=(Feature(name="kept", dtype=dtype, shape=shape, role="column"),))
 
 
-def _run(plan: ColumnPlan, **columns: pa.Array) -> tuple[list[str], dict[str, list[Any]]]:
+def run(plan: ColumnPlan, **columns: pa.Array) -> tuple[list[str], dict[str, list[Any]]]:
     """The reasons, and the arrays of the rows that can be used."""
     length = len(next(iter(columns.values())))
     batch = _batch(**{"text": pa.array([str(index) for index in range(length)]), **columns})
@@ -65,14 +65,14 @@ def _source(folder: Path, made: dict[str, datasets.Dataset], **options: Any) -> 
     return config, opened(config)
 
 
-def _dataset(features: dict[str, Any] | None = None, **columns: Sequence[Any]) -> datasets.Dataset:
+def dataset(features: dict[str, Any] | None = None, **columns: Sequence[Any]) -> datasets.Dataset:
     made = {"text": [""] * len(next(iter(columns.values()))), **columns}
     told = datasets.Features({"text": datasets.Value("string"), **features}) if features else None
     return datasets.Dataset.from_dict(made, features=told)
 
 
-def _plan(folder: Path, dataset: datasets.Dataset, **options: Any) -> ColumnPlan:
-    return plan_columns(*_source(folder, {"train": dataset}, **options))
+def planned(folder: Path, made: datasets.Dataset, **options: Any) -> ColumnPlan:
+    return plan_columns(*_source(folder, {"train": made}, **options))
 
 
 # Texts
@@ -97,16 +97,16 @@ def test_text_that_is_not_utf8_is_an_error_that_names_the_column() -> None:
 def test_a_text_column_that_holds_something_else_names_those_that_hold_text(
     tmp_path: Path, values: Sequence[Any], held: str
 ) -> None:
-    made = _dataset(body=["a", "b"], number=values)
+    made = dataset(body=["a", "b"], number=values)
     with pytest.raises(ColumnError, match=rf"column 'number' holds {held}.*expected text.*--text-column: text, body"):
-        _plan(tmp_path / "d", made, text_columns=("number",))
+        planned(tmp_path / "d", made, text_columns=("number",))
 
 
 def test_a_missing_column_names_those_that_are_there(tmp_path: Path) -> None:
     with pytest.raises(
         ColumnError, match=r"split 'train' has no column 'body', 'y'; choose among its columns: text, x"
     ):
-        _plan(tmp_path / "d", _dataset(x=[1]), text_columns=("body",), keep_columns=("x", "y"))
+        planned(tmp_path / "d", dataset(x=[1]), text_columns=("body",), keep_columns=("x", "y"))
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_rows_inside_of_one_json_value_are_explained(tmp_path: Path) -> None:
 
 
 def test_a_column_that_one_split_lacks_is_an_error_that_names_the_split(tmp_path: Path) -> None:
-    splits = {"train": _dataset(label=[1]), "test": _dataset(other=[1])}
+    splits = {"train": dataset(label=[1]), "test": dataset(other=[1])}
     with pytest.raises(ColumnError, match=r"split 'test' has no column 'label'"):
         plan_columns(*_source(tmp_path / "d", splits, label_column="label"))
 
@@ -146,26 +146,26 @@ def test_a_column_that_one_split_lacks_is_an_error_that_names_the_split(tmp_path
 
 
 def test_class_labels_bring_their_names_and_minus_one_is_no_label(tmp_path: Path) -> None:
-    made = _dataset({"label": datasets.ClassLabel(names=["no", "yes"])}, label=[0, 1, -1, None])
-    plan = _plan(tmp_path / "d", made, label_column="label")
+    made = dataset({"label": datasets.ClassLabel(names=["no", "yes"])}, label=[0, 1, -1, None])
+    plan = planned(tmp_path / "d", made, label_column="label")
     assert plan.label == LabelPlan(column="label", kind="class", names=("no", "yes"))
-    reasons, arrays = _run(plan, label=pa.array([0, 1, -1, 2, -2, None]))
+    reasons, arrays = run(plan, label=pa.array([0, 1, -1, 2, -2, None]))
     assert reasons == ["", "", "", "label_out_of_range", "label_out_of_range", "label_null"]
     assert arrays == {"label": [0, 1, -1]}
 
 
 def test_string_labels_become_ids_in_sorted_order_over_all_splits(tmp_path: Path) -> None:
-    splits = {"train": _dataset(label=["pos", "neg", None, "pos"]), "test": _dataset(label=["mixed", "neg"])}
+    splits = {"train": dataset(label=["pos", "neg", None, "pos"]), "test": dataset(label=["mixed", "neg"])}
     plan = plan_columns(*_source(tmp_path / "d", splits, label_column="label"))
     assert plan.label == LabelPlan(column="label", kind="string", names=("mixed", "neg", "pos"))
-    reasons, arrays = _run(plan, label=pa.array(["pos", "neg", None, "new", "mixed"]))
+    reasons, arrays = run(plan, label=pa.array(["pos", "neg", None, "new", "mixed"]))
     assert reasons == ["", "", "label_null", "label_unknown", ""]
     assert arrays == {"label": [2, 1, 0]}
 
 
 @pytest.mark.parametrize("options", [{"splits": ("test",)}, {"splits": ("train[:1]",)}, {"limit": 1}])
 def test_string_labels_have_the_same_ids_whatever_part_is_asked_for(tmp_path: Path, options: dict[str, Any]) -> None:
-    splits = {"train": _dataset(label=["pos", "neg"]), "test": _dataset(label=["mixed", "neg"])}
+    splits = {"train": dataset(label=["pos", "neg"]), "test": dataset(label=["mixed", "neg"])}
     plan = plan_columns(*_source(tmp_path / "d", splits, label_column="label", **options))
     assert plan.label is not None
     assert plan.label.names == ("mixed", "neg", "pos")
@@ -173,8 +173,8 @@ def test_string_labels_have_the_same_ids_whatever_part_is_asked_for(tmp_path: Pa
 
 def test_labels_of_the_splits_must_mean_the_same(tmp_path: Path) -> None:
     splits = {
-        "train": _dataset({"label": datasets.ClassLabel(names=["no", "yes"])}, label=[0]),
-        "test": _dataset({"label": datasets.ClassLabel(names=["yes", "no"])}, label=[0]),
+        "train": dataset({"label": datasets.ClassLabel(names=["no", "yes"])}, label=[0]),
+        "test": dataset({"label": datasets.ClassLabel(names=["yes", "no"])}, label=[0]),
     }
     config, source = _source(tmp_path / "d", splits, label_column="label")
     with pytest.raises(
@@ -188,7 +188,7 @@ def test_labels_of_the_splits_must_mean_the_same(tmp_path: Path) -> None:
     [([1, 2], "int"), ([True, False], "class"), ([0.5, 1.0], "float"), (["a", "b"], "string")],
 )
 def test_a_label_is_what_its_column_holds(tmp_path: Path, values: Sequence[Any], kind: str) -> None:
-    plan = _plan(tmp_path / "d", _dataset(label=values), label_column="label")
+    plan = planned(tmp_path / "d", dataset(label=values), label_column="label")
     assert plan.label is not None
     assert plan.label.kind == kind
     assert plan.label.feature.dtype == ("float32" if kind == "float" else "int64")
@@ -197,7 +197,7 @@ def test_a_label_is_what_its_column_holds(tmp_path: Path, values: Sequence[Any],
 @pytest.mark.parametrize("values", [[[[1]], [[2]]], [None, None], [{"a": 1}, {"a": 2}]])
 def test_a_column_of_nested_lists_nulls_or_structs_is_no_label(tmp_path: Path, values: Sequence[Any]) -> None:
     with pytest.raises(ColumnError, match=r"label column 'label' holds .*expected class labels, strings or numbers"):
-        _plan(tmp_path / "d", _dataset(label=values), label_column="label")
+        planned(tmp_path / "d", dataset(label=values), label_column="label")
 
 
 # Kept columns
@@ -216,14 +216,14 @@ def test_a_column_of_nested_lists_nulls_or_structs_is_no_label(tmp_path: Path, v
 def test_a_kept_column_has_one_dtype_and_shape(
     tmp_path: Path, values: Sequence[Any], dtype: str, shape: tuple[int, ...]
 ) -> None:
-    (feature,) = _plan(tmp_path / "d", _dataset(kept=values), keep_columns=("kept",)).kept
+    (feature,) = planned(tmp_path / "d", dataset(kept=values), keep_columns=("kept",)).kept
     assert (feature.name, feature.dtype, feature.shape, feature.role) == ("kept", dtype, shape, "column")
 
 
 @pytest.mark.parametrize("values", [[None], [[["nested"]]], [[[1]]], [{"a": 1}], [[]], [["a"]]])
 def test_what_is_neither_a_value_nor_a_vector_cannot_be_kept(tmp_path: Path, values: Sequence[Any]) -> None:
     with pytest.raises(ColumnError, match=r"column 'kept' (holds|has no vector)"):
-        _plan(tmp_path / "d", _dataset(kept=values, number=[1]), keep_columns=("kept",))
+        planned(tmp_path / "d", dataset(kept=values, number=[1]), keep_columns=("kept",))
 
 
 # Values of each type: what they become, and why others are refused
@@ -269,7 +269,7 @@ def test_values_become_those_of_the_feature_or_have_a_reason(
     plan: ColumnPlan, values: pa.Array, reasons: list[str], arrays: list[Any]
 ) -> None:
     name = "label" if plan.label else "kept"
-    assert _run(plan, **{name: values}) == (reasons, {name: arrays})
+    assert run(plan, **{name: values}) == (reasons, {name: arrays})
 
 
 def test_the_first_of_several_reasons_is_the_text_then_the_label_then_kept_columns_in_order() -> None:

@@ -23,6 +23,7 @@ from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.rows import opening
 from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.sources.rows.reading import RowReader
+from tests import building
 from tfrecord_io.errors import SourceError
 
 SHORT: list[dict[str, Any]] = [{"text": f"row {row}", "label": row if row % 7 else None} for row in range(2500)]
@@ -69,19 +70,8 @@ def test_parts_have_the_rows_in_small_groups_with_checksums(tmp_path: Path, monk
                 assert table.num_rows <= MOST_ROWS
                 assert table.nbytes <= 1.25 * MOST_BYTES or table.num_rows == 1
                 rows += table.to_pylist()
-    assert rows == [*SHORT, *LONG, LARGE, *SHORT[:9]]
-
-
-def test_parts_are_read_as_rows_of_a_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = some(tmp_path, monkeypatch)
-    made(source)
-    groups = located(source, ["text"])
-    assert groups.source_rows.tolist() == [2500, 301, 9]
-    reader = RowReader(split="train", types=source.streams["train"].types)
-    found = reader.read(groups.pieces([(2490, 2503), (2805, 2807)]), ["text"])
-    texts = [text for _, batch in found for text in batch["text"].to_pylist()]
-    every = [row["text"] for row in (*SHORT, *LONG, LARGE, *SHORT[:9])]
-    assert texts == [*every[2490:2503], *every[2805:2807]]
+    assert rows == [*SHORT, *LONG, LARGE, *SHORT[:9]] == read_all(source)
+    assert located(source, ["text"]).source_rows.tolist() == [2500, 301, 9]
 
 
 def test_small_tables_are_put_together() -> None:
@@ -187,10 +177,4 @@ def test_a_row_that_crashes_the_reader_is_an_error_that_names_the_file(tmp_path:
     (tmp_path / "data").mkdir()
     (tmp_path / "data/a.jsonl").write_text('{"text": "some words for a row"}\n' * before + nested)
     with pytest.raises(SourceError, match=r"a\.jsonl: the process that read it crashed \(SIGSEGV\)"):
-        _ingest(tmp_path)
-
-
-def _ingest(folder: Path) -> None:
-    source = IngestSource(streams=opened(folder / "data").streams(["train"]), folder=str(folder / "rows"))
-    with ingest.naming_files(source):
-        list(workers.run(functools.partial(ingest.call, source), source.tasks(), processes=1))
+        building.opened(SourceConfig(dataset=str(tmp_path / "data")))
