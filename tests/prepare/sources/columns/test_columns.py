@@ -325,24 +325,3 @@ def test_slices_give_what_the_whole_gives(rows: list[tuple[Any, ...]], data: st.
     assert [text for part, _ in parts for text in part.texts[0].to_pylist()] == whole.texts[0].to_pylist()
     for name, values in whole.arrays.items():
         np.testing.assert_array_equal(np.concatenate([part.arrays[name] for part, _ in parts]), values)
-
-
-@settings(max_examples=60, deadline=None)
-@given(rows=st.lists(_ROW, min_size=1, max_size=20))
-def test_a_row_is_used_exactly_if_each_of_its_values_can_be(rows: list[tuple[Any, ...]]) -> None:
-    def usable(row: tuple[Any, ...]) -> bool:
-        text, label, number, real, fixed, vector = row
-        whole = [number, *(fixed or [None])]
-        reals = [real, *(vector or [None])]
-        return (
-            text is not None
-            and label in ("a", "b")
-            and all(value is not None and -BIG <= value < BIG for value in whole)
-            and len(vector or ()) == 2
-            and all(value is not None and (math.isinf(value) or not abs(value) > 3.4028235e38) for value in reals)
-        )
-
-    columns = zip(*rows, strict=True)
-    arrays = [pa.array(list(values), kind) for values, kind in zip(columns, _TYPES, strict=True)]
-    reasons = validate(pa.RecordBatch.from_arrays(arrays, _NAMES), _ALL)
-    assert [reason == "" for reason in reasons] == [usable(row) for row in rows]

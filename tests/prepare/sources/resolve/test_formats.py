@@ -82,15 +82,12 @@ def _hdf5(folder: Path) -> None:
         opened["label"] = [row["label"] for row in PLAIN]
 
 
-def _images(folder: Path, *, metadata: str = "metadata.jsonl") -> None:
+def _images(folder: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     for row in range(4):
         image.new("RGB", (2, 2), (row, 0, 0)).save(folder / f"{row}.png")
-    rows = pa.table({"file_name": [f"{row}.png" for row in range(4)], "text": [f"caption {row}" for row in range(4)]})
-    rows.to_pandas().to_csv(folder / "metadata.csv", index=False)
-    if metadata.endswith("jsonl"):
-        (folder / "metadata.csv").unlink()
-        rows.to_pandas().to_json(folder / metadata, orient="records", lines=True)
+    rows = [json.dumps({"file_name": f"{row}.png", "text": f"caption {row}"}) for row in range(4)]
+    (folder / "metadata.jsonl").write_text("\n".join(rows))
 
 
 def _card(folder: Path) -> None:
@@ -136,7 +133,6 @@ FORMATS: dict[str, tuple[Callable[[Path], object], dict[str, Any]]] = {
     "tar of csv, tgz": (_tar("a.tgz", {"1.csv": CSV.encode(), "0.csv": CSV.encode()}, "w:gz"), {"path": "csv"}),
     "tar of text": (_tar("a.tar", {"0.txt": b"a\nb", "1.md": b"c"}), {"path": "text", "sample_by": "document"}),
     "images with a text column": (_images, {}),
-    "images with a table of texts": (lambda folder: _images(folder, metadata="metadata.csv"), {}),
     "split names": (lambda folder: [_text(f"{name}.csv", CSV)(folder) for name in ("train", "dev", "my-test")], {}),
     "folders of splits": (lambda folder: [_text(f"{name}/0.csv", CSV)(folder) for name in ("train", "test")], {}),
     "shards of splits": (lambda folder: [_text(f"data/{name}-00000-of-00001.csv", CSV)(folder) for name in "ab"], {}),

@@ -75,14 +75,6 @@ class TestSides:
         assert 150 < len(validation) < 250
         assert list(found) == ["train", "validation"]
 
-    def test_equal_texts_are_on_the_same_side_wherever_they_are(self, folder: Path) -> None:
-        rows = [{"text": f"text {index % 50}", "n": index} for index in range(1000)]
-        found = divided(folder, "validation=20%", rows=rows)
-        sides = [{number % 50 for number in numbers(split)} for split in found.values()]
-        assert not sides[0] & sides[1]
-        assert len(sides[0] | sides[1]) == 50
-        assert sides[1]
-
     def test_rows_of_one_group_never_part(self, folder: Path) -> None:
         rows = [{"text": f"text {index}", "n": index, "user": index % 40 or None} for index in range(2000)]
         found = divided(folder, "validation=25%", "test=0.25", rows=rows, by="user")
