@@ -236,18 +236,13 @@ class SourceListing:
 
 def _open(builders: Mapping[str | None, Any]) -> dict[str, Any]:
     with quiet():
-        found: dict[str, Any] = {}
-        for split, builder in builders.items():
-            opened = builder.as_streaming_dataset()
-            if split is None:
-                found.update({str(name): each for name, each in opened.items()})
-            else:
-                found[split] = next(iter(opened.values()))
-        known = {name: each.features for name, each in found.items()}
-        if not all(known.values()):
-            first = features_of_rows(found)
-            known = {name: each or first for name, each in known.items()}
-        wanted = {name: without_views(each) for name, each in known.items()}
+        found = {
+            str(split or name): dataset
+            for split, builder in builders.items()
+            for name, dataset in builder.as_streaming_dataset().items()
+        }
+        first = None if all(each.features for each in found.values()) else features_of_rows(found)
+        wanted = {name: without_views(each.features or first) for name, each in found.items()}
         return {
             name: each if each.features == wanted[name] else each.cast(wanted[name]) for name, each in found.items()
         }

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.resolve.features import Columns
 from pipelines.prepare.sources.rows import function_check
 from pipelines.prepare.sources.rows.function_check import apply_functions
@@ -35,7 +36,7 @@ def opened(
     """The split `train` with these rows behind the functions, and its columns."""
     stored = store(folder, group_rows=group_rows, train=rows)
     behind = changed(stored, found)
-    return behind.whole("train"), behind.columns["train"]
+    return behind.chosen(SourceConfig(dataset="data"))["train"], behind.columns["train"]
 
 
 def filtered(batch: pa.RecordBatch) -> list[bool]:

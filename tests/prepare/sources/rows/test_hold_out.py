@@ -45,7 +45,7 @@ def divided(
     """The splits of a build with these --hold-out and --split."""
     config = SourceConfig(dataset="data", splits=splits, hold_out=wanted)
     stored = store(folder, train=rows, **options)
-    chosen = selection.select_splits(config, stored.groups, stored.readers)
+    chosen = stored.chosen(config)
     held = selection.resolve_hold_outs(config.hold_outs, chosen, by=by)
     return selection.divide(chosen, held, columns=("text",), seed=seed)
 
@@ -136,7 +136,7 @@ class TestWithFunctions:
     def _divided(self, folder: Path, function: Any) -> dict[str, SplitSource]:
         stored = changed(store(folder, train=ROWS), find(function))
         config = SourceConfig(dataset="data", hold_out="validation=30%")
-        chosen = selection.select_splits(config, stored.groups, stored.readers)
+        chosen = stored.chosen(config)
         return selection.divide(
             chosen, selection.resolve_hold_outs(config.hold_outs, chosen), columns=("text",), seed=0
         )
@@ -195,7 +195,7 @@ class TestOptions:
     def test_the_manifest_says_which_hashes(self, folder: Path) -> None:
         config = SourceConfig(dataset="data", hold_out=("v=25%", "t=50%"))
         stored = store(folder, train=ROWS)
-        chosen = selection.select_splits(config, stored.groups, stored.readers)
+        chosen = stored.chosen(config)
         held = selection.resolve_hold_outs(config.hold_outs, chosen, by="user")
         assert [each.to_json() for each in held] == [
             {"split": "v", "of": "train", "hashes": [0, HASHES // 4], "by": "user"},
