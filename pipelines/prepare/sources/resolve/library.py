@@ -80,6 +80,17 @@ def listed(splits: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     return {split: DataFilesList(list(paths), [()] * len(paths)) for split, paths in splits.items()}
 
 
+def splits_of(builder: Any) -> dict[str, list[str]]:
+    """Return the paths of the files of each split."""
+    return {str(split): list(some) for split, some in (builder.config.data_files or {}).items()}
+
+
+def with_files(builder: Any, splits: Mapping[str, Sequence[str]], *, features: Any = None) -> Any:
+    """Return a builder of other files that reads them as this one does, with its features by default."""
+    features = features or builder.info.features
+    return open_builder(builder.name, data_files=listed(splits), features=features, **options_of(builder.config))
+
+
 def with_members(builder: Any) -> Any:
     """Return the builder with the members of tar archives in place of these, whose streams `datasets` does not unpack.
 
@@ -87,13 +98,10 @@ def with_members(builder: Any) -> Any:
 
     Raises: OSError or tarfile.TarError if an archive cannot be read; SourceError if a member has an odd name.
     """
-    files = {str(split): list(some) for split, some in (builder.config.data_files or {}).items()}
-    options, members = options_of(builder.config), files
+    files = members = splits_of(builder)
     if builder.name != "webdataset":
         members = {split: [inner for path in some for inner in _members(path)] for split, some in files.items()}
-    if members == files and not options:
-        return builder
-    return open_builder(builder.name, data_files=listed(members), features=builder.info.features, **options)
+    return builder if members == files and not options_of(builder.config) else with_files(builder, members)
 
 
 def _members(path: str) -> list[str]:
@@ -209,14 +217,14 @@ class SourceListing:
     def members(self, split: str) -> dict[str, list[str]]:
         """Return the addresses of the members of each tar archive."""
         found: dict[str, list[str]] = {}
-        for path in (self.builders.get(None) or self.builders[split]).config.data_files.get(split, ()):
+        for path in splits_of(self.builders.get(None) or self.builders[split]).get(split, ()):
             if path.startswith("tar://"):
                 found.setdefault(path.rpartition("::")[2], []).append(path)
         return found
 
     def reopened(self, split: str, paths: Sequence[str], features: Any) -> Any:
         """Return the IterableDataset of other files, or of ranges of files, with these features."""
-        builder = open_builder(self.builders[None].name, data_files=listed({split: paths}), features=features)
+        builder = with_files(self.builders[None], {split: paths}, features=features)
         with quiet():
             return builder.as_streaming_dataset()[split]
 
@@ -227,7 +235,7 @@ class SourceListing:
         A reader of `datasets` may already crash on these rows, so that a child process looks at them.
         """
         builders = list(self.builders.values())
-        files = [path for each in builders for some in (each.config.data_files or {}).values() for path in some]
+        files = [path for each in builders for some in splits_of(each).values() for path in some]
         in_child = is_seen_by_others(files) and not (
             builders[0].name == "parquet" or are_small_texts(builders[0].name, files)
         )

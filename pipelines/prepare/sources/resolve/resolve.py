@@ -79,7 +79,7 @@ def _of_folder(folder: str, config: SourceConfig) -> SourceListing:
     if has_outputs or glob.has_magic(folder) or not files:
         return _of_listed(files, config, card=folder)
     builder = _open_folder(folder, config, where=folder)
-    trust.require_inside(_splits_of(builder), root=folder, where=folder)
+    trust.require_inside(library.splits_of(builder), root=folder, where=folder)
     return _of_builder(builder, config, where=folder, files=files)
 
 
@@ -119,14 +119,9 @@ def _of_listed(files: Sequence[DataFile], config: SourceConfig, *, card: str | N
         found = _open_folder(folder, config, where=where)
         splits = {
             split: [below[os.path.relpath(path, folder)].path for path in some]
-            for split, some in _splits_of(found).items()
+            for split, some in library.splits_of(found).items()
         }
-        builder = library.open_builder(
-            found.name,
-            data_files=library.listed(splits),
-            features=found.info.features,
-            **library.options_of(found.config),
-        )
+        builder = library.with_files(found, splits)
     return _of_builder(builder, config, where=where, files=files)
 
 
@@ -150,7 +145,7 @@ def _mirror(files: Mapping[str, DataFile], *, card: str | None) -> Iterator[str]
 
 
 def _of_builder(builder: Any, config: SourceConfig, *, where: str, files: Sequence[DataFile]) -> SourceListing:
-    splits = _splits_of(builder)
+    splits = library.splits_of(builder)
     used = {path.rpartition("::")[2] for some in splits.values() for path in some}
     if builder.name == "harbor" and not any(path.endswith(("/task.toml", "/instruction.md")) for path in used):
         raise SourceError(
@@ -218,7 +213,7 @@ def _of_hub(config: SourceConfig) -> SourceListing:
     else:
         trust.require_modest_cards(found.root, where=found.name)
         builder = library.open_builder(found.name, name=config.config, revision=found.commit, **options)
-    splits = _splits_of(builder)
+    splits = library.splits_of(builder)
     trust.require_inside(splits, root=found.folder or found.root, where=found.name)
     return _listing(
         {None: library.with_members(builder)},
@@ -271,7 +266,3 @@ def _listing(
         builders=builders,
         needs_token=needs_token,
     )
-
-
-def _splits_of(builder: Any) -> dict[str, list[str]]:
-    return {str(split): list(some) for split, some in (builder.config.data_files or {}).items()}
