@@ -42,10 +42,6 @@ def read(
     return list(row_groups.read_rows(groups.pieces(row_ranges), columns, types=types, addresses={}))
 
 
-def joined(found: Sequence[tuple[int, pa.RecordBatch]], columns: Sequence[str]) -> pa.Table:
-    return pa.Table.from_batches([batch for _, batch in found], schema=pa.schema([TYPES.field(n) for n in columns]))
-
-
 @pytest.fixture(scope="module", params=["parquet", "memory", "several"])
 def groups(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Groups:
     """The table in groups of ten rows: one file or several, here or far away."""
@@ -75,28 +71,23 @@ def test_any_segments_give_the_rows_of_the_table(
     expected = pa.concat_tables(
         [PLAIN.select(columns).slice(start, stop - start) for start, stop in row_ranges or [(0, 0)]]
     )
-    assert joined(found, columns).equals(expected)
+    schema = pa.schema([TYPES.field(name) for name in columns])
+    assert pa.Table.from_batches([batch for _, batch in found], schema=schema).equals(expected)
     pieces = groups.pieces(row_ranges)
     assert [(first, batch.num_rows) for first, batch in found] == list(
         zip(pieces.starts.tolist(), pieces.counts.tolist(), strict=True)
     )
 
 
-@pytest.fixture
-def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """[start, stop) of each range that is asked for."""
-    asked: list[tuple[int, int]] = []
+def test_far_away_a_group_takes_one_request_and_the_footer_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[tuple[int, int]] = []
     fetch = object_storage.fetch
 
-    def counted(get: Callable[[int, int], bytes], start: int, stop: int, *, path: str) -> bytes:
-        asked.append((start, stop))
+    def noted(get: Callable[[int, int], bytes], start: int, stop: int, *, path: str) -> bytes:
+        requests.append((start, stop))
         return fetch(get, start, stop, path=path)
 
-    monkeypatch.setattr(object_storage, "fetch", counted)
-    return asked
-
-
-def test_far_away_a_group_takes_one_request_and_the_footer_one(requests: list[tuple[int, int]]) -> None:
+    monkeypatch.setattr(object_storage, "fetch", noted)
     table = pa.table({"a": [f"{row}" * 20 for row in range(900)], "b": range(900), "c": [os.urandom(1_000)] * 900})
     groups = in_place(parquet("memory://rows/counted.parquet", table, rows=300, use_dictionary=False))
     requests.clear()

@@ -40,11 +40,12 @@ def divided(
     splits: tuple[str, ...] = (),
     seed: int = 0,
     by: str | None = None,
+    function: Any = None,
     **options: Any,
 ) -> dict[str, SplitSource]:
-    """The splits of a build with these --hold-out and --split."""
+    """The splits of a build with these --hold-out and --split, and a user function."""
     config = SourceConfig(dataset="data", splits=splits, hold_out=wanted)
-    stored = store(folder, train=rows, **options)
+    stored = changed(store(folder, train=rows, **options), find(function) if function else ())
     chosen = stored.chosen(config)
     held = selection.resolve_hold_outs(config.hold_outs, chosen, by=by)
     return selection.divide(chosen, held, columns=("text",), seed=seed)
@@ -121,25 +122,17 @@ class TestWithFunctions:
 
     def test_rows_are_hashed_as_they_are_used(self, folder: Path) -> None:
         write("import pyarrow as pa\ndef same(t): return t.set_column(0, 'text', pa.array(['x'] * len(t)))\n")
-        found = self._divided(folder, ("map", "clean:same"))
+        found = divided(folder, "validation=30%", function=("map", "clean:same"))
         assert sorted(len(numbers(split)) for split in found.values()) == [0, 2000]
 
     def test_filtered_comes_first(self, folder: Path) -> None:
         write("import pyarrow.compute as pc\ndef even(t): return pc.equal(pc.bit_wise_and(t['n'], 1), 0)\n")
-        found = self._divided(folder, ("filter", "clean:even"))
+        found = divided(folder, "validation=30%", function=("filter", "clean:even"))
         train, held = counted(found["train"]), counted(found["validation"])
         assert (train["filtered"], held.get("filtered")) == (1000, None), "each row counts once"
         assert train["held_out"] == held["used"]
         assert held["not_held_out"] == train["used"] + train["filtered"]
         assert found["validation"].reader.share == pytest.approx(0.15, abs=0.05)
-
-    def _divided(self, folder: Path, function: Any) -> dict[str, SplitSource]:
-        stored = changed(store(folder, train=ROWS), find(function))
-        config = SourceConfig(dataset="data", hold_out="validation=30%")
-        chosen = stored.chosen(config)
-        return selection.divide(
-            chosen, selection.resolve_hold_outs(config.hold_outs, chosen), columns=("text",), seed=0
-        )
 
 
 class TestOptions:
