@@ -9,7 +9,6 @@ Of a footer the launcher keeps the schema and arrays of numbers: rows, bytes and
 Remote files are fetched ahead by several threads. Footers, needed for each group of a file, are cached.
 """
 
-import contextlib
 import dataclasses
 import itertools
 import json
@@ -39,7 +38,7 @@ _THREADS = 32
 _READERS = 8
 _CACHED_BYTES = 8 << 20
 # Errors of damaged files, such as a name that is not UTF-8, or a missing column or batch.
-_UNREADABLE = (OSError, EOFError, pa.ArrowException, UnicodeDecodeError, KeyError, ValueError, StopIteration)
+_UNREADABLE = (OSError, EOFError, pa.ArrowException, KeyError, TypeError, ValueError, StopIteration)
 
 _footers: dict[DataFile, pq.FileMetaData] = {}
 _locks: dict[DataFile, threading.Lock] = {}
@@ -69,26 +68,21 @@ def read_footers(files: Sequence[DataFile], columns: Collection[str] | None) -> 
     known: dict[bytes, tuple[pa.Schema, list[int], dict[str, int]]] = {}
 
     def read(file: DataFile) -> Footer:
-        with access.opened(file, {}) as handle, _as_source_error(file):
-            opened = pq.ParquetFile(handle)
-            key = opened.schema_arrow.serialize().to_pybytes()
-            if key not in known:
-                known[key] = (opened.schema_arrow, *_leaves(opened.schema, columns))
-            schema, leaves, flat = known[key]
-            return _footer(opened.metadata, schema, leaves, flat, file=file.as_planned)
+        try:
+            with access.opened(file, {}) as handle:
+                opened = pq.ParquetFile(handle)
+                key = opened.schema_arrow.serialize().to_pybytes()
+                if key not in known:
+                    known[key] = (opened.schema_arrow, *_leaves(opened.schema, columns))
+                schema, leaves, flat = known[key]
+                return _footer(opened.metadata, schema, leaves, flat, file=file.as_planned)
+        except _UNREADABLE as error:
+            raise SourceError(
+                f"{without_access(file.path)}: cannot be read as a Parquet file ({visible_line(str(error))})",
+                remedy=_remedy(file),
+            ) from error
 
     return list(ordered_map(read, files, threads=min(_THREADS, len(files)) if remote else 1))
-
-
-@contextlib.contextmanager
-def _as_source_error(file: DataFile) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, pa.ArrowException, ValueError, TypeError) as error:
-        raise SourceError(
-            f"{without_access(file.path)}: cannot be read as a Parquet file ({visible_line(str(error))})",
-            remedy=_remedy(file),
-        ) from error
 
 
 def _remedy(file: DataFile) -> str:
@@ -208,8 +202,7 @@ def _metadata(file: DataFile, handle: pa.NativeFile) -> pq.FileMetaData:
     """Return the parsed footer; the threads that need it wait for the one that fetches it."""
     with _locks.setdefault(file, threading.Lock()):
         if (found := _footers.get(file)) is None:
-            with _as_source_error(file):
-                found = pq.ParquetFile(handle).metadata
+            found = pq.ParquetFile(handle).metadata
             while sum(each.serialized_size for each in list(_footers.values())) > _CACHED_BYTES:
                 _footers.pop(next(iter(list(_footers))), None)
             _footers[file] = found

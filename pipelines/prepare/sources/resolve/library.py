@@ -214,20 +214,6 @@ class SourceListing:
         """Return the features that a card or the user describes, None without."""
         return self.builders[split if split in self.builders else None].info.features
 
-    def members(self, split: str) -> dict[str, list[str]]:
-        """Return the addresses of the members of each tar archive."""
-        found: dict[str, list[str]] = {}
-        for path in splits_of(self.builders.get(None) or self.builders[split]).get(split, ()):
-            if path.startswith("tar://"):
-                found.setdefault(path.rpartition("::")[2], []).append(path)
-        return found
-
-    def reopened(self, split: str, paths: Sequence[str], features: Any) -> Any:
-        """Return the IterableDataset of other files, or of ranges of files, with these features."""
-        builder = with_files(self.builders[None], {split: paths}, features=features)
-        with quiet():
-            return builder.as_streaming_dataset()[split]
-
     @functools.cached_property
     def streams(self) -> dict[str, Any]:
         """An IterableDataset for each split, with features: those of the first rows if nothing else describes them.

@@ -5,8 +5,10 @@ locate_rows    Parquet row groups of the source's own files; for other formats, 
                those of the ingested parts, whose missing ones the caller makes, wherever its workers are
 """
 
+import collections
 import dataclasses
 import hashlib
+import itertools
 import json
 import shutil
 import tempfile
@@ -72,18 +74,21 @@ class OpenedSource:
 
     def _stream(self, split: str) -> SplitStream:
         listing, files = self.listing, tuple(self.listing.splits[split])
-        dataset = listing.streams[split]
-        has_options = any(library.options_of(each.config) for each in listing.builders.values())
+        builder, dataset = listing.builders.get(None) or listing.builders[split], listing.streams[split]
+        # An archive has a shard for each member.
+        members = collections.Counter(path.rpartition("::")[2] for path in library.splits_of(builder).get(split, ()))
+        counts = [members[file.path] or 1 for file in files]
         if self.footers:
             dataset = dataset.reshard()  # a shard for each row group
             counts = [len(self.footers[file.path].groups) for file in files]
-        elif (members := listing.members(split)) or has_options:
-            counts = [len(members.get(file.path, [file.path])) for file in files]
-        else:
+        elif sum(counts) == len(files) and not library.options_of(builder.config):
             ranges = [line_ranges.ranges_of(file, kind=listing.kind) for file in files]
             counts = [len(each) for each in ranges]
             if sum(counts) > len(files):
-                dataset = listing.reopened(split, [path for each in ranges for path in each], dataset.features)
+                paths = list(itertools.chain.from_iterable(ranges))
+                builder = library.with_files(builder, {split: paths}, features=dataset.features)
+                with library.quiet():
+                    dataset = builder.as_streaming_dataset()[split]
         shard_files = tuple(np.repeat(np.arange(len(files)), counts).tolist())
         if len(shard_files) != dataset.num_shards:
             shard_files = ()
