@@ -213,7 +213,7 @@ def _count(texts: pa.Array, pattern: str, *, regex: bool = False) -> np.ndarray:
     return np.asarray(count(texts, pattern).to_numpy())
 
 
-class _Pieces(NamedTuple):
+class _TextPieces(NamedTuple):
     """P pieces of N texts, in order: the distinct `kinds`, and of each piece that of its kind and of its text.
 
     kinds: strings [K]. codes, of, lengths: int64 [P], the last in characters.
@@ -233,7 +233,7 @@ class _Pieces(NamedTuple):
         """Return the sum of `values`, or 1, of the pieces `at` in each text."""
         return np.bincount(self.of[at], weights=values, minlength=self.rows)
 
-    def where(self, inside: np.ndarray) -> _Pieces:
+    def where(self, inside: np.ndarray) -> _TextPieces:
         """Return some of the pieces."""
         return self._replace(codes=self.codes[inside], of=self.of[inside], lengths=self.lengths[inside])
 
@@ -283,22 +283,22 @@ class _Pieces(NamedTuple):
 _FACTOR, _ROW_FACTOR = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 
 
-def _words(texts: pa.Array) -> _Pieces:
+def _words(texts: pa.Array) -> _TextPieces:
     found = _of_lists(pc.utf8_split_whitespace(texts))
     return found.where(found.lengths > 0)
 
 
-def _pieces(texts: pa.Array, pattern: str) -> _Pieces:
+def _pieces(texts: pa.Array, pattern: str) -> _TextPieces:
     return _of_lists(pc.split_pattern_regex(texts, pattern))
 
 
-def _lines(texts: pa.Array) -> _Pieces:
+def _lines(texts: pa.Array) -> _TextPieces:
     """Cut as `str.splitlines` does: no line stands behind the last end of one."""
     return _of_lists(pc.split_pattern_regex(pc.replace_substring_regex(texts, f"(?:{_LINE_END})$", ""), _LINE_END))
 
 
-def _of_lists(lists: pa.Array) -> _Pieces:
+def _of_lists(lists: pa.Array) -> _TextPieces:
     parts = lists.flatten().dictionary_encode()
     kinds, codes = parts.dictionary, parts.indices.to_numpy().astype(np.int64)
     lengths, of = pc.utf8_length(kinds).to_numpy()[codes], pc.list_parent_indices(lists).to_numpy()
-    return _Pieces(kinds, codes, of, lengths, len(lists))
+    return _TextPieces(kinds, codes, of, lengths, len(lists))

@@ -122,23 +122,19 @@ class IngestSource:
 RunTasks = Callable[[IngestSource, Sequence[IngestTask]], None]
 
 
-def run(source: IngestSource, task: IngestTask) -> int:
-    """Write the rows of a task; return their number.
+def run(source: IngestSource, task: IngestTask, progress: Progress | None = None) -> Done:
+    """Write the rows of a task, in the form that workers call; Beam gives them plain tuples.
 
     Raises: SourceError if a file has changed, is damaged or has other types; OutputError.
     """
+    del progress
+    task = IngestTask(*task)
     stream = source.streams[task.split]
     rows: list[int] = []
     with library.quiet():
         chunks = part_chunks(stream.types, even_tables(_rows(stream, task, rows)), rows=rows)
         storage.write_atomic(source.path(task), chunks, inside=source.inside)
-    return sum(rows)
-
-
-def call(source: IngestSource, task: IngestTask, progress: Progress) -> Done:
-    """Run a task, in the form that workers call. Beam gives them plain tuples. Raises: as `run`."""
-    del progress
-    return Done(counts={"rows_ingested": run(source, IngestTask(*task))})
+    return Done(counts={"rows_ingested": sum(rows)})
 
 
 def children(source: IngestSource, tasks: Sequence[IngestTask], *, most: int) -> int:
@@ -180,15 +176,15 @@ def find_parts(source: IngestSource, tasks: Sequence[IngestTask]) -> dict[Ingest
 
 
 def read_groups(
-    source: IngestSource, tasks: Sequence[IngestTask], columns: Collection[str] | None, *, run: RunTasks
+    source: IngestSource, tasks: Sequence[IngestTask], columns: Collection[str] | None, *, run_tasks: RunTasks
 ) -> dict[IngestTask, Groups]:
-    """Return the row groups of each part, by its footer, with the bytes of `columns`; `run` makes what is missing.
+    """Return the row groups of each part, by its footer, with the bytes of `columns`; `run_tasks` makes missing parts.
 
     Raises: SourceError if rows cannot be read; OutputError if a part cannot be written.
     """
     parts = find_parts(source, tasks)
     if missing := [task for task in tasks if task not in parts]:
-        run(source, missing)
+        run_tasks(source, missing)
         parts = find_parts(source, tasks)
     if gone := next((task for task in tasks if task not in parts), None):
         raise OutputError(
@@ -204,7 +200,7 @@ def run_here(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
     """Run tasks in a child process, or in this one if that is better. Raises: as `run`."""
     processes = children(source, tasks, most=1)
     with naming_files(source):
-        list(workers.run(functools.partial(call, source), tasks, processes=processes, keep=True))
+        list(workers.run(functools.partial(run, source), tasks, processes=processes, keep=True))
 
 
 def _rows(stream: SplitStream, task: IngestTask, rows: list[int]) -> Iterator[pa.Table]:

@@ -161,7 +161,7 @@ def locate_rows(
         if len(set(stream.shard_files)) in (0, stream.num_shards) and shards.stop <= len(rows):
             unread[task] = rows[shards.start : shards.stop]
     wanted = [task for task in ingested.tasks() if task not in unread]
-    located = ingest.read_groups(ingested, wanted, columns, run=run)
+    located = ingest.read_groups(ingested, wanted, columns, run_tasks=run)
     found = {}
     for name, files in source.listing.splits.items():
         if name in ingested.streams:
@@ -246,5 +246,5 @@ class RowsOnDemand:
             return self._found.footers[self._found.listing.splits[self._split][index].path].groups
         shard_files = stream.shard_files or range(stream.num_shards)
         tasks = [stream.task_of(self._split, shard) for shard, file in enumerate(shard_files) if file == index]
-        located = ingest.read_groups(self._ingest, tasks, None, run=ingest.run_here)
+        located = ingest.read_groups(self._ingest, tasks, None, run_tasks=ingest.run_here)
         return Groups.joined(list(located.values()))

@@ -54,7 +54,7 @@ def made(source: IngestSource) -> None:
 
 
 def located(source: IngestSource, columns: list[str]) -> Groups:
-    return Groups.joined(list(ingest.read_groups(source, source.tasks(), columns, run=ingest.run_here).values()))
+    return Groups.joined(list(ingest.read_groups(source, source.tasks(), columns, run_tasks=ingest.run_here).values()))
 
 
 def test_parts_have_the_rows_in_small_groups_with_checksums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def test_parts_are_the_same_whoever_writes_them(tmp_path: Path, monkeypatch: pyt
     digests = []
     for processes in (0, 1, 3):
         source = some(tmp_path / str(processes), monkeypatch)
-        list(workers.run(functools.partial(ingest.call, source), source.tasks(), processes=processes))
+        list(workers.run(functools.partial(ingest.run, source), source.tasks(), processes=processes))
         files = sorted(Path(source.folder).iterdir())
         assert len(files) == 2
         digests.append([(file.name, hashlib.sha256(file.read_bytes()).hexdigest()) for file in files])
