@@ -101,18 +101,15 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A source with copies and contaminated rows, and a build of it on one worker."""
     home = tmp_path_factory.mktemp("compared")
     write(home / "in", train_b=COPIES)
-    write_evaluation(home / "exam.jsonl")
+    questions = [f"Which? {' '.join(TEXTS[at].split()[2:11]).upper()}!" for at in (40, 41)]
+    rows = "".join(json.dumps({"question": each}) + "\n" for each in [*questions, "too short"])
+    (home / "exam.jsonl").write_text(rows)
     build(home / "in", home / "out", **options_of(home))
     return home / "in", home / "out"
 
 
 def options_of(home: Path) -> dict[str, object]:
     return {"dedup": "exact", "decontaminate": f"{home / 'exam.jsonl'}:question", "decontaminate_words": 8}
-
-
-def write_evaluation(path: Path) -> None:
-    questions = [f"Which? {' '.join(TEXTS[at].split()[2:11]).upper()}!" for at in (40, 41)]
-    path.write_text("".join(json.dumps({"question": each}) + "\n" for each in [*questions, "too short"]))
 
 
 def test_rows_with_words_of_an_evaluation_set_leave_by_its_name(compared: tuple[Path, Path]) -> None:

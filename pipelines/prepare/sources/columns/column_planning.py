@@ -1,4 +1,4 @@
-"""Planning on the launcher which columns are read and as what, from the schemas of all splits.
+"""Plan on the launcher which columns are read and as what, from the schemas of all splits.
 
 --text-column, --label-column, --keep-column, columns of the layout
     │ does each exist once, with a usable type, the same in every split?

@@ -1,4 +1,4 @@
-"""Extracting texts, label ids and kept columns from record batches, and finding rows that cannot be used.
+"""Extract texts, label ids and kept columns from record batches, and find rows that cannot be used.
 
 A row without a reason is used. Reasons follow from the row's columns alone:
 

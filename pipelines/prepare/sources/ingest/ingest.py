@@ -1,4 +1,4 @@
-"""Running ingest tasks: `datasets` reads rows of any format, which become Parquet parts.
+"""Run ingest tasks: `datasets` reads rows of any format, which become Parquet parts.
 
     IngestTask ──► rows with the types of the source ──► FOLDER/SPLIT-00000-of-00012.parquet
 

@@ -1,4 +1,4 @@
-"""Resolving DATASET to splits and files by `datasets`, before rows are read. DATASET is one of
+"""Resolve DATASET to splits and files by `datasets`, before rows are read. DATASET is one of
 
     the Parquet parts of an object              those of its splits
     a folder written by `save_to_disk`          the Arrow files that its state.json names

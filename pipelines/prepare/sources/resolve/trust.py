@@ -1,4 +1,4 @@
-"""Trusting no card: what a dataset's card may name, and where the files that resolution found may lie.
+"""Check what a dataset's card names, and where the files lie that resolution found.
 
 A card is the YAML of `README.md` or `.huggingface.yaml`, which `datasets` follows while it resolves. It is read here
 first, since `datasets` already asks an address, and copies aliases, before it returns.

@@ -1,4 +1,4 @@
-"""Dividing rows among the splits of `--hold-out` by a hash of their content.
+"""Divide rows among the splits of `--hold-out` by a hash of their content.
 
 The hash is the same for equal texts, whatever the batch, the machine, and the Arrow encoding:
 

@@ -1,4 +1,4 @@
-"""Opening a dataset: its splits and columns first, then where its rows are stored.
+"""Open a dataset: its splits and columns first, then where its rows are stored.
 
 open_source    splits and files, and the types of their columns, from `datasets` and footers
 locate_rows    Parquet row groups of the source's own files; for other formats, and for splits with huge row groups,

@@ -1,4 +1,4 @@
-"""Selecting rows of the source's splits by --split, --limit and --hold-out, under the names of the output's splits.
+"""Select rows of the source's splits by --split, --limit and --hold-out, under the names of the output's splits.
 
     source              options                              output
     train  1,000 rows   --split train                        train       train [0, 1000)

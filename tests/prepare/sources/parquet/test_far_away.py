@@ -34,10 +34,6 @@ class _Server:
         self.refusals: dict[str, list[int]] = collections.defaultdict(list)
         self.web = Web(address="")
 
-    @property
-    def asked(self) -> list[str]:
-        return self.web.asked
-
     def answer(self, method: str, path: str, query: str) -> tuple[int, bytes, dict[str, str]]:
         del method, query
         ranges = "none" if path.startswith("/whole") else "bytes"
@@ -89,7 +85,7 @@ def test_a_file_that_another_one_replaced_is_refused(server: _Server) -> None:
 def test_rows_behind_a_signed_address_take_one_request_for_the_version(server: _Server) -> None:
     found = texts(on_web(server, "once.parquet"), [(35, 45), (0, 2)])
     assert found == [f"row {row}" for row in (*range(35, 45), 0, 1)]
-    assert server.asked.count("HEAD /once.parquet") == 1
+    assert server.web.asked.count("HEAD /once.parquet") == 1
 
 
 @pytest.mark.parametrize(
@@ -138,7 +134,7 @@ def test_rows_on_the_hub_take_a_request_for_each_range_and_what_it_refuses_is_sa
     assert done.returncode == 0, done.stderr
     rows, *said = json.loads(done.stdout.splitlines()[-1])
     assert rows == [f"row {row}" for row in range(15, 25)]
-    asked = [each for each in server.asked if "train" in each]
+    asked = [each for each in server.web.asked if "train" in each]
     assert asked == [f"GET {folder}/train/a b.parquet"] * 5, "one that was refused, two footers and two row groups"
     assert "status 401); ask for access on the page of the dataset, then set HF_TOKEN" in said[0]
     assert "the hub refuses access (status 403)" in said[1]

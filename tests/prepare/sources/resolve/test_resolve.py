@@ -67,10 +67,7 @@ def test_a_folder_is_searched_in_depth_without_hidden_files_and_metadata(tmp_pat
 
 @pytest.mark.parametrize("where", ["local", "remote"])
 def test_an_output_below_the_source_is_no_part_of_it(tmp_path: Path, memory: MemoryFileSystem, where: str) -> None:
-    names = [
-        "train.jsonl",
-        *(f"out/{name}" for name in (".prep/lock", "features.json", "rejected/a.jsonl", "x.tfrecord")),
-    ]
+    names = ["train.jsonl", "out/.prep/lock", "out/features.json", "out/rejected/a.jsonl", "out/x.tfrecord"]
     for name in names:
         memory.pipe(f"/data/{name}", ROW)
     _write(tmp_path / "data", *names)
@@ -80,17 +77,18 @@ def test_an_output_below_the_source_is_no_part_of_it(tmp_path: Path, memory: Mem
 
 def test_an_output_is_no_source_itself(tmp_path: Path) -> None:
     _write(tmp_path, "manifest.json", "features.json", ".prep/lock")
-    with pytest.raises(
-        SourceError, match=r"the output of a build, .*; name the files that the dataset is to be made from"
-    ):
+    with pytest.raises(SourceError, match=r"the output of a build, .*; name the files that the dataset is to be made"):
         _resolve(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["missing.jsonl", "missing/*.csv", "missing/folder/of/data", "./missing"])
-def test_a_path_that_is_not_there_is_a_clear_error(tmp_path: Path, name: str) -> None:
-    with pytest.raises(SourceError, match=r"no such file") as caught:
-        _resolve(name if name.startswith("./") else tmp_path / name)
-    assert caught.value.remedy
+@pytest.mark.parametrize("name", ["missing.jsonl", "missing/*.csv", "missing/folder/of/data"])
+@pytest.mark.parametrize("root", ["{}", ".", "memory://bucket"])
+def test_a_path_that_is_not_there_is_a_clear_error(
+    tmp_path: Path, memory: MemoryFileSystem, root: str, name: str
+) -> None:
+    memory.pipe("/bucket/data/a.jsonl", ROW)
+    with pytest.raises(SourceError, match=r"no such file or folder; check the path"):
+        _resolve(f"{root.format(tmp_path)}/{name}")
 
 
 def test_several_paths_are_one_dataset(tmp_path: Path) -> None:
@@ -107,11 +105,8 @@ def test_several_paths_are_one_dataset(tmp_path: Path) -> None:
 def test_the_name_of_a_reader_is_no_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str) -> None:
     """`datasets` would read whatever is in the current folder."""
     monkeypatch.chdir(_write(tmp_path, "train.jsonl"))
-    with pytest.raises(
-        SourceError, match=f"'{reader}' is the name of a reader of `datasets`, expected the files"
-    ) as caught:
+    with pytest.raises(SourceError, match=rf"'{reader}' is the name of a reader of `datasets`.* such as 'data/\*\."):
         _resolve(reader)
-    assert "data/*." in caught.value.remedy
     _write(tmp_path, f"{reader}/a.jsonl")
     assert _paths(_resolve(reader), tmp_path) == {"train": [f"{reader}/a.jsonl"]}, "a folder of that name is the folder"
 
@@ -183,13 +178,6 @@ def test_a_glob_finds_what_is_hidden_or_special_only_where_it_says_so(
     assert found("**/*.jsonl") == ["__a.jsonl", "h.jsonl"]
     assert found("__c/*.jsonl") == ["d.jsonl"]
     assert found(".e/*.jsonl") == ["f.jsonl"]
-
-
-def test_an_address_without_a_file_is_an_error(memory: MemoryFileSystem) -> None:
-    memory.pipe("/bucket/data/a.jsonl", ROW)
-    for address in ("memory://bucket/data/none.jsonl", "memory://bucket/none/*.jsonl", "memory://bucket/none"):
-        with pytest.raises(SourceError, match=r"no such file or folder; check the path"):
-            _resolve(address)
 
 
 def test_code_beside_the_data_is_not_run(tmp_path: Path) -> None:
