@@ -16,10 +16,8 @@ from examples.steps import clean
 from pipelines.prepare.audit import reopened_dataset
 from pipelines.prepare.audit.consent import Consent
 from pipelines.prepare.audit.trace import Tracer
-from pipelines.prepare.beam import pipeline
 from tests import building
-from tests.building import Outcome, read_manifest, read_rows, shard_bytes
-from tests.support import servers
+from tests.building import Outcome, read_manifest, read_rows
 
 ROWS = [
     {"text": f"word {index}<br />and {'more ' * (index % 9)}of it", "n": index, "label": index % 3}
@@ -69,9 +67,9 @@ def data(folder: Path, rows: Sequence[dict[str, Any]] = ROWS, name: str = "data"
     return building.source(folder / name, train=rows)
 
 
-def build(dataset: Path, output: Path, *beam_args: str, **changes: Any) -> Outcome:
+def build(dataset: Path, output: Path, **changes: Any) -> Outcome:
     options = building.options(output, **{"name": "x", "keep_column": "n", "shard_size": SHARD_SIZE, **changes})
-    return building.command("build", dataset, *options, *(["--", *beam_args] if beam_args else []))
+    return building.command("build", dataset, *options)
 
 
 def done(*arguments: Any, **changes: Any) -> Path:
@@ -91,51 +89,18 @@ def stepped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield done(data(root), root / "out", **STEPS)
 
 
-def sorted_records(root: Path, key: str = "n") -> dict[str, list[Any]]:
-    """Every record of the split train, in the order of a kept column."""
+def sorted_records(root: Path) -> dict[str, list[Any]]:
+    """Every record of the split train, in the order of column n."""
     columns = read_rows(root, "train")
-    order = np.argsort(columns[key], kind="stable")
+    order = np.argsort(columns["n"], kind="stable")
     return {name: values[order].tolist() for name, values in columns.items()}
 
 
-class TestRecords:
-    """What comes out is what would come out of data that had been changed beforehand."""
-
-    @pytest.mark.slow
-    def test_a_filter_gives_the_records_of_filtered_data(self, folder: Path, stepped: Path) -> None:
-        plain = done(data(folder, LEFT, "left"), folder / "b")
-        assert sorted_records(stepped) == sorted_records(plain)
-        assert len(sorted_records(stepped)["n"]) == 300
-
-    @pytest.mark.slow
-    def test_string_labels_are_named_by_what_a_map_gives_and_a_filter_leaves(self, folder: Path) -> None:
-        (folder / "named.py").write_text(
-            "import pyarrow as pa, pyarrow.compute as pc\n"
-            "def named(t): return t.append_column('name', pc.replace_with_mask(pa.array(['odd'] * len(t)), "
-            "pc.equal(pc.bit_wise_and(t['n'], 1), 0).combine_chunks(), 'even'))\n"
-            "def odd(t): return pc.equal(pc.bit_wise_and(t['n'], 1), 1)\n"
-        )
-        for left, names in (({}, ("even", "odd")), ({"filter": "named:odd"}, ("odd",))):
-            root = done(data(folder), folder / f"{len(names)}", map="named:named", label_column="name", **left)
-            assert read_manifest(root).label_names == names
-            records = sorted_records(root)
-            assert [names[label] for label in records["label"]] == [("even", "odd")[n % 2] for n in records["n"]]
-
-
 @pytest.mark.slow
-def test_workers_elsewhere_need_no_module(folder: Path, stepped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The module is deleted once the launcher has looked at everything, just before its workers begin."""
-    dataset, run = data(folder), pipeline.run
-
-    def run_without(*args: Any, **options: Any) -> Any:
-        (folder / "clean.py").unlink()
-        return run(*args, **options)
-
-    monkeypatch.setattr(pipeline, "run", run_without)
-    with servers.cluster(folder / "servers") as cluster:
-        root = done(dataset, folder / "out", *cluster.beam_args, **STEPS)
-    assert not (folder / "clean.py").exists()
-    assert shard_bytes(root) == shard_bytes(stepped)
+def test_steps_give_the_records_of_data_that_was_changed_beforehand(folder: Path, stepped: Path) -> None:
+    plain = done(data(folder, LEFT, "left"), folder / "b")
+    assert sorted_records(stepped) == sorted_records(plain)
+    assert len(sorted_records(stepped)["n"]) == 300
 
 
 class TestLedger:
