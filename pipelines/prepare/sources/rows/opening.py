@@ -222,6 +222,7 @@ class RowsOnDemand:
         self._ends = np.cumsum(source_rows)
         self._groups = [Groups.unread(rows) for rows in source_rows.reshape(-1, 1)]
         self._opened: set[int] = set()
+        self._joined = Groups.joined(self._groups)
 
     @property
     def num_rows(self) -> int:
@@ -230,10 +231,12 @@ class RowsOnDemand:
 
     def pieces(self, row_ranges: Sequence[tuple[int, int]]) -> Pieces:
         """Return where the rows are stored now. Raises: SourceError if they cannot be read; OutputError."""
-        for index in sorted({*cover(self._ends, row_ranges).groups.tolist()} - self._opened):
-            self._groups[index] = self._open(index)
-            self._opened.add(index)
-        return Groups.joined(self._groups).pieces(row_ranges)
+        if new := set(cover(self._ends, row_ranges).groups.tolist()) - self._opened:
+            for index in sorted(new):
+                self._groups[index] = self._open(index)
+            self._opened |= new
+            self._joined = Groups.joined(self._groups)
+        return self._joined.pieces(row_ranges)
 
     def locate(self, row: int) -> tuple[DataFile | None, int]:
         """Return the file that has a row of the split, if that is known, and the row's number in it, from 0."""
