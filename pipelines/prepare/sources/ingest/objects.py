@@ -16,12 +16,11 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
-from pipelines.prepare.sources.ingest.ingest import even_tables, part_chunks
+from pipelines.prepare.sources.ingest.ingest import MOST_ROWS, even_tables, part_chunks
 from pipelines.prepare.sources.resolve import library, saved_datasets
 from tfrecord_io.errors import ConfigError, OutputError, SourceError
 from tfrecord_io.shown import first_line
 
-_ROWS = 1000
 # The largest file that `save_to_disk` writes by default.
 _FILE_BYTES = 500_000_000
 _CORRECT = "correct what makes these rows; if their types differ, give the object its features with .cast(...)"
@@ -131,7 +130,7 @@ def _part(dataset: Any, split: str) -> Iterator[bytes]:
 
     def tables(types: pa.Schema) -> Iterator[pa.Table]:
         nonlocal rows
-        for table in dataset.with_format("arrow").iter(_ROWS):
+        for table in dataset.with_format("arrow").iter(MOST_ROWS):
             # The same rows are to have the same sizes, whatever they were cut from.
             yield pa.Table.from_arrays(table.combine_chunks().columns, schema=types)
             rows += table.num_rows
