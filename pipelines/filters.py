@@ -81,9 +81,8 @@ def gopher_quality(table: pa.Table, *, column: str = "text") -> np.ndarray:
     mean_length = words.sums(is_word * words.lengths) / number.clip(1)
     keep: np.ndarray = (number >= 50) & (number <= 100_000)  # "between 50 and 100,000 words"
     keep &= (mean_length >= 3) & (mean_length <= 10)  # "mean word length is outside the range of 3 to 10 characters"
-    keep &= (
-        _count(texts, "#") / all_words <= 0.1
-    )  # "symbol-to-word ratio greater than 0.1 for the hash or the ellipsis"
+    # "symbol-to-word ratio greater than 0.1 for the hash or the ellipsis"
+    keep &= _count(texts, "#") / all_words <= 0.1
     keep &= (_count(texts, "...") + _count(texts, "…")) / all_words <= 0.1
     keep &= lines.sums(bullets) / all_lines <= 0.9  # "more than 90% of lines starting with a bullet point"
     keep &= lines.sums(ellipses) / all_lines <= 0.3  # "or more than 30% ending with an ellipsis"
@@ -101,7 +100,8 @@ def gopher_repetition(table: pa.Table, *, column: str = "text") -> np.ndarray:
         ((_, _, again),) = pieces.grams(1)
         keep &= pieces.sums(at=again) / pieces.sums().clip(1) <= _REPEATED_LINES
         keep &= pieces.sums(pieces.lengths[again], at=again) / size <= _REPEATED_LINE_CHARACTERS
-    words = _words(texts).of_rows(keep)
+    words = _words(texts)
+    words = words.where(keep[words.of])
     for n, (first, counts, again) in enumerate(words.grams(max(_REPEATED_N_GRAMS)), 1):
         if n in _TOP_N_GRAMS:
             keep &= words.most_frequent(n, first, counts) / size <= _TOP_N_GRAMS[n]
@@ -213,7 +213,7 @@ def _count(texts: pa.Array, pattern: str, *, regex: bool = False) -> np.ndarray:
     return np.asarray(count(texts, pattern).to_numpy())
 
 
-class _Pieces(NamedTuple):
+class _TextPieces(NamedTuple):
     """P pieces of N texts, in order: the distinct `kinds`, and of each piece that of its kind and of its text.
 
     kinds: strings [K]. codes, of, lengths: int64 [P], the last in characters.
@@ -233,9 +233,8 @@ class _Pieces(NamedTuple):
         """Return the sum of `values`, or 1, of the pieces `at` in each text."""
         return np.bincount(self.of[at], weights=values, minlength=self.rows)
 
-    def of_rows(self, keep: np.ndarray) -> _Pieces:
-        """Return the pieces of some of the texts."""
-        inside = keep[self.of]
+    def where(self, inside: np.ndarray) -> _TextPieces:
+        """Return some of the pieces."""
         return self._replace(codes=self.codes[inside], of=self.of[inside], lengths=self.lengths[inside])
 
     def spans(self, n: int) -> np.ndarray:
@@ -284,25 +283,22 @@ class _Pieces(NamedTuple):
 _FACTOR, _ROW_FACTOR = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 
 
-def _words(texts: pa.Array) -> _Pieces:
-    return _of_lists(pc.utf8_split_whitespace(texts), without_empty=True)
+def _words(texts: pa.Array) -> _TextPieces:
+    found = _of_lists(pc.utf8_split_whitespace(texts))
+    return found.where(found.lengths > 0)
 
 
-def _pieces(texts: pa.Array, pattern: str) -> _Pieces:
+def _pieces(texts: pa.Array, pattern: str) -> _TextPieces:
     return _of_lists(pc.split_pattern_regex(texts, pattern))
 
 
-def _lines(texts: pa.Array) -> _Pieces:
+def _lines(texts: pa.Array) -> _TextPieces:
     """Cut as `str.splitlines` does: no line stands behind the last end of one."""
     return _of_lists(pc.split_pattern_regex(pc.replace_substring_regex(texts, f"(?:{_LINE_END})$", ""), _LINE_END))
 
 
-def _of_lists(lists: pa.Array, *, without_empty: bool = False) -> _Pieces:
+def _of_lists(lists: pa.Array) -> _TextPieces:
     parts = lists.flatten().dictionary_encode()
     kinds, codes = parts.dictionary, parts.indices.to_numpy().astype(np.int64)
     lengths, of = pc.utf8_length(kinds).to_numpy()[codes], pc.list_parent_indices(lists).to_numpy()
-    found = _Pieces(kinds, codes, of, lengths, len(lists))
-    if not without_empty:
-        return found
-    inside = lengths > 0
-    return found._replace(codes=codes[inside], of=of[inside], lengths=lengths[inside])
+    return _TextPieces(kinds, codes, of, lengths, len(lists))

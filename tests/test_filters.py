@@ -105,15 +105,11 @@ def test_gopher_repetition_is_that_of_a_plain_loop() -> None:
     assert kept("gopher_repetition", *texts) == expected
 
 
-@pytest.mark.parametrize("texts", [[], [""], ["a"], ["a b"], ["a b c d e f"], ["", "a b", ""]])
-def test_repetition_is_counted_in_batches_of_fewer_words_than_an_n_gram(texts: list[str]) -> None:
-    table = pa.table({"text": pa.array(texts, pa.string())})
-    assert len(filters.gopher_repetition(table)) == len(texts)
-
-
 @pytest.mark.parametrize("ready", [filters.gopher_repetition, filters.gopher_quality, filters.c4_quality])
-def test_a_table_without_rows_keeps_none(ready: Any) -> None:
-    assert len(ready(pa.table({"text": pa.chunked_array([], pa.string())}))) == 0
+@pytest.mark.parametrize("texts", [[], [""], ["a"], ["a b"], ["a b c d e f"], ["", "a b", ""]])
+def test_batches_may_have_no_rows_or_fewer_words_than_an_n_gram(ready: Any, texts: list[str]) -> None:
+    table = pa.table({"text": pa.chunked_array([texts] if texts else [], pa.string())})
+    assert len(ready(table)) == len(texts)
 
 
 def test_length_counts_characters() -> None:

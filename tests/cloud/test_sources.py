@@ -99,7 +99,7 @@ def test_rows_are_ingested_from_bucket_to_bucket(gcs: Gcs, bucket: str, packed: 
     assert not ingest.find_parts(source, source.tasks())
     for task in source.tasks():
         ingest.run(source, task)
-    (groups,) = ingest.read_groups(ingest.find_parts(source, source.tasks()), None).values()
+    (groups,) = ingest.read_groups(source, source.tasks(), None, run_tasks=ingest.run_here).values()
     reader = RowReader(split="train", types=found.types("train"))
     batches = [batch for _, batch in reader.read(groups.pieces([(0, 3000)]), ["text", "label"])]
     assert pa.Table.from_batches(batches).to_pylist() == ROWS

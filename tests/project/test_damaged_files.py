@@ -39,7 +39,8 @@ from hypothesis import strategies as st
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import plan_files, receipts, reservation, source_record
 from pipelines.prepare.plan.planning import SplitPlan
-from pipelines.prepare.sources.parquet.groups import Groups, StoredFile
+from pipelines.prepare.sources.parquet.groups import Groups
+from pipelines.prepare.sources.resolve.data_files import DataFile
 from tests import building
 from tests.building import REVIEWS, built
 from tests.support import frames
@@ -310,7 +311,7 @@ PLAN = SplitPlan(
     spans=np.array([(0, 10), (70, 90), (10, 40), (60, 70)]),
 )
 GROUPS = Groups(
-    files=(StoredFile(path="a.parquet", size=9), StoredFile(path="b.parquet", size=5, ingested=True)),
+    files=(DataFile(path="a.parquet", size=9), DataFile(path="b.parquet", size=5, ingested=True)),
     num_rows=np.array([50, 50]),
     file=np.array([0, 1], np.int32),
     at=np.zeros(2, np.int64),

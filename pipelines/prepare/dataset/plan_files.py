@@ -23,7 +23,8 @@ from pipelines.prepare.dataset import reservation
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.plan.planning import RowRanges, ShardTask, SplitPlan
-from pipelines.prepare.sources.parquet.groups import Groups, Pieces, StoredFile
+from pipelines.prepare.sources.parquet.groups import Groups, Pieces
+from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import NAME, WRONG, count, items, mapping, text
@@ -40,7 +41,7 @@ _MOST_COUNT, _MOST_START, _MOST_PIECES = 1 << 40, 1 << 62, 1 << 22
 
 _FILE = "plan.parquet"
 _START_OVER = "start over with --overwrite"
-# The columns of a `StoredFile`, and those of a piece in it.
+# The columns of a file, and those of a piece in it.
 _OF_FILES = pa.schema(
     [
         pa.field("path", pa.string(), nullable=False),
@@ -283,7 +284,7 @@ def _pieces(table: pa.Table) -> Pieces:
     path = table.column("path").unify_dictionaries().combine_chunks()
     indices = np.asarray((path.chunk(0) if isinstance(path, pa.ChunkedArray) else path).indices)
     _, first, file = np.unique(indices, return_index=True, return_inverse=True)
-    files = tuple(StoredFile(**each) for each in table.select(_OF_FILES.names).take(first).to_pylist())
+    files = tuple(DataFile(**each) for each in table.select(_OF_FILES.names).take(first).to_pylist())
     if any(each.size < 0 or (each.stamp or 0) < 0 for each in files):
         raise ValueError("files of a negative size")
     return Pieces(files=files, file=file.astype(np.int32), **arrays)

@@ -1,4 +1,4 @@
-"""Deciding about rows in two rounds of tasks, which meet in files, so that nothing grows with the launcher.
+"""Decide about rows in two rounds of tasks, which meet in files, so that nothing grows with the launcher.
 
     1  a task a part of the rows    keys ──► a file for each range of keys, 24 bytes a row; contaminated rows
     2  a task a range of keys       the parts of that range, sorted ──► duplicates, and the row that stays

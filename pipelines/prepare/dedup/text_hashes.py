@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from pipelines.prepare.sources.rows.hash_filter import row_hashes
+from pipelines.prepare.sources.rows.hash_filter import row_hashes, text_buffers
 from tfrecord_io.codec.kernels import jit
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
@@ -45,7 +45,7 @@ def row_keys(columns: Sequence[pa.Array], *, verbatim: bool) -> np.ndarray:
 
 def normalized(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """Return normalized large strings as UTF-8, uint8 [total], and where each begins and ends, int64 [n + 1]."""
-    data, edges = _buffers(pc.utf8_lower(pc.utf8_normalize(texts, form="NFKD")))  # equal where NFKC is
+    data, edges = text_buffers(pc.utf8_lower(pc.utf8_normalize(texts, form="NFKD")))  # equal where NFKC is
     out, out_edges = np.empty(len(data), np.uint8), np.zeros(len(edges), np.int64)
     _squeeze(data, edges, out, out_edges)
     return out[: out_edges[-1]], out_edges
@@ -77,21 +77,9 @@ def _digests(column: pa.Array, *, verbatim: bool) -> list[bytes]:
         hashes = np.stack([row_hashes([column], seed=seed) for seed in (1, 2)], axis=1)
         return [bytes(row) for row in hashes.astype("<u8").view(np.uint8).reshape(-1, 16)]
     texts = column.cast(pa.large_string()).fill_null("")
-    data, offsets = _buffers(texts) if verbatim else normalized(texts)
-    view = memoryview(data.tobytes())
+    data, offsets = text_buffers(texts) if verbatim else normalized(texts)
+    view = data.data
     return [xxhash.xxh3_128_digest(view[start:stop]) for start, stop in itertools.pairwise(offsets.tolist())]
-
-
-def _buffers(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bytes of a large_string array and their offsets, from 0 on."""
-    _, offsets, data = texts.buffers()
-    ends = (
-        np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
-        if len(texts)
-        else np.zeros(1, int)
-    )
-    every = np.frombuffer(data or b"", np.uint8)
-    return every[ends[0] : ends[-1]], ends - ends[0]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

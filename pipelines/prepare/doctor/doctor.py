@@ -154,7 +154,7 @@ def _dataset_check(dataset: str) -> Check:
         return Check(name=name, ok=None, found=found)
     try:
         is_folder = data_files.is_folder(dataset)
-        files = [*data_files.list_folder(dataset).values()] if is_folder else data_files.list_files(dataset)
+        files = data_files.list_folder(dataset)[0] if is_folder else data_files.list_files(dataset)
         if files:
             with storage.as_source_error(dataset):
                 fs, inner = storage.file_system(files[0].path)

@@ -22,7 +22,6 @@ from pipelines.prepare.process import workers as processes
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.ingest import ingest
-from pipelines.prepare.sources.ingest.ingest import IngestSource, IngestTask
 from pipelines.prepare.sources.rows import opening, selection, unused_rows
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.unused_rows import DecidedRows
@@ -44,7 +43,7 @@ def evaluation_runs(config: SourceConfig) -> EvaluationRuns | None:
         with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
             opened = SourceConfig(dataset=dataset, text_columns=(column,))
             found = opening.open_source(opened, columns=(column,))
-            source = selection.open_rows(opened, found, folder=folder, columns=(column,), run=_ingest_here)
+            source = selection.open_rows(opened, found, folder=folder, columns=(column,), run=ingest.run_here)
             splits = source.splits.values()
             if missing := [split.name for split in splits if column not in split.reader.schema.names]:
                 raise ConfigError(
@@ -57,11 +56,6 @@ def evaluation_runs(config: SourceConfig) -> EvaluationRuns | None:
                 for _, batch in split.read(split.ranges, [column])
             ]
     return EvaluationRuns.joined(sets, num_words=config.decontaminate_words)
-
-
-def _ingest_here(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
-    for task in tasks:
-        ingest.run(source, task)
 
 
 def decide(

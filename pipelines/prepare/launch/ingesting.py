@@ -125,7 +125,7 @@ def ingest_files(
     stages.begin(f"ingesting {len(files):,} files of {sum(file.size for file in files) / 1e6:,.1f} MB")
     with ingest.naming_files(source):
         task_runs.run(
-            functools.partial(ingest.call, source),
+            functools.partial(ingest.run, source),
             tasks,
             processes=ingest.children(source, tasks, most=workers or cores()),
             folder=source.folder,

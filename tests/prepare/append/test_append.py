@@ -137,10 +137,10 @@ def test_old_files_are_not_ingested_again(tmp_path: Path, monkeypatch: pytest.Mo
     read: list[str] = []
     run = ingest.run
 
-    def note(source: IngestSource, task: IngestTask, **options: Any) -> Any:
+    def note(source: IngestSource, task: IngestTask, *progress: Any) -> Any:
         stream = source.streams[task.split]
         read.extend(stream.files[shard].name for shard in stream.shards_of(task))
-        return run(source, task, **options)
+        return run(source, task, *progress)
 
     monkeypatch.setattr(ingest, "run", note)
     monkeypatch.setattr(ingest, "children", lambda *_, **__: 0)  # in this process

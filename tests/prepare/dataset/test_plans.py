@@ -17,7 +17,8 @@ import pytest
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import plan_files, reservation
 from pipelines.prepare.plan.planning import SplitPlan
-from pipelines.prepare.sources.parquet.groups import Groups, StoredFile
+from pipelines.prepare.sources.parquet.groups import Groups
+from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError
 
 SHARDS = [[(0, 10), (50, 100)], [(10, 20)], [(20, 50)]]
@@ -28,7 +29,7 @@ def groups_of(sizes: Sequence[int], *, files: int = 2) -> Groups:
     count = len(sizes)
     return Groups(
         files=tuple(
-            StoredFile(path=f"gs://bucket/data/{index}.parquet", size=9, version=str(index)) for index in range(files)
+            DataFile(path=f"gs://bucket/data/{index}.parquet", size=9, version=str(index)) for index in range(files)
         ),
         num_rows=np.array(sizes),
         file=(np.arange(count) * files // count).astype(np.int32),

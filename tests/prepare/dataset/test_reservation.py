@@ -20,7 +20,7 @@ from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.config import OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.shards import shard_files, shard_writer
-from pipelines.prepare.sources.resolve.library import SourceListing, Stream
+from pipelines.prepare.sources.resolve.library import SourceListing
 from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.tokenize.tokenization import bytes_digest
 from tests import building
@@ -222,7 +222,7 @@ def test_where_the_source_was_is_an_absolute_path_an_address_without_credentials
     monkeypatch: pytest.MonkeyPatch, config: SourceConfig, identity: dict[str, Any], place: tuple[str | None, ...]
 ) -> None:
     monkeypatch.chdir("/")
-    listing = SourceListing(kind="json", splits={}, described=identity, stream=Stream(builders={}))
+    listing = SourceListing(kind="json", splits={}, described=identity, builders={})
     found = OpenedSource(listing=listing, columns={}, footers={}, addresses={})
     assert location_of(config, found) == dict(zip(("dataset", "config", "revision"), place, strict=True))
 

@@ -83,18 +83,16 @@ def test_rows_of_other_splits_leave_train_and_stay_themselves(tmp_path: Path) ->
 
 def test_both_columns_of_a_pair_count_together(tmp_path: Path) -> None:
     rows = {"a": ["x y", "x y", "x", "X  Y"], "b": ["z", "w", "y z", "z"]}
-    (tmp_path / "in").mkdir()
-    pq.write_table(pa.table(rows), tmp_path / "in" / "train.parquet")
-    build(tmp_path / "in", tmp_path / "out", dedup="exact", text_column=("a", "b"))
+    pq.write_table(pa.table(rows), tmp_path / "train.parquet")
+    build(tmp_path / "train.parquet", tmp_path / "out", dedup="exact", text_column=("a", "b"))
     assert [row["row"] for row in decided(tmp_path / "out")] == [3]
 
 
 def test_the_first_usable_row_stays(tmp_path: Path) -> None:
     """A row that a filter left out, or that cannot be used, takes no other with it."""
     rows = {"text": ["same words here", "same words here", None, None], "label": [None, 1, 1, 1]}
-    (tmp_path / "in").mkdir()
-    pq.write_table(pa.table(rows), tmp_path / "in" / "train.parquet")
-    build(tmp_path / "in", tmp_path / "out", dedup="exact", label_column="label", max_error_rate=1)
+    pq.write_table(pa.table(rows), tmp_path / "train.parquet")
+    build(tmp_path / "train.parquet", tmp_path / "out", dedup="exact", label_column="label", max_error_rate=1)
     assert decided(tmp_path / "out") == []
 
 
@@ -103,18 +101,15 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A source with copies and contaminated rows, and a build of it on one worker."""
     home = tmp_path_factory.mktemp("compared")
     write(home / "in", train_b=COPIES)
-    write_evaluation(home / "exam.jsonl")
+    questions = [f"Which? {' '.join(TEXTS[at].split()[2:11]).upper()}!" for at in (40, 41)]
+    rows = "".join(json.dumps({"question": each}) + "\n" for each in [*questions, "too short"])
+    (home / "exam.jsonl").write_text(rows)
     build(home / "in", home / "out", **options_of(home))
     return home / "in", home / "out"
 
 
 def options_of(home: Path) -> dict[str, object]:
     return {"dedup": "exact", "decontaminate": f"{home / 'exam.jsonl'}:question", "decontaminate_words": 8}
-
-
-def write_evaluation(path: Path) -> None:
-    questions = [f"Which? {' '.join(TEXTS[at].split()[2:11]).upper()}!" for at in (40, 41)]
-    path.write_text("".join(json.dumps({"question": each}) + "\n" for each in [*questions, "too short"]))
 
 
 def test_rows_with_words_of_an_evaluation_set_leave_by_its_name(compared: tuple[Path, Path]) -> None:
@@ -168,20 +163,13 @@ def test_what_is_decided_elsewhere_is_refused(tmp_path: Path) -> None:
     assert "there is no split train" in outcome.error[0]
 
 
-def plain(text: str) -> str:
-    """What `keys` calls the same, in plain Python."""
-    return " ".join(unicodedata.normalize("NFKC", text).lower().split())
-
-
 def test_keys_are_equal_where_a_plain_form_is() -> None:
     draw = random.Random(5)
     texts = ["".join(draw.choices("aA ａ\t\n b\u00a0\u3000\u0301’äÄ中", k=draw.randint(0, 5))) for _ in range(3_000)]
     found = text_hashes.row_keys([pa.array(texts)], verbatim=False)
-    groups: dict[bytes, set[str]] = {}
-    for key, text in zip(found, texts, strict=True):
-        groups.setdefault(key.tobytes(), set()).add(plain(text))
-    assert all(len(group) == 1 for group in groups.values())
-    assert len(groups) == len({plain(text) for text in texts})
+    plain = [" ".join(unicodedata.normalize("NFKC", text).lower().split()) for text in texts]
+    pairs = {(key.tobytes(), text) for key, text in zip(found, plain, strict=True)}
+    assert len(pairs) == len(set(plain)) == len({key for key, _ in pairs})
 
 
 def test_runs_of_words_are_those_of_a_plain_form() -> None:

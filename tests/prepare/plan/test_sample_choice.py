@@ -10,7 +10,8 @@ import pytest
 
 from pipelines.prepare.plan import sample_rows
 from pipelines.prepare.plan.sample_rows import SampleChoice
-from pipelines.prepare.sources.parquet.groups import Groups, StoredFile, cover
+from pipelines.prepare.sources.parquet.groups import Groups, cover
+from pipelines.prepare.sources.resolve.data_files import DataFile
 
 KB, MB = 1 << 10, 1 << 20
 
@@ -21,7 +22,7 @@ def split_of(*, groups: int, rows: int = 1000, stored: int = 100 * KB, ranges: A
     return SimpleNamespace(
         name="train",
         groups=Groups(
-            files=(StoredFile(path="a", size=1),),
+            files=(DataFile(path="a", size=1),),
             num_rows=np.full(groups, rows),
             file=np.zeros(groups, np.int32),
             at=np.arange(groups),
@@ -111,7 +112,7 @@ def test_runs_are_short_spread_over_their_groups_and_enough() -> None:
 
 def test_the_choice_depends_on_seed_and_split_alone() -> None:
     split, other = split_of(groups=100), split_of(groups=100)
-    other.groups = dataclasses.replace(other.groups, files=(StoredFile(path="gs://elsewhere", size=2),))
+    other.groups = dataclasses.replace(other.groups, files=(DataFile(path="gs://elsewhere", size=2),))
     tokenized_ranges = [
         chosen(each, seed=seed).tokenized_ranges.tolist() for each, seed in ((split, 0), (other, 0), (split, 1))
     ]

@@ -9,12 +9,15 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.parquet import row_groups
 from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve import data_files
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.resolve.features import Columns, columns_of
+from pipelines.prepare.sources.rows import selection
 from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
+from pipelines.prepare.sources.rows.unused_rows import reasons_of, without_reasons
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,12 +28,11 @@ class Stored:
     readers: Mapping[str, RowReader]
     columns: Mapping[str, Columns]
 
-    def whole(self, split: str) -> SplitSource:
-        """A split with all of its rows."""
-        groups = self.groups[split]
-        return SplitSource(
-            name=split, source_split=split, groups=groups, ranges=((0, groups.total_rows),), reader=self.readers[split]
-        )
+    def chosen(self, config: SourceConfig) -> dict[str, SplitSource]:
+        """The splits that the options ask for."""
+        lengths = {name: each.total_rows for name, each in self.groups.items()}
+        found = selection.select_ranges(config, lengths)
+        return {name: each.source(self.groups, self.readers) for name, each in found.items()}
 
 
 def data_file(place: str | Path) -> DataFile:
@@ -78,3 +80,9 @@ def rows_of(
     numbers = [first + index for first, batch in found for index in range(batch.num_rows)]
     assert numbers == [number for span in asked for number in range(*span)]
     return [batch for _, batch in found]
+
+
+def kept_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows that are not left out."""
+    reasons = reasons_of(batch)
+    return batch if reasons is None else without_reasons(batch.filter(pa.array(reasons == "")))

@@ -1,4 +1,4 @@
-"""Planning on the launcher which columns are read and as what, from the schemas of all splits.
+"""Plan on the launcher which columns are read and as what, from the schemas of all splits.
 
 --text-column, --label-column, --keep-column, columns of the layout
     │ does each exist once, with a usable type, the same in every split?
@@ -7,6 +7,7 @@ ColumnPlan, which is sent to workers
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -15,9 +16,9 @@ import pyarrow as pa
 
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.suggestions import suggestion
-from pipelines.prepare.sources.columns import chats
-from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Purpose, is_json
-from pipelines.prepare.sources.columns.labels import LabelPlan, is_text, list_lengths, plan_label, type_name, with_names
+from pipelines.prepare.sources.columns import chats, labels
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Purpose
+from pipelines.prepare.sources.columns.labels import LabelPlan, is_json, is_text, list_lengths, type_name, with_names
 from pipelines.prepare.sources.parquet.stored_columns import is_list
 from pipelines.prepare.sources.resolve.features import Columns
 from pipelines.prepare.sources.rows.reading import Source, SplitSource
@@ -54,12 +55,7 @@ def plan_types(
         label=_labels(config.label_column, columns=columns, classes=config.label_classes),
         tags=_labels(inputs.nested.get("tags"), columns=columns, lists=True),
         kept=tuple(
-            _same(
-                {split: _kept_type(name, known.arrow_schema) for split, known in columns.items()},
-                column=name,
-                columns=columns,
-            )
-            for name in config.keep_columns
+            _same(functools.partial(_kept_type, name), column=name, columns=columns) for name in config.keep_columns
         ),
     )
 
@@ -108,8 +104,6 @@ def _require(config: SourceConfig, schema: pa.Schema, *, split: str, kind: str, 
             remedy=_missing_remedy(missing, schema=schema, kind=kind)
             + (f"; conversations are found in {chats.FORMS}" if inputs.finds_chats and "messages" in missing else ""),
         )
-    if repeated := sorted({name for name in wanted if schema.names.count(name) > 1}):
-        raise ColumnError(f"split {split!r} has several columns named {repeated}", remedy="rename them in the source")
     for name in inputs.texts:
         if not is_text(schema.field(name).type):
             raise ColumnError(
@@ -144,9 +138,9 @@ def _missing_remedy(missing: Sequence[str], *, schema: pa.Schema, kind: str) -> 
     return listed
 
 
-def _same(plans: Mapping[str, Plan], *, column: str, columns: Mapping[str, Columns]) -> Plan:
+def _same(plan_of: Callable[[Columns], Plan], *, column: str, columns: Mapping[str, Columns]) -> Plan:
     """Return the plan that all splits share. Raises: ColumnError if they differ: a dataset has one schema."""
-    (first, plan), *others = plans.items()
+    (first, plan), *others = ((split, plan_of(known)) for split, known in columns.items())
     for split, other in others:
         if other != plan:
             held, otherwise = (columns[name][column].text for name in (first, split))
@@ -163,13 +157,13 @@ def _labels(
 ) -> LabelPlan | None:
     if column is None:
         return None
-    plans = {split: plan_label(column, known[column], lists=lists, classes=classes) for split, known in columns.items()}
-    return _same(plans, column=column, columns=columns)
+    planned = functools.partial(labels.plan_label, column, lists=lists, classes=classes)
+    return _same(lambda known: planned(known[column]), column=column, columns=columns)
 
 
-def _kept_type(name: str, schema: pa.Schema) -> Feature:
+def _kept_type(name: str, columns: Columns) -> Feature:
     """Return the feature of a kept column; if the type does not fix the length of its vectors, the shape is [1]."""
-    kind = schema.field(name).type
+    kind = columns[name].kind
     shape: tuple[int, ...] = ()
     if is_list(kind) and _dtype(kind.value_type) in ("int64", "float32"):
         kind, shape = kind.value_type, (kind.list_size if pa.types.is_fixed_size_list(kind) else 1,)
@@ -177,7 +171,7 @@ def _kept_type(name: str, schema: pa.Schema) -> Feature:
         raise ColumnError(
             f"column {name!r} holds {type_name(kind)}, expected numbers, strings, bytes, or vectors of numbers of one "
             "length",
-            remedy=f"leave --keep-column {name} out, or keep one of: {_listing(schema, _dtype)}",
+            remedy=f"leave --keep-column {name} out, or keep one of: {_listing(columns.arrow_schema, _dtype)}",
         )
     return Feature(name=name, dtype=dtype, shape=shape, role="column", meaning="column of the source")
 

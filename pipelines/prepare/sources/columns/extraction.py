@@ -1,4 +1,4 @@
-"""Extracting texts, label ids and kept columns from record batches, and finding rows that cannot be used.
+"""Extract texts, label ids and kept columns from record batches, and find rows that cannot be used.
 
 A row without a reason is used. Reasons follow from the row's columns alone:
 
@@ -40,6 +40,7 @@ from pipelines.prepare.sources.columns.labels import (
     INT32,
     LabelPlan,
     decode_texts,
+    is_json,
     is_text,
     label_values,
     list_lengths,
@@ -56,17 +57,7 @@ from tfrecord_io.schema import MOST_VALUE_BYTES, Feature
 
 # Uses of a column that is not a plain text column; most of these columns are nested.
 Purpose = Literal[
-    "messages",
-    "tools",
-    "words",
-    "tags",
-    "answers",
-    "target",
-    "prompt",
-    "completion",
-    "instruction",
-    "input",
-    "output",
+    "messages", "tools", "words", "tags", "answers", "target", "prompt", "completion", "instruction", "input", "output"
 ]
 
 
@@ -256,8 +247,3 @@ def _reject_kept(reasons: np.ndarray, column: pa.Array, feature: Feature) -> Non
         reasons[owners[overflows_float32(values)]] = "float_out_of_range"
     reasons[owners[np.asarray(values.is_null())]] = "column_null"
     reasons[np.asarray(column.is_null())] = "column_null"
-
-
-def is_json(kind: pa.DataType) -> bool:
-    """Return whether a type is the one as which `datasets` reads JSON values of several types: their JSON text."""
-    return str(kind) == "extension<arrow.json>"

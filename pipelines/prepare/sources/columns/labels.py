@@ -235,10 +235,14 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
+def is_json(kind: pa.DataType) -> bool:
+    """Return whether a type is the one as which `datasets` reads JSON values of several types: their JSON text."""
+    return str(kind) == "extension<arrow.json>"
+
+
 def type_name(kind: pa.DataType) -> str:
     """Return the name of a type in messages."""
-    # `datasets` reads a JSON column with values of several types as this extension type.
-    return "JSON values of several types" if str(kind) == "extension<arrow.json>" else str(kind)
+    return "JSON values of several types" if is_json(kind) else str(kind)
 
 
 def _columns_in(plan: LabelPlan, source: Source) -> Iterator[pa.Array]:

@@ -1,1 +1,1 @@
-"""Ingest: writing what `datasets` reads to Parquet parts with small row groups."""
+"""Write what `datasets` reads to Parquet parts with small row groups."""

@@ -1,4 +1,4 @@
-"""Running ingest tasks: `datasets` reads rows of any format, which become Parquet parts.
+"""Run ingest tasks: `datasets` reads rows of any format, which become Parquet parts.
 
     IngestTask ──► rows with the types of the source ──► FOLDER/SPLIT-00000-of-00012.parquet
 
@@ -14,11 +14,11 @@ the same row groups everywhere. It is done if its part is there. A part has row 
 
 import contextlib
 import dataclasses
-import hashlib
+import functools
 import io
 import json
 import posixpath
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -32,8 +32,7 @@ from pipelines.prepare.sources.parquet import access, row_groups
 from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve import library
 from pipelines.prepare.sources.resolve.data_files import DataFile
-from pipelines.prepare.sources.resolve.library import SourceListing
-from tfrecord_io.errors import SourceError
+from tfrecord_io.errors import OutputError
 from tfrecord_io.shown import without_access
 
 # A child process takes about a second of CPU to start, in which another ingests so much.
@@ -119,34 +118,23 @@ class IngestSource:
         return [task for split, stream in self.streams.items() for task in stream.tasks(split)]
 
 
-def folder_of(root: str, listing: SourceListing, types: Mapping[str, pa.Schema]) -> str:
-    """Return the folder below `root` for the rows of a source, which no other rows can be in."""
-    splits = {
-        split: [[file.name, file.size, file.version] for file in files] for split, files in listing.splits.items()
-    }
-    total = hashlib.sha256(json.dumps([VERSION, listing.kind, listing.identity, splits], sort_keys=True).encode())
-    for each in types.values():
-        total.update(b"\0" + each.serialize().to_pybytes())
-    return storage.join(root, f"rows-{total.hexdigest()[:16]}")
+# Runs tasks, or raises.
+RunTasks = Callable[[IngestSource, Sequence[IngestTask]], None]
 
 
-def run(source: IngestSource, task: IngestTask) -> int:
-    """Write the rows of a task; return their number.
+def run(source: IngestSource, task: IngestTask, progress: Progress | None = None) -> Done:
+    """Write the rows of a task, in the form that workers call; Beam gives them plain tuples.
 
     Raises: SourceError if a file has changed, is damaged or has other types; OutputError.
     """
+    del progress
+    task = IngestTask(*task)
     stream = source.streams[task.split]
     rows: list[int] = []
     with library.quiet():
         chunks = part_chunks(stream.types, even_tables(_rows(stream, task, rows)), rows=rows)
         storage.write_atomic(source.path(task), chunks, inside=source.inside)
-    return sum(rows)
-
-
-def call(source: IngestSource, task: IngestTask, progress: Progress) -> Done:
-    """Run a task, in the form that workers call. Beam gives them plain tuples. Raises: as `run`."""
-    del progress
-    return Done(counts={"rows_ingested": run(source, IngestTask(*task))})
+    return Done(counts={"rows_ingested": sum(rows)})
 
 
 def children(source: IngestSource, tasks: Sequence[IngestTask], *, most: int) -> int:
@@ -172,11 +160,8 @@ def naming_files(source: IngestSource) -> Iterator[None]:
         files = list(dict.fromkeys(stream.file_of(shard) for shard in stream.shards_of(error.task)))
         where = without_access(files[0].path) if files[0] else f"split {error.task.split!r}"
         others = f" or one of the next {len(files) - 1} files" if len(files) > 1 else ""
-        raise SourceError(
-            f"{where}{others}: the process that read it {error.how}",
-            remedy="the file is damaged, nested too deeply or needs too much memory: leave it out, or convert it to "
-            "Parquet",
-        ) from error
+        with library.reading(lambda: f"{where}{others}"):
+            raise
 
 
 def find_parts(source: IngestSource, tasks: Sequence[IngestTask]) -> dict[IngestTask, DataFile]:
@@ -184,16 +169,38 @@ def find_parts(source: IngestSource, tasks: Sequence[IngestTask]) -> dict[Ingest
     sizes = storage.sizes(source.folder) if tasks else {}
     paths = {task: source.path(task) for task in tasks}
     return {
-        task: DataFile(path=path, name="", size=sizes[name], version="")
+        task: DataFile(path=path, size=sizes[name], ingested=True)
         for task, path in paths.items()
         if (name := posixpath.basename(path)) in sizes
     }
 
 
-def read_groups(parts: Mapping[IngestTask, DataFile], columns: Collection[str] | None) -> dict[IngestTask, Groups]:
-    """Return the row groups of each part, by its footer, with the bytes of `columns`. Raises: SourceError."""
-    read = row_groups.read_footers(list(parts.values()), columns, ingested=True)
+def read_groups(
+    source: IngestSource, tasks: Sequence[IngestTask], columns: Collection[str] | None, *, run_tasks: RunTasks
+) -> dict[IngestTask, Groups]:
+    """Return the row groups of each part, by its footer, with the bytes of `columns`; `run_tasks` makes missing parts.
+
+    Raises: SourceError if rows cannot be read; OutputError if a part cannot be written.
+    """
+    parts = find_parts(source, tasks)
+    if missing := [task for task in tasks if task not in parts]:
+        run_tasks(source, missing)
+        parts = find_parts(source, tasks)
+    if gone := next((task for task in tasks if task not in parts), None):
+        raise OutputError(
+            f"{source.path(gone)}: missing, though it was ingested",
+            remedy="if workers are on other machines, choose an --output that all can reach, such as gs://; else run "
+            "the same command again",
+        )
+    read = row_groups.read_footers(list(parts.values()), columns)
     return {task: footer.groups for task, footer in zip(parts, read, strict=True)}
+
+
+def run_here(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
+    """Run tasks in a child process, or in this one if that is better. Raises: as `run`."""
+    processes = children(source, tasks, most=1)
+    with naming_files(source):
+        list(workers.run(functools.partial(run, source), tasks, processes=processes, keep=True))
 
 
 def _rows(stream: SplitStream, task: IngestTask, rows: list[int]) -> Iterator[pa.Table]:

@@ -16,15 +16,14 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
-from pipelines.prepare.options.source_config import SPLIT_NAME
-from pipelines.prepare.sources.ingest.ingest import even_tables, part_chunks
+from pipelines.prepare.sources.ingest.ingest import MOST_ROWS, even_tables, part_chunks
 from pipelines.prepare.sources.resolve import library, saved_datasets
-from tfrecord_io.errors import ConfigError, OutputError, PrepError, SourceError
+from tfrecord_io.errors import ConfigError, OutputError, SourceError
 from tfrecord_io.shown import first_line
 
-_ROWS = 1000
 # The largest file that `save_to_disk` writes by default.
 _FILE_BYTES = 500_000_000
+_CORRECT = "correct what makes these rows; if their types differ, give the object its features with .cast(...)"
 
 
 def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
@@ -33,32 +32,28 @@ def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
     Raises: ConfigError if it is no dataset, frame or table; SourceError if its rows cannot be read; OutputError if they
         cannot be written.
     """
+    digest = xxhash.xxh3_128()
     try:
-        return _store(source, home)
+        with library.quiet(), tempfile.TemporaryDirectory(prefix=".object-", dir=home) as folder:
+            splits = _splits_of(source)
+            for split, dataset in splits.items():
+                shards = _shards_of(dataset)
+                for number, shard in enumerate(shards):
+                    name = f"{split}-{number:05}-of-{len(shards):05}.parquet"
+                    digest.update(name.encode())
+                    with open(os.path.join(folder, name), "wb") as file:
+                        for chunk in _part(shard, split):
+                            digest.update(chunk)
+                            file.write(chunk)
+            final = os.path.join(home, f"object-{digest.hexdigest()}")
+            os.makedirs(final, exist_ok=True)
+            for name in os.listdir(folder):
+                os.replace(os.path.join(folder, name), os.path.join(final, name))
     except OSError as error:
         raise OutputError(
             f"{home}: the rows of the object cannot be written there ({error.strerror})",
             remedy="free space there, or set TMPDIR to a folder with more",
         ) from error
-
-
-def _store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
-    digest = xxhash.xxh3_128()
-    with library.quiet(), tempfile.TemporaryDirectory(prefix=".object-", dir=home) as folder:
-        splits = _splits_of(source)
-        for split, dataset in splits.items():
-            shards = _shards_of(dataset)
-            for number, shard in enumerate(shards):
-                name = f"{split}-{number:05}-of-{len(shards):05}.parquet"
-                digest.update(name.encode())
-                with open(os.path.join(folder, name), "wb") as file:
-                    for chunk in _part(shard, split):
-                        digest.update(chunk)
-                        file.write(chunk)
-        final = os.path.join(home, f"object-{digest.hexdigest()}")
-        os.makedirs(final, exist_ok=True)
-        for name in os.listdir(folder):
-            os.replace(os.path.join(folder, name), os.path.join(final, name))
     return final, tuple(splits)
 
 
@@ -78,12 +73,7 @@ def _splits_of(source: Any) -> dict[str, Any]:
         found = {saved_datasets.own_name(str(dataset.split or "")): dataset}
     if not found:
         raise library.no_rows("the object")
-    for name in found:
-        if not SPLIT_NAME.match(name):  # it becomes the name of a file
-            raise SourceError(
-                f"split {name!r} of the object, expected letters, digits, '_' or '.', as in a file name",
-                remedy="rename the split",
-            )
+    library.require_split_names(found, where="the object")
     return found
 
 
@@ -140,21 +130,14 @@ def _part(dataset: Any, split: str) -> Iterator[bytes]:
 
     def tables(types: pa.Schema) -> Iterator[pa.Table]:
         nonlocal rows
-        for table in dataset.with_format("arrow").iter(_ROWS):
+        for table in dataset.with_format("arrow").iter(MOST_ROWS):
             # The same rows are to have the same sizes, whatever they were cut from.
             yield pa.Table.from_arrays(table.combine_chunks().columns, schema=types)
             rows += table.num_rows
 
-    try:
+    where = f"split {split!r} of the object"
+    with library.reading(lambda: f"{where}, after row {rows:,}", remedy=_CORRECT):
         if dataset.features is None:
-            dataset = dataset.cast(library.features_of_rows({f"split {split!r} of the object": dataset}))
+            dataset = dataset.cast(library.features_of_rows({where: dataset}))
         types = dataset.features.arrow_schema
         yield from part_chunks(types, even_tables(tables(types)))
-    except PrepError:
-        raise
-    except Exception as error:  # whatever the user's own functions and generators raise
-        raise SourceError(
-            f"split {split!r} of the object, after row {rows:,}: cannot be read: "
-            f"{first_line(error) or type(error).__name__}",
-            remedy="correct what makes these rows; if their types differ, give the object its features with .cast(...)",
-        ) from error

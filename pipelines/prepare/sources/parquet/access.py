@@ -27,16 +27,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 
 from pipelines.prepare import storage
-from pipelines.prepare.sources.parquet.groups import StoredFile
 from pipelines.prepare.sources.resolve import hub
 from pipelines.prepare.sources.resolve.data_files import DataFile, is_pinned, stamp_of, version_of
 from pipelines.prepare.storage import storage_errors
 from pipelines.prepare.storage.object_storage import RemoteFile
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import is_web, without_access
-
-# A file at one version: `path`, `size`, `version` and `stamp`.
-FileVersion = DataFile | StoredFile
 
 AGAIN = "run the same command again"
 _MOST_COMPARED = 65_536
@@ -51,7 +47,7 @@ def is_remote(path: str) -> bool:
 
 
 @contextlib.contextmanager
-def opened(file: FileVersion, addresses: Mapping[str, str]) -> Iterator[pa.NativeFile]:
+def opened(file: DataFile, addresses: Mapping[str, str]) -> Iterator[pa.NativeFile]:
     """Open a file, to be read with `read_at` or by pyarrow. `addresses`: see `RowReader`.
 
     Raises: SourceError if it is gone, cannot be opened, or has changed since the plan, also during reads of a remote
@@ -74,7 +70,7 @@ def opened(file: FileVersion, addresses: Mapping[str, str]) -> Iterator[pa.Nativ
         _require_unchanged(local, file)
 
 
-def require_unchanged(file: FileVersion) -> None:
+def require_unchanged(file: DataFile) -> None:
     """Raise SourceError if a file is gone, or is another one than when the job was planned, as far as its metadata
     say.
     """
@@ -84,7 +80,7 @@ def require_unchanged(file: FileVersion) -> None:
         _require_same_version.__wrapped__(file.path, file.size, file.version)
 
 
-def _require_unchanged(path: str, file: FileVersion) -> None:
+def _require_unchanged(path: str, file: DataFile) -> None:
     with _reading(path):
         status = os.stat(path)
     if status.st_size != file.size or (file.stamp is not None and stamp_of(status) != file.stamp):
@@ -110,7 +106,7 @@ def _reading(address: str) -> Iterator[None]:
         ) from error
 
 
-def _open_remote(file: FileVersion, address: str) -> RemoteFile:
+def _open_remote(file: DataFile, address: str) -> RemoteFile:
     """Open a remote file, of the plan's version if the service can select one; every read is one request."""
     reading = functools.partial(_reading, address)
     with reading():

@@ -16,22 +16,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io.errors import SourceError
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StoredFile:
-    """A Parquet file that rows are read from: one of the source, or an `ingested` part.
-
-    `path` is without credentials (see `RowReader.addresses`). By `size` in bytes, `version` (the service's generation
-    or etag, empty if unknown) and `stamp` (of a local file, see `stamp_of`) a changed file is detected.
-    """
-
-    path: str
-    size: int
-    ingested: bool = False
-    version: str = ""
-    stamp: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,10 +25,10 @@ class Pieces:
     """P ranges of rows, in reading order, each inside one group. All arrays are [P].
 
     `starts` int64: number of the first row in the split. `counts` int64: rows. `skips` int64: rows of the group before
-    the first. `file` int32: index into `files`. `at` int64: the row group.
+    the first. `file` int32: index into `files`, which are `as_planned`. `at` int64: the row group.
     """
 
-    files: tuple[StoredFile, ...]
+    files: tuple[DataFile, ...]
     starts: np.ndarray
     counts: np.ndarray
     skips: np.ndarray
@@ -115,7 +101,7 @@ class Groups:
     of each of its streams' shards where files are not known.
     """
 
-    files: tuple[StoredFile, ...]
+    files: tuple[DataFile, ...]
     num_rows: np.ndarray
     file: np.ndarray
     at: np.ndarray
@@ -164,7 +150,7 @@ class Groups:
         """Return one group that stands for files that nobody reads, with so many rows; no column has nulls."""
         none = np.zeros(1, np.int64)
         return cls(
-            files=(StoredFile(path="", size=0),),
+            files=(DataFile(path="", size=0),),
             num_rows=source_rows.sum(keepdims=True),
             file=none.astype(np.int32),
             at=none,

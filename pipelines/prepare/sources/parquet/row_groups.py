@@ -9,7 +9,6 @@ Of a footer the launcher keeps the schema and arrays of numbers: rows, bytes and
 Remote files are fetched ahead by several threads. Footers, needed for each group of a file, are cached.
 """
 
-import contextlib
 import dataclasses
 import itertools
 import json
@@ -22,8 +21,7 @@ import pyarrow.parquet as pq
 
 from pipelines.prepare.process.threads import ordered_map
 from pipelines.prepare.sources.parquet import access, stored_columns
-from pipelines.prepare.sources.parquet.access import FileVersion
-from pipelines.prepare.sources.parquet.groups import Groups, Pieces, StoredFile
+from pipelines.prepare.sources.parquet.groups import Groups, Pieces
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import visible_line, without_access
@@ -40,10 +38,10 @@ _THREADS = 32
 _READERS = 8
 _CACHED_BYTES = 8 << 20
 # Errors of damaged files, such as a name that is not UTF-8, or a missing column or batch.
-_UNREADABLE = (OSError, EOFError, pa.ArrowException, UnicodeDecodeError, KeyError, ValueError, StopIteration)
+_UNREADABLE = (OSError, EOFError, pa.ArrowException, KeyError, TypeError, ValueError, StopIteration)
 
-_footers: dict[StoredFile, pq.FileMetaData] = {}
-_locks: dict[StoredFile, threading.Lock] = {}
+_footers: dict[DataFile, pq.FileMetaData] = {}
+_locks: dict[DataFile, threading.Lock] = {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,7 +56,7 @@ class Footer:
     is_in_place: bool
 
 
-def read_footers(files: Sequence[DataFile], columns: Collection[str] | None, *, ingested: bool = False) -> list[Footer]:
+def read_footers(files: Sequence[DataFile], columns: Collection[str] | None) -> list[Footer]:
     """Read the footers of Parquet files, in their order, with the bytes of `columns` (None: all columns).
 
     Columns that a file lacks count no bytes.
@@ -70,38 +68,25 @@ def read_footers(files: Sequence[DataFile], columns: Collection[str] | None, *, 
     known: dict[bytes, tuple[pa.Schema, list[int], dict[str, int]]] = {}
 
     def read(file: DataFile) -> Footer:
-        with access.opened(file, {}) as handle, _as_source_error(file, ingested=ingested):
-            opened = pq.ParquetFile(handle)
-            key = opened.schema_arrow.serialize().to_pybytes()
-            if key not in known:
-                known[key] = (opened.schema_arrow, *_leaves(opened.schema, columns))
-            schema, leaves, flat = known[key]
-            return _footer(opened.metadata, schema, leaves, flat, file=stored_file(file, ingested=ingested))
+        try:
+            with access.opened(file, {}) as handle:
+                opened = pq.ParquetFile(handle)
+                key = opened.schema_arrow.serialize().to_pybytes()
+                if key not in known:
+                    known[key] = (opened.schema_arrow, *_leaves(opened.schema, columns))
+                schema, leaves, flat = known[key]
+                return _footer(opened.metadata, schema, leaves, flat, file=file.as_planned)
+        except _UNREADABLE as error:
+            raise SourceError(
+                f"{without_access(file.path)}: cannot be read as a Parquet file ({visible_line(str(error))})",
+                remedy=_remedy(file),
+            ) from error
 
     return list(ordered_map(read, files, threads=min(_THREADS, len(files)) if remote else 1))
 
 
-def stored_file(file: DataFile, *, ingested: bool = False) -> StoredFile:
-    """Return the file as plans name it."""
-    version = "" if file.stamp is not None else file.version
-    return StoredFile(
-        path=without_access(file.path), size=file.size, ingested=ingested, version=version, stamp=file.stamp
-    )
-
-
-@contextlib.contextmanager
-def _as_source_error(file: FileVersion, *, ingested: bool) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, pa.ArrowException, ValueError, TypeError) as error:
-        raise SourceError(
-            f"{without_access(file.path)}: cannot be read as a Parquet file ({visible_line(str(error))})",
-            remedy=_remedy(file, ingested=ingested),
-        ) from error
-
-
-def _remedy(file: FileVersion, *, ingested: bool) -> str:
-    if ingested:
+def _remedy(file: DataFile) -> str:
+    if file.ingested:
         return "delete that file, and run the same command again, which makes it again"
     if file.path.endswith(".zip"):
         return "unpack it: Parquet is read in place"
@@ -126,7 +111,7 @@ def _leaves(schema: pq.ParquetSchema, columns: Collection[str] | None) -> tuple[
 
 
 def _footer(
-    metadata: pq.FileMetaData, schema: pa.Schema, leaves: list[int], flat: Mapping[str, int], *, file: StoredFile
+    metadata: pq.FileMetaData, schema: pa.Schema, leaves: list[int], flat: Mapping[str, int], *, file: DataFile
 ) -> Footer:
     # Lists are faster to fill than arrays: ten million row groups take a few minutes.
     sizes: list[tuple[int, int, int, int]] = []
@@ -191,7 +176,7 @@ def read_rows(
             row = int(pieces.starts[indices[0]])
             raise SourceError(
                 f"{shown}: row group {group}, row {row} of the split, cannot be decoded ({visible_line(str(error))})",
-                remedy=_remedy(file, ingested=file.ingested),
+                remedy=_remedy(file),
             ) from error
 
     groups = list(zip(pieces.file.tolist(), pieces.at.tolist(), strict=True))
@@ -201,7 +186,7 @@ def read_rows(
 
 
 def _read_group(
-    file: StoredFile, group: int, handle: pa.NativeFile, names: Sequence[str], *, remote: bool
+    file: DataFile, group: int, handle: pa.NativeFile, names: Sequence[str], *, remote: bool
 ) -> pa.RecordBatch:
     """Read columns of a row group, and of a struct only its fields among them, in their stored types."""
     metadata = _metadata(file, handle)
@@ -210,17 +195,14 @@ def _read_group(
     reader = pq.ParquetFile(handle, metadata=metadata, pre_buffer=remote, page_checksum_verification=True)
     table = stored_columns.select(reader.read_row_group(group, columns=list(names), use_threads=False), names)
     batches = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
-    if len(batches) > 1:
-        raise ValueError(f"the row group has {table.nbytes:,} bytes, expected a few million")
-    return batches[0]
+    return batches[0]  # there is one, unless the footer lies about the size
 
 
-def _metadata(file: StoredFile, handle: pa.NativeFile) -> pq.FileMetaData:
+def _metadata(file: DataFile, handle: pa.NativeFile) -> pq.FileMetaData:
     """Return the parsed footer; the threads that need it wait for the one that fetches it."""
     with _locks.setdefault(file, threading.Lock()):
         if (found := _footers.get(file)) is None:
-            with _as_source_error(file, ingested=file.ingested):
-                found = pq.ParquetFile(handle).metadata
+            found = pq.ParquetFile(handle).metadata
             while sum(each.serialized_size for each in list(_footers.values())) > _CACHED_BYTES:
                 _footers.pop(next(iter(list(_footers))), None)
             _footers[file] = found

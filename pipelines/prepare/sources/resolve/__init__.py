@@ -1,1 +1,1 @@
-"""Resolving DATASET by `datasets`: its splits, files, columns, and the stream that reads them."""
+"""Resolve DATASET by `datasets`: its splits, files, columns, and the stream that reads them."""

@@ -8,6 +8,8 @@ left out. The query of a signed address is used, and never shown. Files are know
     hub         the commit in the address
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import glob
@@ -38,7 +40,7 @@ _VERSION_KEYS = ("generation", "etag", "ETag", "md5Hash", "crc32c")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataFile:
-    """One data file.
+    """One data file: of the source, or an `ingested` part of it.
 
     `path` is an absolute local path or an address (`gs://`, `hf://datasets/NAME@COMMIT/...`, `https://`); it may hold
     credentials, so messages show it by `shown.without_access` only. `name` is the file's name in the manifest.
@@ -48,11 +50,18 @@ class DataFile:
     """
 
     path: str
-    name: str
     size: int
+    name: str = ""
     version: str = ""
     tag: str = ""
     stamp: int | None = None
+    ingested: bool = False
+
+    @property
+    def as_planned(self) -> DataFile:
+        """The file as plans name it, without credentials (see `RowReader.addresses`)."""
+        version = "" if self.stamp is not None else self.version
+        return dataclasses.replace(self, path=without_access(self.path), name="", tag="", version=version)
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -90,8 +99,8 @@ def is_folder(dataset: str) -> bool:
     return info is not None and info["type"] == "directory"
 
 
-def list_folder(folder: str) -> dict[str, DataFile]:
-    """List the visible files below a folder by their paths in it, sorted.
+def list_folder(folder: str) -> tuple[list[DataFile], bool]:
+    """List the visible files below a folder, sorted; return them, and whether outputs of builds are left out.
 
     Raises: SourceError if it cannot be listed, or is the output of a build.
     """
@@ -107,12 +116,7 @@ def list_folder(folder: str) -> dict[str, DataFile]:
         for name, info in infos.items()
         if _is_visible(name, "") and not any(name.startswith(f"{output}/") for output in outputs)
     )
-    return {each.name: each for each in found if each is not None}
-
-
-def has_outputs(folder: str) -> bool:
-    """Return whether a build has its output below a folder."""
-    return bool(_outputs(_below(folder)[0]))
+    return [each for each in found if each is not None], bool(outputs)
 
 
 def list_files(dataset: str) -> list[DataFile]:
@@ -135,7 +139,7 @@ def list_files(dataset: str) -> list[DataFile]:
     return sorted(filter(None, files), key=lambda each: each.path)
 
 
-def describe(path: str, *, name: str) -> DataFile:
+def describe(path: str, *, name: str = "") -> DataFile:
     """Describe one file, local or remote. Raises: FileNotFoundError; SourceError if it cannot be reached."""
     with storage.as_source_error(path):
         if (local := storage.local_path(path)) is None:
@@ -185,14 +189,13 @@ def _matching(address: str) -> Mapping[str, Any]:
 def _remote_file(address: str, info: Mapping[str, Any], *, name: str) -> DataFile:
     lfs = info.get("lfs") or {}
     tags = {**info, "sha256": lfs.get("sha256") if isinstance(lfs, Mapping) else getattr(lfs, "sha256", None)}
-    found = DataFile(
+    return DataFile(
         path=address,
         name=name,
         size=int(info.get("size") or 0),
-        version=version_of(info),
+        version="" if is_pinned(address) else version_of(info),
         tag=next((str(tags[key]) for key in _CONTENT_TAGS if tags.get(key)), ""),
     )
-    return dataclasses.replace(found, version="") if is_pinned(address) else found
 
 
 def _info(address: str) -> Mapping[str, Any] | None:

@@ -51,17 +51,8 @@ def columns_of(schema: pa.Schema, features: Any = None) -> Columns:
     A type that `datasets` does not know is read as it is stored.
     """
     described = features if features is not None else _features_of(schema)
-    if described is None:
-        return Columns((field.name, _of_field(field)) for field in schema)
-    kinds = described.arrow_schema
-    return Columns((name, _of_feature(feature, kinds.field(name).type)) for name, feature in described.items())
-
-
-def _of_field(field: pa.Field) -> Column:
-    described = _features_of(pa.schema([field]))
-    if described is None:
-        return Column(kind=field.type, text=str(field.type))
-    return _of_feature(described[field.name], described.arrow_schema.field(0).type)
+    fields = schema if described is None else described.arrow_schema
+    return Columns((field.name, _column(field, (described or {}).get(field.name))) for field in fields)
 
 
 def _features_of(schema: pa.Schema) -> Any | None:
@@ -80,18 +71,19 @@ def without_views(features: Any) -> Any:
     return features if plain == text else type(features).from_dict(json.loads(plain))
 
 
-def _of_feature(feature: Any, kind: pa.DataType) -> Column:
-    inside = kind if pa.types.is_struct(kind) else ()
+def _column(field: pa.Field, feature: Any) -> Column:
     # The fields of Translation and the like have no features of their own.
+    if feature is None and (described := _features_of(pa.schema([field]))) is not None:
+        field, feature = described.arrow_schema.field(0), described[field.name]
     own = feature if isinstance(feature, Mapping) else {}
     return Column(
-        kind=kind,
-        text=repr(feature),
+        kind=field.type,
+        text=str(field.type) if feature is None else repr(feature),
         names=_class_names(feature),
         item_names=_class_names(getattr(feature, "feature", None)),
         fields={
-            field.name: _of_feature(own[field.name], field.type) if field.name in own else _of_field(field)
-            for field in inside
+            inner.name: _column(inner, own.get(inner.name))
+            for inner in (field.type if pa.types.is_struct(field.type) else ())
         },
     )
 

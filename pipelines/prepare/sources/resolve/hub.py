@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import errno
-import functools
 import os
 import re
 from collections.abc import Iterator
@@ -60,19 +59,14 @@ def repository(dataset: str, *, revision: str | None) -> Repository:
     import huggingface_hub
     from huggingface_hub import constants
 
-    if not constants.HF_HUB_OFFLINE and not hub_libraries.hub_answers():
-        raise SourceError(
-            f"{dataset}: no such local file or folder, and the hub cannot be reached (no answer in 10 seconds)",
-            remedy="check the spelling of a local path; for a hub dataset check the network, or set HF_HUB_OFFLINE=1 "
-            "to use the cache of the hub",
-        )
-
     name, _, in_address = dataset.removeprefix(_DATASETS).rstrip("/").partition("@")
     revision = in_address.replace("%2F", "/") or revision
     if constants.HF_HUB_OFFLINE:
         return _cached(name, revision=revision)
     api = huggingface_hub.HfApi()
     with as_source_error(name):
+        if not hub_libraries.hub_answers():
+            raise ConnectionError("no answer in 10 seconds")
         info = retry_transient(lambda: api.dataset_info(name, revision=revision), path=name)
     # The hub resolves old short names such as `imdb` to full ones, which addresses need.
     full = info.id if "/" in info.id else name
@@ -141,7 +135,8 @@ def as_source_error(dataset: str) -> Iterator[None]:
             raise
         cause, remedy = known or (
             "no such local file or folder, and the hub cannot be reached",
-            "check the spelling of a local path; for a hub dataset check the network and HF_HUB_OFFLINE",
+            "check the spelling of a local path; for a hub dataset check the network, or set HF_HUB_OFFLINE=1 to use "
+            "the cache of the hub",
         )
         raise SourceError(f"{dataset}: {cause} ({first_line(error)})", remedy=remedy) from error
 
@@ -155,9 +150,12 @@ def read_range(address: str, start: int, stop: int) -> bytes:
     from huggingface_hub import errors
 
     utils: Any = huggingface_hub.utils  # which makes its exports at run time
+    name, _, rest = address.removeprefix(_DATASETS).partition("@")
+    revision, _, file = rest.partition("/")
+    url = huggingface_hub.hf_hub_url(name, file, repo_type="dataset", revision=revision)
     headers = {**utils.build_hf_headers(), "range": f"bytes={start}-{stop - 1}"}
     try:
-        response = utils.http_backoff("GET", _url(address), headers=headers, timeout=_SECONDS)
+        response = utils.http_backoff("GET", url, headers=headers, timeout=_SECONDS)
         utils.hf_raise_for_status(response)
     except errors.OfflineModeIsEnabled as error:
         raise SourceError(
@@ -174,12 +172,3 @@ def read_range(address: str, start: int, stop: int) -> bytes:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), address) from error
         raise
     return bytes(response.content)
-
-
-@functools.lru_cache(maxsize=1_024)
-def _url(address: str) -> str:
-    import huggingface_hub
-
-    name, _, rest = address.removeprefix(_DATASETS).partition("@")
-    revision, _, file = rest.partition("/")
-    return str(huggingface_hub.hf_hub_url(name, file, repo_type="dataset", revision=revision))

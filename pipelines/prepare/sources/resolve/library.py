@@ -1,6 +1,6 @@
 """`datasets` itself, called without side effects: no download counter, no log, no progress bars, no import of torch.
 
-A `Stream` is an opened dataset: what reads its splits, lazily, and their features; a `SourceListing` its files too.
+A `SourceListing` is an opened dataset: its splits, their files and features, and what reads their rows, lazily.
 """
 
 import contextlib
@@ -9,7 +9,6 @@ import functools
 import hashlib
 import json
 import os
-import pkgutil
 import posixpath
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from typing import Any
 
 import fsspec
 
+from pipelines.prepare.options.source_config import SPLIT_NAME
 from pipelines.prepare.options.suggestions import to_utf8
 from pipelines.prepare.process import workers
 from pipelines.prepare.sources.resolve.data_files import DataFile
@@ -32,8 +32,8 @@ _CUT = 16
 _SMALL_BYTES = 16_000_000
 # Sources of more files are listed in the manifest by one digest.
 _MOST_NAMED = 1_000
-# Modules beside the readers, which `load_dataset` does not take: it would ask the hub for a dataset of that name.
-_INTERNAL = ("cache", "folder_based_builder", "generator", "spark", "sql")
+_CORRECT = "correct the file or leave it out; if files have different types, convert them to the same types"
+_LEAVE_OUT = "the file is damaged, nested too deeply or needs too much memory: leave it out, or convert it to Parquet"
 _TARS = (".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".tgz")
 
 # Wherever a stream is read, also in another process than the one that opened it.
@@ -73,19 +73,22 @@ def open_builder(path: str, **options: Any) -> Any:
             return datasets.load_dataset_builder(path, cache_dir=cache, **options)
 
 
-def reader_names() -> list[str]:
-    """Return the names of the readers that `datasets` brings: json, csv, webdataset, ..."""
-    with quiet():
-        from datasets import packaged_modules
-
-    return [each.name for each in pkgutil.iter_modules(packaged_modules.__path__) if each.name not in _INTERNAL]
-
-
 def listed(splits: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """Return `data_files` of files that are known to exist, by which `datasets` need not look for each again."""
     from datasets.data_files import DataFilesList
 
     return {split: DataFilesList(list(paths), [()] * len(paths)) for split, paths in splits.items()}
+
+
+def splits_of(builder: Any) -> dict[str, list[str]]:
+    """Return the paths of the files of each split."""
+    return {str(split): list(some) for split, some in (builder.config.data_files or {}).items()}
+
+
+def with_files(builder: Any, splits: Mapping[str, Sequence[str]], *, features: Any = None) -> Any:
+    """Return a builder of other files that reads them as this one does, with its features by default."""
+    features = features or builder.info.features
+    return open_builder(builder.name, data_files=listed(splits), features=features, **options_of(builder.config))
 
 
 def with_members(builder: Any) -> Any:
@@ -95,13 +98,10 @@ def with_members(builder: Any) -> Any:
 
     Raises: OSError or tarfile.TarError if an archive cannot be read; SourceError if a member has an odd name.
     """
-    files = {str(split): list(some) for split, some in (builder.config.data_files or {}).items()}
-    options, members = options_of(builder.config), files
+    files = members = splits_of(builder)
     if builder.name != "webdataset":
         members = {split: [inner for path in some for inner in _members(path)] for split, some in files.items()}
-    if members == files and not options:
-        return builder
-    return open_builder(builder.name, data_files=listed(members), features=builder.info.features, **options)
+    return builder if members == files and not options_of(builder.config) else with_files(builder, members)
 
 
 def _members(path: str) -> list[str]:
@@ -133,8 +133,8 @@ def options_of(config: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def reading(where: Callable[[], str]) -> Iterator[None]:
-    """Turn errors of reading rows into SourceError; `where` names the place."""
+def reading(where: Callable[[], str], *, remedy: str = _CORRECT) -> Iterator[None]:
+    """Turn errors of reading rows into SourceError; `where` names the place, `remedy` is that of most errors."""
     try:
         yield
     except (PrepError, GeneratorExit):
@@ -145,11 +145,7 @@ def reading(where: Callable[[], str]) -> Iterator[None]:
             f"{where()}: cannot be read: not UTF-8, {error.reason} at {found!r}", remedy=to_utf8(error.object)
         ) from error
     except workers.WorkerDiedError as error:
-        raise SourceError(
-            f"{where()}: the process that read it {error.how}",
-            remedy="the file is damaged, nested too deeply or needs too much memory: leave it out, or convert it to "
-            "Parquet",
-        ) from error
+        raise SourceError(f"{where()}: the process that read it {error.how}", remedy=_LEAVE_OUT) from error
     except MemoryError as error:
         raise SourceError(
             f"{where()}: cannot be read: this needs more than half of the machine's memory",
@@ -158,10 +154,7 @@ def reading(where: Callable[[], str]) -> Iterator[None]:
     except StopIteration as error:  # of a reader that asks for the first rows
         raise no_rows(where()) from error
     except Exception as error:  # each reader has its own errors
-        raise SourceError(
-            f"{where()}: cannot be read: {first_line(error) or type(error).__name__}",
-            remedy="correct the file or leave it out; if files have different types, convert them to the same types",
-        ) from error
+        raise SourceError(f"{where()}: cannot be read: {first_line(error)}", remedy=remedy) from error
 
 
 def no_rows(where: str) -> SourceError:
@@ -169,75 +162,29 @@ def no_rows(where: str) -> SourceError:
     return SourceError(f"{where}: no rows, expected at least one", remedy="check the files for their content")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Stream:
-    """Opened splits: by None a builder for all of them, or by its name one for each (`save_to_disk`)."""
-
-    builders: Mapping[str | None, Any]
-
-    def described(self, split: str) -> Any | None:
-        """Return the features that a card or the user describes, None without."""
-        return self.builders[split if split in self.builders else None].info.features
-
-    @property
-    def batch_rows(self) -> int:
-        """Rows to read at a time: one where `datasets` gives the rows of a batch types of their own."""
-        import datasets
-
-        is_generated = any(isinstance(each, datasets.GeneratorBasedBuilder) for each in self.builders.values())
-        return 1 if is_generated else _ROWS
-
-    @property
-    def has_options(self) -> bool:
-        """Return whether a reader has options besides its files and their features."""
-        return any(options_of(builder.config) for builder in self.builders.values())
-
-    def members(self, split: str) -> dict[str, list[str]]:
-        """Return the addresses of the members of each tar archive."""
-        found: dict[str, list[str]] = {}
-        for path in (self.builders.get(None) or self.builders[split]).config.data_files.get(split, ()):
-            if path.startswith("tar://"):
-                found.setdefault(path.rpartition("::")[2], []).append(path)
-        return found
-
-    def reopened(self, split: str, paths: Sequence[str], features: Any) -> Any:
-        """Return the IterableDataset of other files, or of ranges of files, with these features."""
-        builder = open_builder(self.builders[None].name, data_files=listed({split: paths}), features=features)
-        with quiet():
-            return builder.as_streaming_dataset()[split]
-
-    @functools.cached_property
-    def splits(self) -> dict[str, Any]:
-        """An IterableDataset for each split, with features: those of the first rows if nothing else describes them.
-
-        A reader of `datasets` may already crash on these rows, so that a child process looks at them.
-        """
-        builders = list(self.builders.values())
-        files = [path for each in builders for some in (each.config.data_files or {}).values() for path in some]
-        in_child = is_seen_by_others(files) and not (
-            builders[0].name == "parquet" or are_small_texts(builders[0].name, files)
+def require_split_names(names: Iterable[str], *, where: str) -> None:
+    """Raise SourceError for a split whose name cannot be part of a file name."""
+    if odd := next((name for name in names if not SPLIT_NAME.match(name)), None):
+        raise SourceError(
+            f"{where}: split {odd!r}, expected letters, digits, '_' or '.', as in a file name",
+            remedy="rename the split in the source",
         )
-        return workers.call(_open, self.builders) if in_child else _open(self.builders)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SourceListing:
     """The splits of a dataset and the files of each, both in the order in which `datasets` reads them.
 
-    `kind` is the reader of `datasets`, such as `json`. `described` is what the identity says besides. `stream` reads
-    the rows. `needs_token`: the files can be read only with the launcher's credentials for the hub.
+    `kind` is the reader of `datasets`, such as `json`. `described` is what the identity says besides. `builders` read
+    the rows: by None one for all splits, or by its name one for each (`save_to_disk`). `needs_token`: the files can be
+    read only with the launcher's credentials for the hub.
     """
 
     kind: str
     splits: Mapping[str, Sequence[DataFile]]
     described: Mapping[str, Any]
-    stream: Stream
+    builders: Mapping[str | None, Any]
     needs_token: bool = False
-
-    @property
-    def entries(self) -> list[dict[str, Any]]:
-        """Each file's entry, with its split."""
-        return [{**file.entry, "split": split} for split, some in self.splits.items() for file in some]
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -250,21 +197,46 @@ class SourceListing:
             entries = {"count": len(entries), "bytes": sum(each["bytes"] for each in entries), "sha256": digest}
         return {"kind": self.kind, "files": entries, **self.described}
 
+    @property
+    def entries(self) -> list[dict[str, Any]]:
+        """Each file's entry, with its split."""
+        return [{**file.entry, "split": split} for split, some in self.splits.items() for file in some]
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows to read at a time: one where `datasets` gives the rows of a batch types of their own."""
+        import datasets
+
+        is_generated = any(isinstance(each, datasets.GeneratorBasedBuilder) for each in self.builders.values())
+        return 1 if is_generated else _ROWS
+
+    def features_of(self, split: str) -> Any | None:
+        """Return the features that a card or the user describes, None without."""
+        return self.builders[split if split in self.builders else None].info.features
+
+    @functools.cached_property
+    def streams(self) -> dict[str, Any]:
+        """An IterableDataset for each split, with features: those of the first rows if nothing else describes them.
+
+        A reader of `datasets` may already crash on these rows, so that a child process looks at them.
+        """
+        builders = list(self.builders.values())
+        files = [path for each in builders for some in splits_of(each).values() for path in some]
+        in_child = is_seen_by_others(files) and not (
+            builders[0].name == "parquet" or are_small_texts(builders[0].name, files)
+        )
+        return workers.call(_open, self.builders) if in_child else _open(self.builders)
+
 
 def _open(builders: Mapping[str | None, Any]) -> dict[str, Any]:
     with quiet():
-        found: dict[str, Any] = {}
-        for split, builder in builders.items():
-            opened = builder.as_streaming_dataset()
-            if split is None:
-                found.update({str(name): each for name, each in opened.items()})
-            else:
-                found[split] = next(iter(opened.values()))
-        known = {name: each.features for name, each in found.items()}
-        if not all(known.values()):
-            first = features_of_rows(found)
-            known = {name: each or first for name, each in known.items()}
-        wanted = {name: without_views(each) for name, each in known.items()}
+        found = {
+            str(split or name): dataset
+            for split, builder in builders.items()
+            for name, dataset in builder.as_streaming_dataset().items()
+        }
+        first = None if all(each.features for each in found.values()) else features_of_rows(found)
+        wanted = {name: without_views(each.features or first) for name, each in found.items()}
         return {
             name: each if each.features == wanted[name] else each.cast(wanted[name]) for name, each in found.items()
         }

@@ -14,6 +14,7 @@ import re
 from typing import Any
 
 import fsspec
+from fsspec.utils import read_block
 
 from pipelines.prepare.sources.resolve.data_files import DataFile
 
@@ -62,7 +63,10 @@ class LineRanges(fsspec.AbstractFileSystem):
 
     def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
         start, stop, file = _parsed(path)
-        return io.BufferedReader(_Lines(file, start, stop), 1 << 20)
+        # A block begins behind the first line end that it has; the one before a line at `start` belongs to it.
+        before = max(start - 1, 0)
+        with open(file, "rb") as stream:
+            return io.BytesIO(read_block(stream, before, stop - 1 - before, b"\n"))
 
 
 def _parsed(address: str) -> tuple[int, int, str]:
@@ -70,35 +74,3 @@ def _parsed(address: str) -> tuple[int, int, str]:
     if (found := _ADDRESS.fullmatch(address)) is None:
         raise FileNotFoundError(address)
     return int(found["start"]), int(found["stop"]), str(found["path"])
-
-
-class _Lines(io.RawIOBase):
-    """The lines of a file that begin in bytes [start, stop)."""
-
-    def __init__(self, path: str, start: int, stop: int) -> None:
-        self._file = open(path, "rb")  # noqa: SIM115 (closed with this stream)
-        self._begin = self._next_line(start)
-        self._end = self._next_line(stop)
-        self._file.seek(self._begin)
-
-    def _next_line(self, at: int) -> int:
-        """Return the offset of the first line that begins at byte `at` or later."""
-        if not at:
-            return 0
-        self._file.seek(at - 1)
-        self._file.readline()
-        return self._file.tell()
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Read into `buffer`; return the number of bytes, 0 at the end."""
-        view = memoryview(buffer).cast("B")
-        return self._file.readinto(view[: max(0, min(len(view), self._end - self._file.tell()))])
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-        super().close()

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import pkgutil
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -12,10 +13,18 @@ from pipelines.prepare.sources.resolve import hub, library
 from tfrecord_io.errors import ConfigError, PrepError, SourceError
 from tfrecord_io.shown import first_line, without_access
 
+# Modules beside the readers, which `load_dataset` does not take: it would ask the hub for a dataset of that name.
+_INTERNAL = ("cache", "folder_based_builder", "generator", "spark", "sql")
+
 
 def require_reader(name: str | None) -> None:
     """Refuse a --format that is no reader: `datasets` would take it for a dataset of the hub. Raises: ConfigError."""
-    if name is not None and name not in (known := library.reader_names()):
+    if name is None:
+        return
+    with library.quiet():
+        from datasets import packaged_modules
+    known = [each.name for each in pkgutil.iter_modules(packaged_modules.__path__) if each.name not in _INTERNAL]
+    if name not in known:
         raise ConfigError(
             f"--format {name}: no such reader, expected one of {', '.join(known)}",
             remedy=f"{suggestion(name, known)}text reads lines, json also JSON lines, csv also TSV by its file name",

@@ -1,4 +1,4 @@
-"""Resolving DATASET to splits and files by `datasets`, before rows are read. DATASET is one of
+"""Resolve DATASET to splits and files by `datasets`, before rows are read. DATASET is one of
 
     the Parquet parts of an object              those of its splits
     a folder written by `save_to_disk`          the Arrow files that its state.json names
@@ -19,15 +19,15 @@ import posixpath
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pipelines.prepare import storage
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.config import SourceConfig
-from pipelines.prepare.options.source_config import SPLIT_NAME
 from pipelines.prepare.sources.resolve import data_files, hub, library, reader_options, saved_datasets, trust
 from pipelines.prepare.sources.resolve.data_files import DataFile
-from pipelines.prepare.sources.resolve.library import SourceListing, Stream
+from pipelines.prepare.sources.resolve.library import SourceListing
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
@@ -75,14 +75,12 @@ def _resolve(config: SourceConfig) -> SourceListing:
 
 
 def _of_folder(folder: str, config: SourceConfig) -> SourceListing:
-    files = data_files.list_folder(folder)
-    if not files:
-        raise SourceError(f"{folder}: no files, expected a dataset", remedy="check the path")
-    if data_files.has_outputs(folder) or glob.has_magic(folder):
-        return _of_listed(list(files.values()), config, card=folder)
+    files, has_outputs = data_files.list_folder(folder)
+    if has_outputs or glob.has_magic(folder) or not files:
+        return _of_listed(files, config, card=folder)
     builder = _open_folder(folder, config, where=folder)
-    trust.require_inside(_splits_of(builder), root=folder, where=folder)
-    return _of_builder(builder, config, where=folder, files={each.path: each for each in files.values()})
+    trust.require_inside(library.splits_of(builder), root=folder, where=folder)
+    return _of_builder(builder, config, where=folder, files=files)
 
 
 def _open_folder(folder: str, config: SourceConfig, *, where: str) -> Any:
@@ -99,38 +97,32 @@ def _of_files(config: SourceConfig) -> SourceListing:
     found: dict[str, DataFile] = {}
     card = None
     for name in (config.dataset, *config.more_paths):
-        if data_files.is_folder(name):
+        if is_folder := data_files.is_folder(name):
             card = None if config.more_paths else name
-            found.update({each.path: each for each in data_files.list_folder(name).values()})
-        else:
-            found.update({each.path: each for each in data_files.list_files(name)})
-    if not found:
-        raise SourceError(f"{without_access(config.dataset)}: no files, expected a dataset", remedy="check the path")
+        files = data_files.list_folder(name)[0] if is_folder else data_files.list_files(name)
+        found.update({each.path: each for each in files})
     return _of_listed(sorted(found.values(), key=lambda each: each.path), config, card=card)
 
 
 def _of_listed(files: Sequence[DataFile], config: SourceConfig, *, card: str | None) -> SourceListing:
     """Resolve these files as if they were all that is in their common folder; `card` is a folder that may have one."""
+    where = without_access(config.dataset)
+    if not files:
+        raise SourceError(f"{where}: no files, expected a dataset", remedy="check the path")
     shown = [without_access(each.path) for each in files]
     common = paths.common_folder(shown)
     below = {path[len(common) :].lstrip("/"): each for path, each in zip(shown, files, strict=True)}
     if len(below) < len(files):
         twice = next(path for path in shown if shown.count(path) > 1)
         raise SourceError(f"{twice}: named twice, with different queries", remedy="name each file once")
-    where = without_access(config.dataset)
     with _mirror(below, card=card) as folder:
         found = _open_folder(folder, config, where=where)
         splits = {
             split: [below[os.path.relpath(path, folder)].path for path in some]
-            for split, some in _splits_of(found).items()
+            for split, some in library.splits_of(found).items()
         }
-        builder = library.open_builder(
-            found.name,
-            data_files=library.listed(splits),
-            features=found.info.features,
-            **library.options_of(found.config),
-        )
-    return _of_builder(builder, config, where=where, files={each.path: each for each in files})
+        builder = library.with_files(found, splits)
+    return _of_builder(builder, config, where=where, files=files)
 
 
 @contextlib.contextmanager
@@ -141,21 +133,19 @@ def _mirror(files: Mapping[str, DataFile], *, card: str | None) -> Iterator[str]
             path = os.path.join(folder, name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
             if "://" in file.path:
-                open(path, "wb").close()
+                Path(path).touch()
             else:
                 os.symlink(file.path, path)
         for name in trust.CARDS if card else ():
             with contextlib.suppress(FileNotFoundError), storage.as_source_error(str(card)):
                 content = storage.read_bytes(storage.join(str(card), name), most_bytes=trust.MOST_CARD_BYTES)
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(os.path.join(folder, name))
-                with open(os.path.join(folder, name), "wb") as stream:
-                    stream.write(content)
+                Path(folder, name).unlink(missing_ok=True)
+                Path(folder, name).write_bytes(content)
         yield folder
 
 
-def _of_builder(builder: Any, config: SourceConfig, *, where: str, files: Mapping[str, DataFile]) -> SourceListing:
-    splits = _splits_of(builder)
+def _of_builder(builder: Any, config: SourceConfig, *, where: str, files: Sequence[DataFile]) -> SourceListing:
+    splits = library.splits_of(builder)
     used = {path.rpartition("::")[2] for some in splits.values() for path in some}
     if builder.name == "harbor" and not any(path.endswith(("/task.toml", "/instruction.md")) for path in used):
         raise SourceError(
@@ -163,7 +153,7 @@ def _of_builder(builder: Any, config: SourceConfig, *, where: str, files: Mappin
             remedy="add --format text --sample-by document for a row of each file, --format text for one of each line",
         )
     beside = (".py", ".ipynb", ".sh")
-    left = [each.name for path, each in files.items() if path not in used and each.name not in _BESIDE]
+    left = [each.name for each in files if each.path not in used and each.name not in _BESIDE]
     if unused := sorted(name for name in left if not name.endswith(beside)):
         more = f" and {len(unused) - _NAMED:,} more" if len(unused) > _NAMED else ""
         _log.warning("%s: not used: %s%s", where, ", ".join(unused[:_NAMED]), more)
@@ -196,10 +186,9 @@ def _of_saved(config: SourceConfig, *, where: str) -> SourceListing:
 
 def _of_object(config: SourceConfig) -> SourceListing:
     """List the parts of an object that the user gave in Python (see `ingest.objects`)."""
-    there = os.path.isdir(config.dataset)
-    files = {each.path: each for each in data_files.list_folder(config.dataset).values()} if there else {}
+    files = data_files.list_folder(config.dataset)[0] if os.path.isdir(config.dataset) else []
     splits = {
-        split: [path for path, each in files.items() if re.fullmatch(rf"{re.escape(split)}-\d+-of-\d+\.\w+", each.name)]
+        split: [each.path for each in files if re.fullmatch(rf"{re.escape(split)}-\d+-of-\d+\.\w+", each.name)]
         for split in config.object_splits
     }
     if not all(splits.values()):
@@ -215,17 +204,16 @@ def _of_object(config: SourceConfig) -> SourceListing:
 def _of_hub(config: SourceConfig) -> SourceListing:
     found = hub.repository(config.dataset, revision=config.revision)
     options = reader_options.arguments(config)
-    if found.folder is not None or not config.format:
-        trust.require_modest_cards(found.folder or found.root, where=found.name)
     if found.folder is not None:
-        builder = library.open_builder(found.folder, name=config.config, **options)
+        builder = _open_folder(found.folder, config, where=found.name)
     elif config.format:
         patterns = options.get("data_files") or {"train": ["**"]}
         options["data_files"] = {split: [f"{found.root}/{each}" for each in some] for split, some in patterns.items()}
         builder = library.open_builder(config.format, **options)
     else:
+        trust.require_modest_cards(found.root, where=found.name)
         builder = library.open_builder(found.name, name=config.config, revision=found.commit, **options)
-    splits = _splits_of(builder)
+    splits = library.splits_of(builder)
     trust.require_inside(splits, root=found.folder or found.root, where=found.name)
     return _listing(
         {None: library.with_members(builder)},
@@ -258,30 +246,23 @@ def _listing(
     *,
     kind: str,
     where: str,
-    files: Mapping[str, DataFile] | None = None,
+    files: Sequence[DataFile] = (),
     name_of: Callable[[str], str] = lambda path: posixpath.basename(without_access(path)),
     described: Mapping[str, Any] | None = None,
     needs_token: bool = False,
 ) -> SourceListing:
     """Describe and identify the files of all splits; `files` are those whose descriptions are known."""
-    if odd := next((split for split in splits if not SPLIT_NAME.match(split)), None):
-        raise SourceError(
-            f"{where}: split {odd!r}, expected letters, digits, '_' or '.', as in a file name",
-            remedy="rename the split in the source",
-        )
+    library.require_split_names(splits, where=where)
     in_splits = {split: [path.rpartition("::")[2] for path in some] for split, some in splits.items()}
     used = list(dict.fromkeys(path for some in in_splits.values() for path in some))
-    known = [(files or {}).get(path) or data_files.describe(path, name="") for path in used]
+    listed = {each.path: each for each in files}
+    known = [listed.get(path) or data_files.describe(path) for path in used]
     named = [dataclasses.replace(each, name=name_of(each.path)) for each in known]
     by_path = dict(zip(used, data_files.identify(named), strict=True))
     return SourceListing(
         kind=kind,
         splits={split: [by_path[path] for path in some] for split, some in in_splits.items()},
         described={**(described or {}), **reader_options.described(config)},
-        stream=Stream(builders=builders),
+        builders=builders,
         needs_token=needs_token,
     )
-
-
-def _splits_of(builder: Any) -> dict[str, list[str]]:
-    return {str(split): list(some) for split, some in (builder.config.data_files or {}).items()}

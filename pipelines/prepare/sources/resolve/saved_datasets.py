@@ -9,12 +9,13 @@ train/dataset_info.json    {"features": {...}, ...}
 
 import json
 import posixpath
+from collections.abc import Callable
 from typing import Any
 
 from pipelines.prepare import storage
-from pipelines.prepare.sources.resolve import data_files
+from pipelines.prepare.sources.resolve import data_files, library
 from tfrecord_io.errors import SourceError
-from tfrecord_io.format import json_fields
+from tfrecord_io.format.json_fields import NAME, WRONG, items, mapping, text
 from tfrecord_io.shown import is_web, without_access
 
 _DICT = "dataset_dict.json"
@@ -32,36 +33,29 @@ def is_saved(folder: str) -> bool:
 def read(folder: str) -> dict[str, tuple[list[str], Any]]:
     """Return the files and the features of each split. Raises: SourceError if something is missing or damaged."""
     if _content(folder, _DICT) is None:
-        state = _read_json(folder, _STATE)
-        loaded = state.get("_split") if state.get("_data_files") else None
-        return {own_name(str(loaded or "")): _split(folder, "", state)}
-    names = _read_json(folder, _DICT).get("splits")
-    if not isinstance(names, list) or not all(isinstance(name, str) and "/" not in name for name in names):
-        raise _damaged(folder, _DICT, "no list of splits")
-    found = {name: _split(folder, name, _read_json(folder, posixpath.join(name, _STATE))) for name in names}
+        loaded = _read(folder, _STATE, lambda state: state.get("_split") if state.get("_data_files") else None)
+        return {own_name(str(loaded or "")): _split(folder, "")}
+    names = _read(folder, _DICT, lambda found: list(map(text, items(found.get("splits")))))
+    library.require_split_names(names, where=without_access(folder))
+    found = {name: _split(folder, name) for name in names}
     return {name: split for name, split in found.items() if split[0]}
 
 
-def _split(folder: str, split: str, state: dict[str, Any]) -> tuple[list[str], Any]:
+def _split(folder: str, split: str) -> tuple[list[str], Any]:
     import datasets
 
-    entries = state.get("_data_files")
-    if not isinstance(entries, list):
-        raise _damaged(folder, posixpath.join(split, _STATE), "no list of data files")
-    if state.get("_indices_data_files") or state.get("_indices_files"):
+    state = posixpath.join(split, _STATE)
+    if _read(folder, state, lambda found: found.get("_indices_data_files") or found.get("_indices_files")):
         raise SourceError(
             f"{without_access(folder)}: its rows are reordered by an indices file, as old releases of `datasets` wrote",
             remedy="load it and save it again with `save_to_disk`",
         )
-    names = [entry.get("filename") if isinstance(entry, dict) else None for entry in entries]
-    for name in names:
-        if not isinstance(name, str) or name != posixpath.basename(name) or name in ("", ".", ".."):
-            raise _damaged(folder, posixpath.join(split, _STATE), f"the data file {name!r}")
-    described = _read_json(folder, posixpath.join(split, _INFO)).get("features")
+    names = _read(
+        folder, state, lambda found: [text(mapping(each)["filename"], NAME) for each in items(found.get("_data_files"))]
+    )
+    described = _read(folder, posixpath.join(split, _INFO), lambda found: found.get("features"))
     features = None if described is None else datasets.Features.from_dict(described)
-    root = storage.local_path(folder)
-    absolute = folder if root is None else str(storage.local_path(root))
-    return [storage.join(absolute, *filter(None, [split]), str(name)) for name in names], features
+    return [storage.join(storage.local_path(folder) or folder, split, name) for name in names], features
 
 
 def own_name(loaded: str) -> str:
@@ -78,17 +72,14 @@ def _content(folder: str, name: str) -> bytes | None:
         return None
 
 
-def _read_json(folder: str, name: str) -> dict[str, Any]:
-    if (content := _content(folder, name)) is None:
-        raise _damaged(folder, name, "it is missing")
+def _read(folder: str, name: str, parse: Callable[[dict[str, Any]], Any]) -> Any:
+    """Return what `parse` makes of a JSON file. Raises: SourceError if the file is missing or damaged."""
     try:
-        return json_fields.mapping(json.loads(content))
-    except (*json_fields.WRONG, RecursionError) as error:
-        raise _damaged(folder, name, str(error) or "expected a JSON object") from error
-
-
-def _damaged(folder: str, name: str, what: str) -> SourceError:
-    return SourceError(
-        f"{without_access(folder)}: {name} is not as `save_to_disk` writes it: {what}",
-        remedy="copy the folder again, with all its files",
-    )
+        if (content := _content(folder, name)) is None:
+            raise ValueError("it is missing")
+        return parse(mapping(json.loads(content)))
+    except (*WRONG, RecursionError) as error:
+        raise SourceError(
+            f"{without_access(folder)}: {name} is not as `save_to_disk` writes it: {error}",
+            remedy="copy the folder again, with all its files",
+        ) from error

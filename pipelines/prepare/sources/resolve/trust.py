@@ -1,4 +1,4 @@
-"""Trusting no card: what a dataset's card may name, and where the files that resolution found may lie.
+"""Check what a dataset's card names, and where the files lie that resolution found.
 
 A card is the YAML of `README.md` or `.huggingface.yaml`, which `datasets` follows while it resolves. It is read here
 first, since `datasets` already asks an address, and copies aliases, before it returns.
@@ -27,20 +27,31 @@ def require_modest_cards(folder: str, *, where: str) -> None:
 
     Raises: SourceError; yaml.YAMLError if a card is no YAML.
     """
+    import yaml
     from huggingface_hub.repocard import REGEX_YAML_BLOCK
 
     for name in CARDS:
-        text = _read(storage.join(folder, name), where=f"{where}, {name}")
+        place = f"{where}, {name}"
+        text = _read(storage.join(folder, name), where=place)
         if not name.endswith(".yaml"):
             text = str(found[2]) if (found := REGEX_YAML_BLOCK.search(text)) else ""
-        _require_modest(text, where=f"{where}, {name}")
+        _require_small(text, where=place)
+        card = yaml.safe_load(text)
+        configs = card.get("configs") if isinstance(card, Mapping) else None
+        for config in configs if isinstance(configs, list) else ():
+            named = (config.get("data_files"), config.get("data_dir")) if isinstance(config, Mapping) else ()
+            if outside := next((path for path in _texts(named) if _LEADS_OUT.search(path)), None):
+                raise SourceError(
+                    f"{place}: names {without_access(outside)!r} as data, expected paths inside of the dataset",
+                    remedy="name that file itself as DATASET if you trust it",
+                )
 
 
 def _read(path: str, *, where: str) -> str:
     """Read a card, or a link to one; empty if there is none."""
     try:
         with storage.as_source_error(path):
-            if data_files.describe(path, name="").size > MOST_CARD_BYTES or not ("://" in path or os.path.isfile(path)):
+            if data_files.describe(path).size > MOST_CARD_BYTES or not ("://" in path or os.path.isfile(path)):
                 raise SourceError(
                     f"{where}: more than {MOST_CARD_BYTES:,} bytes, or no regular file",
                     remedy="name the data files by a glob, so that the card is not read",
@@ -50,21 +61,6 @@ def _read(path: str, *, where: str) -> str:
     except FileNotFoundError:
         return ""
     return content.decode(errors="replace")
-
-
-def _require_modest(text: str, *, where: str) -> None:
-    import yaml
-
-    _require_small(text, where=where)
-    card = yaml.safe_load(text)
-    configs = card.get("configs") if isinstance(card, Mapping) else None
-    for config in configs if isinstance(configs, list) else ():
-        named = (config.get("data_files"), config.get("data_dir")) if isinstance(config, Mapping) else ()
-        if outside := next((path for path in _texts(named) if _LEADS_OUT.search(path)), None):
-            raise SourceError(
-                f"{where}: names {without_access(outside)!r} as data, expected paths inside of the dataset",
-                remedy="name that file itself as DATASET if you trust it",
-            )
 
 
 def _require_small(text: str, *, where: str) -> None:

@@ -1,4 +1,4 @@
-"""Trying user functions on a few hundred rows from all over each split: the columns that they return, and the share of
+"""Try user functions on a few hundred rows from all over each split: the columns that they return, and the share of
 rows that they leave.
 
 A column whose sampled values no map has changed keeps its class names. A changed column has its Arrow type; to name

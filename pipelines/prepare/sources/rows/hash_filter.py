@@ -1,4 +1,4 @@
-"""Dividing rows among the splits of `--hold-out` by a hash of their content.
+"""Divide rows among the splits of `--hold-out` by a hash of their content.
 
 The hash is the same for equal texts, whatever the batch, the machine, and the Arrow encoding:
 
@@ -13,6 +13,7 @@ Nested values take one pass over arrays for each level. About 3 million texts a 
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -85,13 +86,10 @@ def _hashes(column: pa.Array, seed: int) -> np.ndarray:
             held = column.cast(pa.large_binary())
         else:
             try:
-                held = column.cast(pa.large_string()).view(pa.large_binary())
+                held = column.cast(pa.large_string())
             except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # without a text form, or nested beside texts
-                texts = pa.array([repr(value) for value in column.to_pylist()], pa.large_string())
-                held = texts.view(pa.large_binary())
-        _, offsets, data = held.buffers()
-        ends = np.frombuffer(offsets or b"", np.int64)[held.offset : held.offset + len(held) + 1]
-        hashes = _digests(data or b"", ends, seed)
+                held = pa.array([repr(value) for value in column.to_pylist()], pa.large_string())
+        hashes = _digests(*text_buffers(held), seed)
     return np.where(np.asarray(column.is_null()), _NULL, hashes)
 
 
@@ -101,7 +99,14 @@ def _joined(hashes: Sequence[np.ndarray], seed: int) -> np.ndarray:
     return _digests(np.stack(hashes, axis=1).astype("<u8").tobytes(), ends, seed)
 
 
-def _digests(content: bytes | pa.Buffer, ends: np.ndarray, seed: int) -> np.ndarray:
+def text_buffers(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bytes of n large strings or binaries, uint8, and where each begins and ends, int64 [n + 1] from 0."""
+    _, offsets, data = texts.buffers()
+    ends = np.frombuffer(offsets or bytes(8), np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    return np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]], ends - ends[0]
+
+
+def _digests(content: Any, ends: np.ndarray, seed: int) -> np.ndarray:
     """Hash each range [ends[i], ends[i + 1]) of bytes."""
     view, digest = memoryview(content), xxhash.xxh3_64_intdigest
     return np.array([digest(view[start:stop], seed) for start, stop in itertools.pairwise(ends.tolist())], np.uint64)

@@ -1,24 +1,27 @@
-"""Opening a dataset: its splits and columns first, then where its rows are stored.
+"""Open a dataset: its splits and columns first, then where its rows are stored.
 
 open_source    splits and files, and the types of their columns, from `datasets` and footers
 locate_rows    Parquet row groups of the source's own files; for other formats, and for splits with huge row groups,
                those of the ingested parts, whose missing ones the caller makes, wherever its workers are
 """
 
+import collections
 import dataclasses
-import functools
+import hashlib
+import itertools
+import json
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
+from pipelines.prepare import storage
 from pipelines.prepare.options.config import SourceConfig
-from pipelines.prepare.process import workers
-from pipelines.prepare.sources.ingest import ingest as ingesting
-from pipelines.prepare.sources.ingest.ingest import IngestSource, IngestTask, SplitStream
+from pipelines.prepare.sources.ingest import ingest
+from pipelines.prepare.sources.ingest.ingest import IngestSource, RunTasks, SplitStream
 from pipelines.prepare.sources.parquet import row_groups, stored_columns
 from pipelines.prepare.sources.parquet.groups import Groups, Pieces, cover
 from pipelines.prepare.sources.parquet.row_groups import Footer
@@ -26,11 +29,8 @@ from pipelines.prepare.sources.resolve import features, library, line_ranges, re
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.resolve.features import Columns
 from pipelines.prepare.sources.resolve.library import SourceListing
-from tfrecord_io.errors import FingerprintMismatchError, OutputError
+from tfrecord_io.errors import FingerprintMismatchError
 from tfrecord_io.shown import without_access
-
-# Runs ingest tasks, or raises.
-Ingest = Callable[[IngestSource, Sequence[IngestTask]], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,30 +63,40 @@ class OpenedSource:
         }
 
     def copy_folder(self, home: str) -> str:
-        """Return the folder in `home` for the ingested rows."""
-        return ingesting.folder_of(home, self.listing, {name: self.types(name) for name in self.listing.splits})
+        """Return the folder in `home` for the ingested rows, which no others can be in."""
+        listing = self.listing
+        files = {name: [[file.name, file.size, file.version] for file in some] for name, some in listing.splits.items()}
+        what = [ingest.VERSION, listing.kind, listing.identity, files]
+        total = hashlib.sha256(json.dumps(what, sort_keys=True).encode())
+        for split in listing.splits:
+            total.update(b"\0" + self.types(split).serialize().to_pybytes())
+        return storage.join(home, f"rows-{total.hexdigest()[:16]}")
 
     def _stream(self, split: str) -> SplitStream:
-        files, stream = tuple(self.listing.splits[split]), self.listing.stream
-        dataset = stream.splits[split]
+        listing, files = self.listing, tuple(self.listing.splits[split])
+        builder, dataset = listing.builders.get(None) or listing.builders[split], listing.streams[split]
+        # An archive has a shard for each member.
+        members = collections.Counter(path.rpartition("::")[2] for path in library.splits_of(builder).get(split, ()))
+        counts = [members[file.path] or 1 for file in files]
         if self.footers:
             dataset = dataset.reshard()  # a shard for each row group
             counts = [len(self.footers[file.path].groups) for file in files]
-        elif (members := stream.members(split)) or stream.has_options:
-            counts = [len(members.get(file.path, [file.path])) for file in files]
-        else:
-            ranges = [line_ranges.ranges_of(file, kind=self.listing.kind) for file in files]
+        elif sum(counts) == len(files) and not library.options_of(builder.config):
+            ranges = [line_ranges.ranges_of(file, kind=listing.kind) for file in files]
             counts = [len(each) for each in ranges]
             if sum(counts) > len(files):
-                dataset = stream.reopened(split, [path for each in ranges for path in each], dataset.features)
+                paths = list(itertools.chain.from_iterable(ranges))
+                builder = library.with_files(builder, {split: paths}, features=dataset.features)
+                with library.quiet():
+                    dataset = builder.as_streaming_dataset()[split]
         shard_files = tuple(np.repeat(np.arange(len(files)), counts).tolist())
         if len(shard_files) != dataset.num_shards:
             shard_files = ()
         return SplitStream(
             dataset=dataset,
-            reader=self.listing.kind,
+            reader=listing.kind,
             types=self.types(split),
-            batch_rows=self.listing.stream.batch_rows,
+            batch_rows=listing.batch_rows,
             files=files,
             shard_files=shard_files,
         )
@@ -104,14 +114,14 @@ def open_source(config: SourceConfig, *, columns: Collection[str] | None) -> Ope
     if listing.kind == "parquet":
         by_path = dict(zip((file.path for file in files), row_groups.read_footers(files, columns), strict=True))
         described = {
-            name: features.columns_of(by_path[split[0].path].schema, listing.stream.described(name))
+            name: features.columns_of(by_path[split[0].path].schema, listing.features_of(name))
             for name, split in listing.splits.items()
         }
     else:
         # Its first rows give the features if nothing else does.
         first = without_access(files[0].path if files else config.dataset)
         with library.reading(lambda: first):
-            streams = listing.stream.splits
+            streams = listing.streams
         opened = {name: streams[name].features for name in listing.splits}
         described = {name: features.columns_of(each.arrow_schema, each) for name, each in opened.items()}
     return OpenedSource(listing=listing, columns=described, footers=by_path, addresses=addresses)
@@ -124,7 +134,7 @@ def locate_rows(
     folder: str,
     inside: str | None,
     columns: Collection[str] | None,
-    run: Ingest,
+    run: RunTasks,
     known: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, Groups]:
     """Return the groups of rows of some splits, by split, after `run` has ingested into `folder` what is missing there.
@@ -142,20 +152,20 @@ def locate_rows(
             if (schema := source.footers[file.path].schema) is not last:  # files with the same columns share it
                 stored_columns.require_castable(schema, types, where=without_access(file.path))
             last = schema
-    ingest = IngestSource(streams=source.streams(splits), folder=folder, inside=inside)
+    ingested = IngestSource(streams=source.streams(splits), folder=folder, inside=inside)
     unread = {}
-    for task in ingest.tasks():
-        stream, rows = ingest.streams[task.split], (known or {}).get(task.split, np.zeros(0, np.int64))
+    for task in ingested.tasks():
+        stream, rows = ingested.streams[task.split], (known or {}).get(task.split, np.zeros(0, np.int64))
         shards = stream.shards_of(task)
         # Where a file has several shards, its rows are known but not theirs.
         if len(set(stream.shard_files)) in (0, stream.num_shards) and shards.stop <= len(rows):
             unread[task] = rows[shards.start : shards.stop]
-    wanted = [task for task in ingest.tasks() if task not in unread]
-    located = ingesting.read_groups(_parts(ingest, wanted, run=run), columns)
+    wanted = [task for task in ingested.tasks() if task not in unread]
+    located = ingest.read_groups(ingested, wanted, columns, run_tasks=run)
     found = {}
     for name, files in source.listing.splits.items():
-        if name in ingest.streams:
-            stream, names = ingest.streams[name], _there(source.types(name), columns)
+        if name in ingested.streams:
+            stream, names = ingested.streams[name], _there(source.types(name), columns)
             joined = Groups.joined(
                 [
                     located[task] if task in located else Groups.unread(unread[task], columns=names)
@@ -168,7 +178,7 @@ def locate_rows(
             found[name] = joined
         elif name in splits:
             joined = Groups.joined([source.footers[file.path].groups for file in files])
-            copies = tuple(row_groups.stored_file(source.copies.get(file.path, file)) for file in files)
+            copies = tuple(source.copies.get(file.path, file).as_planned for file in files)
             found[name] = dataclasses.replace(joined, files=copies)
     return found
 
@@ -176,20 +186,6 @@ def locate_rows(
 def _there(types: pa.Schema, columns: Collection[str] | None) -> list[str]:
     """Return those of the columns that there are; all by default."""
     return types.names if columns is None else [name for name in columns if stored_columns.path_of(types, name)]
-
-
-def _parts(source: IngestSource, wanted: Sequence[IngestTask], *, run: Ingest) -> dict[IngestTask, DataFile]:
-    found = ingesting.find_parts(source, wanted)
-    if missing := [task for task in wanted if task not in found]:
-        run(source, missing)
-        found = ingesting.find_parts(source, wanted)
-    if gone := next((task for task in wanted if task not in found), None):
-        raise OutputError(
-            f"{source.path(gone)}: missing, though it was ingested",
-            remedy="if workers are on other machines, choose an --output that all can reach, such as gs://; else run "
-            "the same command again",
-        )
-    return found
 
 
 class RowsOnDemand:
@@ -209,10 +205,10 @@ class RowsOnDemand:
     def __init__(
         self, found: OpenedSource, source_split: str, source_rows: np.ndarray, *, is_longer: bool = False
     ) -> None:
-        self._found, self._split = found, source_split
-        self._folder = tempfile.mkdtemp(prefix="prep-tfrecords-")
-        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        self._ingest = IngestSource(streams=found.streams([source_split]), folder=self._folder)
+        folder = tempfile.mkdtemp(prefix="prep-tfrecords-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._found, self._split, self._rows = found, source_split, source_rows
+        self._ingest = IngestSource(streams=found.streams([source_split]), folder=folder)
         self._files: Sequence[DataFile | None] = found.listing.splits[source_split]
         if (stream := self._ingest.streams.get(source_split)) and not stream.shard_files:
             self._files = [None] * stream.num_shards
@@ -223,9 +219,8 @@ class RowsOnDemand:
                 f"split {source_split!r}: {len(self._files)} files, expected {len(source_rows)}",
                 remedy="install the version that made the dataset, or build it anew with --overwrite",
             )
-        self._rows = source_rows
         self._ends = np.cumsum(source_rows)
-        self._groups = [Groups.unread(source_rows[index : index + 1]) for index in range(len(source_rows))]
+        self._groups = [Groups.unread(rows) for rows in source_rows.reshape(-1, 1)]
         self._opened: set[int] = set()
         self._joined = Groups.joined(self._groups)
 
@@ -250,14 +245,9 @@ class RowsOnDemand:
         return file, row if file is None else row - int(self._ends[index] - self._rows[index])
 
     def _open(self, index: int) -> Groups:
-        stream = self._ingest.streams.get(self._split)
-        if stream is None:
-            file = self._found.listing.splits[self._split][index]
-            return self._found.footers[file.path].groups
-        shards = [index] if not stream.shard_files else [s for s, of in enumerate(stream.shard_files) if of == index]
-        tasks = [stream.task_of(self._split, shard) for shard in shards]
-        children = ingesting.children(self._ingest, tasks, most=1)
-        with ingesting.naming_files(self._ingest):
-            list(workers.run(functools.partial(ingesting.call, self._ingest), tasks, processes=children, keep=True))
-        located = ingesting.read_groups(ingesting.find_parts(self._ingest, tasks), None)
-        return Groups.joined([located[task] for task in tasks])
+        if (stream := self._ingest.streams.get(self._split)) is None:
+            return self._found.footers[self._found.listing.splits[self._split][index].path].groups
+        shard_files = stream.shard_files or range(stream.num_shards)
+        tasks = [stream.task_of(self._split, shard) for shard, file in enumerate(shard_files) if file == index]
+        located = ingest.read_groups(self._ingest, tasks, None, run_tasks=ingest.run_here)
+        return Groups.joined(list(located.values()))

@@ -1,4 +1,4 @@
-"""Reading the rows of a split as a job sees them: stored rows, after user functions and hold-out.
+"""Read the rows of a split as a job sees them: stored rows, after user functions and hold-out.
 
     pieces ──► stored rows with the types of the split ──► user functions ──► hold-out ──► batches
 

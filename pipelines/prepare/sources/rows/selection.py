@@ -1,4 +1,4 @@
-"""Selecting rows of the source's splits by --split, --limit and --hold-out, under the names of the output's splits.
+"""Select rows of the source's splits by --split, --limit and --hold-out, under the names of the output's splits.
 
     source              options                              output
     train  1,000 rows   --split train                        train       train [0, 1000)
@@ -29,11 +29,12 @@ from typing import Any
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.source_config import HoldOutOption, SplitOption
 from pipelines.prepare.options.suggestions import suggestion
+from pipelines.prepare.sources.ingest.ingest import RunTasks
 from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve.library import no_rows
 from pipelines.prepare.sources.rows.function_check import apply_functions
 from pipelines.prepare.sources.rows.hash_filter import HASHES, HashFilter
-from pipelines.prepare.sources.rows.opening import Ingest, OpenedSource, locate_rows
+from pipelines.prepare.sources.rows.opening import OpenedSource, locate_rows
 from pipelines.prepare.sources.rows.reading import RowReader, Source, SplitSource
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tfrecord_io.errors import ConfigError, SplitNotFoundError
@@ -80,7 +81,7 @@ def select(
 
     `groups` are the located rows of the splits that the options name, and perhaps of others.
 
-    Raises: as `select_splits` and `apply_functions`.
+    Raises: as `select_ranges` and `apply_functions`.
     """
     asked = needed_source_splits(config, list(found.listing.splits))
     stored = {name: RowReader(split=name, types=found.types(name), addresses=found.addresses) for name in groups}
@@ -89,8 +90,9 @@ def select(
     whole = [
         SelectedSplit(name=name, source_split=name, ranges=_filled([(0, groups[name].total_rows)])) for name in readers
     ]
+    chosen = select_ranges(config, {name: groups[name].total_rows for name in asked})
     return Source(
-        splits=select_splits(config, {name: groups[name] for name in asked}, readers),
+        splits={name: each.source(groups, readers) for name, each in chosen.items()},
         all_splits={each.name: each.source(groups, readers) for each in whole},
         columns=columns,
         identity=found.listing.identity,
@@ -104,7 +106,7 @@ def open_rows(
     *,
     folder: str,
     columns: Collection[str] | None,
-    run: Ingest,
+    run: RunTasks,
 ) -> Source:
     """Return the source with the rows of its splits, after `run` has ingested into `folder` what is not Parquet.
 
@@ -115,25 +117,14 @@ def open_rows(
     return select(config, found, groups, functions)
 
 
-def select_splits(
-    config: SourceConfig, groups: Mapping[str, Groups], readers: Mapping[str, RowReader]
-) -> dict[str, SplitSource]:
+def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str, SelectedSplit]:
     """Return the splits of the output: those asked for, or all that have rows, each cut at `limit` rows.
+
+    `lengths` are the rows of the source's splits.
 
     Raises: SplitNotFoundError if a split does not exist, a slice has no rows, or two slices have the same name;
         SourceError if there are no rows at all.
     """
-    chosen = select_ranges(config, {name: each.total_rows for name, each in groups.items()})
-    for one, other in itertools.combinations(chosen.values(), 2):
-        spans = itertools.product(one.ranges, other.ranges) if one.source_split == other.source_split else ()
-        if rows := sum(max(0, min(left[1], right[1]) - max(left[0], right[0])) for left, right in spans):
-            twice = f"{rows:,} rows of split {one.source_split!r} will be in {one.name!r} and in {other.name!r}"
-            _log.warning("%s, whose slices overlap", twice)
-    return {name: each.source(groups, readers) for name, each in chosen.items()}
-
-
-def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str, SelectedSplit]:
-    """Return the row ranges of each split; `lengths` are the source splits' rows. Raises: as `select_splits`."""
     if not config.splits and not any(lengths.values()):
         raise no_rows(config.dataset)
     chosen: dict[str, SelectedSplit] = {}
@@ -158,6 +149,11 @@ def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str,
             )
         else:
             _log.warning("%s: split %r has no rows and is left out", config.dataset, name)
+    for one, other in itertools.combinations(chosen.values(), 2):
+        spans = itertools.product(one.ranges, other.ranges) if one.source_split == other.source_split else ()
+        if rows := sum(max(0, min(left[1], right[1]) - max(left[0], right[0])) for left, right in spans):
+            twice = f"{rows:,} rows of split {one.source_split!r} will be in {one.name!r} and in {other.name!r}"
+            _log.warning("%s, whose slices overlap", twice)
     return chosen
 
 

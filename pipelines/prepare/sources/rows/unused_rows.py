@@ -58,12 +58,6 @@ def reasons_of(batch: pa.RecordBatch) -> np.ndarray | None:
     return None if index < 0 else np.asarray(batch.column(index).to_numpy(zero_copy_only=False))
 
 
-def kept_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows that are not left out."""
-    reasons = reasons_of(batch)
-    return batch if reasons is None else without_reasons(batch.filter(pa.array(reasons == "")))
-
-
 def without_reasons(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the batch without the column of reasons."""
     return batch.select([name for name in batch.schema.names if name != _COLUMN])
@@ -121,15 +115,15 @@ def encode(table: pa.Table) -> bytes:
 
 def decode(path: str) -> pa.Table:
     """Read a file. Raises: FormatError if it is gone or damaged."""
-    remedy = "copy .prep/ again from where the dataset was made, or build it anew with --overwrite"
     try:
         table = pq.read_table(io.BytesIO(storage.read_bytes(path, most_bytes=_MOST_BYTES)))
-    except (OSError, pa.ArrowException) as error:
+        if not table.schema.equals(TYPES):
+            raise ValueError(f"columns {table.schema.names}, expected {TYPES.names}")
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise FormatError(
-            f"{path}: the rows that were left out are gone or damaged ({error})", remedy=remedy
+            f"{path}: the rows that were left out are gone or damaged ({error})",
+            remedy="copy .prep/ again from where the dataset was made, or build it anew with --overwrite",
         ) from error
-    if not table.schema.equals(TYPES):
-        raise FormatError(f"{path}: columns {table.schema.names}, expected {TYPES.names}", remedy=remedy)
     return table
 
 

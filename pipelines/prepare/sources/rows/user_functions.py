@@ -42,7 +42,7 @@ import pyarrow as pa
 from pipelines.prepare.options.config import FunctionKind, FunctionOption
 from pipelines.prepare.options.source_config import CalledFunction
 from tfrecord_io.errors import ConfigError, FormatError, PrepError, SourceError
-from tfrecord_io.format.json_fields import mapping, text
+from tfrecord_io.format.json_fields import WRONG, decoded
 from tfrecord_io.format.ledger import FILTERED
 
 _OTHERWISE = (
@@ -103,18 +103,15 @@ def locate(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
 
 def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], where: str) -> tuple[UserFunction, ...]:
     """Parse functions stored by `to_json`. Raises: FormatError if their identities are not the `expected` ones."""
-
-    def restored(entry: Any) -> UserFunction:
-        function = UserFunction(**{key: text(value) for key, value in mapping(entry).items()})  # type: ignore[arg-type]
-        FunctionOption(kind=function.kind, spec=function.spec)
-        return function
-
     try:
-        functions = tuple(map(restored, stored))
-        identities = [function.identity() for function in functions]
-    except (TypeError, ValueError, PrepError):
-        functions, identities = (), [{"damaged": ""}]
-    if identities != [dict(each) for each in expected]:
+        functions: tuple[UserFunction, ...] = decoded(tuple[UserFunction, ...], stored)
+        for each in functions:
+            FunctionOption(kind=each.kind, spec=each.spec)
+        is_right = [each.to_json() for each in functions] == stored
+        is_right = is_right and [each.identity() for each in functions] == list(map(dict, expected))
+    except (*WRONG, PrepError):
+        is_right = False
+    if not is_right:
         named = ", ".join(f"--{kind} {each[kind]}" for each in expected for kind in ("map", "filter") if kind in each)
         raise FormatError(
             f"{where}: lacks the functions that the manifest names ({named})",

@@ -8,11 +8,10 @@ import datasets
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.options.config import SourceConfig
-from pipelines.prepare.sources.columns.column_planning import plan_columns
-from pipelines.prepare.sources.columns.extraction import ColumnPlan, extract
+from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.columns.labels import LabelPlan
 from tests import building
+from tests.prepare.sources.columns.test_columns import dataset, planned, run
 from tfrecord_io.errors import ColumnError
 
 NAMES = datasets.ClassLabel(names=["x", "y", "z"])
@@ -21,20 +20,16 @@ BOOL, INT, FLOAT = (datasets.Value(name) for name in ("bool", "int64", "float32"
 
 def plan(folder: Path, labels: Sequence[Any], feature: Any = None, **options: Any) -> LabelPlan:
     """The plan of a source with these labels."""
-    features = datasets.Features({"text": datasets.Value("string"), "label": feature}) if feature else None
-    made = datasets.Dataset.from_dict({"text": [""] * len(labels), "label": labels}, features=features)
-    datasets.DatasetDict({"train": made}).save_to_disk(folder / "source")
-    config = SourceConfig(dataset=str(folder / "source"), label_column="label", **options)
-    found = plan_columns(config, building.opened(config)).label
+    made = dataset({"label": feature} if feature else None, label=labels)
+    found = planned(folder / "source", made, label_column="label", **options).label
     assert found is not None
     return found
 
 
 def extracted(label: LabelPlan, values: pa.Array) -> tuple[list[str], list[Any]]:
     """The reasons of rows with these labels, and the labels of those that can be used."""
-    batch = pa.RecordBatch.from_pydict({"text": pa.array([""] * len(values)), "label": values})
-    rows, reasons = extract(batch, ColumnPlan(texts=("text",), label=label))
-    return reasons.tolist(), rows.arrays["label"].tolist()
+    reasons, arrays = run(ColumnPlan(texts=("text",), label=label), label=values)
+    return reasons, arrays["label"]
 
 
 @pytest.mark.parametrize(

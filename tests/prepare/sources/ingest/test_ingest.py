@@ -1,11 +1,9 @@
 """Ingested parts: small row groups, the same bytes whoever makes them, and no work that is done twice."""
 
-import dataclasses
 import functools
 import hashlib
 import json
 import os
-import pickle
 import random
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,6 @@ import pytest
 
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.process import workers
-from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest import MOST_BYTES, MOST_ROWS, IngestSource, even_tables
 from pipelines.prepare.sources.parquet import row_groups
@@ -24,6 +21,7 @@ from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.rows import opening
 from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.sources.rows.reading import RowReader
+from tests import building
 from tfrecord_io.errors import SourceError
 
 SHORT: list[dict[str, Any]] = [{"text": f"row {row}", "label": row if row % 7 else None} for row in range(2500)]
@@ -56,7 +54,7 @@ def made(source: IngestSource) -> None:
 
 
 def located(source: IngestSource, columns: list[str]) -> Groups:
-    return Groups.joined(list(ingest.read_groups(ingest.find_parts(source, source.tasks()), columns).values()))
+    return Groups.joined(list(ingest.read_groups(source, source.tasks(), columns, run_tasks=ingest.run_here).values()))
 
 
 def test_parts_have_the_rows_in_small_groups_with_checksums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,19 +68,8 @@ def test_parts_have_the_rows_in_small_groups_with_checksums(tmp_path: Path, monk
                 assert table.num_rows <= MOST_ROWS
                 assert table.nbytes <= 1.25 * MOST_BYTES or table.num_rows == 1
                 rows += table.to_pylist()
-    assert rows == [*SHORT, *LONG, LARGE, *SHORT[:9]]
-
-
-def test_parts_are_read_as_rows_of_a_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = some(tmp_path, monkeypatch)
-    made(source)
-    groups = located(source, ["text"])
-    assert groups.source_rows.tolist() == [2500, 301, 9]
-    reader = RowReader(split="train", types=source.streams["train"].types)
-    found = reader.read(groups.pieces([(2490, 2503), (2805, 2807)]), ["text"])
-    texts = [text for _, batch in found for text in batch["text"].to_pylist()]
-    every = [row["text"] for row in (*SHORT, *LONG, LARGE, *SHORT[:9])]
-    assert texts == [*every[2490:2503], *every[2805:2807]]
+    assert rows == [*SHORT, *LONG, LARGE, *SHORT[:9]] == read_all(source)
+    assert located(source, ["text"]).source_rows.tolist() == [2500, 301, 9]
 
 
 def test_small_tables_are_put_together() -> None:
@@ -96,18 +83,11 @@ def test_parts_are_the_same_whoever_writes_them(tmp_path: Path, monkeypatch: pyt
     digests = []
     for processes in (0, 1, 3):
         source = some(tmp_path / str(processes), monkeypatch)
-        list(workers.run(functools.partial(ingest.call, source), source.tasks(), processes=processes))
+        list(workers.run(functools.partial(ingest.run, source), source.tasks(), processes=processes))
         files = sorted(Path(source.folder).iterdir())
         assert len(files) == 2
         digests.append([(file.name, hashlib.sha256(file.read_bytes()).hexdigest()) for file in files])
     assert digests[0] == digests[1] == digests[2]
-
-
-def test_a_source_travels(tmp_path: Path) -> None:
-    source = some(tmp_path)
-    again = pickle.loads(pickle.dumps(source))
-    ingest.run(again, again.tasks()[0])
-    assert list(ingest.find_parts(source, source.tasks())) == source.tasks()
 
 
 def test_damage_to_a_part_is_an_error_that_names_it_and_never_other_rows(tmp_path: Path) -> None:
@@ -155,31 +135,6 @@ def test_a_file_that_has_changed_is_an_error(change: str, tmp_path: Path) -> Non
     assert not list(tmp_path.glob("rows/*"))
 
 
-def test_rows_that_cannot_be_read_are_named_with_their_file(tmp_path: Path) -> None:
-    source = some(tmp_path)
-    (tmp_path / "data/b.jsonl").write_text(json_lines(*SHORT) + '{"text": "cut o')
-    stream = dataclasses.replace(
-        source.streams["train"], files=tuple(opened(tmp_path / "data").listing.splits["train"])
-    )
-    with pytest.raises(SourceError, match=r"data/b\.jsonl, after row 0: cannot be read: "):
-        made(dataclasses.replace(source, streams={"train": stream}))
-
-
-@pytest.mark.slow
-def test_a_process_that_dies_is_told_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = some(tmp_path, monkeypatch)
-    with (
-        pytest.raises(SourceError, match=r"a\.jsonl or one of the next 1 files: the process that read it crashed"),
-        ingest.naming_files(source),
-    ):
-        list(workers.run(_crash, source.tasks(), processes=2))
-
-
-def _crash(task: ingest.IngestTask, _: Progress) -> None:
-    if task.part == 0:
-        os.abort()
-
-
 def test_the_folder_is_that_of_the_content_wherever_it_lies(tmp_path: Path) -> None:
     for name, text in (("one", "a"), ("same", "a"), ("other", "b")):
         (tmp_path / name).mkdir()
@@ -189,16 +144,13 @@ def test_the_folder_is_that_of_the_content_wherever_it_lies(tmp_path: Path) -> N
     assert one == same != other
 
 
-@pytest.mark.parametrize("before", [0, 500_000], ids=["head", "later"])
-def test_a_row_that_crashes_the_reader_is_an_error_that_names_the_file(tmp_path: Path, before: int) -> None:
+@pytest.mark.parametrize(
+    ("before", "where"), [(0, r"a\.jsonl"), (400_000, r"a\.jsonl or one of the next 1 files")], ids=["head", "later"]
+)
+def test_a_row_that_crashes_the_reader_is_an_error_that_names_the_file(tmp_path: Path, before: int, where: str) -> None:
     nested = '{"text": "b", "x": ' + "[" * 20_000 + "]" * 20_000 + "}\n"
     (tmp_path / "data").mkdir()
     (tmp_path / "data/a.jsonl").write_text('{"text": "some words for a row"}\n' * before + nested)
-    with pytest.raises(SourceError, match=r"a\.jsonl: the process that read it crashed \(SIGSEGV\)"):
-        _ingest(tmp_path)
-
-
-def _ingest(folder: Path) -> None:
-    source = IngestSource(streams=opened(folder / "data").streams(["train"]), folder=str(folder / "rows"))
-    with ingest.naming_files(source):
-        list(workers.run(functools.partial(ingest.call, source), source.tasks(), processes=1))
+    (tmp_path / "data/b.jsonl").write_text(json_lines({"text": "b"}))
+    with pytest.raises(SourceError, match=rf"{where}: the process that read it crashed \(SIGSEGV\)"):
+        building.opened(SourceConfig(dataset=str(tmp_path / "data")))

@@ -136,7 +136,7 @@ def test_a_saved_folder_stands_in_for_an_object_that_is_gone(tmp_path: Path) -> 
     ("source", "cause"),
     [
         ([{"text": "a"}], "builtins.list is not a dataset"),
-        ({"a/b": _dataset()}, "split 'a/b' of the object"),
+        ({"a/b": _dataset()}, "the object: split 'a/b'"),
         ({}, "the object: no rows"),
         (_dataset().with_transform(lambda rows: rows), "has a transform"),
         (pd.DataFrame({"text": ["a", 1]}), "cannot become an Arrow table"),

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -34,10 +33,6 @@ class _Server:
         self.etag = '"first"'
         self.refusals: dict[str, list[int]] = collections.defaultdict(list)
         self.web = Web(address="")
-
-    @property
-    def asked(self) -> list[str]:
-        return self.web.asked
 
     def answer(self, method: str, path: str, query: str) -> tuple[int, bytes, dict[str, str]]:
         del method, query
@@ -90,7 +85,7 @@ def test_a_file_that_another_one_replaced_is_refused(server: _Server) -> None:
 def test_rows_behind_a_signed_address_take_one_request_for_the_version(server: _Server) -> None:
     found = texts(on_web(server, "once.parquet"), [(35, 45), (0, 2)])
     assert found == [f"row {row}" for row in (*range(35, 45), 0, 1)]
-    assert server.asked.count("HEAD /once.parquet") == 1
+    assert server.web.asked.count("HEAD /once.parquet") == 1
 
 
 @pytest.mark.parametrize(
@@ -113,47 +108,37 @@ from tests.prepare.sources.parquet.test_far_away import texts
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io.errors import SourceError
 storage_errors._FIRST_SECONDS = 0.01
-name, size = sys.argv[1:]
-path = f"hf://datasets/me/data@{'a' * 40}/{name}"
-try:
-    print(json.dumps(texts(DataFile(path=path, name=name, size=int(size), version=""), [(15, 25)])))
-except SourceError as error:
-    print(json.dumps(str(error)))
-sys.stdout.flush()
+size, *names = sys.argv[1:]
+found = []
+for name in names:
+    try:
+        path = f"hf://datasets/me/data@{'a' * 40}/{name}"
+        found.append(texts(DataFile(path=path, name=name, size=int(size)), [(15, 25)]))
+    except SourceError as error:
+        found.append(str(error))
+print(json.dumps(found), flush=True)
 os._exit(0)
 """
 
 
-def on_hub(server: _Server, name: str, **changes: str) -> Any:
-    """What a process reads of a file on the hub, or the error that it gets."""
+@pytest.mark.slow
+def test_rows_on_the_hub_take_a_request_for_each_range_and_what_it_refuses_is_said(server: _Server) -> None:
+    folder = f"/datasets/me/data/resolve/{SHA}"
+    server.refusals = collections.defaultdict(list, {f"{folder}/{n}.parquet": [n] * 100 for n in (401, 403, 404)})
+    server.refusals[f"{folder}/train/a b.parquet"] = [503]
     hub = {"HF_ENDPOINT": server.web.address, "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1"}
-    command = [sys.executable, "-c", _ON_HUB, name, str(len(server.content))]
-    environment = {**building.environment(), **hub, **changes}
+    names = ["train/a b.parquet", "401.parquet", "403.parquet", "404.parquet"]
+    command = [sys.executable, "-c", _ON_HUB, str(len(server.content)), *names]
+    environment = {**building.environment(), **hub}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-@pytest.mark.slow
-def test_rows_on_the_hub_take_a_request_for_each_range_and_no_other(server: _Server) -> None:
-    path = f"/datasets/me/data/resolve/{SHA}/train/a b.parquet"
-    server.refusals[path] = [503]
-    assert on_hub(server, "train/a b.parquet") == [f"row {row}" for row in range(15, 25)]
-    assert server.asked == [f"GET {path}"] * 5, "one that was refused, two footers and two row groups"
-
-
-@pytest.mark.parametrize(
-    ("status", "said"),
-    [
-        (401, "the hub refuses access (status 401); ask for access on the page of the dataset, then set HF_TOKEN"),
-        (403, "the hub refuses access (status 403)"),
-        (404, "is gone, but existed when"),
-    ],
-)
-@pytest.mark.slow
-def test_what_the_hub_refuses_is_said(server: _Server, status: int, said: str) -> None:
-    server.refusals[f"/datasets/me/data/resolve/{SHA}/a.parquet"] = [status] * 100
-    assert said in on_hub(server, "a.parquet")
+    rows, *said = json.loads(done.stdout.splitlines()[-1])
+    assert rows == [f"row {row}" for row in range(15, 25)]
+    asked = [each for each in server.web.asked if "train" in each]
+    assert asked == [f"GET {folder}/train/a b.parquet"] * 5, "one that was refused, two footers and two row groups"
+    assert "status 401); ask for access on the page of the dataset, then set HF_TOKEN" in said[0]
+    assert "the hub refuses access (status 403)" in said[1]
+    assert "is gone, but existed when" in said[2]
 
 
 # Parquet files that workers cannot read are sent as they are, once.

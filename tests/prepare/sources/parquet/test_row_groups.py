@@ -4,8 +4,6 @@ those of the whole table, in the types of the split, or an error that names the 
 
 import dataclasses
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -19,10 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.prepare.sources.parquet import row_groups
-from pipelines.prepare.sources.parquet.groups import Groups, StoredFile
+from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve.data_files import DataFile, stamp_of
 from pipelines.prepare.storage import object_storage
-from tests import building
 from tests.prepare.sources.stored import data_file, in_place, parquet
 from tfrecord_io.errors import SourceError
 
@@ -45,10 +42,6 @@ def read(
     return list(row_groups.read_rows(groups.pieces(row_ranges), columns, types=types, addresses={}))
 
 
-def joined(found: Sequence[tuple[int, pa.RecordBatch]], columns: Sequence[str]) -> pa.Table:
-    return pa.Table.from_batches([batch for _, batch in found], schema=pa.schema([TYPES.field(n) for n in columns]))
-
-
 @pytest.fixture(scope="module", params=["parquet", "memory", "several"])
 def groups(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Groups:
     """The table in groups of ten rows: one file or several, here or far away."""
@@ -61,13 +54,16 @@ def groups(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return in_place(*files)
 
 
-BOUND = st.integers(0, COUNT)
-SEGMENTS = st.lists(st.tuples(BOUND, BOUND).map(lambda pair: (min(pair), max(pair))), max_size=8)
+def some_ranges(total: int) -> st.SearchStrategy[list[tuple[int, int]]]:
+    bound = st.integers(0, total)
+    return st.lists(st.tuples(bound, bound).map(lambda pair: (min(pair), max(pair))), max_size=8)
+
+
 COLUMNS = st.lists(st.sampled_from(TYPES.names), min_size=1, unique=True)
 
 
 @settings(max_examples=60, deadline=None)
-@given(row_ranges=SEGMENTS, columns=COLUMNS)
+@given(row_ranges=some_ranges(COUNT), columns=COLUMNS)
 def test_any_segments_give_the_rows_of_the_table(
     row_ranges: list[tuple[int, int]], columns: list[str], groups: Groups
 ) -> None:
@@ -75,28 +71,23 @@ def test_any_segments_give_the_rows_of_the_table(
     expected = pa.concat_tables(
         [PLAIN.select(columns).slice(start, stop - start) for start, stop in row_ranges or [(0, 0)]]
     )
-    assert joined(found, columns).equals(expected)
+    schema = pa.schema([TYPES.field(name) for name in columns])
+    assert pa.Table.from_batches([batch for _, batch in found], schema=schema).equals(expected)
     pieces = groups.pieces(row_ranges)
     assert [(first, batch.num_rows) for first, batch in found] == list(
         zip(pieces.starts.tolist(), pieces.counts.tolist(), strict=True)
     )
 
 
-@pytest.fixture
-def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """[start, stop) of each range that is asked for."""
-    asked: list[tuple[int, int]] = []
+def test_far_away_a_group_takes_one_request_and_the_footer_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[tuple[int, int]] = []
     fetch = object_storage.fetch
 
-    def counted(get: Callable[[int, int], bytes], start: int, stop: int, *, path: str) -> bytes:
-        asked.append((start, stop))
+    def noted(get: Callable[[int, int], bytes], start: int, stop: int, *, path: str) -> bytes:
+        requests.append((start, stop))
         return fetch(get, start, stop, path=path)
 
-    monkeypatch.setattr(object_storage, "fetch", counted)
-    return asked
-
-
-def test_far_away_a_group_takes_one_request_and_the_footer_one(requests: list[tuple[int, int]]) -> None:
+    monkeypatch.setattr(object_storage, "fetch", noted)
     table = pa.table({"a": [f"{row}" * 20 for row in range(900)], "b": range(900), "c": [os.urandom(1_000)] * 900})
     groups = in_place(parquet("memory://rows/counted.parquet", table, rows=300, use_dictionary=False))
     requests.clear()
@@ -211,38 +202,6 @@ def test_a_group_that_cannot_be_decoded_is_named_with_its_row(tmp_path: Path) ->
     assert "row 43 of the split, cannot be decoded" in said
 
 
-def test_damage_anywhere_is_an_error_or_rows_and_never_a_crash(tmp_path: Path) -> None:
-    groups, path = written(tmp_path)
-    whole = path.read_bytes()
-    [file] = groups.files
-    groups = dataclasses.replace(groups, files=(dataclasses.replace(file, stamp=None),))
-    rng = np.random.default_rng(0)
-    for place in rng.integers(0, len(whole), 150).tolist():
-        damaged = bytearray(whole)
-        damaged[place] ^= int(rng.integers(1, 256))
-        path.write_bytes(damaged)
-        # Footers and schemas are kept by what the file is known by.
-        fresh = dataclasses.replace(groups, files=(dataclasses.replace(file, stamp=None, version=str(place)),))
-        try:
-            for _, batch in read(fresh, [(0, COUNT)], TYPES.names):
-                batch.to_pylist()
-        except (SourceError, UnicodeDecodeError):
-            pass
-
-
-def test_reading_imports_no_datasets_no_transformers_and_no_beam() -> None:
-    program = (
-        "import sys\n"
-        "from pipelines.prepare.sources.parquet import row_groups\n"
-        "from pipelines.prepare.sources.rows import reading\n"
-        "print(sorted({'datasets', 'transformers', 'apache_beam', 'tensorflow', 'pandas'} & sys.modules.keys()))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=building.environment(), capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
-
-
 # Footers
 
 FOOTED = pa.table(
@@ -260,24 +219,16 @@ def footer(file: DataFile, columns: list[str] | None = None) -> row_groups.Foote
     return found
 
 
-def chunk_bytes(path: Path, name: str, *, packed: bool) -> list[int]:
-    """Of all leaves of a column, by row group, one by one."""
-    metadata = pq.read_metadata(path)
-    field = "total_compressed_size" if packed else "total_uncompressed_size"
-    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
-    chunks = [[group.column(leaf) for leaf in range(metadata.num_columns)] for group in groups]
-    return [
-        sum(getattr(chunk, field) for chunk in some if chunk.path_in_schema.split(".")[0] == name) for some in chunks
-    ]
-
-
 def test_rows_and_bytes_are_those_of_the_row_groups(tmp_path: Path) -> None:
     file = parquet(tmp_path / "a.parquet", FOOTED.drop_columns(["chat.role"]))
-    found = footer(file, ["text", "chat"]).groups
+    found, metadata = footer(file, ["text", "chat"]).groups, pq.read_metadata(file.path)
     assert found.num_rows.tolist() == [10] * 9 + [5]
-    for field, packed in (("num_bytes", False), ("stored_bytes", True)):
-        text, chat = (chunk_bytes(tmp_path / "a.parquet", name, packed=packed) for name in ("text", "chat"))
-        assert getattr(found, field).tolist() == np.add(text, chat).tolist()
+    for index in range(10):
+        group = metadata.row_group(index)
+        chunks = [group.column(leaf) for leaf in range(metadata.num_columns)]
+        some = [chunk for chunk in chunks if chunk.path_in_schema.startswith(("text", "chat"))]
+        assert found.num_bytes[index] == sum(chunk.total_uncompressed_size for chunk in some)
+        assert found.stored_bytes[index] == sum(chunk.total_compressed_size for chunk in some)
     assert (footer(file).groups.num_bytes > found.num_bytes).all(), "without names those of all columns"
     assert footer(file).schema.equals(FOOTED.drop_columns(["chat.role"]).schema)
 
@@ -303,20 +254,16 @@ def test_row_groups_of_many_bytes_are_not_read_in_place(tmp_path: Path) -> None:
     assert not footer(packed, ["n"]).is_in_place
 
 
-def _without_end(content: bytes) -> bytes:
-    return content[:-3]
-
-
-def _long_footer(content: bytes) -> bytes:
-    return content[:-8] + (1 << 30).to_bytes(4, "little") + b"PAR1"
-
-
-def _damaged_footer(content: bytes) -> bytes:
-    return content[:-108] + b"\xff" * 100 + content[-8:]
-
-
 @pytest.mark.parametrize(
-    "damage", [_without_end, _long_footer, _damaged_footer, lambda content: b"", lambda content: b"PAR1"]
+    "damage",
+    [
+        lambda content: content[:-3],
+        lambda content: content[:-8] + (1 << 30).to_bytes(4, "little") + b"PAR1",
+        lambda content: content[:-108] + b"\xff" * 100 + content[-8:],
+        lambda content: b"",
+        lambda content: b"PAR1",
+    ],
+    ids=["without its end", "a long footer", "a damaged footer", "empty", "magic alone"],
 )
 @pytest.mark.parametrize("remote", [False, True])
 def test_a_footer_that_cannot_be_read_names_its_file(damage: object, remote: bool, tmp_path: Path) -> None:
@@ -333,9 +280,8 @@ def test_a_footer_that_cannot_be_read_names_its_file(damage: object, remote: boo
 
 
 def test_groups_have_no_credentials() -> None:
-    file = parquet("memory://footers/secret.parquet", FOOTED)
-    known = dataclasses.replace(file, path="https://me:hush@host/secret.parquet?sig=hush")
-    assert row_groups.stored_file(known).path == "https://host/secret.parquet"
+    known = DataFile(path="https://me:hush@host/secret.parquet?sig=hush", name="secret.parquet", size=1)
+    assert known.as_planned.path == "https://host/secret.parquet"
 
 
 # Segments of a split are cut where groups end.
@@ -344,7 +290,7 @@ def test_groups_have_no_credentials() -> None:
 def counted(*counts: int, name: str = "a") -> Groups:
     many = len(counts)
     return Groups(
-        files=(StoredFile(path=f"/{name}", size=1),),
+        files=(DataFile(path=f"/{name}", size=1),),
         num_rows=np.array(counts, np.int64),
         file=np.zeros(many, np.int32),
         at=np.arange(many, dtype=np.int64),
@@ -353,11 +299,6 @@ def counted(*counts: int, name: str = "a") -> Groups:
         source_rows=np.array([sum(counts)], np.int64),
         nulls={"text": np.ones(many, np.int64), name: np.ones(many, np.int64)},
     )
-
-
-def some_ranges(total: int) -> st.SearchStrategy[list[tuple[int, int]]]:
-    bound = st.integers(0, total)
-    return st.lists(st.tuples(bound, bound).map(lambda pair: (min(pair), max(pair))), max_size=8)
 
 
 @given(st.data())

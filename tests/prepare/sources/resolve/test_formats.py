@@ -1,11 +1,9 @@
 """Whatever `load_dataset` reads is read here: the same splits, features and rows, in the same order."""
 
 import bz2
-import contextlib
 import gzip
 import io
 import json
-import sqlite3
 import tarfile
 import zipfile
 from collections.abc import Callable, Mapping
@@ -84,15 +82,12 @@ def _hdf5(folder: Path) -> None:
         opened["label"] = [row["label"] for row in PLAIN]
 
 
-def _images(folder: Path, *, metadata: str = "metadata.jsonl") -> None:
+def _images(folder: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     for row in range(4):
         image.new("RGB", (2, 2), (row, 0, 0)).save(folder / f"{row}.png")
-    rows = pa.table({"file_name": [f"{row}.png" for row in range(4)], "text": [f"caption {row}" for row in range(4)]})
-    rows.to_pandas().to_csv(folder / "metadata.csv", index=False)
-    if metadata.endswith("jsonl"):
-        (folder / "metadata.csv").unlink()
-        rows.to_pandas().to_json(folder / metadata, orient="records", lines=True)
+    rows = [json.dumps({"file_name": f"{row}.png", "text": f"caption {row}"}) for row in range(4)]
+    (folder / "metadata.jsonl").write_text("\n".join(rows))
 
 
 def _card(folder: Path) -> None:
@@ -138,7 +133,6 @@ FORMATS: dict[str, tuple[Callable[[Path], object], dict[str, Any]]] = {
     "tar of csv, tgz": (_tar("a.tgz", {"1.csv": CSV.encode(), "0.csv": CSV.encode()}, "w:gz"), {"path": "csv"}),
     "tar of text": (_tar("a.tar", {"0.txt": b"a\nb", "1.md": b"c"}), {"path": "text", "sample_by": "document"}),
     "images with a text column": (_images, {}),
-    "images with a table of texts": (lambda folder: _images(folder, metadata="metadata.csv"), {}),
     "split names": (lambda folder: [_text(f"{name}.csv", CSV)(folder) for name in ("train", "dev", "my-test")], {}),
     "folders of splits": (lambda folder: [_text(f"{name}/0.csv", CSV)(folder) for name in ("train", "test")], {}),
     "shards of splits": (lambda folder: [_text(f"data/{name}-00000-of-00001.csv", CSV)(folder) for name in "ab"], {}),
@@ -211,16 +205,6 @@ def test_the_separator_holds_for_a_folder_too(tmp_path: Path) -> None:
     assert_same(
         source, datasets.load_dataset("csv", data_dir=str(tmp_path), delimiter=";", cache_dir=str(tmp_path / "cache"))
     )
-
-
-def test_rows_of_sql_are_saved_first(tmp_path: Path) -> None:
-    with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as database:
-        database.execute("create table rows(text, label)")
-        database.executemany("insert into rows values(:text, :label)", PLAIN)
-        read = datasets.Dataset.from_sql("select * from rows", database, cache_dir=str(tmp_path / "cache"))
-    read.save_to_disk(tmp_path / "data")
-    source = building.opened(SourceConfig(dataset=str(tmp_path / "data")))
-    assert_same(source, {next(iter(source.splits)): read})
 
 
 def assert_same(source: Any, expected: Any) -> None:

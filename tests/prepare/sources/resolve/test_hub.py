@@ -78,12 +78,13 @@ from pipelines.prepare.sources.resolve.resolve import resolve
 
 storage_errors._PATIENCE_SECONDS, storage_errors._FIRST_SECONDS = 1.0, 0.1
 answers = []
-for dataset, revision, config in json.loads(sys.argv[1]):
+for request in json.loads(sys.argv[1]):
     try:
-        found = resolve(SourceConfig(dataset=dataset, revision=revision, config=config))
+        dataset, *options = request.split()
+        found = resolve(SourceConfig(dataset=dataset, **dict(option.split("=") for option in options)))
         splits = {name: [[file.path, file.name, file.size, file.version] for file in files] for name, files in
                   found.splits.items()}
-        features = repr(found.stream.described("train"))
+        features = repr(found.features_of("train"))
         answers.append({"identity": dict(found.identity), "splits": splits, "features": features,
                         "needs_token": found.needs_token})
     except Exception as error:
@@ -93,7 +94,7 @@ print(json.dumps(answers))
 """
 _THEIRS = """
 import json, sys, datasets
-loaded = [datasets.load_dataset(name, config) for name, config in json.loads(sys.argv[1])]
+loaded = [datasets.load_dataset(*each.split(" config=")) for each in json.loads(sys.argv[1])]
 print(json.dumps([{split: each["text"][:] for split, each in one.items()} for one in loaded]))
 """
 
@@ -131,38 +132,33 @@ def _run(program: str, home: Path, endpoint: str, *arguments: Any, offline: bool
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def _ask(home: Path, endpoint: str, *requests: Sequence[str | None], offline: bool = False) -> list[dict[str, Any]]:
-    full = [[*request, None, None][:3] for request in requests]
-    answers: list[dict[str, Any]] = _run(_CLIENT, home, endpoint, *full, offline=offline)
-    return answers
+Answers = dict[str, dict[str, Any]]
+
+
+def _ask(home: Path, endpoint: str, *requests: str, offline: bool = False) -> Answers:
+    """What a process gets for each dataset, with options behind it."""
+    return dict(zip(requests, _run(_CLIENT, home, endpoint, *requests, offline=offline), strict=True))
 
 
 @pytest.fixture(scope="module")
-def online(home: Path, endpoint: str) -> dict[str, dict[str, Any]]:
+def online(home: Path, endpoint: str) -> Answers:
     """Answers to all requests that a working connection allows, made by one process."""
-    requests: list[tuple[str | None, ...]] = [
-        *(("me/good",), ("me/good", "main"), ("me/good", SHA), ("me/good", "nope")),
-        *(("me/missing",), ("me/gated",), ("me/broken",), ("me/busy",), ("a/b/c",), ("me/script",), ("me/waking",)),
-        *(("me/private",), ("me/open-to-members",), ("me/empty",), ("me/lured",), ("me/pickled",)),
-        *(("me/card",), ("me/card", None, "en"), ("me/card", None, "fr"), ("me/good", None, "en")),
-        *((f"me/{name}",) for name in LAYOUTS),
-        *(("hf://datasets/me/card/en/*.jsonl",), ("hf://datasets/me/card@main/de/a.jsonl",)),
-        *(("hf://datasets/me/folders/data",), ("hf://datasets/me/card",), ("hf://datasets/me/card/none",)),
-        ("hf://datasets/me",),
-    ]
-    answers = _ask(home, endpoint, *requests)
-    return {
-        "@".join(map(str, (*request, None, None)[:3])).replace("@None", ""): answer
-        for request, answer in zip(requests, answers, strict=True)
-    }
+    return _ask(
+        *(home, endpoint, "me/good", "me/good revision=main", f"me/good revision={SHA}", "me/good revision=nope"),
+        *("me/missing", "me/gated", "me/broken", "me/busy", "a/b/c", "me/script", "me/waking", "me/private"),
+        *("me/open-to-members", "me/empty", "me/lured", "me/pickled", *(f"me/{name}" for name in LAYOUTS)),
+        *("me/card", "me/card config=en", "me/card config=fr", "me/good config=en", "hf://datasets/me"),
+        *("hf://datasets/me/card/en/*.jsonl", "hf://datasets/me/card@main/de/a.jsonl"),
+        *("hf://datasets/me/folders/data", "hf://datasets/me/card", "hf://datasets/me/card/none"),
+    )
 
 
 def _names(answer: dict[str, Any]) -> dict[str, list[str]]:
     return {split: [name for _, name, *_ in files] for split, files in answer["splits"].items()}
 
 
-@pytest.mark.parametrize("request_", ["me/good", "me/good@main", f"me/good@{SHA}"])
-def test_every_name_of_a_revision_is_pinned_to_its_commit(online: dict[str, dict[str, Any]], request_: str) -> None:
+@pytest.mark.parametrize("request_", ["me/good", "me/good revision=main", f"me/good revision={SHA}"])
+def test_every_name_of_a_revision_is_pinned_to_its_commit(online: Answers, request_: str) -> None:
     answer = online[request_]
     assert answer["identity"] == {"kind": "hub", "name": "me/good", "config": None, "revision": SHA}
     size = len(REPOSITORIES["me/good"].files["data/train.jsonl"])
@@ -171,23 +167,18 @@ def test_every_name_of_a_revision_is_pinned_to_its_commit(online: dict[str, dict
 
 
 @pytest.mark.slow
-def test_a_dataset_has_the_splits_and_rows_of_load_dataset(
-    online: dict[str, dict[str, Any]], home: Path, endpoint: str
-) -> None:
-    requests = [*((f"me/{name}", None) for name in LAYOUTS), ("me/card", None), ("me/card", "en")]
-    found = [
-        online[name if config is None else f"{name}@None@{config}".replace("@None", "")] for name, config in requests
-    ]
-    assert [_names(answer) for answer in found] == _run(_THEIRS, home, endpoint, *requests)
+def test_a_dataset_has_the_splits_and_rows_of_load_dataset(online: Answers, home: Path, endpoint: str) -> None:
+    requests = [*(f"me/{name}" for name in LAYOUTS), "me/card", "me/card config=en"]
+    assert [_names(online[each]) for each in requests] == _run(_THEIRS, home, endpoint, *requests)
 
 
-def test_the_card_says_columns_and_configuration(online: dict[str, dict[str, Any]]) -> None:
+def test_the_card_says_columns_and_configuration(online: Answers) -> None:
     assert online["me/card"]["features"] == "{'text': Value('string')}"
-    assert online["me/card@en"]["features"] == "None"
-    assert [online[name]["identity"]["config"] for name in ("me/card", "me/card@en")] == [None, "en"]
+    assert online["me/card config=en"]["features"] == "None"
+    assert [online[name]["identity"]["config"] for name in ("me/card", "me/card config=en")] == [None, "en"]
 
 
-def test_an_address_of_the_hub_is_pinned_too(online: dict[str, dict[str, Any]]) -> None:
+def test_an_address_of_the_hub_is_pinned_too(online: Answers) -> None:
     answer = online["hf://datasets/me/card/en/*.jsonl"]
     assert _names(answer) == {"train": ["0.jsonl", "1.jsonl"]}
     assert [path for path, *_ in answer["splits"]["train"]] == [
@@ -199,32 +190,30 @@ def test_an_address_of_the_hub_is_pinned_too(online: dict[str, dict[str, Any]]) 
     assert online["hf://datasets/me/card"] == online["me/card"]
 
 
-def test_only_those_that_not_everybody_may_read_need_a_token(online: dict[str, dict[str, Any]]) -> None:
-    assert [online[f"me/{name}"]["needs_token"] for name in ("good", "card", "private", "open-to-members")] == [
-        *(False, False),
-        *(True, True),
-    ]
+def test_only_those_that_not_everybody_may_read_need_a_token(online: Answers) -> None:
+    needs = [online[f"me/{name}"]["needs_token"] for name in ("good", "card", "private", "open-to-members")]
+    assert needs == [False, False, True, True]
 
 
-def test_only_the_pinned_commit_is_read(online: dict[str, dict[str, Any]], hub: Web) -> None:
+def test_only_the_pinned_commit_is_read(online: Answers, hub: Web) -> None:
     assert online
     read = [line for line in hub.asked if "/tree/" in line]
     assert read
     assert all(SHA in line for line in read)
 
 
-def test_the_token_is_in_no_answer(online: dict[str, dict[str, Any]]) -> None:
+def test_the_token_is_in_no_answer(online: Answers) -> None:
     assert TOKEN not in json.dumps(online)
 
 
-def test_a_hub_that_is_overloaded_is_waited_for(online: dict[str, dict[str, Any]]) -> None:
+def test_a_hub_that_is_overloaded_is_waited_for(online: Answers) -> None:
     assert _names(online["me/waking"]) == {"train": ["a.jsonl"]}
 
 
 @pytest.mark.parametrize(
     ("request_", "message", "remedy"),
     [
-        ("me/good@nope", "me/good: no such revision", "--revision"),
+        ("me/good revision=nope", "me/good: no such revision", "--revision"),
         ("me/missing", "me/missing: no such dataset", "for a private dataset set HF_TOKEN"),
         ("me/gated", "me/gated: this dataset is gated", "ask for access on its page"),
         (
@@ -237,16 +226,14 @@ def test_a_hub_that_is_overloaded_is_waited_for(online: dict[str, dict[str, Any]
         ("me/empty", "me/empty: no file that `datasets` knows", "--format"),
         ("me/lured", "me/lured, README.md: names 'hf://datasets/me/good/*.jsonl' as data", "name that file itself"),
         ("me/pickled", "me/pickled: no file that `datasets` knows", "--format"),
-        ("me/card@fr", "me/card: `datasets` cannot open it (BuilderConfig 'fr' not found", "--config"),
-        ("me/good@en", "me/good: `datasets` cannot open it (BuilderConfig 'en' not found", "--config"),
+        ("me/card config=fr", "me/card: `datasets` cannot open it (BuilderConfig 'fr' not found", "--config"),
+        ("me/good config=en", "me/good: `datasets` cannot open it (BuilderConfig 'en' not found", "--config"),
         ("a/b/c", "a/b/c: no such file or folder", "a dataset of the hub has the form USER/NAME"),
         ("hf://datasets/me/card/none", f"hf://datasets/me/card@{SHA}/none: no such file or folder", "check the path"),
         ("hf://datasets/me", "hf://datasets/me: not a dataset of the hub", "hf://datasets/USER/NAME"),
     ],
 )
-def test_each_failure_has_its_message_and_remedy(
-    online: dict[str, dict[str, Any]], request_: str, message: str, remedy: str
-) -> None:
+def test_each_failure_has_its_message_and_remedy(online: Answers, request_: str, message: str, remedy: str) -> None:
     answer = online[request_]
     assert answer.get("error") == "SourceError"
     assert answer["message"].startswith(message)
@@ -263,20 +250,15 @@ print("null")
 
 
 @pytest.fixture(scope="module")
-def offline(home: Path, endpoint: str) -> dict[str, dict[str, Any]]:
+def offline(home: Path, endpoint: str) -> Answers:
     _run(_DOWNLOAD, home, endpoint, "me/good", "me/plain")
-    requests: list[tuple[str | None, ...]] = [
-        *(("me/good",), ("me/good", SHA), ("me/good", OTHER_SHA), ("me/good", "v2"), ("me/other",), ("me/plain",)),
-    ]
-    answers = _ask(home, "http://127.0.0.1:9", *requests, offline=True)
-    return {"@".join(map(str, filter(None, each))): answer for each, answer in zip(requests, answers, strict=True)}
+    revisions = [f"me/good revision={each}" for each in (SHA, OTHER_SHA, "v2")]
+    return _ask(home, "http://127.0.0.1:9", "me/good", *revisions, "me/other", "me/plain", offline=True)
 
 
 @pytest.mark.slow
-def test_offline_the_cached_commit_is_used_and_named(
-    online: dict[str, dict[str, Any]], offline: dict[str, dict[str, Any]]
-) -> None:
-    for request in ("me/good", f"me/good@{SHA}"):
+def test_offline_the_cached_commit_is_used_and_named(online: Answers, offline: Answers) -> None:
+    for request in ("me/good", f"me/good revision={SHA}"):
         assert offline[request]["identity"] == online["me/good"]["identity"]
         assert _names(offline[request]) == _names(online["me/good"])
         assert Path(offline[request]["splits"]["train"][0][0]).is_absolute()
@@ -284,23 +266,17 @@ def test_offline_the_cached_commit_is_used_and_named(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("revision", [OTHER_SHA, "v2"])
-def test_offline_another_revision_is_never_passed_off_as_the_one_asked_for(
-    offline: dict[str, dict[str, Any]], revision: str
-) -> None:
-    message = offline[f"me/good@{revision}"]["message"]
+def test_offline_another_revision_is_never_passed_off_as_the_one_asked_for(offline: Answers, revision: str) -> None:
+    message = offline[f"me/good revision={revision}"]["message"]
     assert f"me/good --revision {revision}: no such local file or folder, and while HF_HUB_OFFLINE is set" in message
     assert f"hf download me/good --repo-type dataset --revision {revision}" in message
-
-
-@pytest.mark.slow
-def test_offline_a_part_of_a_dataset_is_not_taken_for_all_of_it(offline: dict[str, dict[str, Any]]) -> None:
-    for name in ("me/other", "me/plain"):
+    for name in ("me/other", "me/plain"):  # a part of a dataset is not all of it
         assert "a dataset must be in the hub's cache with all of its files" in offline[name]["message"]
 
 
 @pytest.mark.slow
 def test_a_hub_that_does_not_answer_is_told_apart_from_a_missing_dataset(home: Path) -> None:
-    (answer,) = _ask(home, "http://127.0.0.1:9", ("me/good",))
+    answer = _ask(home, "http://127.0.0.1:9", "me/good")["me/good"]
     assert answer["error"] == "SourceError"
     assert "the hub cannot be reached" in answer["message"]
     assert "check the network" in answer["message"]

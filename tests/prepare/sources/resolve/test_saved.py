@@ -1,19 +1,21 @@
 """Folders that `save_to_disk` wrote, here and elsewhere."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import datasets
-import fsspec
-import pyarrow as pa
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.resolve.library import SourceListing
 from pipelines.prepare.sources.resolve.resolve import resolve
+from tests.prepare.sources.resolve.test_resolve import memory
 from tfrecord_io.errors import SourceError
+
+__all__ = ["memory"]
 
 TEXTS = [f"row {index} é" for index in range(30)]
 
@@ -24,32 +26,6 @@ def _dataset(texts: Sequence[str] = TEXTS, **options: Any) -> datasets.Dataset:
 
 def _resolve(folder: Path | str) -> SourceListing:
     return resolve(SourceConfig(dataset=str(folder)))
-
-
-def _texts(listing: SourceListing, split: str = "train") -> list[str]:
-    tables = [pa.ipc.open_stream(pa.OSFile(file.path)).read_all() for file in listing.splits[split]]
-    return [text for table in tables for text in table["text"].to_pylist()]
-
-
-@pytest.fixture
-def remote(tmp_path: Path) -> Iterator[str]:
-    """The address of a copy of tmp_path/saved."""
-    fs = fsspec.filesystem("memory")
-    yield "memory://bucket/saved"
-    fs.store.clear()
-    fs.pseudo_dirs[:] = [""]
-
-
-def test_a_dict_has_its_splits_by_name(tmp_path: Path) -> None:
-    made = datasets.DatasetDict({"my-split": _dataset(), "b": _dataset(TEXTS[:3])})
-    made.save_to_disk(tmp_path / "saved")
-    listing = _resolve(tmp_path / "saved")
-    assert list(listing.splits) == ["my-split", "b"]
-    assert _texts(listing, "b") == TEXTS[:3]
-    assert [entry["name"] for entry in listing.identity["files"]] == [
-        "my-split/data-00000-of-00001.arrow",
-        "b/data-00000-of-00001.arrow",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -68,22 +44,26 @@ def test_a_split_whose_name_cannot_be_that_of_a_file_is_refused(tmp_path: Path) 
         _resolve(tmp_path / "saved")
 
 
-def test_a_remote_one_is_the_same(tmp_path: Path, remote: str) -> None:
+def test_a_dict_has_its_splits_by_name_here_and_elsewhere(tmp_path: Path, memory: MemoryFileSystem) -> None:
     datasets.DatasetDict({"b": _dataset(), "a": _dataset(TEXTS[:2])}).save_to_disk(tmp_path / "saved", num_shards=None)
-    fsspec.filesystem("memory").put(str(tmp_path / "saved"), "/bucket/saved", recursive=True)
-    here, there = _resolve(tmp_path / "saved"), _resolve(remote)
+    memory.put(str(tmp_path / "saved"), "/bucket/saved", recursive=True)
+    here, there = _resolve(tmp_path / "saved"), _resolve("memory://bucket/saved")
+    names = [f"{split}/data-00000-of-00001.arrow" for split in ("b", "a")]
+    assert [entry["name"] for entry in here.identity["files"]] == names
     assert here.identity == there.identity
-    assert here.stream.described("a") == there.stream.described("a")
-    assert [file.path for file in there.splits["a"]] == ["memory://bucket/saved/a/data-00000-of-00001.arrow"]
+    assert here.features_of("a") == there.features_of("a")
+    assert [file.path for some in there.splits.values() for file in some] == [
+        f"memory://bucket/saved/{n}" for n in names
+    ]
 
 
 @pytest.mark.parametrize(
     ("changes", "cause"),
     [
-        ({"_data_files": [{"filename": "../../x.arrow"}]}, "the data file '../../x.arrow'"),
-        ({"_data_files": [{"filename": "/etc/passwd"}]}, "the data file '/etc/passwd'"),
-        ({"_data_files": [{}]}, "the data file None"),
-        ({"_data_files": None}, "no list of data files"),
+        ({"_data_files": [{"filename": "../../x.arrow"}]}, "'../../x.arrow', expected a plain file name"),
+        ({"_data_files": [{"filename": "/etc/passwd"}]}, "'/etc/passwd', expected a plain file name"),
+        ({"_data_files": [{}]}, "filename"),
+        ({"_data_files": None}, "None where a list is expected"),
         ({"_indices_data_files": [{"filename": "i.arrow"}]}, "reordered by an indices file"),
     ],
 )

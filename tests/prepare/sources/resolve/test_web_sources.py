@@ -34,13 +34,6 @@ def server() -> Iterator[str]:
         yield web.address
 
 
-def refusing() -> str:
-    """The address of a server that is not there."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{taken.getsockname()[1]}"
-
-
 def refused(address: str) -> SourceError:
     with pytest.raises(SourceError) as caught:
         resolve(SourceConfig(dataset=address))
@@ -68,7 +61,10 @@ def test_what_a_server_says_is_told_apart(server: str) -> None:
 
 @pytest.mark.parametrize("path", ["a.parquet?X-Goog-Signature=hush", "*.parquet"])
 def test_a_server_that_is_not_there_is_not_a_file_that_is_not_there(path: str) -> None:
-    error = refused(f"{refusing()}/{path}")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    error = refused(f"http://127.0.0.1:{port}/{path}")
     assert "no connection to 127.0.0.1" in error.cause
     assert "no such file" not in error.cause
     assert error.remedy.startswith("check the address, the network and the service")
@@ -76,12 +72,9 @@ def test_a_server_that_is_not_there_is_not_a_file_that_is_not_there(path: str) -
 
 def test_two_addresses_of_one_name_are_refused(server: str) -> None:
     """What tells them apart would be in the query alone, which is never shown."""
+    address = f"{server}/train.jsonl?{SIGNATURE}"
     with pytest.raises(SourceError, match=r"/train\.jsonl: named twice, with different queries"):
-        resolve(
-            SourceConfig(
-                dataset=f"{server}/train.jsonl?{SIGNATURE}", more_paths=(f"{server}/train.jsonl?{SIGNATURE}1",)
-            )
-        )
+        resolve(SourceConfig(dataset=address, more_paths=(f"{address}1",)))
 
 
 @pytest.mark.slow

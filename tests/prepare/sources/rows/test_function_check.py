@@ -1,7 +1,6 @@
 """What the user's functions make of a split."""
 
 import itertools
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,23 +11,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.sources.columns import labels
+from pipelines.prepare.sources.columns.labels import LabelPlan
 from pipelines.prepare.sources.resolve.features import Columns
 from pipelines.prepare.sources.rows import function_check
 from pipelines.prepare.sources.rows.function_check import apply_functions
-from pipelines.prepare.sources.rows.reading import SplitSource
-from pipelines.prepare.sources.rows.unused_rows import kept_rows, reasons_of, without_reasons
+from pipelines.prepare.sources.rows.reading import Source, SplitSource
+from pipelines.prepare.sources.rows.unused_rows import reasons_of, without_reasons
 from pipelines.prepare.sources.rows.user_functions import UserFunction
-from tests.prepare.sources.rows.test_user_functions import HEAD, UPPER, find, one, refused, write
-from tests.prepare.sources.stored import Stored, rows_of, store
+from tests.prepare.sources.rows.test_user_functions import HEAD, UPPER, find, folder, one, refused, write
+from tests.prepare.sources.stored import Stored, kept_rows, rows_of, store
 from tfrecord_io.errors import SourceError
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A current directory of its own, which the search path forgets afterwards."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+__all__ = ["folder"]
 
 
 def changed(stored: Stored, found: Sequence[UserFunction], *, requested: Sequence[str] = ("train",)) -> Stored:
@@ -42,7 +38,7 @@ def opened(
     """The split `train` with these rows behind the functions, and its columns."""
     stored = store(folder, group_rows=group_rows, train=rows)
     behind = changed(stored, found)
-    return behind.whole("train"), behind.columns["train"]
+    return behind.chosen(SourceConfig(dataset="data"))["train"], behind.columns["train"]
 
 
 def filtered(batch: pa.RecordBatch) -> list[bool]:
@@ -140,6 +136,16 @@ class TestClasses:
         assert "'test' is not asked for" in caplog.text
         with refused(SourceError, "raised KeyError", "of split 'test'"):
             changed(stored, found, requested=("train", "test"))
+
+    def test_string_labels_are_named_by_what_a_map_gives_and_a_filter_leaves(self, folder: Path) -> None:
+        body = "def named(t): return t.append_column('name', pc.if_else(pc.equal(t['n'], 1), 'odd', 'even'))\n"
+        write(f"{HEAD}{body}def odd(t): return pc.equal(t['n'], 1)\n")
+        stored, steps = store(folder, train=[{"n": n % 2} for n in range(20)]), find(("map", "clean:named"))
+        for left, names in (((), ("even", "odd")), (find(("filter", "clean:odd")), ("odd",))):
+            found = changed(stored, [*steps, *left])
+            splits = found.chosen(SourceConfig(dataset="data"))
+            source = Source(splits=splits, all_splits=splits, columns=found.columns, identity={})
+            assert labels.with_names(LabelPlan(column="name", kind="string"), source=source).names == names
 
 
 ROWS = [{"text": f"row {index % 70}", "n": index, "x": None if index % 5 else float("nan")} for index in range(200)]

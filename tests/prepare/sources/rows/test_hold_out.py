@@ -20,11 +20,11 @@ from pipelines.prepare.sources.rows import selection
 from pipelines.prepare.sources.rows.hash_filter import HASHES, row_hashes
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.selection import HoldOut
-from pipelines.prepare.sources.rows.unused_rows import kept_rows, split_reasons
+from pipelines.prepare.sources.rows.unused_rows import split_reasons
 from tests import building
-from tests.prepare.sources.rows.test_function_check import changed, folder
-from tests.prepare.sources.rows.test_user_functions import find, refused, write
-from tests.prepare.sources.stored import rows_of, store
+from tests.prepare.sources.rows.test_function_check import changed
+from tests.prepare.sources.rows.test_user_functions import find, folder, refused, write
+from tests.prepare.sources.stored import kept_rows, rows_of, store
 from tfrecord_io.errors import ConfigError, PrepError, SplitNotFoundError
 
 __all__ = ["folder"]
@@ -40,12 +40,13 @@ def divided(
     splits: tuple[str, ...] = (),
     seed: int = 0,
     by: str | None = None,
+    function: Any = None,
     **options: Any,
 ) -> dict[str, SplitSource]:
-    """The splits of a build with these --hold-out and --split."""
+    """The splits of a build with these --hold-out and --split, and a user function."""
     config = SourceConfig(dataset="data", splits=splits, hold_out=wanted)
-    stored = store(folder, train=rows, **options)
-    chosen = selection.select_splits(config, stored.groups, stored.readers)
+    stored = changed(store(folder, train=rows, **options), find(function) if function else ())
+    chosen = stored.chosen(config)
     held = selection.resolve_hold_outs(config.hold_outs, chosen, by=by)
     return selection.divide(chosen, held, columns=("text",), seed=seed)
 
@@ -75,14 +76,6 @@ class TestSides:
         assert 150 < len(validation) < 250
         assert list(found) == ["train", "validation"]
 
-    def test_equal_texts_are_on_the_same_side_wherever_they_are(self, folder: Path) -> None:
-        rows = [{"text": f"text {index % 50}", "n": index} for index in range(1000)]
-        found = divided(folder, "validation=20%", rows=rows)
-        sides = [{number % 50 for number in numbers(split)} for split in found.values()]
-        assert not sides[0] & sides[1]
-        assert len(sides[0] | sides[1]) == 50
-        assert sides[1]
-
     def test_rows_of_one_group_never_part(self, folder: Path) -> None:
         rows = [{"text": f"text {index}", "n": index, "user": index % 40 or None} for index in range(2000)]
         found = divided(folder, "validation=25%", "test=0.25", rows=rows, by="user")
@@ -96,13 +89,6 @@ class TestSides:
         assert len({tuple(each) for each in found}) == 3
         expected = 2000 * 0.1 * 0.1
         assert len(set(found[0]) & set(found[1])) < 3 * expected
-
-    def test_a_row_without_a_text_stays(self, folder: Path) -> None:
-        rows = [{"text": None if index % 3 else f"text {index}", "n": index} for index in range(999)]
-        found = {name: counted(split) for name, split in divided(folder, "validation=30%", rows=rows).items()}
-        assert found["train"]["text_null"] == 666
-        assert "text_null" not in found["validation"]
-        assert found["validation"]["not_held_out"] + found["validation"]["used"] == 999
 
     def test_slices_are_kept_and_names_are_those_of_the_output(self, folder: Path) -> None:
         found = divided(folder, "v=a:20%", splits=("a=train[:500]", "b=train[500:600]"))
@@ -136,25 +122,17 @@ class TestWithFunctions:
 
     def test_rows_are_hashed_as_they_are_used(self, folder: Path) -> None:
         write("import pyarrow as pa\ndef same(t): return t.set_column(0, 'text', pa.array(['x'] * len(t)))\n")
-        found = self._divided(folder, ("map", "clean:same"))
+        found = divided(folder, "validation=30%", function=("map", "clean:same"))
         assert sorted(len(numbers(split)) for split in found.values()) == [0, 2000]
 
     def test_filtered_comes_first(self, folder: Path) -> None:
         write("import pyarrow.compute as pc\ndef even(t): return pc.equal(pc.bit_wise_and(t['n'], 1), 0)\n")
-        found = self._divided(folder, ("filter", "clean:even"))
+        found = divided(folder, "validation=30%", function=("filter", "clean:even"))
         train, held = counted(found["train"]), counted(found["validation"])
         assert (train["filtered"], held.get("filtered")) == (1000, None), "each row counts once"
         assert train["held_out"] == held["used"]
         assert held["not_held_out"] == train["used"] + train["filtered"]
         assert found["validation"].reader.share == pytest.approx(0.15, abs=0.05)
-
-    def _divided(self, folder: Path, function: Any) -> dict[str, SplitSource]:
-        stored = changed(store(folder, train=ROWS), find(function))
-        config = SourceConfig(dataset="data", hold_out="validation=30%")
-        chosen = selection.select_splits(config, stored.groups, stored.readers)
-        return selection.divide(
-            chosen, selection.resolve_hold_outs(config.hold_outs, chosen), columns=("text",), seed=0
-        )
 
 
 class TestOptions:
@@ -210,7 +188,7 @@ class TestOptions:
     def test_the_manifest_says_which_hashes(self, folder: Path) -> None:
         config = SourceConfig(dataset="data", hold_out=("v=25%", "t=50%"))
         stored = store(folder, train=ROWS)
-        chosen = selection.select_splits(config, stored.groups, stored.readers)
+        chosen = stored.chosen(config)
         held = selection.resolve_hold_outs(config.hold_outs, chosen, by="user")
         assert [each.to_json() for each in held] == [
             {"split": "v", "of": "train", "hashes": [0, HASHES // 4], "by": "user"},

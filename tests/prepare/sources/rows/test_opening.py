@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.parquet import access
-from pipelines.prepare.sources.parquet.groups import Groups, StoredFile
 from pipelines.prepare.sources.rows import opening, selection
 from pipelines.prepare.sources.rows.reading import RowReader, Source, SplitSource
 from tests import building
@@ -150,32 +148,13 @@ def test_rows_are_read_from_the_copies_of_files_that_workers_cannot_read(tmp_pat
 
 # Selection
 
-SCHEMA = pa.schema([("text", pa.string())])
+Chosen = dict[str, tuple[str, tuple[tuple[int, int], ...]]]
 
 
-def grouped(num_rows: int, *, rows: int = 7) -> Groups:
-    """Groups of at most so many rows of one file that nobody reads."""
-    counts = np.diff(np.minimum(np.arange(0, num_rows + rows, rows), num_rows))
-    return Groups(
-        files=(StoredFile(path="a.parquet", size=1),),
-        num_rows=counts,
-        file=np.zeros(len(counts), np.int32),
-        at=np.arange(len(counts)),
-        source_rows=np.array([rows], np.int64),
-        num_bytes=counts * 10,
-        stored_bytes=counts * 5,
-    )
-
-
-def choose(lengths: Mapping[str, int], *splits: str, limit: int | None = None) -> dict[str, SplitSource]:
-    config = SourceConfig(dataset="data", splits=splits, limit=limit)
-    groups = {name: grouped(rows) for name, rows in lengths.items()}
-    readers = {name: RowReader(split=name, types=SCHEMA) for name in lengths}
-    return selection.select_splits(config, groups, readers)
-
-
-def ranges(chosen: Mapping[str, SplitSource]) -> dict[str, tuple[str, tuple[tuple[int, int], ...]]]:
-    return {name: (split.source_split, split.ranges) for name, split in chosen.items()}
+def choose(lengths: Mapping[str, int], *splits: str, limit: int | None = None) -> Chosen:
+    """For each split of the output that of the source, and its ranges of rows."""
+    found = selection.select_ranges(SourceConfig(dataset="data", splits=splits, limit=limit), lengths)
+    return {name: (each.source_split, each.ranges) for name, each in found.items()}
 
 
 class TestSlices:
@@ -183,42 +162,23 @@ class TestSlices:
 
     def test_without_options_every_split_that_has_rows(self) -> None:
         found = choose({"train": 30, "empty": 0, "my-split.v2": 5})
-        assert ranges(found) == {"train": ("train", ((0, 30),)), "my-split.v2": ("my-split.v2", ((0, 5),))}
-
-    def test_a_split_without_rows_is_said_to_be_left_out(self, caplog: pytest.LogCaptureFixture) -> None:
-        choose({"train": 30, "empty": 0})
-        assert "data: split 'empty' has no rows and is left out" in caplog.text
+        assert found == {"train": ("train", ((0, 30),)), "my-split.v2": ("my-split.v2", ((0, 5),))}
 
     def test_joined_slices_keep_their_order(self) -> None:
-        assert choose({"train": 1000}, "train[90%:]+train[:10%]")["train"].ranges == ((900, 1000), (0, 100))
+        found = choose({"train": 1000}, "train[90%:]+train[:10%]")
+        assert found == {"train": ("train", ((900, 1000), (0, 100)))}
 
     def test_a_slice_under_a_name_of_its_own(self) -> None:
         found = choose({"train": 1000}, "validation=train[:1%]", "train=train[1%:]")
-        assert ranges(found) == {"validation": ("train", ((0, 10),)), "train": ("train", ((10, 1000),))}
-        assert found["validation"].name == "validation"
-        assert found["validation"].reader.split == "train"
+        assert found == {"validation": ("train", ((0, 10),)), "train": ("train", ((10, 1000),))}
 
     def test_a_limit_is_of_each_split(self) -> None:
         found = choose({"train": 30, "test": 2}, "train[5:7]+train[1:3]", "a=train[10:]", "test", limit=3)
-        assert [split.ranges for split in found.values()] == [((5, 7), (1, 2)), ((10, 13),), ((0, 2),)]
+        assert [ranges for _, ranges in found.values()] == [((5, 7), (1, 2)), ((10, 13),), ((0, 2),)]
 
-
-class TestOverlaps:
-    """Rows in several splits are allowed, and said."""
-
-    @pytest.mark.parametrize(
-        ("specs", "said"),
-        [
-            (("train", "validation=train[:10%]"), "3 rows of split 'train' will be in 'train' and in 'validation'"),
-            (("a=train[:5]+train[7:9]", "b=train[4:8]"), "2 rows of split 'train' will be in 'a' and in 'b'"),
-        ],
-    )
-    def test_rows_in_two_splits_are_counted(
-        self, caplog: pytest.LogCaptureFixture, specs: Sequence[str], said: str
-    ) -> None:
-        with caplog.at_level(logging.WARNING, logger="pipelines"):
-            assert len(choose({"train": 30}, *specs)) == 2
-        assert said in caplog.text
+    def test_rows_in_two_splits_are_counted(self, caplog: pytest.LogCaptureFixture) -> None:
+        assert len(choose({"train": 30}, "a=train[:5]+train[7:9]", "b=train[4:8]")) == 2
+        assert "2 rows of split 'train' will be in 'a' and in 'b'" in caplog.text
 
 
 class TestRefusals:
@@ -258,17 +218,14 @@ class TestRefusals:
             choose({"train": 0})
 
 
-class TestNeeded:
-    """Which splits have to be looked at is known before their rows are."""
-
-    @pytest.mark.parametrize(
-        ("specs", "expected"),
-        [
-            ((), ("train", "test", "my-split")),
-            (("a=train[:5%]", "b=train[5%:]"), ("train",)),
-            (("my-split", "test[:3]"), ("my-split", "test")),
-        ],
-    )
-    def test_the_splits_that_rows_are_taken_from(self, specs: tuple[str, ...], expected: tuple[str, ...]) -> None:
-        config = SourceConfig(dataset="data", splits=specs)
-        assert selection.needed_source_splits(config, ("train", "test", "my-split")) == expected
+@pytest.mark.parametrize(
+    ("specs", "expected"),
+    [
+        ((), ("train", "test", "my-split")),
+        (("a=train[:5%]", "b=train[5%:]"), ("train",)),
+        (("my-split", "test[:3]"), ("my-split", "test")),
+    ],
+)
+def test_the_splits_that_rows_are_taken_from(specs: tuple[str, ...], expected: tuple[str, ...]) -> None:
+    config = SourceConfig(dataset="data", splits=specs)
+    assert selection.needed_source_splits(config, ("train", "test", "my-split")) == expected

@@ -1,6 +1,5 @@
 """Builds with `--map` and `--filter`: records, ledger, errors, and what looks at the dataset later."""
 
-import contextlib
 import json
 import shutil
 import sys
@@ -17,10 +16,8 @@ from examples.steps import clean
 from pipelines.prepare.audit import reopened_dataset
 from pipelines.prepare.audit.consent import Consent
 from pipelines.prepare.audit.trace import Tracer
-from pipelines.prepare.beam import pipeline
 from tests import building
-from tests.building import Outcome, read_manifest, read_rows, shard_bytes
-from tests.support import servers
+from tests.building import Outcome, read_manifest, read_rows
 
 ROWS = [
     {"text": f"word {index}<br />and {'more ' * (index % 9)}of it", "n": index, "label": index % 3}
@@ -41,10 +38,6 @@ def tripled(t):
 
 def some(t):
     return pc.not_equal(pc.bit_wise_and(t["n"], 3), 1)
-
-
-def halved(t):
-    return t.set_column(t.column_names.index("n"), "n", pc.divide(t["n"], 2))
 
 
 def without_text(t):
@@ -74,9 +67,9 @@ def data(folder: Path, rows: Sequence[dict[str, Any]] = ROWS, name: str = "data"
     return building.source(folder / name, train=rows)
 
 
-def build(dataset: Path, output: Path, *beam_args: str, **changes: Any) -> Outcome:
+def build(dataset: Path, output: Path, **changes: Any) -> Outcome:
     options = building.options(output, **{"name": "x", "keep_column": "n", "shard_size": SHARD_SIZE, **changes})
-    return building.command("build", dataset, *options, *(["--", *beam_args] if beam_args else []))
+    return building.command("build", dataset, *options)
 
 
 def done(*arguments: Any, **changes: Any) -> Path:
@@ -85,102 +78,29 @@ def done(*arguments: Any, **changes: Any) -> Path:
     return Path(arguments[1])
 
 
-@contextlib.contextmanager
-def in_folder(root: Path) -> Iterator[Path]:
-    """What `folder` is for a test, for the builds that tests share."""
+@pytest.fixture(scope="module")
+def stepped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A build with all of STEPS, made once: copy it before changing it."""
+    root = tmp_path_factory.mktemp("stepped")
     (root / "clean.py").write_text(MODULE, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         patch.setattr(sys, "path", list(sys.path))
-        yield root
+        yield done(data(root), root / "out", **STEPS)
 
 
-@pytest.fixture(scope="module")
-def stepped_build(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Outcome]]:
-    """A build with all of STEPS and --json, made once, and what it said."""
-    with in_folder(tmp_path_factory.mktemp("stepped")) as root:
-        outcome = build(data(root), root / "out", json=True, **STEPS)
-        assert outcome.status == 0, outcome.err
-        yield root / "out", outcome
-
-
-@pytest.fixture
-def stepped(stepped_build: tuple[Path, Outcome]) -> Path:
-    """The build with all of STEPS: copy it before changing it."""
-    return stepped_build[0]
-
-
-@pytest.fixture(scope="module")
-def with_an_error(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A build of which a filter leaves 300 rows, one of them without a text. Just that many errors are allowed."""
-    with in_folder(tmp_path_factory.mktemp("with-an-error")) as root:
-        yield done(data(root), root / "out", max_error_rate=1 / 300, **ONE_ERROR)
-
-
-def sorted_records(root: Path, key: str = "n") -> dict[str, list[Any]]:
-    """Every record of the split train, in the order of a kept column."""
+def sorted_records(root: Path) -> dict[str, list[Any]]:
+    """Every record of the split train, in the order of column n."""
     columns = read_rows(root, "train")
-    order = np.argsort(columns[key], kind="stable")
+    order = np.argsort(columns["n"], kind="stable")
     return {name: values[order].tolist() for name, values in columns.items()}
 
 
-class TestRecords:
-    """What comes out is what would come out of data that had been changed beforehand."""
-
-    @pytest.mark.slow
-    def test_a_map_gives_the_very_shards_of_mapped_data(self, folder: Path) -> None:
-        maps = {"map": STEPS["map"], "keep_column": ("n", "thrice")}
-        mapped = done(data(folder), folder / "a", **maps)
-        plain = done(data(folder, MAPPED, "mapped"), folder / "b", keep_column=("n", "thrice"))
-        assert shard_bytes(mapped) == shard_bytes(plain)
-        assert len(shard_bytes(mapped)) > 3
-
-    @pytest.mark.slow
-    def test_a_filter_gives_the_records_of_filtered_data(self, folder: Path, stepped: Path) -> None:
-        plain = done(data(folder, LEFT, "left"), folder / "b")
-        assert sorted_records(stepped) == sorted_records(plain)
-        assert len(sorted_records(stepped)["n"]) == 300
-
-    @pytest.mark.slow
-    def test_maps_and_filters_run_in_the_order_of_the_command_line(self, folder: Path) -> None:
-        options = building.options(folder / "a", name="x", keep_column="n", shard_size=SHARD_SIZE)
-        for order, kept in (
-            (["--filter", "clean:some", "--map", "clean:halved"], [row["n"] // 2 for row in LEFT]),  # type: ignore[operator]
-            (["--map=clean:halved", "--filter=clean:some"], [n // 2 for n in range(400) if n // 2 & 3 != 1]),
-        ):
-            outcome = building.command("build", data(folder), *order, *options, "--overwrite")
-            assert outcome.status == 0, outcome.err
-            assert sorted(read_rows(folder / "a", "train")["n"].tolist()) == kept
-
-    @pytest.mark.slow
-    def test_string_labels_are_named_by_what_a_map_gives_and_a_filter_leaves(self, folder: Path) -> None:
-        (folder / "named.py").write_text(
-            "import pyarrow as pa, pyarrow.compute as pc\n"
-            "def named(t): return t.append_column('name', pc.replace_with_mask(pa.array(['odd'] * len(t)), "
-            "pc.equal(pc.bit_wise_and(t['n'], 1), 0).combine_chunks(), 'even'))\n"
-            "def odd(t): return pc.equal(pc.bit_wise_and(t['n'], 1), 1)\n"
-        )
-        for left, names in (({}, ("even", "odd")), ({"filter": "named:odd"}, ("odd",))):
-            root = done(data(folder), folder / f"{len(names)}", map="named:named", label_column="name", **left)
-            assert read_manifest(root).label_names == names
-            records = sorted_records(root)
-            assert [names[label] for label in records["label"]] == [("even", "odd")[n % 2] for n in records["n"]]
-
-
 @pytest.mark.slow
-def test_workers_elsewhere_need_no_module(folder: Path, stepped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The module is deleted once the launcher has looked at everything, just before its workers begin."""
-    dataset, run = data(folder), pipeline.run
-
-    def run_without(*args: Any, **options: Any) -> Any:
-        (folder / "clean.py").unlink()
-        return run(*args, **options)
-
-    monkeypatch.setattr(pipeline, "run", run_without)
-    with servers.cluster(folder / "servers") as cluster:
-        root = done(dataset, folder / "out", *cluster.beam_args, **STEPS)
-    assert not (folder / "clean.py").exists()
-    assert shard_bytes(root) == shard_bytes(stepped)
+def test_steps_give_the_records_of_data_that_was_changed_beforehand(folder: Path, stepped: Path) -> None:
+    plain = done(data(folder, LEFT, "left"), folder / "b")
+    assert sorted_records(stepped) == sorted_records(plain)
+    assert len(sorted_records(stepped)["n"]) == 300
 
 
 class TestLedger:
@@ -192,54 +112,30 @@ class TestLedger:
         assert all(shard.ledger.balanced for shard in read_manifest(stepped).splits["train"].shards)
         assert not (stepped / "rejected").exists()
 
-    def test_one_error_of_the_rows_that_are_left_is_named(self, folder: Path) -> None:
+    @pytest.mark.slow
+    def test_only_errors_of_the_rows_that_are_left_are_named_as_the_source_has_them(self, folder: Path) -> None:
         outcome = build(data(folder), folder / "out", **ONE_ERROR)
         assert "1 of 300 rows cannot be used (train: 1 text_null)" in outcome.error[0]
         assert "train[7] text_null" in outcome.error[0]
-
-    @pytest.mark.slow
-    def test_only_errors_are_listed_and_as_they_were_in_the_source_s_columns(self, with_an_error: Path) -> None:
-        root = with_an_error
+        root = done(data(folder), folder / "out", max_error_rate=1 / 300, **ONE_ERROR)
         (path,) = (root / "rejected").iterdir()
         (line,) = map(json.loads, path.read_text().splitlines())
         assert (line["row"], line["reason"], json.loads(line["content"])) == (7, "text_null", {"text": None, "n": 7})
         assert read_manifest(root).splits["train"].ledger.rejected == {"filtered": 100, "text_null": 1}
-        assert building.command("verify", root).status == 0
 
 
-class TestLater:
-    """What looks at a finished dataset needs neither the module nor the directory that it was in."""
-
-    @pytest.fixture
-    def root(self, folder: Path, stepped: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        (folder / "clean.py").unlink()
-        shutil.copytree(stepped, folder / "copy")
-        return folder / "copy"
-
-    def test_a_damaged_shard_is_made_again(self, root: Path, stepped: Path) -> None:
-        name = read_manifest(root).splits["train"].shards[2].name
-        (root / name).write_bytes(b"nothing")
-        assert building.command("verify", root).status == 1
-        assert building.command("verify", root, "--repair", "--run-stored-steps").status == 0
-        assert shard_bytes(root) == shard_bytes(stepped)
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("layout", ["pad", "concat"])
-    def test_every_record_leads_to_its_row(self, folder: Path, stepped: Path, layout: str) -> None:
-        if layout == "concat":
-            root = done(data(folder), folder / "c", layout="concat", keep_column=None, **STEPS)
-        else:
-            root = stepped
-        tracer = Tracer(reopened_dataset.reopen(str(root), read_manifest(root), consent=STORED))
-        seen = []
-        for index, shard in enumerate(read_manifest(root).splits["train"].shards):
-            for record in range(shard.num_examples):
-                rows = tracer.trace(split="train", shard=index, record=record).rows
-                assert [row.texts for row in rows] == [{"text": MAPPED[row.row]["text"]} for row in rows]
-                seen += [row.row for row in rows]
-        assert sorted(set(seen)) == [row["n"] for row in LEFT]
-        if layout == "pad":
-            assert seen == read_rows(root, "train")["n"].tolist()
+@pytest.mark.slow
+def test_every_record_leads_to_its_row_without_the_module(folder: Path, stepped: Path) -> None:
+    (folder / "clean.py").unlink()
+    tracer = Tracer(reopened_dataset.reopen(str(stepped), read_manifest(stepped), consent=STORED))
+    seen = []
+    for index, shard in enumerate(read_manifest(stepped).splits["train"].shards):
+        for record in range(shard.num_examples):
+            (row,) = tracer.trace(split="train", shard=index, record=record).rows
+            assert row.texts == {"text": MAPPED[row.row]["text"]}
+            seen.append(row.row)
+    assert sorted(seen) == [row["n"] for row in LEFT]
+    assert seen == read_rows(stepped, "train")["n"].tolist()
 
 
 class TestRefused:
