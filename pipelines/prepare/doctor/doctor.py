@@ -66,8 +66,8 @@ def diagnose(output: str, *, region: str | None = None, dataset: str | None = No
 
     Raises: ConfigError for an address of an unknown kind.
     """
-    if storage_errors.bucket_of(output) is not None:
-        checking = _bucket_checks(output, region=region)
+    if (bucket := storage_errors.bucket_of(output)) is not None:
+        checking = _bucket_checks(output, bucket, region=region)
     elif (folder := storage.local_path(output)) is not None:
         checking = _folder_checks(folder)
     else:
@@ -174,9 +174,8 @@ def _dataset_check(dataset: str) -> Check:
     return Check(name=name, ok=True, found=f"{len(files)} files; the first can be read")
 
 
-def _bucket_checks(output: str, *, region: str | None) -> Iterator[Check]:
+def _bucket_checks(output: str, bucket: str, *, region: str | None) -> Iterator[Check]:
     """Check the gs:// address `output`, for a TPU in `region`."""
-    bucket = gcs.inner_path(output).partition("/")[0]
     credentials = _credentials_check()
     yield credentials
     if credentials.ok is False:
@@ -196,7 +195,7 @@ def _credentials_check() -> Check:
         found = gcs.find_credentials()
     except PrepError as error:
         return Check(name=name, ok=False, found=error.cause, remedy=error.remedy)
-    remedy = storage_errors.login_remedy()
+    remedy = storage_errors.LOGIN_REMEDY
     if found is None:
         return Check(name=name, ok=False, found="none: only public objects can be read", remedy=remedy)
     from google.auth.exceptions import GoogleAuthError

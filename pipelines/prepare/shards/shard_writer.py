@@ -82,7 +82,7 @@ def write(
     )
     reservation.require_own(job)
     content = receipts.dump(receipt)
-    storage.write_bytes(receipt_path, content, inside=job.root, make=False, replacing=generations.get(receipt_path))
+    storage.write_bytes(receipt_path, content, inside=job.root, replacing=generations.get(receipt_path))
     progress.add(shards=len(shards))
     return receipt
 

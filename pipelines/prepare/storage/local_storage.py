@@ -42,15 +42,19 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _log = logging.getLogger(__name__)
 
 
-def make_folders(folder: str) -> None:
-    """Make a folder and those above it, and sync each, so that they survive a loss of power.
+def make_folder(folder: str) -> None:
+    """Make a local folder and those above it; remote storage needs none. Raises: OutputError."""
+    if (local := local_path(folder)) is not None:
+        with storage_errors.as_output_error(folder):
+            _make_folders(local)
 
-    Raises: OSError.
-    """
+
+def _make_folders(folder: str) -> None:
+    """Make a folder and those above it, and sync each, so that they survive a loss of power. Raises: OSError."""
     if os.path.isdir(folder):
         return
     above = os.path.dirname(folder)
-    make_folders(above)
+    _make_folders(above)
     try:
         os.mkdir(folder)
     except FileExistsError:
@@ -70,11 +74,11 @@ def _open_folder(folder: str, *, inside: str | None = None, make: bool = False) 
 
     Raises: OutputError for a link between `inside` and the folder; FileNotFoundError; other OSErrors.
     """
+    path = (inside and local_path(inside)) or folder
     if inside is None and make:
-        make_folders(folder)
-    descriptor = os.open(folder if inside is None else inside, _FOLDER)
+        _make_folders(folder)
+    descriptor = os.open(path, _FOLDER)
     try:
-        path = inside or folder
         for name in os.path.relpath(folder, path).split(os.sep):
             if name != os.curdir:
                 path = os.path.join(path, name)
@@ -115,11 +119,13 @@ def _link_refused(path: str) -> OutputError:
     )
 
 
-def refuse_links(folder: str, *, is_own: Callable[[str], bool], folders: Collection[str]) -> None:
-    """Raise OutputError for a link among the entries of a folder that `is_own`, or among all below its `folders`."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        for entry in sorted(os.listdir(folder)):
-            path = os.path.join(folder, entry)
+def refuse_links(root: str, *, is_own: Callable[[str], bool], folders: Collection[str]) -> None:
+    """Raise OutputError if an entry of a local folder that `is_own` is a link, or if one is below its `folders`."""
+    if (local := local_path(root)) is None:
+        return
+    with storage_errors.reading(root), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        for entry in sorted(os.listdir(local)):
+            path = os.path.join(local, entry)
             if is_own(entry) and os.path.islink(path):
                 raise _link_refused(path)
             for place, below, names in os.walk(path) if entry in folders and not os.path.islink(path) else ():
@@ -128,8 +134,8 @@ def refuse_links(folder: str, *, is_own: Callable[[str], bool], folders: Collect
                         raise _link_refused(inner)
 
 
-def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, make: bool = True) -> None:
-    """Write buffers to a file. With `make`, missing folders are made, below `inside` if that is given.
+def write(path: str, chunks: Iterable[Any], *, inside: str | None = None) -> None:
+    """Write buffers to a file. Missing folders are made, below `inside` if that is given.
 
     Raises: OutputError; errors of `chunks` pass unchanged.
     """
@@ -138,7 +144,7 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, make: 
     with contextlib.ExitStack() as stack:
         with storage_errors.as_output_error(path):
             try:
-                folder = stack.enter_context(_open_folder(os.path.dirname(path), inside=inside, make=make))
+                folder = stack.enter_context(_open_folder(os.path.dirname(path), inside=inside, make=True))
             except FileNotFoundError as error:
                 if inside is None:
                     raise
@@ -189,8 +195,14 @@ def entries(folder: str) -> dict[str, int | None]:
 
 
 def sweep(folder: str, *, inside: str | None = None, below: bool = False) -> None:
-    """Delete the temporary files in `folder`, and `below` it. Raises: OutputError; OSError."""
-    with contextlib.suppress(FileNotFoundError), _open_folder(folder, inside=inside) as descriptor:
+    """Delete the temporary files that killed processes left in a local folder, and `below` it. Raises: OutputError."""
+    if (local := local_path(folder)) is None:
+        return
+    with (
+        storage_errors.as_output_error(folder),
+        contextlib.suppress(FileNotFoundError),
+        _open_folder(local, inside=inside) as descriptor,
+    ):
         for _, folders, names, place in os.fwalk(".", dir_fd=descriptor):
             if not below:
                 folders.clear()
@@ -262,7 +274,7 @@ def held(root: str, *, work_folder: str) -> Iterator[None]:
 def _acquire(path: str, *, root: str) -> int:
     folder = os.path.dirname(path)
     while True:
-        make_folders(os.path.dirname(folder))
+        _make_folders(os.path.dirname(folder))
         try:
             with _open_folder(folder, inside=os.path.dirname(folder), make=True) as inside:
                 descriptor = open_file(path, os.O_RDWR | os.O_CREAT, folder=inside)
