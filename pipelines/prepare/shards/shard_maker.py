@@ -107,7 +107,9 @@ class ShardMaker(Shared):
         with self._opening:
             if self._encoder is None:
                 if multiprocessing.parent_process() is not None:
-                    _share_machine(threads=self._threads)
+                    # Libraries get as many threads as this worker process has, not one for each core.
+                    os.environ.setdefault("RAYON_NUM_THREADS", str(self._threads))  # read when `tokenizers` starts some
+                    pa.set_cpu_count(self._threads)
                 self._encoder = pickle.loads(self._pickled) if self._pickled else self._job.open_encoder()
                 if not self._encoder.concurrent:
                     self._slots = threading.BoundedSemaphore(1)
@@ -116,12 +118,6 @@ class ShardMaker(Shared):
     def _failed(self, key: TaskKey, how: str, instead: str) -> PrepError:
         name = self._job.shard_name(plan_files.task_of(self._job, key))
         return PrepError(f"{name}: {how}", remedy=_REMEDY.format(instead))
-
-
-def _share_machine(*, threads: int) -> None:
-    """Let libraries have no more threads than this worker process, not one for each core."""
-    os.environ.setdefault("RAYON_NUM_THREADS", str(threads))  # read when the first thread of `tokenizers` starts
-    pa.set_cpu_count(threads)
 
 
 def _counts(receipt: Receipt) -> dict[str, int]:

@@ -9,6 +9,7 @@ import concurrent.futures
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +28,6 @@ from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.threads import ordered_map
 from pipelines.prepare.shards import shard_files
-from pipelines.prepare.shards.shard_files import ShardFile
 from pipelines.prepare.sources.columns.extraction import Rows, extract, text_bytes_of
 from pipelines.prepare.sources.parquet.groups import Pieces
 from pipelines.prepare.sources.rows.unused_rows import RejectedRow
@@ -59,7 +59,10 @@ def write(
         meanwhile; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on a row, or an engine
         gives other tokens than the reference; RowsRejectedError if the job is strict and a row cannot be used.
     """
-    generations = storage.generations(_paths(task, job))
+    names = [job.shard_name(task, length=length) for length in job.spec.layout.buckets or (None,)]
+    files = [path for name in names for path in shard_files.paths(job, name)]
+    rejected_path, receipt_path = job.rejected_path(task), job.receipt_path(task)
+    generations = storage.generations([*files, rejected_path, receipt_path])
     reservation.require_own(job)
     progress, threads = progress or Progress(), threads or cores()
     gathered = _gather(task, job, encoder, threads=threads, progress=progress)
@@ -68,7 +71,6 @@ def write(
     shards = _write_shards(
         task, job, gathered, threads=threads, generations=generations, expected=expected, progress=progress
     )
-    rejected_path, receipt_path = job.rejected_path(task), job.receipt_path(task)
     gathered.rejected.write(rejected_path, inside=job.root, replacing=generations.get(rejected_path))
     receipt = Receipt(
         fingerprint=job.fingerprint,
@@ -111,13 +113,6 @@ def batches(
             yield first + start, batch.slice(start, stop - start)
 
 
-def _paths(task: ShardTask, job: Job) -> list[str]:
-    """Return the path of every file that a task may write."""
-    names = [job.shard_name(task, length=length) for length in job.spec.layout.buckets or (None,)]
-    files = [path for name in names for path in shard_files.paths(job, name)]
-    return [*files, job.rejected_path(task), job.receipt_path(task)]
-
-
 @dataclasses.dataclass(kw_only=True)
 class _Gathered:
     """The tokenized rows of a task: `rows_in` were read, `rows_checked` were compared with the reference tokenizer.
@@ -132,35 +127,28 @@ class _Gathered:
     labels: np.ndarray | None = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Batch:
-    """Usable rows and their numbers in the split; `source` is all that was read of them, if some may be rejected."""
-
-    rows: Rows
-    numbers: np.ndarray
-    source: pa.RecordBatch | None
-
-
 def _gather(task: ShardTask, job: Job, encoder: BatchEncoder, *, threads: int, progress: Progress) -> _Gathered:
     """Read, tokenize and collect the task's rows, rejecting those that cannot be used."""
     gathered = _Gathered(builder=encoder.builder(), rejected=RejectedRows(task.row_ranges))
 
-    def encode(batch: _Batch) -> tuple[_Batch, Encoded]:
-        return batch, comparing.encode(encoder, batch.rows, split=task.split, numbers=batch.numbers)
+    def encode(batch: tuple[Rows, np.ndarray, pa.RecordBatch | None]) -> tuple[Any, ...]:
+        rows, numbers, source = batch
+        return rows, numbers, source, comparing.encode(encoder, rows, split=task.split, numbers=numbers)
 
     with concurrent.futures.ThreadPoolExecutor(1) as beside:
         checks = CrossCheck(encoder, split=task.split, pool=beside)
         usable = _usable_batches(task, job, encoder, gathered, progress)
-        for batch, encoded in ordered_map(encode, usable, threads=threads if encoder.concurrent else 1):
-            checks.add_some(batch.rows, encoded, numbers=batch.numbers, seed=job.spec.seed)
+        threads = threads if encoder.concurrent else 1
+        for rows, numbers, source, encoded in ordered_map(encode, usable, threads=threads):
+            checks.add_some(rows, encoded, numbers=numbers, seed=job.spec.seed)
             gathered.builder.add(encoded)
             if (labels := _unnamed_labels(encoded, job.spec)) is not None:
                 known = np.zeros(0, np.int64) if gathered.labels is None else gathered.labels
                 gathered.labels = receipts.with_labels(known, labels)
-            if batch.source is not None:
-                gathered.rejected.add(batch.source, encoded.reasons, batch.numbers, details=encoded.details)
+            if source is not None:
+                gathered.rejected.add(source, encoded.reasons, numbers, details=encoded.details)
                 _require_usable(task, job, gathered.rejected)
-            progress.add(rows=len(batch.numbers), tokens=encoded.num_tokens)
+            progress.add(rows=len(numbers), tokens=encoded.num_tokens)
         checks.finish()
     gathered.rows_checked = checks.rows_checked
     return gathered
@@ -179,8 +167,10 @@ def _unnamed_labels(encoded: Encoded, spec: ShardSpec) -> np.ndarray | None:
 
 def _usable_batches(
     task: ShardTask, job: Job, encoder: BatchEncoder, gathered: _Gathered, progress: Progress
-) -> Iterator[_Batch]:
-    """Yield the task's usable rows in batches, rejecting the others."""
+) -> Iterator[tuple[Rows, np.ndarray, pa.RecordBatch | None]]:
+    """Yield the task's usable rows in batches, rejecting the others: (rows, their numbers in the split, all that was
+    read of them, if some may be rejected).
+    """
     num_bytes = _BATCH_BYTES if encoder.reference is None else _FAST_BATCH_BYTES
     for first, batch in batches(job, task.split, task.located, num_bytes=num_bytes):
         gathered.rows_in += batch.num_rows
@@ -188,9 +178,11 @@ def _usable_batches(
         gathered.rejected.add(batch, reasons, np.arange(first, first + batch.num_rows))
         _require_usable(task, job, gathered.rejected)
         usable = np.flatnonzero(reasons == "")
-        source = _take(batch, usable) if encoder.may_reject else None
+        source = None
+        if encoder.may_reject:  # usually all rows are taken, and nested values take long to copy
+            source = batch if len(usable) == batch.num_rows else batch.take(pa.array(usable))
         progress.add(rows=batch.num_rows - len(usable))
-        yield _Batch(rows=rows, numbers=first + usable, source=source)
+        yield rows, first + usable, source
 
 
 def _require_usable(task: ShardTask, job: Job, rejected: RejectedRows) -> None:
@@ -209,11 +201,6 @@ def unusable_row(row: RejectedRow, task: ShardTask) -> RowsRejectedError:
         f"{task.split}[{row.row}]{inside} cannot be used ({row.reason}); --max-error-rate 0 allows no such row",
         remedy="mend or filter these rows, or allow a share of them with --max-error-rate",
     )
-
-
-def _take(batch: pa.RecordBatch, which: np.ndarray) -> pa.RecordBatch:
-    # Usually all rows are taken, and nested values take long to copy.
-    return batch if len(which) == batch.num_rows else batch.take(pa.array(which))
 
 
 def _write_shards(
@@ -238,46 +225,39 @@ def _write_shards(
             "as it is",
             remedy=shard_files.NOT_REPRODUCED_REMEDY,
         )
-    shards = []
-    for at, rows_in in enumerate(_rows_in(task, gathered, groups, place=job.shard_name(task))):
-        length = lengths[at]
-        file = ShardFile(
-            name=job.shard_name(task, length=length), length=length, task=None if length is None else task.index
+    shards = [
+        shard_files.write(
+            task,
+            job,
+            group,
+            shuffle_rng(job, task, length=group.length),
+            threads=threads,
+            rows_in=rows_in,
+            rejected=gathered.rejected.by_reason if at == 0 else {},
+            generations=generations,
+            expected=expected[at] if expected else None,
+            progress=progress,
         )
-        shards.append(
-            shard_files.write(
-                file,
-                job,
-                groups[at].builder,
-                shuffle_rng(job, task, length=length),
-                threads=threads,
-                rows_in=rows_in,
-                rejected=gathered.rejected.by_reason if at == 0 else {},
-                generations=generations,
-                expected=None if expected is None else expected[at],
-                progress=progress,
-            )
-        )
+        for at, (group, rows_in) in enumerate(zip(groups, _rows_in(task, job, gathered, groups), strict=True))
+    ]
     for length in set(job.spec.layout.buckets) - set(lengths):
         shard_files.delete(job, job.shard_name(task, length=length), generations=generations)
     return tuple(shards)
 
 
-def _rows_in(task: ShardTask, gathered: _Gathered, groups: Sequence[LengthGroup], *, place: str) -> list[int]:
+def _rows_in(task: ShardTask, job: Job, gathered: _Gathered, groups: Sequence[LengthGroup]) -> list[int]:
     """Return how many rows each file accounts for: those it is made of, and in the first one also the rejected rows.
 
     Raises: LedgerError if they are not all rows of the plan. Each file checks its own ledger.
     """
     num_rejected = sum(gathered.rejected.by_reason.values())
-    if groups[0].rows is None:
-        rows_in = [gathered.rows_in]
-    else:
-        rows_in = [len(group.rows) for group in groups if group.rows is not None]
-        rows_in[0] += num_rejected
+    used = gathered.rows_in - num_rejected
+    rows_in = [used if group.rows is None else len(group.rows) for group in groups]
+    rows_in[0] += num_rejected
     if sum(rows_in) != task.num_rows:
         raise LedgerError(
-            f"{place}: {task.num_rows} rows were planned, but {sum(rows_in)} read, of which {num_rejected} were "
-            "rejected, expected every row to be used or rejected",
+            f"{job.shard_name(task)}: {task.num_rows} rows were planned, but {sum(rows_in)} read, of which "
+            f"{num_rejected} were rejected, expected every row to be used or rejected",
             remedy="please report this with the plan in .prep/",
         )
     return rows_in
