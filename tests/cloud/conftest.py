@@ -9,9 +9,9 @@ import pytest
 from gcsfs import retry
 
 from pipelines.prepare.storage import storage_errors
-from tests.cloud import emulator
-from tests.cloud.answering import Machine, answering
+from tests.cloud import emulator, proxy
 from tests.cloud.emulator import Gcs
+from tests.cloud.proxy import Proxy
 
 
 @pytest.fixture(scope="package")
@@ -40,9 +40,9 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def machine(gcs: Gcs, short_pauses: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+def machine(gcs: Gcs, short_pauses: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """gs:// is an answering machine before the emulator."""
-    with answering(gcs.endpoint) as answers, monkeypatch.context() as patch:
+    with proxy.running(gcs.endpoint) as answers, monkeypatch.context() as patch:
         patch.setenv("STORAGE_EMULATOR_HOST", answers.endpoint)
         forget_file_systems()
         yield answers

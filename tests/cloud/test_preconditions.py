@@ -79,7 +79,7 @@ class TestObjects:
         with through(gcs, Faults(seed=1, lost_answers=0.5), monkeypatch) as running:
             for number in range(4):
                 write(f"gs://{bucket}/{number}", bytes([number]) * size, replacing=0)
-            assert running.counts()["lost_answers"] > 1
+            assert running.counts["lost_answers"] > 1
         assert gcs.objects(bucket) == {str(number): bytes([number]) * size for number in range(4)}
 
 

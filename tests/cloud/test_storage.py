@@ -20,9 +20,8 @@ from pipelines.prepare import storage
 from pipelines.prepare.storage import gcs as connection
 from pipelines.prepare.storage import object_storage, storage_errors
 from tests.cloud import proxy
-from tests.cloud.answering import Answer, Machine, refusal
 from tests.cloud.emulator import Gcs
-from tests.cloud.proxy import Faults, through
+from tests.cloud.proxy import Answer, Faults, Proxy, refusal, through
 from tfrecord_io.errors import ConfigError, OutputError
 
 # The service keeps whole units of 256 KiB of an upload that was cut off: of a block, none to two.
@@ -123,13 +122,13 @@ def test_small_objects_and_whole_listings_cost_one_request(
     with through(gcs, Faults(), monkeypatch) as running:
         for number in range(10):
             storage.write_bytes(f"gs://{bucket}/out/{number}", b"x")
-        assert running.counts()["requests"] == 10
+        assert len(running.requests) == 10
         assert len(storage.sizes(f"gs://{bucket}/out")) == 10
-        assert running.counts()["requests"] == 11
+        assert len(running.requests) == 11
         storage.read_many([f"gs://{bucket}/out/{number}" for number in range(10)])
-        assert running.counts()["requests"] == 21
+        assert len(running.requests) == 21
         storage.generations([f"gs://{bucket}/out/{number}" for number in range(5, 15)])
-        assert running.counts()["requests"] == 31
+        assert len(running.requests) == 31
 
 
 @pytest.mark.parametrize(
@@ -151,14 +150,14 @@ def test_faults_change_no_byte(gcs: Gcs, bucket: str, monkeypatch: pytest.Monkey
                 assert stream.read() == content_of(num_bytes)
             assert storage.read_bytes(path) == content_of(num_bytes)
         assert storage.sizes(f"gs://{bucket}") == {str(num_bytes): num_bytes for num_bytes in EDGES}
-        counts = running.counts()
+        counts = running.counts
         assert sum(counts[fault] for fault in ("unavailable", "cut_uploads", "lost_answers", "cut_downloads")) > 2
     assert gcs.objects(bucket) == {str(num_bytes): content_of(num_bytes) for num_bytes in EDGES}
 
 
 @pytest.mark.parametrize("answer", [refusal(410), refusal(404), Answer(status=308)])
 def test_an_upload_that_the_service_drops_is_an_error_and_shows_no_session(
-    bucket: str, machine: Machine, answer: Answer
+    bucket: str, machine: Proxy, answer: Answer
 ) -> None:
     machine.answer = lambda number, method, path: answer if method == "PUT" else None
     with pytest.raises(OutputError, match="the upload broke off: ") as caught:
@@ -178,7 +177,7 @@ def test_a_connection_that_stalls_is_given_up_and_made_again(
     with through(gcs, Faults(stall_at=stall_at, stall_seconds=2), monkeypatch) as running:
         storage.write_bytes(f"gs://{bucket}/file", content)
         assert storage.read_bytes(f"gs://{bucket}/file") == content
-        assert running.counts()["stalls"] == 1
+        assert running.counts["stalls"] == 1
 
 
 def change_on_the_way(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
@@ -228,7 +227,7 @@ def test_an_object_that_is_replaced_while_it_is_read_gives_no_mixture(
     assert len(set(asked)) == 1, "each range is asked of the version that was opened"
 
 
-def test_an_object_that_is_deleted_while_it_is_read_is_an_error(bucket: str, machine: Machine) -> None:
+def test_an_object_that_is_deleted_while_it_is_read_is_an_error(bucket: str, machine: Proxy) -> None:
     """The service has no older versions, unless the bucket keeps them."""
     storage.write_bytes(f"gs://{bucket}/file", content_of(2 * BLOCK_BYTES))
     with storage.read_stream(f"gs://{bucket}/file") as stream:
@@ -296,16 +295,14 @@ def test_no_bucket_is_said_whatever_is_asked_of_it(gcs: Gcs, bucket: str) -> Non
     storage.delete(path)
 
 
-def test_an_outage_longer_than_that_of_the_library_is_sat_out(
-    machine: Machine, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_outage_longer_than_that_of_the_library_is_sat_out(machine: Proxy, caplog: pytest.LogCaptureFixture) -> None:
     machine.answer = lambda number, method, path: refusal(503) if number <= 20 else Answer(content=b"content")
     assert storage.read_bytes("gs://bucket/file") == b"content"
     assert len(machine.requests) == 21
     assert "trying again" in caplog.text
 
 
-def test_an_outage_without_an_end_is_an_error(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outage_without_an_end_is_an_error(machine: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage_errors, "_PATIENCE_SECONDS", 0.2)
     machine.answer = lambda number, method, path: refusal(429)
     for use in (
@@ -335,7 +332,7 @@ def test_a_connection_that_nobody_takes_is_an_error(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_a_refusal_is_not_tried_again_and_is_explained(
-    machine: Machine, status: int, message: str, cause: str, remedy: str
+    machine: Proxy, status: int, message: str, cause: str, remedy: str
 ) -> None:
     machine.answer = lambda number, method, path: refusal(status, message)
     uses: list[Any] = [
@@ -354,7 +351,7 @@ def test_a_refusal_is_not_tried_again_and_is_explained(
     assert len(machine.requests) <= 2 * len(uses)
 
 
-def test_who_pays_is_what_fsspec_was_told(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_pays_is_what_fsspec_was_told(machine: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     from fsspec.config import conf
 
     monkeypatch.setitem(conf, "gs", {"requester_pays": "my-project"})
@@ -400,7 +397,7 @@ def test_credentials_that_are_named_and_not_there_are_an_error(outside: None, mo
         storage.list_names("gs://bucket")
 
 
-def test_credentials_are_looked_for_again_when_they_were_missing(machine: Machine) -> None:
+def test_credentials_are_looked_for_again_when_they_were_missing(machine: Proxy) -> None:
     """The metadata server of a VM may be silent for a moment; a worker is not to be anonymous for ever."""
     message = "Anonymous caller does not have storage.objects.get access"
     machine.answer = lambda number, method, path: refusal(401, message)

@@ -15,7 +15,6 @@ import pytest
 from tests import building
 from tests.building import REVIEWS
 from tests.cloud import namespace, proxy, reading
-from tests.cloud.answering import answering
 from tests.cloud.emulator import Gcs
 from tests.cloud.proxy import HOSTS, Faults
 from tfrecord_io.ordering import global_order
@@ -74,7 +73,7 @@ def read(
     with proxy.running(endpoint, faults=faults, tls=True) as google:
         done = namespace.run(arguments, google, folder, **(environment or {}))
         assert done.returncode == 0, done.stderr
-        return Seen(json.loads(done.stdout), google.counts())
+        return Seen(json.loads(done.stdout), google.counts)
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +124,7 @@ class TestReader:
     ) -> None:
         """If it asks for them by itself one day, `ask_for_exact_ranges` and the warning can go."""
         environment = {global_order.GCS_BLOCK_SIZE: "0"} if exactly else {}
-        with answering(gcs.endpoint) as machine:
+        with proxy.running(gcs.endpoint) as machine:
             seen = read(machine.endpoint, bucket, tmp_path, parts=["global"], environment=environment)
         found, expected = seen["global"]["gs"], seen["global"]["local"]
         assert len(expected) == 4

@@ -53,7 +53,7 @@ def trained(gcs: Gcs, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     with proxy.running(gcs.endpoint, tls=True) as google:
         done = namespace.run(["-m", resuming.__name__, str(KILL_AT), *there], google, folder, seconds=240)
         assert done.returncode == 0, done.stderr
-        counts = google.counts()
+        counts = google.counts
     return Trained(json.loads(done.stdout), gcs.objects(bucket, "model/"), counts, folder)
 
 
