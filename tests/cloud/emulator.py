@@ -96,7 +96,7 @@ def running() -> Iterator[Gcs]:
         yield Gcs(endpoint=f"http://127.0.0.1:{serving.server_address[1]}")
 
 
-class _Handler(emulator.RequestHandler):  # type: ignore[misc]
+class _Handler(emulator.RequestHandler):
     """Where a body breaks off, the emulator would store what came as the whole object, and the service nothing. It
     knows no preconditions, and refuses parts of which it has something already, or all: the service ignores what it
     has, and answers a session that has ended with its object.
