@@ -9,7 +9,7 @@ import tfrecord_io
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import own_files, plan_files, receipts, reservation, tfds
 from pipelines.prepare.dataset.job import Job, tokenizer_files
-from pipelines.prepare.dataset.own_files import generations_of, joined_ranges
+from pipelines.prepare.dataset.own_files import generations_of
 from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, RejectedRow
 from tfrecord_io import manifest
@@ -33,15 +33,13 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
     tokenizer = {f"tokenizer/{name}": content for name, content in tokenizer_files(job).items()}
     generations = storage.generations([storage.join(job.root, name) for name in (*own_files.OWN_FILES, *tokenizer)])
     receipts_of = {split: _receipts(job, split) for split in job.splits}
-    splits = {
-        split: receipts.to_split(found, rows_in=job.splits[split].num_rows)
-        for split, found in sorted(receipts_of.items())
-    }
-    rejected = {}
-    for name, split in splits.items():
+    rows = {split: job.splits[split].num_rows for split in sorted(job.splits)}
+    splits, rejected = {}, {}
+    for name, rows_in in rows.items():
+        splits[name] = receipts.to_split(receipts_of[name], rows_in=rows_in)
         first = sorted((row for each in receipts_of[name] for row in each.first_rejected), key=lambda row: row.row)
-        rejected[name] = (split.ledger.rejected, tuple(first[:NAMED_ROWS]))
-    check_error_rate(rejected, rows={split: job.splits[split].num_rows for split in splits}, limit=max_error_rate)
+        rejected[name] = (splits[name].ledger.rejected, tuple(first[:NAMED_ROWS]))
+    check_error_rate(rejected, rows=rows, limit=max_error_rate)
     before = _manifest_before(job)
     if job.appends_to is not None and before is not None and before.fingerprint == job.fingerprint:
         _delete_tfds(job)
@@ -196,7 +194,10 @@ def _rows_of_splits(job: Job, before: Manifest | None) -> dict[str, Any]:
     known = before.source if before else {}
     ranges, source_splits = dict(known.get("splits", {})), dict(known.get("origins", {}))
     for name, split in job.splits.items():
-        ranges[name] = [list(span) for span in joined_ranges(split.ranges_before, split.ranges)]
+        ranges[name] = spans = [list(span) for span in (*split.ranges_before, *split.ranges)]
+        last = len(split.ranges_before) - 1
+        if 0 <= last < len(spans) - 1 and spans[last][1] == spans[last + 1][0]:  # where both meet they are joined
+            spans[last][1] = spans.pop(last + 1)[1]
         source_splits.pop(name, None)
         if split.source_split != name:
             source_splits[name] = split.source_split

@@ -115,7 +115,7 @@ def test_row_groups_of_very_many_pieces_are_of_fewer_shards(tmp_path: Path, monk
 def test_a_plan_is_read_as_it_was_written(planned: Any) -> None:
     plan = plan_files.read(planned, "train")
     assert plan == dataclasses.replace(plan_of(SHARDS, rows=100), spans=None)
-    assert plan_files.read_file_rows(planned.work_path("train")).tolist() == [10]
+    assert plan_files.read_file_rows(planned.root, "f", "train").tolist() == [10]
 
 
 # What is not as planned
