@@ -5,8 +5,6 @@
 
 The emulator misreads a body that comes both in chunks and with its length, as TensorFlow's client sends it. The proxy
 reads a body whole, and passes it on with its length only. So a body that was cut off never reaches the emulator.
-
-Of every 1 / share requests one is hit by a fault; a seed says which.
 """
 
 import collections
@@ -14,7 +12,6 @@ import contextlib
 import dataclasses
 import http.client
 import json
-import random
 import re
 import socket
 import ssl
@@ -39,9 +36,8 @@ _UNIT_BYTES = 1 << 18  # what a resumable upload is stored in
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Faults:
-    """What goes wrong. Shares are of the requests, or of those that have such a body; 0 is never."""
+    """What goes wrong: the first of every 1 / share requests, or of those that have such a body; 0 is never."""
 
-    seed: int = 0
     unavailable: float = 0
     """Answered with status 503, and not passed on."""
     cut_uploads: float = 0
@@ -90,8 +86,7 @@ class Proxy:
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
-        self._random = random.Random(self.faults.seed)
-        self._ahead: dict[str, list[bool]] = collections.defaultdict(list)
+        self._asked: collections.Counter[str] = collections.Counter()
 
     def number(self, headers: dict[str, str]) -> int:
         """Notes a request, and returns its number."""
@@ -104,10 +99,8 @@ class Proxy:
         """Whether the fault of this name happens now."""
         with self._lock:
             share = getattr(self.faults, name)
-            if share and not self._ahead[name]:
-                others = [False] * (round(1 / share) - 1)
-                self._ahead[name] = self._random.sample([True, *others], 1 + len(others))
-            hit = bool(share) and self._ahead[name].pop()
+            hit = bool(share) and self._asked[name] % round(1 / share) == 0
+            self._asked[name] += 1
             self.counts[name] += hit
             return hit
 

@@ -60,7 +60,7 @@ def test_a_group_takes_one_request_of_its_columns_bytes(gcs: Gcs, bucket: str, m
 @pytest.mark.usefixtures("short_pauses")
 def test_rows_arrive_whole_through_faults(gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     file = uploaded(gcs, bucket, "faults.parquet")
-    faults = Faults(seed=1, unavailable=0.3, cut_downloads=0.3)
+    faults = Faults(unavailable=0.3, cut_downloads=0.3)
     with through(gcs, faults, monkeypatch) as proxy:
         assert texts(file, (0, 1_000)) == TABLE["text"].to_pylist()
         assert proxy.counts["cut_downloads"] > 0

@@ -134,9 +134,9 @@ def test_small_objects_and_whole_listings_cost_one_request(
 @pytest.mark.parametrize(
     "faults",
     [
-        Faults(seed=1, unavailable=0.1, cut_uploads=0.1, lost_answers=0.1, cut_downloads=0.1),
+        Faults(unavailable=0.1, cut_uploads=0.1, lost_answers=0.1, cut_downloads=0.1),
         pytest.param(
-            Faults(seed=2, unavailable=0.2, cut_uploads=0.2, lost_answers=0.2, cut_downloads=0.2),
+            Faults(unavailable=0.2, cut_uploads=0.2, lost_answers=0.2, cut_downloads=0.2),
             marks=pytest.mark.slow,
         ),
     ],

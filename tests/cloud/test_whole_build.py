@@ -21,7 +21,6 @@ from tests.prepare.append import appended
 from tests.prepare.append.test_append_stopped import stop_at_second_shard
 from tfrecord_io.errors import OutputError
 
-LAYOUTS: list[dict[str, object]] = [{"label_column": "label"}, {"layout": "concat", "max_length": 64}]
 _SECONDS = 120
 
 
@@ -43,18 +42,16 @@ def shards(gcs: Gcs, bucket: str) -> list[str]:
     return [name for name in gcs.names(bucket, "out/") if name.endswith(".tfrecord")]
 
 
-@pytest.mark.parametrize(
-    "changes", [LAYOUTS[0], pytest.param(LAYOUTS[1], marks=pytest.mark.slow)], ids=["pad", "concat"]
-)
-def test_a_bucket_gets_the_files_of_a_local_build(gcs: Gcs, bucket: str, changes: dict[str, Any]) -> None:
-    done(build(bucket, **changes))
-    assert gcs.objects(bucket, "out/") == building.files(building.built(building.REVIEWS, **changes))
+def test_a_bucket_gets_the_files_of_a_local_build(gcs: Gcs, bucket: str) -> None:
+    done(build(bucket, layout="concat", max_length=64))
+    local = building.built(building.REVIEWS, layout="concat", max_length=64)
+    assert gcs.objects(bucket, "out/") == building.files(local)
 
 
 @pytest.mark.slow
 def test_a_dataset_in_a_bucket_is_verified_shown_and_traced_like_a_local_one(gcs: Gcs, bucket: str) -> None:
-    done(build(bucket, **LAYOUTS[0]))
-    local = building.built(building.REVIEWS, **LAYOUTS[0])
+    done(build(bucket, label_column="label"))
+    local = building.reviews()
     trace = ("--split", "train", "--shard", 1, "--record", 2)
     for words in (
         ("verify", "{}"),
@@ -94,7 +91,7 @@ def test_a_build_that_is_killed_goes_on_where_it_stopped(gcs: Gcs, bucket: str, 
 
 @pytest.mark.slow
 def test_what_is_damaged_in_a_bucket_is_found_and_made_again(gcs: Gcs, bucket: str) -> None:
-    done(build(bucket, **LAYOUTS[0]))
+    done(build(bucket, label_column="label"))
     before = gcs.objects(bucket)
     first, second, third, *_ = shards(gcs, bucket)
     index = f"out/index/{third.removeprefix('out/')}.offsets"
@@ -108,14 +105,6 @@ def test_what_is_damaged_in_a_bucket_is_found_and_made_again(gcs: Gcs, bucket: s
     done(building.command("verify", f"gs://{bucket}/out", "--repair"))
     assert gcs.objects(bucket) == before
     done(building.command("verify", f"gs://{bucket}/out"))
-
-
-def test_what_is_not_ours_is_left_alone(gcs: Gcs, bucket: str) -> None:
-    gcs.write(bucket, "out/model.ckpt", b"weeks of work")
-    for overwrite in (None, True):
-        cause, _ = build(bucket, overwrite=overwrite).error
-        assert "holds model.ckpt, expected an empty or new folder" in cause
-    assert gcs.objects(bucket) == {"out/model.ckpt": b"weeks of work"}
 
 
 @pytest.mark.slow
@@ -200,9 +189,9 @@ def test_a_bucket_gets_the_files_of_a_local_export(gcs: Gcs, bucket: str, tmp_pa
 @pytest.mark.usefixtures("short_pauses")
 def test_faults_of_the_network_change_no_byte(gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shares = {"unavailable": 0.05, "cut_uploads": 0.1, "cut_downloads": 0.05, "lost_answers": 0.05}
-    faults = Faults(seed=1, stall_at=60, stall_seconds=3, **shares)
+    faults = Faults(stall_at=60, stall_seconds=3, **shares)
     with through(gcs, faults, monkeypatch) as faulty:
-        done(build(bucket, **LAYOUTS[0]))
+        done(build(bucket, label_column="label"))
         done(building.command("verify", f"gs://{bucket}/out"))
         counts = faulty.counts
     assert all(counts[kind] for kind in (*shares, "stalls")), counts
