@@ -8,6 +8,7 @@ import fsspec
 import pytest
 from gcsfs import retry
 
+from pipelines.prepare.storage import gcs as connection
 from pipelines.prepare.storage import storage_errors
 from tests.cloud import emulator, proxy
 from tests.cloud.emulator import Gcs
@@ -47,6 +48,16 @@ def machine(gcs: Gcs, short_pauses: None, monkeypatch: pytest.MonkeyPatch) -> It
         forget_file_systems()
         yield answers
     forget_file_systems()
+
+
+@pytest.fixture
+def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As if there were no emulator; nothing is sent."""
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    connection.forget()
+    yield
+    connection.forget()
 
 
 def forget_file_systems() -> None:

@@ -1,7 +1,6 @@
 """The doctor tells what is missing at a bucket, one permission after another, with the command that gives it."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import google.auth
@@ -178,16 +177,6 @@ def test_retention_and_whether_a_tpu_may_read_are_looked_up(
             f"gcloud storage buckets add-iam-policy-binding gs://{bucket} "
             f"--member={READER} --role=roles/storage.objectViewer"
         )
-
-
-@pytest.fixture
-def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As if there were no emulator."""
-    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
-    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
-    connection.forget()
-    yield
-    connection.forget()
 
 
 def unreachable(*_: object, **__: object) -> Any:

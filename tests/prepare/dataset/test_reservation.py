@@ -227,21 +227,6 @@ def test_where_the_source_was_is_an_absolute_path_an_address_without_credentials
     assert location_of(config, found) == dict(zip(("dataset", "config", "revision"), place, strict=True))
 
 
-def test_a_worker_whose_job_was_cleared_away_stops(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def clear_first(*args: Any, **kwargs: Any) -> Any:
-        reservation.clear(str(finished))
-        return written(*args, **kwargs)
-
-    written = shard_writer.write
-    (finished / "manifest.json").unlink()
-    receipts(finished)[0].unlink()
-    monkeypatch.setattr(shard_writer, "write", clear_first)
-    cause, remedy = build(finished).error
-    assert "the files of this job are gone: another job has started over" in cause
-    assert "let one job at a time write" in remedy
-    assert building.shard_bytes(finished) == {}
-
-
 def reserved(output: Path, *, num_rows: int = 10) -> tuple[OpenJob, ShardTask]:
     """A job that may write to the output, and a task of its first ten rows, planned as `num_rows`."""
     resolved = building.resolved(request(output, seed=0))
@@ -250,7 +235,7 @@ def reserved(output: Path, *, num_rows: int = 10) -> tuple[OpenJob, ShardTask]:
     return resolved, ShardTask(split="train", index=0, count=1, num_rows=num_rows, pieces=pieces)
 
 
-def test_a_worker_whose_job_was_cleared_away_while_it_wrote_leaves_no_receipt(
+def test_a_worker_whose_job_is_cleared_away_writes_nothing_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def clear_behind(*args: Any, **kwargs: Any) -> Any:
@@ -261,9 +246,14 @@ def test_a_worker_whose_job_was_cleared_away_while_it_wrote_leaves_no_receipt(
     written = shard_files.write
     resolved, task = reserved(tmp_path / "out")
     monkeypatch.setattr(shard_files, "write", clear_behind)
-    with pytest.raises(OutputError, match="the files of this job are gone: another job has started over"):
-        shard_writer.write(task, resolved.job, resolved.encoder)
-    assert receipts(tmp_path / "out") == []
+    for num_shards in (1, 0):  # while it writes the shard, before it begins
+        with pytest.raises(OutputError, match="files of this job are gone: another job has started over") as caught:
+            shard_writer.write(task, resolved.job, resolved.encoder)
+        assert "let one job at a time write" in caught.value.remedy
+        assert receipts(tmp_path / "out") == []
+        assert len(building.shard_bytes(tmp_path / "out")) == num_shards
+        for name in building.shard_bytes(tmp_path / "out"):
+            (tmp_path / "out" / name).unlink()
 
 
 @pytest.mark.parametrize("planned", [9, 11])
