@@ -14,7 +14,7 @@ from pipelines.prepare.sources.rows.unused_rows import RejectedRow
 from pipelines.prepare.tokenize import engines
 from tfrecord_io.errors import FormatError, LedgerError
 from tfrecord_io.format import json_fields
-from tfrecord_io.format.json_fields import FINGERPRINT, NAME, WRONG, count, decoded, integer, items, mapping, optional
+from tfrecord_io.format.json_fields import WRONG, Count, Fingerprint, Name, decoded, mapping
 from tfrecord_io.manifest import LabelRange, Ledger, Shard, Split
 
 # More distinct labels than these are not counted: they are no classes.
@@ -30,12 +30,12 @@ class Receipt:
     distinct integer labels without names, as from `with_labels`; None for other labels.
     """
 
-    fingerprint: str
-    split: str
-    index: int
+    fingerprint: Fingerprint
+    split: Name
+    index: Count
     shards: tuple[Shard, ...]
     engine: str
-    rows_checked: int
+    rows_checked: Count
     first_rejected: tuple[RejectedRow, ...] = ()
     labels: tuple[int, ...] | None = None
 
@@ -60,20 +60,7 @@ def dump(receipt: Receipt) -> bytes:
 def parse(text: bytes, *, path: str) -> Receipt:
     """Parse what `dump` gave; `path` names the file in errors. Raises: FormatError if it is not a receipt."""
     try:
-        fields = mapping(json_fields.load(text))
-        receipt = Receipt(
-            fingerprint=json_fields.text(fields["fingerprint"], FINGERPRINT),
-            split=json_fields.text(fields["split"], NAME),
-            index=count(fields["index"]),
-            shards=decoded(tuple[Shard, ...], fields["shards"]),
-            engine=json_fields.text(fields["engine"]),
-            rows_checked=count(fields["rows_checked"]),
-            first_rejected=tuple(
-                RejectedRow(row=count(row["row"]), reason=json_fields.text(row["reason"]))
-                for row in map(mapping, items(fields["first_rejected"]))
-            ),
-            labels=optional(lambda value: tuple(map(integer, items(value))), fields.get("labels")),
-        )
+        receipt: Receipt = decoded(Receipt, {"labels": None, **mapping(json_fields.load(text))})
         # What a manifest would refuse is made again instead.
         if not receipt.shards or not all(each.num_examples and each.ledger.balanced for each in receipt.shards):
             raise ValueError("no shard, no example, or rows that are neither used nor rejected")

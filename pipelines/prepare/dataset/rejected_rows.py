@@ -17,7 +17,7 @@ from pipelines.prepare.plan.planning import RowRanges
 from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, RejectedRow, split_reasons, without_reasons
 from tfrecord_io.errors import FormatError
 from tfrecord_io.format import json_fields
-from tfrecord_io.format.json_fields import WRONG, count, mapping, text
+from tfrecord_io.format.json_fields import WRONG, decoded, mapping
 
 _ROW_BYTES = 4096
 # Bytes of one line: JSON text within JSON may take six bytes a byte, and details of a chat template may be long.
@@ -47,7 +47,6 @@ class RejectedRows:
         self._row_ranges = row_ranges
         self._lines = tempfile.SpooledTemporaryFile(_MOST_LINE_BYTES)  # noqa: SIM115 - it lives as long as this
         weakref.finalize(self, self._lines.close)
-        self.count = 0  # of rows that are listed
 
     def add(
         self,
@@ -75,14 +74,13 @@ class RejectedRows:
                 line["detail"] = detail
             line["content"] = _content(without_reasons(batch.slice(index, 1)))
             self._lines.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
-            self.count += 1
 
     def write(self, path: str, *, inside: str | None = None, replacing: int | None = None) -> None:
         """Write JSON lines to `path`, or delete what an earlier run left there.
 
         `inside`, `replacing`: as in `storage`.
         """
-        if self.count:
+        if self._lines.tell():
             self._lines.seek(0)
             chunks = iter(lambda: self._lines.read(_MOST_LINE_BYTES), b"")
             storage.write_atomic(path, chunks, inside=inside, replacing=replacing)
@@ -95,13 +93,7 @@ def read(path: str) -> Iterator[RejectedContent]:
     with storage.read_stream(path) as stream:
         while line := stream.readline(_MOST_LINE_BYTES):
             try:
-                fields = mapping(json_fields.load(line))
-                row = RejectedContent(
-                    row=count(fields["row"]),
-                    reason=text(fields["reason"]),
-                    content=str(fields.get("content", "")),
-                    detail=str(fields.get("detail", "")),
-                )
+                row = decoded(RejectedContent, {"content": "", "detail": "", **mapping(json_fields.load(line))})
             except WRONG as error:
                 raise FormatError(f"{path}: not a list of rejected rows ({error!r:.100})", remedy=_REMAKE) from error
             yield row
