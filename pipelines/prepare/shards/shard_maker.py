@@ -29,7 +29,7 @@ _LESS_MEMORY = "a smaller --shard-size, or fewer --workers"
 
 
 class ShardMaker(Shared):
-    """Makes a shard for each key, on `threads` threads. It opens the job's encoder at its first key in a process.
+    """Make a shard for each key, on `threads` threads; open the job's encoder at the first key in a process.
 
     On a runner, several threads of a process may call it: as many work at once as there are cores, but only one with an
     encoder in Python, which holds the interpreter.

@@ -8,11 +8,10 @@ Links are not followed at the end of a path, nor between it and `inside`, the da
 or another user who may write to its folder, could redirect reads and writes with one. The path to `inside` may have
 links.
 
-A job holds `.prep/lock` with flock; the kernel releases it when the process ends, in whatever way. So an interrupted
-job can be continued at once, and never while it still runs. The file names its holder, is not followed as a link, and
-is deleted at the end; the library `filelock` leaves it, names nobody, and accepts a hard link to another file. Object
-stores have no locks. There, two jobs for the same dataset write the same bytes, and a job for another dataset finds
-the first one's work folder and is refused (`reservation`).
+A job holds `.prep/lock` with flock; the kernel releases it when the process ends, in whatever way. The file names its
+holder and is deleted at the end; the library `filelock` leaves it, names nobody, and accepts a hard link to another
+file. Object stores have no locks: there two jobs for the same dataset write the same bytes, and a job for another
+dataset finds the first one's work folder and is refused (`reservation`).
 """
 
 import contextlib
@@ -254,7 +253,7 @@ def held(root: str, *, work_folder: str) -> Iterator[None]:
         yield
         return
     folder = os.path.join(local, work_folder)
-    new = [path for path in (folder, os.path.dirname(folder)) if not os.path.isdir(path)]
+    new = [path for path in (folder, local) if not os.path.isdir(path)]
     path = os.path.join(folder, LOCK_FILE)
     with storage_errors.as_output_error(path):
         descriptor = _acquire(path, root=root)
@@ -264,7 +263,7 @@ def held(root: str, *, work_folder: str) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(FileNotFoundError, PrepError):
-            delete(path, inside=os.path.dirname(folder))
+            delete(path, inside=local)
         os.close(descriptor)
         for made in new:
             with contextlib.suppress(OSError):
