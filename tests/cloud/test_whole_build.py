@@ -3,7 +3,6 @@
 import json
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -113,29 +112,11 @@ def test_the_source_may_be_in_a_bucket_too(gcs: Gcs, bucket: str) -> None:
         gcs.write(bucket, f"data/{split}.jsonl", (building.REVIEWS / f"{split}.jsonl").read_bytes())
     data, output = f"gs://{bucket}/data/*.jsonl", f"gs://{bucket}/out"
     options = {"label_column": "label", "shard_size": "20kB"}
-    commands = [
-        ("plan", data, *building.options("", **options, workers=None)[2:]),
-        ("build", data, *building.options(output, **options, name="reviews")),
-        ("trace", output, "--source", data, "--split", "train", "--shard", 0, "--record", 0, "--json"),
-    ]
-    program = (
-        "import json, sys\n"
-        "from pipelines.cli import commands\n"
-        "for command in json.loads(sys.argv[1]):\n"
-        "    try:\n"
-        "        commands.main.main(command)\n"
-        "    except SystemExit as ended:\n"
-        "        assert not ended.code, command\n"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", program, json.dumps(commands, default=str)],
-        env=gcs.environment(),
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert f"gs://{bucket}/data/train.jsonl" in ended.stdout, "where the record came from"
+    done(building.command("plan", data, *building.options("", **options, workers=None)[2:]))
+    done(building.command("build", data, *building.options(output, **options, name="reviews")))
+    named = ("--source", data, "--split", "train", "--shard", 0, "--record", 0, "--json")
+    traced = done(building.command("trace", output, *named))
+    assert f"gs://{bucket}/data/train.jsonl" in traced.out, "where the record came from"
     local = building.shard_bytes(building.reviews())
     assert {name: gcs.read(bucket, f"out/{name}") for name in local} == local
 

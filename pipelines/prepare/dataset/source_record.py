@@ -61,11 +61,7 @@ def location_of(config: SourceConfig, found: OpenedSource, functions: Sequence[U
         "dataset": _address(config.dataset, identity),
         "config": config.config,
         "revision": identity.get("revision"),
-        **{
-            name: list(each) if isinstance(each, tuple) else each
-            for name in (*SOURCE_OPTIONS, "object_splits")
-            if (each := getattr(config, name))
-        },
+        **{name: each for name in (*SOURCE_OPTIONS, "object_splits") if (each := getattr(config, name))},
     }
     if config.more_paths:
         place["more"] = [_address(path, identity) for path in config.more_paths]

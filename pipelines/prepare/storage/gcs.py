@@ -229,10 +229,8 @@ def write(path: str, chunks: Iterable[Any], *, replacing: int | None = None) -> 
         except PreconditionFailed:
             """Handled below: this error names the session, which the context of another error would show."""
         except (DataCorruption, GoogleAPICallError, ValueError) as error:
-            response = getattr(error, "response", None)
-            is_lost = (
-                response is not None and response.request.method == "PUT" and response.status_code in _SESSION_LOST
-            )
+            answer = getattr(error, "response", None)
+            is_lost = answer is not None and answer.request.method == "PUT" and answer.status_code in _SESSION_LOST
             # The client raises a plain ValueError if the service has kept less than a part.
             is_plain = type(error) in (DataCorruption, ValueError)
             if not is_lost and not is_plain and "doesn't match calculated" not in str(error):
@@ -269,10 +267,8 @@ def delete(path: str) -> None:
 @functools.lru_cache(maxsize=1024)
 def require_bucket(name: str) -> None:
     """Check the bucket of an object that was not found. Raises: OutputError if it does not exist."""
-    path = f"gs://{name}"
     try:
-        with bucket(path) as (found, _):
-            list(found.list_blobs(max_results=1, **_options(path)))
+        info(f"gs://{name}")
     except FileNotFoundError as error:
         cause, remedy = storage_errors.no_bucket(name)
         raise OutputError(cause, remedy=remedy) from error

@@ -1,5 +1,6 @@
 """The output folder: what is there already is used, refused or cleared, and never mixed up."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -17,7 +18,7 @@ from pipelines.prepare.dataset import fingerprint, reservation
 from pipelines.prepare.dataset.job import tokenizer_files
 from pipelines.prepare.dataset.source_record import location_of
 from pipelines.prepare.launch.open_job import OpenJob
-from pipelines.prepare.options.config import OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
+from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.shards import shard_files, shard_writer
 from pipelines.prepare.sources.resolve.library import SourceListing, Stream
@@ -25,6 +26,7 @@ from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.tokenize.tokenization import bytes_digest
 from tests import building
 from tests.building import REVIEWS, Outcome, read_manifest, reviews
+from tests.prepare.dataset.test_commit import request
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, LedgerError, OutputError
 
 
@@ -227,9 +229,13 @@ def test_where_the_source_was_is_an_absolute_path_an_address_without_credentials
     assert location_of(config, found) == dict(zip(("dataset", "config", "revision"), place, strict=True))
 
 
+def resolved_in(output: Path, *, seed: int = 0) -> OpenJob:
+    return building.resolved(dataclasses.replace(request(str(output)), seed=seed))
+
+
 def reserved(output: Path, *, num_rows: int = 10) -> tuple[OpenJob, ShardTask]:
     """A job that may write to the output, and a task of its first ten rows, planned as `num_rows`."""
-    resolved = building.resolved(request(output, seed=0))
+    resolved = resolved_in(output)
     resolved.reserve()
     pieces = resolved.source.splits["train"].groups.pieces([(0, 10)])
     return resolved, ShardTask(split="train", index=0, count=1, num_rows=num_rows, pieces=pieces)
@@ -279,7 +285,7 @@ MEDDLED: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("meddled", sorted(MEDDLED))
 def test_a_tokenizer_that_was_changed_in_the_work_folder_is_not_loaded(tmp_path: Path, meddled: str) -> None:
-    resolved = building.resolved(request(tmp_path / "out", seed=0))
+    resolved = resolved_in(tmp_path / "out")
     resolved.reserve()
     job, folder = resolved.job, tmp_path / "out" / ".prep" / resolved.job.fingerprint / "tokenizer"
     MEDDLED[meddled](folder)
@@ -299,7 +305,7 @@ def test_a_tokenizer_that_was_changed_in_the_work_folder_is_not_loaded(tmp_path:
 
 def test_of_two_jobs_without_a_lock_one_sees_the_other(tmp_path: Path) -> None:
     """As on an object store: both have found the folder free before either has written."""
-    first, second = (building.resolved(request(tmp_path / "out", seed=seed)) for seed in (0, 1))
+    first, second = (resolved_in(tmp_path / "out", seed=seed) for seed in (0, 1))
     for each in (first, second):
         reservation.check(each.job.root, items=each.items, overwrite=False)
     first.reserve()
@@ -318,15 +324,6 @@ def test_the_name_in_a_job_of_others_deletes_no_file_of_theirs(tmp_path: Path, n
         (tmp_path / path).write_text(content)
     reservation.clear(str(tmp_path))
     assert [*building.files(tmp_path)] == [f"{name}-x-00000-of-00001.tfrecord"]
-
-
-def request(output: Path, *, seed: int) -> PrepareConfig:
-    return PrepareConfig(
-        source=SourceConfig(dataset=str(REVIEWS)),
-        tokenizer=TokenizerConfig(name=str(building.tokenizer())),
-        output=OutputConfig(root=str(output), name="reviews"),
-        seed=seed,
-    )
 
 
 @pytest.mark.parametrize("job", [b"", b"[1]", b"{", None])
