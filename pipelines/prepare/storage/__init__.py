@@ -90,17 +90,6 @@ def list_names(folder: str) -> list[str]:
     return sorted(name.rstrip("/") for name in _entries(folder))
 
 
-def list_files(folder: str) -> list[str]:
-    """Return the names of the files in `folder` and below it (`inner/file`), sorted, without temporary files.
-
-    Raises: OutputError.
-    """
-    names: list[str] = []
-    for name in _entries(folder):
-        names += [name + below for below in list_files(join(folder, name))] if name.endswith("/") else [name]
-    return sorted(names)
-
-
 def read_bytes(path: str, *, most_bytes: int = _MOST_BYTES) -> bytes:
     """Read a whole file. Raises: FileNotFoundError; FormatError if it has more than `most_bytes`; OutputError."""
     if local_path(path) is None:
@@ -121,14 +110,19 @@ def read_bytes(path: str, *, most_bytes: int = _MOST_BYTES) -> bytes:
 
 
 def read_folder(folder: str) -> dict[str, bytes]:
-    """Read the files in a folder and below it, by name (`inner/file`).
+    """Read the files in a folder and below it, by name (`inner/file`), but for temporary files.
 
     Raises: FormatError if they exceed 256 MiB together; OutputError.
     """
     found: dict[str, bytes] = {}
-    for name in list_files(folder):
-        left = _MOST_BYTES - sum(map(len, found.values()))
-        found[name] = read_bytes(join(folder, name), most_bytes=left)
+    folders = [""]
+    for inner in folders:  # it grows
+        for name in (inner + entry for entry in _entries(join(folder, inner))):
+            if name.endswith("/"):
+                folders.append(name)
+            else:
+                left = _MOST_BYTES - sum(map(len, found.values()))
+                found[name] = read_bytes(join(folder, name), most_bytes=left)
     return found
 
 

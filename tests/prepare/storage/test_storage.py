@@ -85,11 +85,11 @@ def test_a_folder_is_listed_by_names_by_sizes_and_with_the_folders_below(root: s
     for name in ("b", "a/inner", "a/deep/c", "c"):
         storage.write_bytes(storage.join(root, name), b"x" * ord(name[0]))
     assert storage.list_names(root) == storage.list_names(root + "/") == ["a", "b", "c"]
-    assert storage.list_files(root) == ["a/deep/c", "a/inner", "b", "c"]
+    assert sorted(storage.read_folder(root)) == ["a/deep/c", "a/inner", "b", "c"]
     assert storage.sizes(root) == {"b": 98, "c": 99}
     for name in ("nothing", "b"):
         path = storage.join(root, name)
-        assert (storage.list_names(path), storage.list_files(path), storage.sizes(path)) == ([], [], {})
+        assert (storage.list_names(path), storage.read_folder(path), storage.sizes(path)) == ([], {}, {})
 
 
 def test_what_is_not_there_has_no_size(root: str) -> None:
