@@ -119,18 +119,16 @@ def _link_refused(path: str) -> OutputError:
 
 
 def refuse_links(root: str, *, is_own: Callable[[str], bool], folders: Collection[str]) -> None:
-    """Raise OutputError if an entry of a local folder that `is_own` is a link, or if one is below its `folders`."""
-    if (local := local_path(root)) is None:
-        return
-    with storage_errors.reading(root), contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        for entry in sorted(os.listdir(local)):
-            path = os.path.join(local, entry)
-            if is_own(entry) and os.path.islink(path):
+    """Raise an OutputError if an entry of a local folder that `is_own` is a link, or if one is below its `folders`."""
+    local = local_path(root)
+    for place, below, names in os.walk(local) if local else ():
+        entries = sorted([*below, *names])
+        if place == local:
+            entries = list(filter(is_own, entries))
+            below[:] = [name for name in below if name in folders]
+        for path in (os.path.join(place, entry) for entry in entries):
+            if os.path.islink(path):
                 raise _link_refused(path)
-            for place, below, names in os.walk(path) if entry in folders and not os.path.islink(path) else ():
-                for inner in (os.path.join(place, name) for name in (*below, *names)):
-                    if os.path.islink(inner):
-                        raise _link_refused(inner)
 
 
 def write(path: str, chunks: Iterable[Any], *, inside: str | None = None) -> None:
