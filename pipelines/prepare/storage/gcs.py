@@ -21,7 +21,6 @@ import base64
 import contextlib
 import errno
 import functools
-import itertools
 import os
 import threading
 import warnings
@@ -288,16 +287,22 @@ class _Content:
     """A file for the client, of which each `read` gives the next block; counts bytes and sums them up."""
 
     def __init__(self, chunks: Iterable[Any]) -> None:
-        blocks = _blocks(chunks)
-        first = [next(blocks), *itertools.islice(blocks, 1)]
-        self.size_of_one_block = len(first[0]) if len(first) == 1 else None
-        self._blocks = itertools.chain(first, blocks)
+        self._chunks = iter(chunks)
+        self._pending = bytearray()
         self._num_bytes = 0
         self._checksum = google_crc32c.Checksum()
+        self._fill()
+        self.size_of_one_block = len(self._pending) if len(self._pending) <= object_storage.BLOCK_BYTES else None
+
+    def _fill(self) -> None:
+        while len(self._pending) <= object_storage.BLOCK_BYTES and (chunk := next(self._chunks, None)) is not None:
+            self._pending += memoryview(chunk).cast("B")
 
     def read(self, size: int = -1) -> bytes:
         """Return the next block, whatever the size; empty at the end. Raises: errors of the chunks."""
-        block = next(self._blocks, b"")
+        self._fill()
+        block = bytes(self._pending[: object_storage.BLOCK_BYTES])
+        del self._pending[: object_storage.BLOCK_BYTES]
         self._num_bytes += len(block)
         self._checksum.update(block)
         return block
@@ -312,18 +317,3 @@ class _Content:
             """Only summed up."""
         checksum = base64.b64encode(self._checksum.digest()).decode()
         return (metadata.get("size"), metadata.get("crc32c")) == (self._num_bytes, checksum)
-
-
-def _blocks(chunks: Iterable[Any]) -> Iterator[bytes]:
-    """Cut buffers into blocks of BLOCK_BYTES; the last one may be shorter, and empty if it is the only one."""
-    pending = bytearray()
-    for chunk in chunks:
-        view = memoryview(chunk).cast("B")
-        while view:
-            if len(pending) == object_storage.BLOCK_BYTES:
-                yield bytes(pending)
-                pending.clear()
-            taken = min(len(view), object_storage.BLOCK_BYTES - len(pending))
-            pending += view[:taken]
-            view = view[taken:]
-    yield bytes(pending)
