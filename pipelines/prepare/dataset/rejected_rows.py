@@ -100,17 +100,11 @@ def read(path: str) -> Iterator[RejectedContent]:
 
 
 def _content(row: pa.RecordBatch) -> str:
-    """Return one row as JSON text, cut at 4 KB."""
-    try:
-        content: dict[str, object] = row.to_pylist()[0]
-    except UnicodeDecodeError:  # text that is not UTF-8, in a row that was rejected for another reason
-        content = {name: _shown(column) for name, column in zip(row.schema.names, row.columns, strict=True)}
+    """Return one row as JSON text, cut at 4 KB; text that is not UTF-8 shows its bytes."""
+    content: dict[str, object] = {}
+    for name, column in zip(row.schema.names, row.columns, strict=True):
+        is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+        value = (column.cast(pa.large_binary()) if is_text else column)[0].as_py()
+        content[name] = value.decode("utf-8", "backslashreplace") if is_text and value is not None else value
     whole = json.dumps(content, ensure_ascii=False, default=str)
     return whole.encode("utf-8", "replace")[:_ROW_BYTES].decode("utf-8", "ignore")
-
-
-def _shown(column: pa.Array) -> object:
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        text: bytes | None = column.cast(pa.large_string()).cast(pa.large_binary())[0].as_py()
-        return None if text is None else text.decode("utf-8", "backslashreplace")
-    return column[0].as_py()
