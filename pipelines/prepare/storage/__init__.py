@@ -55,8 +55,7 @@ def describe(path: str, *, passes: Callable[[BaseException], bool] = storage_err
 
     Raises: FileNotFoundError; errors of the service's library, for `as_source_error` to translate.
     """
-    found: dict[str, Any] = _store(path).info(path, passes=passes)
-    return found
+    return dict(_store(path).info(path, passes=passes))
 
 
 def exists(path: str) -> bool:

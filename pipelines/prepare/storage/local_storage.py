@@ -42,28 +42,20 @@ _log = logging.getLogger(__name__)
 
 
 def make_folder(folder: str) -> None:
-    """Make a local folder and those above it; remote storage needs none. Raises: OutputError."""
-    if (local := local_path(folder)) is not None:
-        with storage_errors.as_output_error(folder):
-            _make_folders(local)
-
-
-def _make_folders(folder: str) -> None:
-    """Make a folder and those above it, and sync each, so that they survive a loss of power. Raises: OSError."""
-    if os.path.isdir(folder):
+    """Make a local folder and those above it, and sync each, so that they survive a loss of power; remote storage needs
+    none. Raises: OutputError.
+    """
+    if (local := local_path(folder)) is None or os.path.isdir(local):
         return
-    above = os.path.dirname(folder)
-    _make_folders(above)
-    try:
-        os.mkdir(folder)
-    except FileExistsError:
-        if os.path.islink(folder) and not os.path.exists(folder):  # to nowhere
-            raise
-    descriptor = os.open(above, _FOLDER)
-    try:
+    above = os.path.dirname(local)
+    make_folder(above)
+    with storage_errors.as_output_error(folder), _open_folder(above) as descriptor:
+        try:
+            os.mkdir(local)
+        except FileExistsError:
+            if os.path.islink(local) and not os.path.exists(local):  # to nowhere
+                raise
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -75,7 +67,7 @@ def _open_folder(folder: str, *, inside: str | None = None, make: bool = False) 
     """
     path = (inside and local_path(inside)) or folder
     if inside is None and make:
-        _make_folders(folder)
+        make_folder(folder)
     descriptor = os.open(path, _FOLDER)
     try:
         for name in os.path.relpath(folder, path).split(os.sep):
@@ -271,7 +263,7 @@ def held(root: str, *, work_folder: str) -> Iterator[None]:
 def _acquire(path: str, *, root: str) -> int:
     folder = os.path.dirname(path)
     while True:
-        _make_folders(os.path.dirname(folder))
+        make_folder(os.path.dirname(folder))
         try:
             with _open_folder(folder, inside=os.path.dirname(folder), make=True) as inside:
                 descriptor = open_file(path, os.O_RDWR | os.O_CREAT, folder=inside)
