@@ -23,6 +23,7 @@ FOLDERS = ("tokenizer", "rejected", "index")
 OWN_FILES = (manifest.FILE_NAME, *tfds.NAMES, *FOLDERS)
 # The manifests of earlier generations.
 FORMER = re.compile(r"manifest-\d+\.json")
+_OWN = re.compile("|".join((*map(re.escape, (WORK_FOLDER, *OWN_FILES)), FORMER.pattern, r"(?s:.*)\.tfrecord(\.gz)?")))
 
 
 def read_manifest(root: str, *, name: str = manifest.FILE_NAME) -> Manifest | None:
@@ -69,12 +70,7 @@ def require_manifest(root: str) -> Manifest:
 
 def refuse_links(root: str) -> None:
     """Raise OutputError if one of our own files or folders is a link, since writing it would change something else."""
-
-    def is_own(name: str) -> bool:
-        is_shard = name.endswith((".tfrecord", ".tfrecord.gz"))
-        return name in (WORK_FOLDER, *OWN_FILES) or is_shard or FORMER.fullmatch(name) is not None
-
-    storage.refuse_links(root, is_own=is_own, folders=(WORK_FOLDER, *FOLDERS))
+    storage.refuse_links(root, is_own=_OWN.fullmatch, folders=(WORK_FOLDER, *FOLDERS))
 
 
 def generations_of(manifest: Manifest) -> tuple[Generation, ...]:

@@ -14,7 +14,6 @@ import pyarrow as pa
 from pipelines.prepare.dataset import plan_files, reservation
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.plan_files import TaskKey
-from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.process import imports, memory, workers
 from pipelines.prepare.process.cores import cores
@@ -55,7 +54,17 @@ class ShardMaker(Shared):
                 receipt = shard_writer.write(task, self._job, encoder, threads=self._threads, progress=progress)
             except MemoryError as error:
                 raise self._failed(key, "needs more memory than a process may have here", _LESS_MEMORY) from error
-        return Done(result=receipt, counts=_counts(receipt))
+        ledger, shards = receipt.ledger, receipt.shards
+        counts = {
+            "rows": ledger.rows_in,
+            "rejected": sum(ledger.unusable.values()),
+            "filtered": ledger.rows_filtered,
+            "in_other_splits": ledger.rows_in_other_splits,
+            "tokens": sum(shard.num_tokens for shard in shards),
+            "bytes": sum(shard.num_bytes for shard in shards),
+            "shards": len(shards),
+        }
+        return Done(result=receipt, counts=counts)
 
     def make(
         self, keys: Sequence[TaskKey], *, processes: int, progress: Progress, is_stopped: Callable[[], bool]
@@ -69,9 +78,11 @@ class ShardMaker(Shared):
         """
         missing = dict.fromkeys(keys)
         function: Callable[[TaskKey, Progress], Done] = self._for_workers() if processes else self
+        changed = any(split.reader.changes is not None for split in self._job.splits.values())
+        start = None if changed else imports.start_worker  # the user's own functions may want what it leaves out
         try:
             for key, done in workers.run(
-                function, keys, processes=processes, progress=progress, is_stopped=is_stopped, start=self._start()
+                function, keys, processes=processes, progress=progress, is_stopped=is_stopped, start=start
             ):
                 del missing[key]
                 yield done
@@ -85,11 +96,6 @@ class ShardMaker(Shared):
                 return
             instead = _LESS_MEMORY if died.is_killed else "another --engine, such as hf"
             raise self._failed(died.task, f"the worker process that made it {died.how}", instead) from died
-
-    def _start(self) -> Callable[[], None] | None:
-        """Return what a worker process calls first: what the user's own functions may want is not left out."""
-        changed = any(split.reader.changes is not None for split in self._job.splits.values())
-        return None if changed else imports.start_worker
 
     def _for_workers(self) -> ShardMaker:
         """Return the maker that worker processes get, and free what only they need: 25 to 90 MB."""
@@ -118,15 +124,3 @@ class ShardMaker(Shared):
     def _failed(self, key: TaskKey, how: str, instead: str) -> PrepError:
         name = self._job.shard_name(plan_files.task_of(self._job, key))
         return PrepError(f"{name}: {how}", remedy=_REMEDY.format(instead))
-
-
-def _counts(receipt: Receipt) -> dict[str, int]:
-    return {
-        "rows": receipt.ledger.rows_in,
-        "rejected": sum(receipt.ledger.unusable.values()),
-        "filtered": receipt.ledger.rows_filtered,
-        "in_other_splits": receipt.ledger.rows_in_other_splits,
-        "tokens": sum(shard.num_tokens for shard in receipt.shards),
-        "bytes": sum(shard.num_bytes for shard in receipt.shards),
-        "shards": len(receipt.shards),
-    }

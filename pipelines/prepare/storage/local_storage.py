@@ -110,7 +110,7 @@ def _link_refused(path: str) -> OutputError:
     )
 
 
-def refuse_links(root: str, *, is_own: Callable[[str], bool], folders: Collection[str]) -> None:
+def refuse_links(root: str, *, is_own: Callable[[str], object], folders: Collection[str]) -> None:
     """Raise an OutputError if an entry of a local folder that `is_own` is a link, or if one is below its `folders`."""
     local = local_path(root)
     for place, below, names in os.walk(local) if local else ():
