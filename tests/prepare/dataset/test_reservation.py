@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare import storage
-from pipelines.prepare.dataset import fingerprint, reservation
+from pipelines.prepare.dataset import fingerprint, reservation, source_record
 from pipelines.prepare.dataset.job import tokenizer_files
 from pipelines.prepare.dataset.source_record import location_of
 from pipelines.prepare.launch.open_job import OpenJob
@@ -221,12 +221,20 @@ def test_a_build_that_fails_leaves_nothing_but_the_rows_that_it_has_ingested(tmp
     ],
 )
 def test_where_the_source_was_is_an_absolute_path_an_address_without_credentials_or_a_pinned_hub_id(
-    monkeypatch: pytest.MonkeyPatch, config: SourceConfig, identity: dict[str, Any], place: tuple[str | None, ...]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    config: SourceConfig,
+    identity: dict[str, Any],
+    place: tuple[str | None, ...],
 ) -> None:
     monkeypatch.chdir("/")
     listing = SourceListing(kind="json", splits={}, described=identity, stream=Stream(builders={}))
     found = OpenedSource(listing=listing, columns={}, footers={}, addresses={})
     assert location_of(config, found) == dict(zip(("dataset", "config", "revision"), place, strict=True))
+    # A finished dataset is recognized by what is read again.
+    written = location_of(dataclasses.replace(config, data_files=("train=*.jsonl",)), found)
+    storage.write_bytes(source_record.source_path(str(tmp_path), "f"), json.dumps(written).encode())
+    assert source_record.read(str(tmp_path), "f") == {"more": [], **written}
 
 
 def resolved_in(output: Path, *, seed: int = 0) -> OpenJob:
