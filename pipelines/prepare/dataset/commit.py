@@ -46,6 +46,11 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
         _remove_copy(job)
         return before  # committed already, by an attempt whose end nobody heard of
     splits, ranges, origins, engines = _merge(job, before, splits, receipts_of)
+    made = Generation(
+        fingerprint=job.fingerprint,
+        tasks={name: len(found) for name, found in receipts_of.items()},
+        rows={name: split.ranges for name, split in job.splits.items()},
+    )
     result = Manifest(
         name=job.name,
         fingerprint=job.fingerprint,
@@ -63,7 +68,7 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
             "prep-tfrecords": tfrecord_io.__version__,
             **{name: metadata.version(name) for name in ("datasets", "tokenizers", "transformers")},
         },
-        generations=_generations(job, before, receipts_of),
+        generations=(*generations_of(before), made) if job.appends_to is not None and before is not None else (),
     )
     _write(job, result, {**tokenizer, **tfds.files(result), manifest.FILE_NAME: manifest.dump(result)}, generations)
     _remove_copy(job)
@@ -103,18 +108,6 @@ def _merge(
         if split.source_split != name:
             origins[name] = split.source_split
     return {**old_splits, **splits}, ranges, origins, engines
-
-
-def _generations(job: Job, before: Manifest | None, receipts_of: Mapping[str, list[Receipt]]) -> tuple[Generation, ...]:
-    """Return the generations of a dataset; empty for one that was never appended to."""
-    if job.appends_to is None or before is None:
-        return ()
-    made = Generation(
-        fingerprint=job.fingerprint,
-        tasks={name: len(found) for name, found in receipts_of.items()},
-        rows={name: job.splits[name].ranges for name in receipts_of},
-    )
-    return (*generations_of(before), made)
 
 
 def _remove_copy(job: Job) -> None:

@@ -70,7 +70,7 @@ def bucket(path: str) -> Iterator[tuple[Any, str]]:
     try:
         yield client.bucket(name, user_project=pays if isinstance(pays, str) else fs.project if pays else None), key
     except NotFound as error:
-        raise _not_found(path) from cause_without_secrets(error)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from cause_without_secrets(error)
     except RetryError as error:
         raise error.cause from None
 
@@ -178,7 +178,7 @@ def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.
             return {"type": "file", "size": blob.size, "generation": str(blob.generation), **checksums}
         if list(found.list_blobs(prefix=f"{key}/" if key else "", max_results=1, **options)) or not key:
             return {"type": "directory", "size": 0}
-    raise _not_found(path)
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
 
 def generations(paths: Sequence[str]) -> dict[str, int]:
@@ -273,10 +273,6 @@ def require_bucket(name: str) -> None:
         raise OutputError(cause, remedy=remedy) from error
     except Exception:
         return  # an account that may not list a bucket may still read it
-
-
-def _not_found(path: str) -> FileNotFoundError:
-    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
 
 def _options(path: str, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:

@@ -1,10 +1,4 @@
-"""Write to services other than Google's through fsspec; read ranges of any remote file.
-
-    write    chunks ──► a file object of the service's library; closing it makes the object
-    read     info (size, version) ──► blocks of 8 MiB
-
-A block that arrives incomplete is requested again. On gs:// all blocks are of the version that was opened.
-"""
+"""Write to services other than Google's through fsspec; read ranges of any remote file, in blocks of 8 MiB."""
 
 import contextlib
 import posixpath
