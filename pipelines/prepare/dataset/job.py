@@ -85,10 +85,6 @@ class Job:
         """Return the path of a task's receipt."""
         return self.work_path(task.split, f"receipt-{task.index:05d}-of-{task.count:05d}.json")
 
-    def rejected_path(self, task: ShardTask) -> str:
-        """Return the path of the list of a task's rejected rows."""
-        return storage.join(self.root, rejected_path(task.split, task.index))
-
     def open_encoder(self) -> layouts.BatchEncoder:
         """Load the tokenizer from the job's folder and open the layout's encoder.
 

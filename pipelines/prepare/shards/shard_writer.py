@@ -17,7 +17,7 @@ from pipelines.prepare import storage
 from pipelines.prepare.crosscheck import comparing
 from pipelines.prepare.crosscheck.comparing import CrossCheck
 from pipelines.prepare.dataset import receipts, reservation
-from pipelines.prepare.dataset.job import Job
+from pipelines.prepare.dataset.job import Job, rejected_path
 from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.dataset.rejected_rows import RejectedRows
 from pipelines.prepare.layouts import BatchEncoder, Encoded, LengthGroup, length_groups
@@ -60,15 +60,15 @@ def write(
     """
     names = [job.shard_name(task, length=length) for length in job.spec.layout.buckets or (None,)]
     files = [path for name in names for path in shard_files.paths(job, name)]
-    rejected_path, receipt_path = job.rejected_path(task), job.receipt_path(task)
-    generations = storage.generations([*files, rejected_path, receipt_path])
+    list_path, receipt_path = storage.join(job.root, rejected_path(task.split, task.index)), job.receipt_path(task)
+    generations = storage.generations([*files, list_path, receipt_path])
     reservation.require_own(job)
     rows = _TaskRows(task, job, encoder, progress or Progress(), threads or cores())
     rows.gather()
     memory.release_freed()
     reservation.require_own(job)
     shards = rows.write_shards(generations=generations, expected=expected)
-    rows.rejected.write(rejected_path, inside=job.root, replacing=generations.get(rejected_path))
+    rows.rejected.write(list_path, inside=job.root, replacing=generations.get(list_path))
     receipt = Receipt(
         fingerprint=job.fingerprint,
         split=task.split,
