@@ -8,10 +8,11 @@ import fsspec
 import pytest
 from gcsfs import retry
 
+from pipelines.prepare.storage import gcs as connection
 from pipelines.prepare.storage import storage_errors
-from tests.cloud import emulator
-from tests.cloud.answering import Machine, answering
+from tests.cloud import emulator, proxy
 from tests.cloud.emulator import Gcs
+from tests.cloud.proxy import Proxy
 
 
 @pytest.fixture(scope="package")
@@ -40,13 +41,23 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def machine(gcs: Gcs, short_pauses: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+def machine(gcs: Gcs, short_pauses: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """gs:// is an answering machine before the emulator."""
-    with answering(gcs.endpoint) as answers, monkeypatch.context() as patch:
+    with proxy.running(gcs.endpoint) as answers, monkeypatch.context() as patch:
         patch.setenv("STORAGE_EMULATOR_HOST", answers.endpoint)
         forget_file_systems()
         yield answers
     forget_file_systems()
+
+
+@pytest.fixture
+def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As if there were no emulator; nothing is sent."""
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    connection.forget()
+    yield
+    connection.forget()
 
 
 def forget_file_systems() -> None:

@@ -1,29 +1,23 @@
-"""A Google Cloud Storage of our own: an emulator in a process of its own, in memory, on a free port of loopback.
-
-    test ──► gcsfs ──► http://127.0.0.1:PORT (this module as a program) ──► objects in its memory
-
-The process ends when the test run lets go of its standard input, by leaving `running()` or by dying itself.
-"""
+"""A Google Cloud Storage of our own: an emulator in a thread, in memory, on a free port of loopback."""
 
 import contextlib
 import dataclasses
 import functools
 import json
-import subprocess
-import sys
-import tempfile
-import threading
+import logging
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
-from typing import IO, Any
+from typing import Any
+from unittest import mock
 from urllib.parse import parse_qs, quote, urlsplit
+
+from gcp_storage_emulator import server as emulator  # type: ignore[import-untyped]
+from gcp_storage_emulator.storage import Storage  # type: ignore[import-untyped]
 
 from tests.support import processes
 
-_START_SECONDS = 30
 _REQUEST_SECONDS = 30
-_STOP_SECONDS = 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,102 +72,7 @@ class Gcs:
 @contextlib.contextmanager
 def running() -> Iterator[Gcs]:
     """Starts the emulator, and ends it whatever happens."""
-    with process("tests.cloud.emulator") as port:
-        yield Gcs(endpoint=f"http://127.0.0.1:{port}")
-
-
-@contextlib.contextmanager
-def process(*words: str) -> Iterator[int]:
-    """Starts `python -m WORDS`, a server that writes its port as its first line and ends with its standard input."""
-    with tempfile.TemporaryFile() as log, _started(words, log) as server:
-        port = _first_line(server)
-        if not port.strip().isdigit():
-            server.kill()
-            server.wait()
-            log.seek(0)
-            raise RuntimeError(f"{' '.join(words)} did not start: {log.read().decode(errors='replace')}")
-        yield int(port)
-
-
-@contextlib.contextmanager
-def _started(words: tuple[str, ...], log: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", *words]
-    server = subprocess.Popen(
-        command, env=processes.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
-    )
-    assert server.stdin is not None
-    assert server.stdout is not None
-    try:
-        yield server
-    finally:
-        server.stdin.close()
-        try:
-            server.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
-        server.stdout.close()
-
-
-def _first_line(server: subprocess.Popen[bytes]) -> bytes:
-    # A server that hangs before it has written is killed, which ends its output and the wait for it.
-    assert server.stdout is not None
-    limit = threading.Timer(_START_SECONDS, server.kill)
-    limit.start()
-    try:
-        return server.stdout.readline()
-    finally:
-        limit.cancel()
-
-
-def _serve() -> None:
-    from gcp_storage_emulator import server as emulator  # type: ignore[import-untyped]
-    from gcp_storage_emulator.storage import Storage  # type: ignore[import-untyped]
-
     read_data = emulator._read_data
-
-    class Handler(emulator.RequestHandler):
-        """Where a body breaks off, the emulator would store what came as the whole object, and the service nothing. It
-        knows no preconditions, and refuses parts of which it has something already, or all: the service ignores what it
-        has, and answers a session that has ended with its object.
-        """
-
-        rfile: Any
-
-        def setup(self) -> None:
-            super().setup()
-            self.rfile = _Whole(self.rfile)
-
-        def do_POST(self) -> None:
-            self._do_if_met(super().do_POST)
-
-        def do_PUT(self) -> None:
-            self._do_if_met(super().do_PUT)
-
-        def _do_if_met(self, do: Callable[[], None]) -> None:
-            # The address of an upload session has the precondition too, from the request that has begun it.
-            query = parse_qs(urlsplit(self.path).query)
-            (wanted,) = query.get("ifGenerationMatch", [None])
-            (session,) = query.get("upload_id", [""])
-            self.storage.create_file = functools.partial(_create_if, self.storage, wanted)
-            self.storage.add_to_resumable_upload = functools.partial(_add_new, self.storage)
-            if made := _ended_sessions(self.storage).get(session):
-                self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                self._say(200, made)
-                return
-            try:
-                do()
-            except _NotMetError:
-                message = "At least one of the pre-conditions you specified did not hold."
-                self._say(412, {"error": {"code": 412, "message": message}})
-
-        def _say(self, status: int, document: Any) -> None:
-            content = json.dumps(document).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
 
     def exact_data(handler: Any, query: Any) -> Any:
         """As the emulator's, which reads an upload as an e-mail: a content that ends in \\r would lose it."""
@@ -185,13 +84,60 @@ def _serve() -> None:
         boundary = content_type.partition("boundary=")[2].strip('"').encode()
         return _two_parts(handler.rfile.read(int(handler.headers["Content-Length"])), boundary)
 
-    # After every change it would write down all buckets and objects, which nobody reads: most of its time.
-    Storage._write_config_to_file = lambda self: None
-    emulator.RequestHandler = Handler
-    emulator._read_data = exact_data
-    with emulator.create_server("127.0.0.1", 0, in_memory=True) as server:
-        print(server._api._httpd.server_address[1], flush=True)
-        sys.stdin.buffer.read()
+    logging.getLogger("gcp_storage_emulator").setLevel(logging.CRITICAL)
+    with (
+        mock.patch.multiple(emulator, RequestHandler=_Handler, _read_data=exact_data),
+        # After every change it would write down all buckets and objects, which nobody reads: most of its time.
+        mock.patch.object(Storage, "_write_config_to_file"),
+        emulator.create_server("127.0.0.1", 0, in_memory=True) as server,
+    ):
+        serving = server._api._httpd
+        serving.handle_error = lambda *_: None  # of a connection that broke off
+        yield Gcs(endpoint=f"http://127.0.0.1:{serving.server_address[1]}")
+
+
+class _Handler(emulator.RequestHandler):
+    """Where a body breaks off, the emulator would store what came as the whole object, and the service nothing. It
+    knows no preconditions, and refuses parts of which it has something already, or all: the service ignores what it
+    has, and answers a session that has ended with its object.
+    """
+
+    rfile: Any
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = _Whole(self.rfile)
+
+    def do_POST(self) -> None:
+        self._do_if_met(super().do_POST)
+
+    def do_PUT(self) -> None:
+        self._do_if_met(super().do_PUT)
+
+    def _do_if_met(self, do: Callable[[], None]) -> None:
+        # The address of an upload session has the precondition too, from the request that has begun it.
+        query = parse_qs(urlsplit(self.path).query)
+        (wanted,) = query.get("ifGenerationMatch", [None])
+        (session,) = query.get("upload_id", [""])
+        self.storage.create_file = functools.partial(_create_if, self.storage, wanted)
+        self.storage.add_to_resumable_upload = functools.partial(_add_new, self.storage)
+        if made := _ended_sessions(self.storage).get(session):
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self._say(200, made)
+            return
+        try:
+            do()
+        except _NotMetError:
+            message = "At least one of the pre-conditions you specified did not hold."
+            self._say(412, {"error": {"code": 412, "message": message}})
+
+    def _say(self, status: int, document: Any) -> None:
+        content = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
 
 
 class _NotMetError(Exception):
@@ -250,7 +196,3 @@ def _two_parts(body: bytes, boundary: bytes) -> dict[str, Any]:
         "content": content,
         "content-type": content_type or "application/octet-stream",
     }
-
-
-if __name__ == "__main__":
-    _serve()

@@ -1,7 +1,6 @@
 """The doctor tells what is missing at a bucket, one permission after another, with the command that gives it."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import google.auth
@@ -14,8 +13,8 @@ from google.oauth2.credentials import Credentials
 from pipelines.prepare.doctor import doctor
 from pipelines.prepare.doctor.doctor import Check
 from pipelines.prepare.storage import gcs as connection
-from tests.cloud.answering import Answer, Machine, refusal
 from tests.cloud.emulator import Gcs
+from tests.cloud.proxy import Answer, Proxy, refusal
 
 ACCOUNT = "builder@project.iam.gserviceaccount.com"
 OBJECTS = [f"storage.objects.{verb}" for verb in ("create", "get", "list", "delete")]
@@ -62,7 +61,7 @@ def test_a_good_bucket_passes_and_stays_as_it_was(gcs: Gcs, bucket: str) -> None
 
 @pytest.mark.parametrize("missing", OBJECTS)
 def test_each_missing_permission_is_named_with_the_command_that_gives_it(
-    gcs: Gcs, bucket: str, machine: Machine, missing: str
+    gcs: Gcs, bucket: str, machine: Proxy, missing: str
 ) -> None:
     gcs.write(bucket, "there", b"already")
     machine.answer = without(missing)
@@ -79,7 +78,7 @@ def test_each_missing_permission_is_named_with_the_command_that_gives_it(
     assert missing in checks[missing].found
 
 
-def test_who_may_not_look_at_the_bucket_may_use_it(bucket: str, machine: Machine) -> None:
+def test_who_may_not_look_at_the_bucket_may_use_it(bucket: str, machine: Proxy) -> None:
     machine.answer = without("storage.buckets.get", "storage.buckets.getIamPolicy")
     checks = found(f"gs://{bucket}/out", region="us-central1")
     assert checks["bucket"].ok is None
@@ -96,14 +95,14 @@ def test_no_bucket_ends_the_visit(bucket: str) -> None:
     assert f"gcloud storage buckets create gs://{bucket}-none" in checks["bucket"].remedy
 
 
-def test_a_service_that_does_not_answer_ends_the_visit(bucket: str, machine: Machine) -> None:
+def test_a_service_that_does_not_answer_ends_the_visit(bucket: str, machine: Proxy) -> None:
     machine.answer = lambda number, method, path: refusal(503)
     checks = found(f"gs://{bucket}/out")
     assert list(checks) == ["credentials", "bucket", "all else"]
     assert "status 503" in checks["bucket"].found
 
 
-def test_the_source_in_a_bucket_is_looked_at(gcs: Gcs, bucket: str, machine: Machine) -> None:
+def test_the_source_in_a_bucket_is_looked_at(gcs: Gcs, bucket: str, machine: Proxy) -> None:
     gcs.write(bucket, "data/train.jsonl", b"{}")
     assert found(f"gs://{bucket}/out", dataset=f"gs://{bucket}/data/*.jsonl")["dataset"].ok
     assert found(f"gs://{bucket}/out", dataset=f"gs://{bucket}/data/*.csv")["dataset"].ok is False
@@ -143,7 +142,7 @@ READ = {
     ],
 )
 def test_the_bucket_is_to_be_where_the_tpu_is(
-    bucket: str, machine: Machine, told: str, region: str, ok: bool, remedy: str
+    bucket: str, machine: Proxy, told: str, region: str, ok: bool, remedy: str
 ) -> None:
     machine.answer = telling(get=READ[told])
     check = found(f"gs://{bucket}/out", region=region)["region"]
@@ -163,7 +162,7 @@ def test_the_bucket_is_to_be_where_the_tpu_is(
     ],
 )
 def test_retention_and_whether_a_tpu_may_read_are_looked_up(
-    bucket: str, machine: Machine, role: str, member: str, ok: bool | None
+    bucket: str, machine: Proxy, role: str, member: str, ok: bool | None
 ) -> None:
     policy = {"bindings": [{"role": f"roles/storage.{role}", "members": [member]}]}
     described = {"location": "US", "projectNumber": "7", "retentionPolicy": {"retentionPeriod": "86400"}}
@@ -178,16 +177,6 @@ def test_retention_and_whether_a_tpu_may_read_are_looked_up(
             f"gcloud storage buckets add-iam-policy-binding gs://{bucket} "
             f"--member={READER} --role=roles/storage.objectViewer"
         )
-
-
-@pytest.fixture
-def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As if there were no emulator."""
-    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
-    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
-    connection.forget()
-    yield
-    connection.forget()
 
 
 def unreachable(*_: object, **__: object) -> Any:

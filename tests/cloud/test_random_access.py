@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests import building
-from tests.cloud.answering import Machine, refusal
 from tests.cloud.emulator import Gcs
+from tests.cloud.proxy import Proxy, refusal
 from tfrecord_io import random_access
 from tfrecord_io.errors import ReaderError
 
@@ -34,7 +34,7 @@ def bucket(gcs: Gcs) -> str:
     return name
 
 
-def ranges(machine: Machine) -> list[tuple[int, int]]:
+def ranges(machine: Proxy) -> list[tuple[int, int]]:
     """First and last byte of each ranged request so far, sorted, and forget all requests."""
     asked = [headers["Range"] for headers in machine.requests if "Range" in headers]
     machine.requests.clear()
@@ -60,7 +60,7 @@ def test_rows_are_those_of_a_local_copy(bucket: str, folder: str) -> None:
     assert_rows(rows[-1], root, -1)
 
 
-def test_opening_reads_the_manifest_and_lists_once(machine: Machine, bucket: str) -> None:
+def test_opening_reads_the_manifest_and_lists_once(machine: Proxy, bucket: str) -> None:
     asked: list[str] = []
     machine.answer = lambda number, method, path: asked.append(path)
     random_access.open(f"gs://{bucket}/small")
@@ -68,7 +68,7 @@ def test_opening_reads_the_manifest_and_lists_once(machine: Machine, bucket: str
     assert not [path for path in asked if "tfrecord" in path.partition("prefix=")[0]]
 
 
-def test_neighbours_are_one_request_and_rows_far_apart_are_two(machine: Machine, bucket: str) -> None:
+def test_neighbours_are_one_request_and_rows_far_apart_are_two(machine: Proxy, bucket: str) -> None:
     rows = random_access.open(f"gs://{bucket}/out")["train"]
     rows[0]  # the index is read now
     [shard] = building.read_manifest(local()).splits["train"].shards
@@ -88,7 +88,7 @@ def test_neighbours_are_one_request_and_rows_far_apart_are_two(machine: Machine,
     assert other_start > 300 * row_bytes
 
 
-def test_a_batch_of_several_shards_is_a_request_for_each(machine: Machine, bucket: str) -> None:
+def test_a_batch_of_several_shards_is_a_request_for_each(machine: Proxy, bucket: str) -> None:
     shards = building.read_manifest(building.reviews()).splits["train"].shards
     rows = random_access.open(f"gs://{bucket}/small")["train"]
     rows.batch(np.arange(ROWS))
@@ -142,7 +142,7 @@ class TestDamage:
 
     @pytest.mark.parametrize(("status", "message"), [(416, "range not satisfiable"), (400, "invalid"), (410, "gone")])
     def test_a_refused_request_is_an_error_of_the_reader(
-        self, machine: Machine, bucket: str, status: int, message: str
+        self, machine: Proxy, bucket: str, status: int, message: str
     ) -> None:
         """gcsfs raises errors of its own for these, which are no OSError."""
         rows = random_access.open(f"gs://{bucket}/small")["train"]

@@ -20,9 +20,8 @@ from pipelines.prepare.sources.resolve.library import SourceListing
 from pipelines.prepare.sources.resolve.resolve import resolve
 from pipelines.prepare.sources.rows import opening
 from pipelines.prepare.sources.rows.reading import RowReader
-from tests.cloud.answering import Answer, Machine, refusal
 from tests.cloud.emulator import Gcs
-from tests.cloud.proxy import Faults, through
+from tests.cloud.proxy import Answer, Faults, Proxy, refusal, through
 from tests.prepare.sources.stored import in_place
 from tfrecord_io.errors import SourceError
 
@@ -53,18 +52,18 @@ def test_a_group_takes_one_request_of_its_columns_bytes(gcs: Gcs, bucket: str, m
         assert (
             texts(file, (250, 260), (940, 950)) == TABLE["text"].take([*range(250, 260), *range(940, 950)]).to_pylist()
         )
-        counted = proxy.counts()
-    assert counted["requests"] == 4, "a footer for the plan, one for the reader, and two groups"
+        counted = len(proxy.requests)
+    assert counted == 4, "a footer for the plan, one for the reader, and two groups"
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("short_pauses")
 def test_rows_arrive_whole_through_faults(gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     file = uploaded(gcs, bucket, "faults.parquet")
-    faults = Faults(seed=1, unavailable=0.3, cut_downloads=0.3)
+    faults = Faults(unavailable=0.3, cut_downloads=0.3)
     with through(gcs, faults, monkeypatch) as proxy:
         assert texts(file, (0, 1_000)) == TABLE["text"].to_pylist()
-        assert proxy.counts()["cut_downloads"] > 0
+        assert proxy.counts["cut_downloads"] > 0
 
 
 def test_an_object_that_another_one_replaced_is_refused(gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +124,7 @@ def _resolve(address: str) -> SourceListing:
 
 
 @pytest.mark.parametrize("address", ["gs://{}/data", "gs://{}/data/", "gs://{}/data/**/*.jsonl"])
-def test_what_is_below_an_address_takes_no_request_per_file(machine: Machine, listed: str, address: str) -> None:
+def test_what_is_below_an_address_takes_no_request_per_file(machine: Proxy, listed: str, address: str) -> None:
     asked: list[str] = []
 
     def watch(number: int, method: str, path: str) -> Answer | None:
@@ -154,13 +153,13 @@ def test_the_content_is_the_same_dataset_wherever_it_lies(gcs: Gcs, listed: str)
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_service_that_is_overloaded_is_waited_for(machine: Machine, listed: str, status: int) -> None:
+def test_a_service_that_is_overloaded_is_waited_for(machine: Proxy, listed: str, status: int) -> None:
     machine.answer = lambda number, method, path: refusal(status) if number <= 20 else None
     assert list(_resolve(f"gs://{listed}/data").splits) == ["train", "test"]
 
 
 @pytest.mark.parametrize("below", ["data", "data/*.jsonl", "data/train/000.jsonl"])
-def test_a_listing_that_is_denied_says_what_to_ask_for(machine: Machine, listed: str, below: str) -> None:
+def test_a_listing_that_is_denied_says_what_to_ask_for(machine: Proxy, listed: str, below: str) -> None:
     said = "me@x.iam.gserviceaccount.com does not have storage.objects.list access to the Google Cloud Storage bucket."
     machine.answer = lambda number, method, path: refusal(403, said)
     with pytest.raises(SourceError, match=r"does not have storage\.objects\.list") as caught:

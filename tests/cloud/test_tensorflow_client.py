@@ -5,7 +5,6 @@ It takes no other address than Google's, so it runs where that is this machine: 
 
 import json
 import re
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import pytest
 from tests import building
 from tests.building import REVIEWS
 from tests.cloud import namespace, proxy, reading
-from tests.cloud.answering import answering
 from tests.cloud.emulator import Gcs
 from tests.cloud.proxy import HOSTS, Faults
 from tfrecord_io.ordering import global_order
@@ -38,17 +36,6 @@ def bucket(gcs: Gcs) -> str:
     return bucket
 
 
-class Seen:
-    """What the reading program reported, and what the proxy counted meanwhile."""
-
-    def __init__(self, report: dict[str, Any], counts: Counter[str]) -> None:
-        self.report = report
-        self.counts = counts
-
-    def __getitem__(self, part: str) -> Any:
-        return self.report[part]
-
-
 # What prepares datasets. Looking at what was imported would show what others need: JAX, where it is installed, comes
 # with TensorFlow, and brings modules of its own. To Python, None means that there is no such module.
 HIDDEN = {"apache_beam", "datasets", "fsspec", "gcsfs", "pipelines"}
@@ -68,37 +55,37 @@ def read(
     parts: list[str],
     faults: Faults | None = None,
     environment: Mapping[str, Any] | None = None,
-) -> Seen:
-    """In a process of its own, with TensorFlow and the reader only."""
+) -> dict[str, Any]:
+    """What the program reports, in a process with TensorFlow and the reader only, and what the proxy counts."""
     arguments = ["-c", PROGRAM, " ".join(HIDDEN), f"gs://{bucket}", str(building.reviews()), *parts]
     with proxy.running(endpoint, faults=faults, tls=True) as google:
         done = namespace.run(arguments, google, folder, **(environment or {}))
         assert done.returncode == 0, done.stderr
-        return Seen(json.loads(done.stdout), google.counts())
+        return {**json.loads(done.stdout), "counts": google.counts}
 
 
 @pytest.fixture(scope="module")
-def seen(gcs: Gcs, bucket: str, tmp_path_factory: pytest.TempPathFactory) -> Seen:
+def seen(gcs: Gcs, bucket: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Without faults."""
     parts = ["written", "records", "batches", "refusals", "missing"]
     return read(gcs.endpoint, bucket, tmp_path_factory.mktemp("seen"), parts=parts)
 
 
 class TestRecords:
-    def test_tensorflow_reads_the_records_of_the_local_shards(self, seen: Seen) -> None:
+    def test_tensorflow_reads_the_records_of_the_local_shards(self, seen: dict[str, Any]) -> None:
         assert len(seen["records"]["gs"]) == 4
         assert seen["records"]["gs"] == seen["records"]["local"]
 
-    def test_they_came_through_both_names_of_google(self, seen: Seen) -> None:
-        assert all(seen.counts[f"host {host}"] > 0 for host in HOSTS)
+    def test_they_came_through_both_names_of_google(self, seen: dict[str, Any]) -> None:
+        assert all(seen["counts"][f"host {host}"] > 0 for host in HOSTS)
 
-    def test_what_tensorflow_writes_arrives_whole(self, seen: Seen, gcs: Gcs, bucket: str) -> None:
+    def test_what_tensorflow_writes_arrives_whole(self, seen: dict[str, Any], gcs: Gcs, bucket: str) -> None:
         assert gcs.read(bucket, "written") == reading.WRITTEN
 
     def test_faults_on_the_way_change_nothing(self, gcs: Gcs, bucket: str, tmp_path: Path) -> None:
         faults = Faults(unavailable=0.1, cut_downloads=0.25, cut_uploads=0.5)
         seen = read(gcs.endpoint, bucket, tmp_path, parts=["written", "records"], faults=faults)
-        assert all(seen.counts[kind] for kind in ("unavailable", "cut_downloads", "cut_uploads")), seen.counts
+        assert all(seen["counts"][kind] for kind in ("unavailable", "cut_downloads", "cut_uploads")), seen["counts"]
         assert seen["records"]["gs"] == seen["records"]["local"]
         assert gcs.read(bucket, "written") == reading.WRITTEN
 
@@ -111,11 +98,11 @@ def range_of(headers: dict[str, str]) -> tuple[str, str]:
 
 class TestReader:
     @pytest.mark.parametrize("case", ["training", "training of one host", "evaluation"])
-    def test_batches_are_those_of_a_local_copy(self, seen: Seen, case: str) -> None:
+    def test_batches_are_those_of_a_local_copy(self, seen: dict[str, Any], case: str) -> None:
         assert len(seen["batches"]["gs"][case]) >= 3
         assert seen["batches"]["gs"][case] == seen["batches"]["local"][case]
 
-    def test_training_continues_with_the_batches_that_would_have_come(self, seen: Seen) -> None:
+    def test_training_continues_with_the_batches_that_would_have_come(self, seen: dict[str, Any]) -> None:
         expected = seen["batches"]["local"]["training"][reading.START :]
         assert seen["batches"]["gs"]["training from a step on"] == expected
 
@@ -125,7 +112,7 @@ class TestReader:
     ) -> None:
         """If it asks for them by itself one day, `ask_for_exact_ranges` and the warning can go."""
         environment = {global_order.GCS_BLOCK_SIZE: "0"} if exactly else {}
-        with answering(gcs.endpoint) as machine:
+        with proxy.running(gcs.endpoint) as machine:
             seen = read(machine.endpoint, bucket, tmp_path, parts=["global"], environment=environment)
         found, expected = seen["global"]["gs"], seen["global"]["local"]
         assert len(expected) == 4
@@ -134,17 +121,17 @@ class TestReader:
         sizes = [int(last) - int(first) + 1 for first, last in map(range_of, machine.requests) if last]
         assert (max(sizes) < 1 << 20) if exactly else (max(sizes) == 64 << 20)
 
-    def test_a_missing_shard_is_named_at_open(self, seen: Seen, bucket: str) -> None:
+    def test_a_missing_shard_is_named_at_open(self, seen: dict[str, Any], bucket: str) -> None:
         assert f"gs://{bucket}/missing: shard {TRAIN} of split 'train' is missing" in seen["refusals"]["missing"]
 
-    def test_a_shard_of_another_size_is_named_at_open(self, seen: Seen, bucket: str, gcs: Gcs) -> None:
+    def test_a_shard_of_another_size_is_named_at_open(self, seen: dict[str, Any], bucket: str, gcs: Gcs) -> None:
         whole = len(gcs.read(bucket, f"out/{TRAIN}"))
         expected = f"shard {TRAIN} of split 'train' has {whole - 16} bytes, expected {whole} bytes by the manifest"
         assert f"gs://{bucket}/short: {expected}" in seen["refusals"]["short"]
 
-    def test_a_folder_without_dataset_is_named_at_open(self, seen: Seen, bucket: str) -> None:
+    def test_a_folder_without_dataset_is_named_at_open(self, seen: dict[str, Any], bucket: str) -> None:
         assert f"gs://{bucket}/absent/manifest.json: there is no manifest" in seen["refusals"]["absent"]
 
-    def test_it_needs_nothing_of_what_wrote_the_bucket(self, seen: Seen) -> None:
+    def test_it_needs_nothing_of_what_wrote_the_bucket(self, seen: dict[str, Any]) -> None:
         """It has read and written without them by now."""
         assert set(seen["missing"]) >= HIDDEN

@@ -206,7 +206,7 @@ def test_local_files_need_no_module_of_remote_storage(tmp_path: Path) -> None:
         "with local_storage.held(sys.argv[1], work_folder='.prep'):\n"
         "    storage.write_bytes(path, b'x', replacing=storage.generations([path]).get(path))\n"
         "assert (storage.read_bytes(path), storage.size(path), storage.exists(path)) == (b'x', 1, True)\n"
-        "assert storage.list_files(sys.argv[1]) == ['deep/file']\n"
+        "assert list(storage.read_folder(sys.argv[1])) == ['deep/file']\n"
         "storage.delete(path)\n"
         "ours = [name for name in sys.modules if name.startswith('pipelines.prepare.storage.')]\n"
         "assert not [name for name in ours if 'gcs' in name or 'object_storage' in name], ours\n"

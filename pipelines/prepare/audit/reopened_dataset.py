@@ -232,7 +232,7 @@ def _rows(
                 raise FingerprintMismatchError(
                     f"{root}: the source has no split {source_split!r} any more", remedy="name the source with --source"
                 )
-            file_rows = plan_files.read_file_rows(plan_files.folder(root, each.fingerprint, name))
+            file_rows = plan_files.read_file_rows(root, each.fingerprint, name)
             rows[source_split] = RowsOnDemand(found, source_split, file_rows, is_longer=bool(manifest.generations))
     return rows
 

@@ -123,7 +123,8 @@ class Tracer:
             if ledger.rows_left_out:
                 rows = _rows_not_left_out(dataset, task, left_out=ledger.left_out)
             if rejected := sum(ledger.unusable.values()):
-                rows = _without_rejected(rows, path=dataset.job.rejected_path(task), rejected=rejected)
+                path = storage.join(dataset.job.root, rejected_path(split, index))
+                rows = _without_rejected(rows, path=path, rejected=rejected)
             self._last = (split, shard), rows, _lineage(dataset, task, num_rows=len(rows), length=length)
         return self._last[1:]
 

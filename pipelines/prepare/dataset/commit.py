@@ -9,7 +9,7 @@ import tfrecord_io
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import own_files, plan_files, receipts, reservation, tfds
 from pipelines.prepare.dataset.job import Job, tokenizer_files
-from pipelines.prepare.dataset.own_files import generations_of, joined_ranges
+from pipelines.prepare.dataset.own_files import generations_of
 from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, RejectedRow
 from tfrecord_io import manifest
@@ -33,68 +33,81 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
     tokenizer = {f"tokenizer/{name}": content for name, content in tokenizer_files(job).items()}
     generations = storage.generations([storage.join(job.root, name) for name in (*own_files.OWN_FILES, *tokenizer)])
     receipts_of = {split: _receipts(job, split) for split in job.splits}
-    splits = {
-        split: receipts.to_split(found, rows_in=job.splits[split].num_rows)
-        for split, found in sorted(receipts_of.items())
-    }
-    rejected = {}
-    for name, split in splits.items():
+    rows = {split: job.splits[split].num_rows for split in sorted(job.splits)}
+    splits, rejected = {}, {}
+    for name, rows_in in rows.items():
+        splits[name] = receipts.to_split(receipts_of[name], rows_in=rows_in)
         first = sorted((row for each in receipts_of[name] for row in each.first_rejected), key=lambda row: row.row)
-        rejected[name] = (split.ledger.rejected, tuple(first[:NAMED_ROWS]))
-    check_error_rate(rejected, rows={split: job.splits[split].num_rows for split in splits}, limit=max_error_rate)
+        rejected[name] = (splits[name].ledger.rejected, tuple(first[:NAMED_ROWS]))
+    check_error_rate(rejected, rows=rows, limit=max_error_rate)
     before = _manifest_before(job)
     if job.appends_to is not None and before is not None and before.fingerprint == job.fingerprint:
         _delete_tfds(job)
         _remove_copy(job)
         return before  # committed already, by an attempt whose end nobody heard of
+    splits, ranges, origins, engines = _merge(job, before, splits, receipts_of)
+    made = Generation(
+        fingerprint=job.fingerprint,
+        tasks={name: len(found) for name, found in receipts_of.items()},
+        rows={name: split.ranges for name, split in job.splits.items()},
+    )
     result = Manifest(
         name=job.name,
         fingerprint=job.fingerprint,
         schema=job.spec.schema,
         layout={"name": job.spec.layout.name, "max_length": job.spec.length, **job.spec.layout.non_default_options()},
         tokenizer=job.spec.facts,
-        splits=_splits(job, before, splits),
+        splits=splits,
         label_names=job.spec.columns.label_names,
         compression=job.spec.compression,
         index_stride=job.spec.index_stride,
-        source={**identity, **_rows_of_splits(job, before)},
+        source={**identity, "splits": ranges, **({"origins": origins} if origins else {})},
         options=items,
-        engines=_engines(before, receipts_of, appends=job.appends_to is not None),
+        engines={"splits": engines, "disproved": None},
         versions={
             "prep-tfrecords": tfrecord_io.__version__,
             **{name: metadata.version(name) for name in ("datasets", "tokenizers", "transformers")},
         },
-        generations=_generations(job, before, receipts_of),
+        generations=(*generations_of(before), made) if job.appends_to is not None and before is not None else (),
     )
     _write(job, result, {**tokenizer, **tfds.files(result), manifest.FILE_NAME: manifest.dump(result)}, generations)
     _remove_copy(job)
     return result
 
 
-def _splits(job: Job, before: Manifest | None, made: Mapping[str, Split]) -> dict[str, Split]:
-    """Return the splits of the dataset: those of the job, which replace or continue those of the manifest before."""
-    splits = dict(before.splits) if before else {}
-    for name, split in made.items():
-        old = splits.get(name) if job.appends_to is not None else None
-        if old is not None:
+def _merge(
+    job: Job, before: Manifest | None, splits: dict[str, Split], receipts_of: Mapping[str, list[Receipt]]
+) -> tuple[dict[str, Split], dict[str, Any], dict[str, str], dict[str, Any]]:
+    """Join the job's `splits` with those of the manifest before, which they replace, or continue if the job appends.
+
+    Returns: the splits; for each its row ranges; the name of its split of the source where that differs; and by engine
+        the rows that it tokenized, and how many were compared with the reference.
+    """
+    old_splits, old_engines = (before.splits, before.engines.get("splits", {})) if before else ({}, {})
+    source = before.source if before else {}
+    ranges, origins, engines = dict(source.get("splits", {})), dict(source.get("origins", {})), dict(old_engines)
+    for name, split in job.splits.items():
+        counts: dict[str, Any] = {}
+        if job.appends_to is not None and name in old_splits:
+            old, new = old_splits[name], splits[name]
             # Shards of one length stay together, old ones first.
-            shards = tuple(sorted((*old.shards, *split.shards), key=lambda shard: shard.length or 0))
-            labels = old.labels.joined(split.labels) if old.labels and split.labels else None
-            split = Split(shards=shards, labels=labels)
-        splits[name] = split
-    return splits
-
-
-def _generations(job: Job, before: Manifest | None, receipts_of: Mapping[str, list[Receipt]]) -> tuple[Generation, ...]:
-    """Return the generations of a dataset; empty for one that was never appended to."""
-    if job.appends_to is None or before is None:
-        return ()
-    made = Generation(
-        fingerprint=job.fingerprint,
-        tasks={name: len(found) for name, found in receipts_of.items()},
-        rows={name: job.splits[name].ranges for name in receipts_of},
-    )
-    return (*generations_of(before), made)
+            shards = tuple(sorted((*old.shards, *new.shards), key=lambda shard: shard.length or 0))
+            labels = old.labels.joined(new.labels) if old.labels and new.labels else None
+            splits[name] = Split(shards=shards, labels=labels)
+            counts = {engine: dict(each) for engine, each in engines.get(name, {}).items()}
+        for receipt in receipts_of[name]:
+            of_engine = counts.setdefault(receipt.engine, {"rows": 0, "rows_checked": 0})
+            of_engine["rows"] += receipt.ledger.rows_of_split
+            of_engine["rows_checked"] += receipt.rows_checked
+        engines[name] = dict(sorted(counts.items()))
+        ranges[name] = spans = [list(span) for span in (*split.ranges_before, *split.ranges)]
+        last = len(split.ranges_before) - 1
+        if 0 <= last < len(spans) - 1 and spans[last][1] == spans[last + 1][0]:  # where both meet they are joined
+            spans[last][1] = spans.pop(last + 1)[1]
+        origins.pop(name, None)
+        if split.source_split != name:
+            origins[name] = split.source_split
+    return {**old_splits, **splits}, ranges, origins, engines
 
 
 def _remove_copy(job: Job) -> None:
@@ -175,32 +188,6 @@ def _manifest_before(job: Job) -> Manifest | None:
             "--overwrite",
         )
     return before
-
-
-def _engines(before: Manifest | None, receipts_of: Mapping[str, list[Receipt]], *, appends: bool) -> dict[str, Any]:
-    """Return for each split and engine the rows that it tokenized, and how many were compared with the reference."""
-    splits: dict[str, Any] = dict(before.engines.get("splits", {})) if before else {}
-    for split, found in receipts_of.items():
-        known = splits.get(split, {}) if appends else {}
-        counts = {engine: dict(each) for engine, each in known.items()}
-        for receipt in found:
-            of_engine = counts.setdefault(receipt.engine, {"rows": 0, "rows_checked": 0})
-            of_engine["rows"] += receipt.ledger.rows_of_split
-            of_engine["rows_checked"] += receipt.rows_checked
-        splits[split] = dict(sorted(counts.items()))
-    return {"splits": splits, "disproved": None}
-
-
-def _rows_of_splits(job: Job, before: Manifest | None) -> dict[str, Any]:
-    """Return the row ranges of each split, and the name of its split of the source where that differs."""
-    known = before.source if before else {}
-    ranges, source_splits = dict(known.get("splits", {})), dict(known.get("origins", {}))
-    for name, split in job.splits.items():
-        ranges[name] = [list(span) for span in joined_ranges(split.ranges_before, split.ranges)]
-        source_splits.pop(name, None)
-        if split.source_split != name:
-            source_splits[name] = split.source_split
-    return {"splits": ranges, **({"origins": source_splits} if source_splits else {})}
 
 
 def _write(job: Job, result: Manifest, files: Mapping[str, bytes], generations: Mapping[str, int]) -> None:

@@ -44,9 +44,6 @@ def _differences(before: Any, now: Any, *, name: str) -> Iterator[str]:
         for index, (old_entry, new_entry) in enumerate(zip(before, now, strict=True)):
             yield from _differences(old_entry, new_entry, name=f"{name}[{index}]")
     elif before != now:
-        was, here = (json.dumps(value, sort_keys=True) for value in (before, now))
-        yield f"{name}: was {_short(was)}, now {_short(here)}"
-
-
-def _short(shown: str) -> str:
-    return shown if len(shown) <= 200 else shown[:200] + "…"
+        texts = (json.dumps(value, sort_keys=True) for value in (before, now))
+        was, here = (text if len(text) <= 200 else text[:200] + "…" for text in texts)
+        yield f"{name}: was {was}, now {here}"

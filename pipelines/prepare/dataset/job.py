@@ -20,8 +20,6 @@ from pipelines.prepare.tokenize.tokenization import bytes_digest
 from tfrecord_io import manifest
 from tfrecord_io.errors import FormatError
 
-_NOT_IN_NAMES = frozenset("\\\0")
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobSplit:
@@ -87,10 +85,6 @@ class Job:
         """Return the path of a task's receipt."""
         return self.work_path(task.split, f"receipt-{task.index:05d}-of-{task.count:05d}.json")
 
-    def rejected_path(self, task: ShardTask) -> str:
-        """Return the path of the list of a task's rejected rows."""
-        return storage.join(self.root, rejected_path(task.split, task.index))
-
     def open_encoder(self) -> layouts.BatchEncoder:
         """Load the tokenizer from the job's folder and open the layout's encoder.
 
@@ -121,15 +115,12 @@ def rejected_path(split: str, index: int) -> str:
 def tokenizer_files(job: Job) -> tokenization.Files:
     """Read the saved tokenizer from the job's folder. Raises: FormatError if it is not the one that was saved there."""
     folder, expected = job.work_path("tokenizer"), job.spec.facts.content_sha256
-    remedy = "delete this folder and run the same build again, which saves the tokenizer anew; finished shards are kept"
-    names = storage.list_files(folder)
-    if odd := [name for name in names if {"", ".", ".."} & {*name.split("/")} or set(name) & _NOT_IN_NAMES]:
-        raise FormatError(f"{folder}: {odd[0]!r} is not the name of a tokenizer file", remedy=remedy)
     files = storage.read_folder(folder)
     # Anyone with access may have changed it since, such as a delayed worker of an earlier job.
     if (got := bytes_digest(files)) != expected:
         raise FormatError(
             f"{folder}: the tokenizer's files have changed since they were saved: digest {got}, expected {expected}",
-            remedy=remedy,
+            remedy="delete this folder and run the same build again, which saves the tokenizer anew; finished shards "
+            "are kept",
         )
     return files

@@ -7,11 +7,12 @@ Nothing but these files is changed or deleted. Each generation has its own finge
 receipts. Tasks are numbered on from generation to generation, and so are the rows of the source.
 """
 
+import itertools
 import os
 import re
 
 from pipelines.prepare import storage
-from pipelines.prepare.plan.planning import RowRanges
+from pipelines.prepare.dataset import tfds
 from tfrecord_io import manifest
 from tfrecord_io.errors import ManifestError
 from tfrecord_io.manifest import Generation, Manifest
@@ -19,9 +20,10 @@ from tfrecord_io.manifest import Generation, Manifest
 WORK_FOLDER = ".prep"
 FOLDERS = ("tokenizer", "rejected", "index")
 # What a dataset's folder holds besides its shards.
-OWN_FILES = (manifest.FILE_NAME, "dataset_info.json", "features.json", "label.labels.txt", "tags.labels.txt", *FOLDERS)
+OWN_FILES = (manifest.FILE_NAME, *tfds.NAMES, *FOLDERS)
 # The manifests of earlier generations.
-_FORMER = re.compile(r"manifest-\d+\.json")
+FORMER = re.compile(r"manifest-\d+\.json")
+_OWN = re.compile("|".join((*map(re.escape, (WORK_FOLDER, *OWN_FILES)), FORMER.pattern, r"(?s:.*)\.tfrecord(\.gz)?")))
 
 
 def read_manifest(root: str, *, name: str = manifest.FILE_NAME) -> Manifest | None:
@@ -49,11 +51,6 @@ def read_former(root: str, current: Manifest, fingerprint: str) -> Manifest | No
     return read_manifest(root, name=manifest.former_name(known.index(fingerprint)))
 
 
-def former_manifests(root: str) -> list[str]:
-    """Return the names of the manifests of earlier generations in `root`."""
-    return [name for name in storage.list_names(root) if _FORMER.fullmatch(name)]
-
-
 def require_manifest(root: str) -> Manifest:
     """Return the manifest of the finished dataset in `root`. Raises: ManifestError if it is missing or damaged."""
     found = read_manifest(root)
@@ -73,12 +70,7 @@ def require_manifest(root: str) -> Manifest:
 
 def refuse_links(root: str) -> None:
     """Raise OutputError if one of our own files or folders is a link, since writing it would change something else."""
-
-    def is_own(name: str) -> bool:
-        is_shard = name.endswith((".tfrecord", ".tfrecord.gz"))
-        return name in (WORK_FOLDER, *OWN_FILES) or is_shard or _FORMER.fullmatch(name) is not None
-
-    storage.refuse_links(root, is_own=is_own, folders=(WORK_FOLDER, *FOLDERS))
+    storage.refuse_links(root, is_own=_OWN.fullmatch, folders=(WORK_FOLDER, *FOLDERS))
 
 
 def generations_of(manifest: Manifest) -> tuple[Generation, ...]:
@@ -96,17 +88,5 @@ def generations_of(manifest: Manifest) -> tuple[Generation, ...]:
 
 def task_in(manifest: Manifest, split: str, task: int) -> int:
     """Return the number of the generation that made a task of a split."""
-    end = 0
-    generations = generations_of(manifest)
-    for number, generation in enumerate(generations):
-        end += generation.tasks.get(split, 0)
-        if task < end:
-            return number
-    raise ValueError(f"no task {task} of split {split!r}")
-
-
-def joined_ranges(before: RowRanges, ranges: RowRanges) -> RowRanges:
-    """Return the row ranges of both, with the last and the first joined where they meet."""
-    if before and ranges and before[-1][1] == ranges[0][0]:
-        return (*before[:-1], (before[-1][0], ranges[0][1]), *ranges[1:])
-    return (*before, *ranges)
+    ends = itertools.accumulate(generation.tasks.get(split, 0) for generation in generations_of(manifest))
+    return next(number for number, end in enumerate(ends) if task < end)

@@ -12,7 +12,6 @@ import functools
 import json
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +21,7 @@ from pipelines.prepare import storage
 from pipelines.prepare.dataset import reservation
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
-from pipelines.prepare.plan.planning import RowRanges, ShardTask, SplitPlan
+from pipelines.prepare.plan.planning import ShardTask, SplitPlan
 from pipelines.prepare.sources.parquet.groups import Groups, Pieces
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError
@@ -67,11 +66,6 @@ def key_of(task: ShardTask) -> TaskKey:
     return task.split, task.index, task.count
 
 
-def folder(root: str, fingerprint: str, split: str) -> str:
-    """Return the folder with the plan of a split."""
-    return storage.join(root, WORK_FOLDER, fingerprint, split)
-
-
 def write(job: Job, plan: SplitPlan, groups: Groups) -> None:
     """Write the plan of a split that has none, before any of its shards.
 
@@ -114,13 +108,13 @@ def read(job: Job, split: str) -> SplitPlan | None:
 
     Raises: FingerprintMismatchError if it was made for other rows of the split; FormatError if it is damaged.
     """
-    found = _find(job.work_path(split))
+    found = _find(job.work_path(split, _FILE))
     return None if found is None else _of_job(found, job, split)
 
 
-def read_file_rows(folder: str) -> np.ndarray:
-    """Return the rows of each file of the split whose plan is in `folder`, int64 [S]. Raises: FormatError."""
-    return np.array(_require(folder).file_rows, np.int64)
+def read_file_rows(root: str, fingerprint: str, split: str) -> np.ndarray:
+    """Return the rows of each file of a split, int64 [S]. Raises: FormatError if the plan is gone or damaged."""
+    return np.array(_require(root, fingerprint, split).file_rows, np.int64)
 
 
 def rows_of_shards(root: str, fingerprint: str, split: str) -> Iterator[np.ndarray]:
@@ -128,7 +122,7 @@ def rows_of_shards(root: str, fingerprint: str, split: str) -> Iterator[np.ndarr
 
     Raises: FormatError if the plan is gone or damaged.
     """
-    stored = _require(folder(root, fingerprint, split))
+    stored = _require(root, fingerprint, split)
     for index in range(stored.plan.num_shards):
         pieces = stored.pieces(index)
         spans = zip(pieces.starts.tolist(), pieces.counts.tolist(), strict=True)
@@ -141,7 +135,7 @@ def task_of(job: Job, key: TaskKey) -> ShardTask:
     Raises: OutputError if there is no plan; FormatError if it is damaged, or another one.
     """
     split, index, num_tasks = key
-    found = _find(job.work_path(split))
+    found = _find(job.work_path(split, _FILE))
     if found is None:
         reservation.require_own(job)
         raise OutputError(
@@ -155,13 +149,13 @@ def task_of(job: Job, key: TaskKey) -> ShardTask:
             remedy="run the same command again; finished shards are kept",
         )
     pieces = found.pieces(index - plan.tasks_before)
-    files = (
+    files = tuple(
         file
         if "://" in file.path or os.path.isabs(file.path)
         else dataclasses.replace(file, path=storage.join(job.root, file.path))
         for file in pieces.files
     )
-    pieces = dataclasses.replace(pieces, files=tuple(files))
+    pieces = dataclasses.replace(pieces, files=files)
     return ShardTask(split=split, index=index, count=num_tasks, num_rows=pieces.num_rows, pieces=pieces)
 
 
@@ -193,19 +187,19 @@ class _PlanFile:
         return every.part(slice(int(offsets[at]), int(offsets[at + 1])))
 
 
-def _require(folder: str) -> _PlanFile:
+def _require(root: str, fingerprint: str, split: str) -> _PlanFile:
     """Open the plan of a finished dataset. Raises: FormatError if it is missing or damaged."""
-    if (found := _find(folder)) is None:
+    path = storage.join(root, WORK_FOLDER, fingerprint, split, _FILE)
+    if (found := _find(path)) is None:
         raise FormatError(
-            f"{storage.join(folder, _FILE)}: no such file",
+            f"{path}: no such file",
             remedy="copy .prep/ again from where the dataset was made, or build it anew with --overwrite",
         )
     return found
 
 
-def _find(folder: str) -> _PlanFile | None:
-    """Open the plan in `folder`, if there is one. Raises: FormatError if it is damaged; OutputError."""
-    path = storage.join(folder, _FILE)
+def _find(path: str) -> _PlanFile | None:
+    """Open a plan, if there is one. Raises: FormatError if it is damaged; OutputError."""
     size = storage.size(path)
     try:
         return None if size is None else _open(path, size)
@@ -225,11 +219,13 @@ def _open(path: str, size: int) -> _PlanFile:
         plan = SplitPlan(
             split=text(fields["split"], NAME),
             source_split=text(fields["origin"]),
-            ranges=_row_ranges(fields["ranges"]),
+            ranges=tuple((count(start), count(stop)) for start, stop in map(items, items(fields["ranges"]))),
             predicted_bytes=count(fields["predicted_bytes"]),
             rows=tuple(map(count, items(fields["rows"]))),
             tasks_before=count(fields["tasks_before"]),
         )
+        if not plan.ranges or any(stop <= start for start, stop in plan.ranges):
+            raise ValueError("row ranges, expected [start, stop) with 0 <= start < stop")
         rows = sum(stop - start for start, stop in plan.ranges)
         if not plan.rows or min(plan.rows) < 1 or sum(plan.rows) != rows:
             raise ValueError(f"shards of {sum(plan.rows)} rows, expected the {rows} of the ranges")
@@ -240,13 +236,6 @@ def _open(path: str, size: int) -> _PlanFile:
     except _DAMAGED as error:
         raise _not_a_plan(path, error) from error
     return _PlanFile(path=path, plan=plan, group_shards=step, file_rows=file_rows, content=content)
-
-
-def _row_ranges(value: Any) -> RowRanges:
-    row_ranges = tuple((count(start), count(stop)) for start, stop in map(items, items(value)))
-    if not row_ranges or any(stop <= start for start, stop in row_ranges):
-        raise ValueError("row ranges, expected [start, stop) with 0 <= start < stop")
-    return row_ranges
 
 
 def _of_job(found: _PlanFile, job: Job, split: str) -> SplitPlan:

@@ -17,7 +17,7 @@ from pipelines.prepare.plan.planning import RowRanges
 from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, RejectedRow, split_reasons, without_reasons
 from tfrecord_io.errors import FormatError
 from tfrecord_io.format import json_fields
-from tfrecord_io.format.json_fields import WRONG, count, mapping, text
+from tfrecord_io.format.json_fields import WRONG, decoded, mapping
 
 _ROW_BYTES = 4096
 # Bytes of one line: JSON text within JSON may take six bytes a byte, and details of a chat template may be long.
@@ -47,7 +47,6 @@ class RejectedRows:
         self._row_ranges = row_ranges
         self._lines = tempfile.SpooledTemporaryFile(_MOST_LINE_BYTES)  # noqa: SIM115 - it lives as long as this
         weakref.finalize(self, self._lines.close)
-        self.count = 0  # of rows that are listed
 
     def add(
         self,
@@ -75,14 +74,13 @@ class RejectedRows:
                 line["detail"] = detail
             line["content"] = _content(without_reasons(batch.slice(index, 1)))
             self._lines.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
-            self.count += 1
 
     def write(self, path: str, *, inside: str | None = None, replacing: int | None = None) -> None:
         """Write JSON lines to `path`, or delete what an earlier run left there.
 
         `inside`, `replacing`: as in `storage`.
         """
-        if self.count:
+        if self._lines.tell():
             self._lines.seek(0)
             chunks = iter(lambda: self._lines.read(_MOST_LINE_BYTES), b"")
             storage.write_atomic(path, chunks, inside=inside, replacing=replacing)
@@ -95,30 +93,18 @@ def read(path: str) -> Iterator[RejectedContent]:
     with storage.read_stream(path) as stream:
         while line := stream.readline(_MOST_LINE_BYTES):
             try:
-                fields = mapping(json_fields.load(line))
-                row = RejectedContent(
-                    row=count(fields["row"]),
-                    reason=text(fields["reason"]),
-                    content=str(fields.get("content", "")),
-                    detail=str(fields.get("detail", "")),
-                )
+                row = decoded(RejectedContent, {"content": "", "detail": "", **mapping(json_fields.load(line))})
             except WRONG as error:
                 raise FormatError(f"{path}: not a list of rejected rows ({error!r:.100})", remedy=_REMAKE) from error
             yield row
 
 
 def _content(row: pa.RecordBatch) -> str:
-    """Return one row as JSON text, cut at 4 KB."""
-    try:
-        content: dict[str, object] = row.to_pylist()[0]
-    except UnicodeDecodeError:  # text that is not UTF-8, in a row that was rejected for another reason
-        content = {name: _shown(column) for name, column in zip(row.schema.names, row.columns, strict=True)}
+    """Return one row as JSON text, cut at 4 KB; text that is not UTF-8 shows its bytes."""
+    content: dict[str, object] = {}
+    for name, column in zip(row.schema.names, row.columns, strict=True):
+        is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+        value = (column.cast(pa.large_binary()) if is_text else column)[0].as_py()
+        content[name] = value.decode("utf-8", "backslashreplace") if is_text and value is not None else value
     whole = json.dumps(content, ensure_ascii=False, default=str)
     return whole.encode("utf-8", "replace")[:_ROW_BYTES].decode("utf-8", "ignore")
-
-
-def _shown(column: pa.Array) -> object:
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        text: bytes | None = column.cast(pa.large_string()).cast(pa.large_binary())[0].as_py()
-        return None if text is None else text.decode("utf-8", "backslashreplace")
-    return column[0].as_py()

@@ -19,7 +19,7 @@ from pipelines.prepare import storage
 from pipelines.prepare.dataset import own_files, source_record
 from pipelines.prepare.dataset.fingerprint import differences, fingerprint_of
 from pipelines.prepare.dataset.job import Job
-from pipelines.prepare.dataset.own_files import FOLDERS, OWN_FILES, WORK_FOLDER, read_manifest, refuse_links
+from pipelines.prepare.dataset.own_files import FOLDERS, OWN_FILES, WORK_FOLDER, read_manifest
 from pipelines.prepare.storage import local_storage
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, ManifestError, OutputError
 from tfrecord_io.format import json_fields
@@ -40,10 +40,10 @@ def check(root: str, *, items: Mapping[str, Any] | None, overwrite: bool, former
     Raises: FingerprintMismatchError if the output holds (part of) another dataset, unless with `overwrite`;
         OutputError if it holds something else.
     """
-    refuse_links(root)
+    committed = _committed(root)
     names = [name for name in storage.list_names(root) if name != WORK_FOLDER]
     begun = set(storage.list_names(storage.join(root, WORK_FOLDER))) - {local_storage.LOCK_FILE}
-    ours = bool(begun) or _committed(root) is not None
+    ours = bool(begun) or committed is not None
     if names and not ours:
         raise OutputError(
             f"{root}: holds {', '.join(names[:3])}{' …' if len(names) > 3 else ''}, expected an empty or new folder",
@@ -115,8 +115,9 @@ def require_own(job: Job) -> None:
 def clear(root: str) -> None:
     """Delete the dataset in `root`: the files that a build writes, and no others."""
     shards = _own_shards(root)
+    former = [name for name in storage.list_names(root) if own_files.FORMER.fullmatch(name)]
     # The manifest first: without it there is no dataset, whatever else is still there.
-    for name in (*OWN_FILES, *own_files.former_manifests(root), *shards):
+    for name in (*OWN_FILES, *former, *shards):
         storage.delete(storage.join(root, name), inside=root)
     for name in _work_names(root):
         storage.delete(storage.join(root, WORK_FOLDER, name), inside=root)

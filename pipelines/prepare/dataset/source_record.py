@@ -12,7 +12,7 @@ from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tfrecord_io.errors import FormatError
 from tfrecord_io.format import json_fields
-from tfrecord_io.format.json_fields import WRONG, items, mapping, optional, text
+from tfrecord_io.format.json_fields import WRONG
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.shown import without_access
 
@@ -38,15 +38,12 @@ def read(root: str, fingerprint: str) -> Mapping[str, Any]:
     """Return where the job of a dataset found its source. Raises: FormatError if that is missing or damaged."""
     path = source_path(root, fingerprint)
     try:
-        source = mapping(json_fields.load(storage.read_bytes(path)))
-        text(source["dataset"])
-        source["more"] = [text(path) for path in items(source.get("more", []))]
-        optional(text, source.get("config"))
-        optional(text, source.get("revision"))
-        for name in ("format", "sample_by"):
-            optional(text, source.get(name))
-        for name in {"data_files", "source_options", "object_splits"} & source.keys():
-            source[name] = tuple(map(text, items(source[name])))
+        texts = dict.fromkeys(("config", "revision", "format", "sample_by"), str | None)
+        lists = dict.fromkeys(("more", "data_files", "source_options", "object_splits"), tuple[str, ...])
+        source = json_fields.checked(json_fields.load(storage.read_bytes(path)), {"dataset": str}, {**texts, **lists})
+        source.setdefault("more", [])
+        for name in lists.keys() & source.keys() - {"more"}:
+            source[name] = tuple(source[name])
     except (FileNotFoundError, *WRONG) as error:
         raise FormatError(
             f"{path}: missing or damaged; it says where the source of the dataset is",
@@ -64,11 +61,7 @@ def location_of(config: SourceConfig, found: OpenedSource, functions: Sequence[U
         "dataset": _address(config.dataset, identity),
         "config": config.config,
         "revision": identity.get("revision"),
-        **{
-            name: list(each) if isinstance(each, tuple) else each
-            for name in (*SOURCE_OPTIONS, "object_splits")
-            if (each := getattr(config, name))
-        },
+        **{name: each for name in (*SOURCE_OPTIONS, "object_splits") if (each := getattr(config, name))},
     }
     if config.more_paths:
         place["more"] = [_address(path, identity) for path in config.more_paths]

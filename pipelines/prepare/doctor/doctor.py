@@ -64,8 +64,8 @@ class _StopChecksError(Exception):
 
 def diagnose(output: str, *, region: str | None = None, dataset: str | None = None) -> list[Check]:
     """Check `output` for a TPU in `region` (or zone), and the files of `dataset`. Raises: ConfigError."""
-    if storage_errors.bucket_of(output) is not None:
-        checking = _bucket_checks(output, region=region)
+    if (bucket := storage_errors.bucket_of(output)) is not None:
+        checking = _bucket_checks(output, bucket, region=region)
     elif (folder := storage.local_path(output)) is not None:
         checking = _folder_checks(folder)
     else:
@@ -168,8 +168,7 @@ def _dataset_check(dataset: str) -> Check:
     return Check(name=name, ok=True, found=f"{len(files)} files; the first can be read")
 
 
-def _bucket_checks(output: str, *, region: str | None) -> Iterator[Check]:
-    bucket = gcs.inner_path(output).partition("/")[0]
+def _bucket_checks(output: str, bucket: str, *, region: str | None) -> Iterator[Check]:
     credentials = _credentials_check()
     yield credentials
     if credentials.ok is False:
@@ -189,7 +188,7 @@ def _credentials_check() -> Check:
         found = gcs.find_credentials()
     except PrepError as error:
         return Check(name=name, ok=False, found=error.cause, remedy=error.remedy)
-    remedy = storage_errors.login_remedy()
+    remedy = storage_errors.LOGIN_REMEDY
     if found is None:
         return Check(name=name, ok=False, found="none: only public objects can be read", remedy=remedy)
     from google.auth.exceptions import GoogleAuthError

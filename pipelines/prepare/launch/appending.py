@@ -96,8 +96,7 @@ class Append:
         for generation in reversed(own_files.generations_of(self.former)):
             for split in generation.rows:
                 if made_of[split] not in found:
-                    folder = plan_files.folder(self.root, generation.fingerprint, split)
-                    found[made_of[split]] = plan_files.read_file_rows(folder)
+                    found[made_of[split]] = plan_files.read_file_rows(self.root, generation.fingerprint, split)
         # Whole: each split made of it has all of its rows in this order.
         return {
             name: rows

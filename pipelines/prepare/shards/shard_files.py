@@ -3,8 +3,7 @@
 permuted rows ──► [n, L] ──► Example bytes ──► frames ──► gzip? ──► file        counted and digested on the way
 """
 
-from __future__ import annotations
-
+import collections
 import dataclasses
 import hashlib
 import zlib
@@ -14,8 +13,9 @@ import numpy as np
 
 from pipelines.prepare import storage
 from pipelines.prepare.dataset.job import Job
-from pipelines.prepare.layouts import Builder
+from pipelines.prepare.layouts import LengthGroup
 from pipelines.prepare.layouts.base import count_tokens
+from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.threads import ordered_map
 from tfrecord_io import records
@@ -23,7 +23,7 @@ from tfrecord_io.errors import LedgerError, OutputError
 from tfrecord_io.examples import Payloads
 from tfrecord_io.format.record_index import ShardIndexes
 from tfrecord_io.manifest import Ledger, Shard
-from tfrecord_io.schema import UNLABELLED, Schema
+from tfrecord_io.schema import UNLABELLED
 
 # Laying out, digesting and writing happen one piece after the other; more threads would only wait for them.
 _MOST_THREADS = 4
@@ -33,29 +33,20 @@ NOT_REPRODUCED_REMEDY = (
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ShardFile:
-    """The name of a shard file, and its `length` and `task` as the manifest has them."""
-
-    name: str
-    length: int | None = None
-    task: int | None = None
-
-
 def write(
-    file: ShardFile,
+    task: ShardTask,
     job: Job,
-    builder: Builder,
+    group: LengthGroup,
     rng: np.random.Generator | None,
     *,
     threads: int,
     rows_in: int,
     rejected: Mapping[str, int],
     generations: Mapping[str, int],
-    expected: Shard | None = None,
-    progress: Progress | None = None,
+    expected: Shard | None,
+    progress: Progress,
 ) -> Shard:
-    """Write all rows that a builder has gathered, and return the shard's manifest entry.
+    """Write all rows of a task whose records have one length, and return the shard's manifest entry.
 
     `threads` encode records. The shard's ledger counts `rows_in` rows, `rejected` of them by reason. `generations` are
     those of the files that may be replaced (see `storage.generations`). `progress` counts the bytes.
@@ -63,25 +54,61 @@ def write(
     Raises: OutputError if the file cannot be written, has no record, differs from `expected` or was written by another
         job; LedgerError if its rows do not add up. Then the file is left as it was.
     """
-    path = storage.join(job.root, file.name)
-    stored = _Stored(progress or Progress(), _indexes(job, file.name))
+    name, builder = job.shard_name(task, length=group.length), group.builder
+    counts = collections.Counter(num_bytes=0, num_examples=0, num_tokens=0, num_unlabelled=0)
+    indexes, made = _indexes(job, name), []
 
-    def shard() -> Shard:
+    def pieces() -> Iterator[memoryview | bytes]:
+        digest = hashlib.sha256()
+        for piece in _pieces(job, group, rng, counts, indexes, threads=threads):
+            digest.update(piece)
+            counts["num_bytes"] += len(piece)
+            progress.add(num_bytes=len(piece))
+            yield piece
         ledger = Ledger(
             rows_in=rows_in, rows_used=builder.rows_used, rejected=dict(rejected), tokens_cut=builder.tokens_cut
         )
-        return stored.shard(file, ledger)
-
-    def pieces() -> Iterator[memoryview | bytes]:
-        yield from _pieces(job, job.spec.schema_of(file.length), builder, rng, stored, threads=threads)
+        number = None if group.length is None else task.index
+        shard = Shard(name=name, sha256=digest.hexdigest(), ledger=ledger, length=group.length, task=number, **counts)
         # An error that is raised here, before the file is complete, keeps it from appearing.
-        _check(shard(), expected)
+        _check(shard, expected)
+        made.append(shard)
 
+    path = storage.join(job.root, name)
     storage.write_atomic(path, pieces(), inside=job.root, replacing=generations.get(path))
-    for name, content in stored.indexes.files().items():
-        index_path = storage.join(job.root, name)
-        storage.write_bytes(index_path, content, inside=job.root, replacing=generations.get(index_path))
-    return shard()
+    for index, content in indexes.files().items():
+        path = storage.join(job.root, index)
+        storage.write_bytes(path, content, inside=job.root, replacing=generations.get(path))
+    return made[0]
+
+
+def _pieces(
+    job: Job,
+    group: LengthGroup,
+    rng: np.random.Generator | None,
+    counts: collections.Counter[str],
+    indexes: ShardIndexes,
+    *,
+    threads: int,
+) -> Iterator[memoryview | bytes]:
+    """Yield the file's bytes piece by piece, and count what is in them; the next pieces are made meanwhile."""
+    schema = job.spec.schema_of(group.length)
+    label = schema.with_role("label") if job.spec.columns.label_names is not None else None
+
+    def encode(columns: Mapping[str, np.ndarray]) -> tuple[Payloads, int, int]:
+        no_label = label is not None and columns[label.name] == UNLABELLED
+        num_tokens = int(count_tokens(columns, schema).sum())
+        return records.encode_framed(columns, schema), num_tokens, int(np.count_nonzero(no_label))
+
+    # wbits 31 writes a gzip header with no name and no time in it, so equal contents stay equal bytes.
+    packer = zlib.compressobj(wbits=31) if job.spec.compression == "gzip" else None
+    encoded = ordered_map(encode, group.builder.chunks(rng), threads=min(threads, _MOST_THREADS))
+    for frames, num_tokens, num_unlabelled in encoded:
+        counts.update(num_examples=len(frames), num_tokens=num_tokens, num_unlabelled=num_unlabelled)
+        indexes.add(np.diff(frames.offsets))
+        yield packer.compress(frames.data.data) if packer else frames.data.data
+    if packer:
+        yield packer.flush()
 
 
 def delete(job: Job, name: str, *, generations: Mapping[str, int]) -> None:
@@ -127,72 +154,4 @@ def _check(shard: Shard, expected: Shard | None) -> None:
         raise OutputError(
             f"{expected.name}: made again it has {'; '.join(changed)}; the shard was left as it is",
             remedy=NOT_REPRODUCED_REMEDY,
-        )
-
-
-def _pieces(
-    job: Job,
-    schema: Schema,
-    builder: Builder,
-    rng: np.random.Generator | None,
-    stored: _Stored,
-    *,
-    threads: int,
-) -> Iterator[memoryview | bytes]:
-    """Yield the file's bytes piece by piece; the next pieces are made while one is digested and written."""
-
-    label = schema.with_role("label") if job.spec.columns.label_names is not None else None
-
-    def encode(columns: Mapping[str, np.ndarray]) -> tuple[Payloads, int, int]:
-        no_label = label is not None and columns[label.name] == UNLABELLED
-        return (
-            records.encode_framed(columns, schema),
-            int(count_tokens(columns, schema).sum()),
-            int(np.count_nonzero(no_label)),
-        )
-
-    # wbits 31 writes a gzip header with no name and no time in it, so equal contents stay equal bytes.
-    packer = zlib.compressobj(wbits=31) if job.spec.compression == "gzip" else None
-    encoded = ordered_map(encode, builder.chunks(rng), threads=min(threads, _MOST_THREADS))
-    for frames, num_tokens, num_unlabelled in encoded:
-        stored.num_examples += len(frames)
-        stored.num_tokens += num_tokens
-        stored.num_unlabelled += num_unlabelled
-        stored.indexes.add(np.diff(frames.offsets))
-        yield stored.add(packer.compress(frames.data.data) if packer else frames.data.data)
-    if packer:
-        yield stored.add(packer.flush())
-
-
-class _Stored:
-    """Counts and digests the bytes of one shard file."""
-
-    def __init__(self, progress: Progress, indexes: ShardIndexes) -> None:
-        self.num_examples = 0
-        self.num_tokens = 0
-        self.num_unlabelled = 0
-        self.indexes = indexes
-        self._progress = progress
-        self._num_bytes = 0
-        self._digest = hashlib.sha256()
-
-    def add(self, piece: memoryview | bytes) -> memoryview | bytes:
-        """Count the next bytes of the file, and return them."""
-        self._digest.update(piece)
-        self._num_bytes += len(piece)
-        self._progress.add(num_bytes=len(piece))
-        return piece
-
-    def shard(self, file: ShardFile, ledger: Ledger) -> Shard:
-        """Return the manifest entry of the finished shard."""
-        return Shard(
-            name=file.name,
-            num_bytes=self._num_bytes,
-            num_examples=self.num_examples,
-            num_tokens=self.num_tokens,
-            sha256=self._digest.hexdigest(),
-            ledger=ledger,
-            length=file.length,
-            task=file.task,
-            num_unlabelled=self.num_unlabelled,
         )

@@ -14,7 +14,6 @@ import pyarrow as pa
 from pipelines.prepare.dataset import plan_files, reservation
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.plan_files import TaskKey
-from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.process import imports, memory, workers
 from pipelines.prepare.process.cores import cores
@@ -29,7 +28,7 @@ _LESS_MEMORY = "a smaller --shard-size, or fewer --workers"
 
 
 class ShardMaker(Shared):
-    """Makes a shard for each key, on `threads` threads. It opens the job's encoder at its first key in a process.
+    """Make a shard for each key, on `threads` threads; open the job's encoder at the first key in a process.
 
     On a runner, several threads of a process may call it: as many work at once as there are cores, but only one with an
     encoder in Python, which holds the interpreter.
@@ -55,7 +54,17 @@ class ShardMaker(Shared):
                 receipt = shard_writer.write(task, self._job, encoder, threads=self._threads, progress=progress)
             except MemoryError as error:
                 raise self._failed(key, "needs more memory than a process may have here", _LESS_MEMORY) from error
-        return Done(result=receipt, counts=_counts(receipt))
+        ledger, shards = receipt.ledger, receipt.shards
+        counts = {
+            "rows": ledger.rows_in,
+            "rejected": sum(ledger.unusable.values()),
+            "filtered": ledger.rows_filtered,
+            "in_other_splits": ledger.rows_in_other_splits,
+            "tokens": sum(shard.num_tokens for shard in shards),
+            "bytes": sum(shard.num_bytes for shard in shards),
+            "shards": len(shards),
+        }
+        return Done(result=receipt, counts=counts)
 
     def make(
         self, keys: Sequence[TaskKey], *, processes: int, progress: Progress, is_stopped: Callable[[], bool]
@@ -69,9 +78,11 @@ class ShardMaker(Shared):
         """
         missing = dict.fromkeys(keys)
         function: Callable[[TaskKey, Progress], Done] = self._for_workers() if processes else self
+        changed = any(split.reader.changes is not None for split in self._job.splits.values())
+        start = None if changed else imports.start_worker  # the user's own functions may want what it leaves out
         try:
             for key, done in workers.run(
-                function, keys, processes=processes, progress=progress, is_stopped=is_stopped, start=self._start()
+                function, keys, processes=processes, progress=progress, is_stopped=is_stopped, start=start
             ):
                 del missing[key]
                 yield done
@@ -85,11 +96,6 @@ class ShardMaker(Shared):
                 return
             instead = _LESS_MEMORY if died.is_killed else "another --engine, such as hf"
             raise self._failed(died.task, f"the worker process that made it {died.how}", instead) from died
-
-    def _start(self) -> Callable[[], None] | None:
-        """Return what a worker process calls first: what the user's own functions may want is not left out."""
-        changed = any(split.reader.changes is not None for split in self._job.splits.values())
-        return None if changed else imports.start_worker
 
     def _for_workers(self) -> ShardMaker:
         """Return the maker that worker processes get, and free what only they need: 25 to 90 MB."""
@@ -107,7 +113,9 @@ class ShardMaker(Shared):
         with self._opening:
             if self._encoder is None:
                 if multiprocessing.parent_process() is not None:
-                    _share_machine(threads=self._threads)
+                    # Libraries get as many threads as this worker process has, not one for each core.
+                    os.environ.setdefault("RAYON_NUM_THREADS", str(self._threads))  # read when `tokenizers` starts some
+                    pa.set_cpu_count(self._threads)
                 self._encoder = pickle.loads(self._pickled) if self._pickled else self._job.open_encoder()
                 if not self._encoder.concurrent:
                     self._slots = threading.BoundedSemaphore(1)
@@ -116,21 +124,3 @@ class ShardMaker(Shared):
     def _failed(self, key: TaskKey, how: str, instead: str) -> PrepError:
         name = self._job.shard_name(plan_files.task_of(self._job, key))
         return PrepError(f"{name}: {how}", remedy=_REMEDY.format(instead))
-
-
-def _share_machine(*, threads: int) -> None:
-    """Let libraries have no more threads than this worker process, not one for each core."""
-    os.environ.setdefault("RAYON_NUM_THREADS", str(threads))  # read when the first thread of `tokenizers` starts
-    pa.set_cpu_count(threads)
-
-
-def _counts(receipt: Receipt) -> dict[str, int]:
-    return {
-        "rows": receipt.ledger.rows_in,
-        "rejected": sum(receipt.ledger.unusable.values()),
-        "filtered": receipt.ledger.rows_filtered,
-        "in_other_splits": receipt.ledger.rows_in_other_splits,
-        "tokens": sum(shard.num_tokens for shard in receipt.shards),
-        "bytes": sum(shard.num_bytes for shard in receipt.shards),
-        "shards": len(receipt.shards),
-    }

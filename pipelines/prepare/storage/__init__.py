@@ -1,7 +1,7 @@
 """Read, write, list and delete files by path: local folders, gs:// and every other fsspec scheme.
 
     storage ──┬── local_storage       a temporary name, fsync, rename, fsync of the folder; the lock of a folder
-              ├── gcs_objects         gs://, through google-cloud-storage
+              ├── gcs                 gs://, through google-cloud-storage and gcsfs
               └── object_storage      other services, through fsspec; ranges of any remote file
 
 Writes are atomic: a file appears whole or not at all. A local path is recognized by its form, and the modules for
@@ -15,13 +15,16 @@ import contextlib
 import io
 import os
 import posixpath
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import Any, BinaryIO
 
 from pipelines.prepare.process.threads import ordered_map
 from pipelines.prepare.storage import local_storage, storage_errors
 from pipelines.prepare.storage.local_storage import PARTIAL as PARTIAL
+from pipelines.prepare.storage.local_storage import make_folder as make_folder
+from pipelines.prepare.storage.local_storage import refuse_links as refuse_links
+from pipelines.prepare.storage.local_storage import sweep as sweep
 from pipelines.prepare.storage.storage_errors import as_output_error, retry_transient
 from tfrecord_io.errors import FormatError, OutputError, PrepError, SourceError
 from tfrecord_io.local_paths import local_path as local_path
@@ -42,14 +45,8 @@ def file_system(path: str) -> tuple[Any, str]:
 
     Raises: ConfigError for an address that nothing can open.
     """
-    if storage_errors.bucket_of(path) is not None:
-        from pipelines.prepare.storage import gcs
-
-        inner = gcs.inner_path(path)
-        return gcs.file_system(), inner
-    from pipelines.prepare.storage import object_storage
-
-    return object_storage.open_fs(path)
+    fs, inner = _store(path).open_fs(path)
+    return fs, inner
 
 
 def describe(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
@@ -58,8 +55,7 @@ def describe(path: str, *, passes: Callable[[BaseException], bool] = storage_err
 
     Raises: FileNotFoundError; errors of the service's library, for `as_source_error` to translate.
     """
-    found: dict[str, Any] = _store(path).info(path, passes=passes)
-    return found
+    return dict(_store(path).info(path, passes=passes))
 
 
 def exists(path: str) -> bool:
@@ -93,28 +89,18 @@ def list_names(folder: str) -> list[str]:
     return sorted(name.rstrip("/") for name in _entries(folder))
 
 
-def list_files(folder: str) -> list[str]:
-    """Return the names of the files in `folder` and below it (`inner/file`), sorted, without temporary files.
-
-    Raises: OutputError.
-    """
-    names: list[str] = []
-    for name in _entries(folder):
-        names += [name + below for below in list_files(join(folder, name))] if name.endswith("/") else [name]
-    return sorted(names)
-
-
 def read_bytes(path: str, *, most_bytes: int = _MOST_BYTES) -> bytes:
     """Read a whole file. Raises: FileNotFoundError; FormatError if it has more than `most_bytes`; OutputError."""
-    if local_path(path) is not None:
-        with read_stream(path) as stream, storage_errors.reading(path):
-            is_too_large = os.fstat(stream.fileno()).st_size > most_bytes
-            content = b"" if is_too_large else stream.read(most_bytes + 1)
-    else:
+    if local_path(path) is None:
         fs, inner = file_system(path)
         with _reading(path):
-            content, is_too_large = retry_transient(lambda: fs.cat_file(inner), path=path), False
-    if is_too_large or len(content) > most_bytes:
+            content: bytes = retry_transient(lambda: fs.cat_file(inner), path=path)
+        num_bytes = len(content)
+    else:
+        with read_stream(path) as stream, storage_errors.reading(path):
+            num_bytes = os.fstat(stream.fileno()).st_size
+            content = stream.read() if num_bytes <= most_bytes else b""
+    if num_bytes > most_bytes:
         raise FormatError(
             f"{path}: more than {most_bytes:,} bytes, expected fewer of such a file",
             remedy="copy it again from where the dataset was made",
@@ -123,14 +109,19 @@ def read_bytes(path: str, *, most_bytes: int = _MOST_BYTES) -> bytes:
 
 
 def read_folder(folder: str) -> dict[str, bytes]:
-    """Read the files in a folder and below it, by name (`inner/file`).
+    """Read the files in a folder and below it, by name (`inner/file`), but for temporary files.
 
     Raises: FormatError if they exceed 256 MiB together; OutputError.
     """
     found: dict[str, bytes] = {}
-    for name in list_files(folder):
-        left = _MOST_BYTES - sum(map(len, found.values()))
-        found[name] = read_bytes(join(folder, name), most_bytes=left)
+    folders = [""]
+    for inner in folders:  # it grows
+        for name in (inner + entry for entry in _entries(join(folder, inner))):
+            if name.endswith("/"):
+                folders.append(name)
+            else:
+                left = _MOST_BYTES - sum(map(len, found.values()))
+                found[name] = read_bytes(join(folder, name), most_bytes=left)
     return found
 
 
@@ -154,13 +145,9 @@ def read_many(paths: Sequence[str]) -> list[bytes | None]:
 def read_stream(path: str) -> Iterator[BinaryIO]:
     """Open a file for reading from its start. Raises: FileNotFoundError; OutputError."""
     local = local_path(path)
-    if local is None:
-        with _open_remote(path) as stream:
-            yield stream
-        return
-    with storage_errors.reading(path):
-        descriptor = local_storage.open_file(local)
-    with os.fdopen(descriptor, "rb") as stream:
+    with _reading(path):
+        opened = _open_remote(path) if local is None else os.fdopen(local_storage.open_file(local), "rb")
+    with opened as stream:
         yield stream
 
 
@@ -169,78 +156,56 @@ def _open_remote(path: str) -> BinaryIO:
     from pipelines.prepare.storage import object_storage
 
     fs, inner = file_system(path)
-    with _reading(path):
-        found = describe(path)
-        if found["type"] == "directory":
-            raise FileNotFoundError(f"{path}: a folder, expected a file")
+    found = describe(path)
+    if found["type"] == "directory":
+        raise FileNotFoundError(f"{path}: a folder, expected a file")
     version = {"generation": found["generation"]} if storage_errors.bucket_of(path) else {}
 
-    @contextlib.contextmanager
-    def reading() -> Iterator[None]:
+    def get(start: int, stop: int) -> bytes:
         try:
             with storage_errors.reading(path):
-                yield
+                return object_storage.fetch(
+                    lambda first, last: fs.cat_file(inner, start=first, end=last, **version), start, stop, path=path
+                )
         except FileNotFoundError as error:
             raise OutputError(
                 f"{path}: deleted or replaced while it was read", remedy="run the same command again"
             ) from error
 
-    remote = object_storage.RemoteFile(
-        fs,
-        inner,
-        get=lambda start, stop: fs.cat_file(inner, start=start, end=stop, **version),
-        reading=reading,
-        size=int(found["size"]),
-        shown=path,
-        cache_type="readahead",
-    )
+    remote = object_storage.RemoteFile(fs, inner, get=get, size=int(found["size"]), cache_type="readahead")
     return io.BufferedReader(remote, buffer_size=1 << 16)
 
 
 def generations(paths: Sequence[str]) -> dict[str, int]:
     """Return the generation of each gs:// object as it is now, 0 if there is none, for `write_atomic(replacing=...)`.
-    Other storage has no such numbers: its paths are left out. Raises: OutputError.
+    Other storage has no such numbers: the result is empty. Raises: OutputError.
     """
-    asked = [path for path in paths if storage_errors.bucket_of(path) is not None]
-    if not asked:
+    if not paths or storage_errors.bucket_of(paths[0]) is None:
         return {}
-    from pipelines.prepare.storage import gcs_objects
+    from pipelines.prepare.storage import gcs
 
-    with _reading(asked[0]):
-        return gcs_objects.generations(asked)
-
-
-def make_folder(folder: str) -> None:
-    """Make a local folder and those above it; remote storage needs none. Raises: OutputError."""
-    local = local_path(folder)
-    if local is not None:
-        with as_output_error(folder):
-            local_storage.make_folders(local)
+    with _reading(paths[0]):
+        return gcs.generations(paths)
 
 
-def write_bytes(
-    path: str, content: bytes, *, inside: str | None = None, make: bool = True, replacing: int | None = None
-) -> None:
+def write_bytes(path: str, content: bytes, *, inside: str | None = None, replacing: int | None = None) -> None:
     """Write a file atomically, with the options of `write_atomic`. Raises: OutputError."""
-    write_atomic(path, [content], inside=inside, make=make, replacing=replacing)
+    write_atomic(path, [content], inside=inside, replacing=replacing)
 
 
-def write_atomic(
-    path: str, chunks: Iterable[Any], *, inside: str | None = None, make: bool = True, replacing: int | None = None
-) -> None:
+def write_atomic(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
     """Write buffers to a file that appears whole or not at all.
 
     inside: a folder that must exist; only folders below it are made, so that one that was deleted in the middle of a
         job does not come back with half of its content. Links below it are not followed, here and in `delete` and
-        `sweep`. Local paths only, like `make`.
-    make: whether to make missing folders.
+        `sweep`. Local paths only.
     replacing: the generation to replace (see `generations`), 0 for none; an object of another generation stays, and
         counts as written if it has the same content. gs:// only; elsewhere the last writer wins.
     Raises: OutputError, also if an object of another generation is there. Errors of `chunks` pass unchanged.
     """
     local = local_path(path)
     if local is not None:
-        local_storage.write(local, chunks, inside=_local(inside), make=make)
+        local_storage.write(local, chunks, inside=inside)
         return
     failures: list[Exception] = []
 
@@ -267,23 +232,7 @@ def delete(path: str, *, inside: str | None = None) -> None:
         if local is None:
             _store(path).delete(path)
         else:
-            local_storage.delete(local, inside=_local(inside))
-
-
-def sweep(folder: str, *, inside: str | None = None, below: bool = False) -> None:
-    """Delete the temporary files that killed processes left in a local folder, and `below` it. Raises: OutputError."""
-    local = local_path(folder)
-    if local is not None:
-        with as_output_error(folder):
-            local_storage.sweep(local, inside=_local(inside), below=below)
-
-
-def refuse_links(root: str, *, is_own: Callable[[str], bool], folders: Collection[str]) -> None:
-    """Raise an OutputError if an entry of a local folder that `is_own` is a link, or if one is below its `folders`."""
-    local = local_path(root)
-    if local is not None:
-        with storage_errors.reading(root):
-            local_storage.refuse_links(local, is_own=is_own, folders=folders)
+            local_storage.delete(local, inside=inside)
 
 
 @contextlib.contextmanager
@@ -296,9 +245,9 @@ def as_source_error(path: str) -> Iterator[None]:
 def _store(path: str) -> ModuleType:
     """Return the module with `info`, `entries`, `write` and `delete` for the service of a remote address."""
     if storage_errors.bucket_of(path) is not None:
-        from pipelines.prepare.storage import gcs_objects
+        from pipelines.prepare.storage import gcs
 
-        return gcs_objects
+        return gcs
     from pipelines.prepare.storage import object_storage
 
     return object_storage
@@ -325,11 +274,7 @@ def _reading(path: str, kind: type[PrepError] = OutputError) -> Iterator[None]:
             yield
     except FileNotFoundError:
         if bucket := storage_errors.bucket_of(path):
-            from pipelines.prepare.storage import gcs_objects
+            from pipelines.prepare.storage import gcs
 
-            gcs_objects.require_bucket(bucket)
+            gcs.require_bucket(bucket)
         raise
-
-
-def _local(inside: str | None) -> str | None:
-    return None if inside is None else local_path(inside)

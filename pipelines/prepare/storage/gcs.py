@@ -1,40 +1,54 @@
-"""Connect to Google Cloud Storage, with the user's credentials or anonymously.
+"""Google Cloud Storage, with the user's credentials or anonymously.
 
-    metadata, listings, uploads, deletes    `bucket`, of google-cloud-storage    see `gcs_objects`
-    reading                                 `file_system`, of gcsfs              like every remote file, through fsspec
+    metadata, listings, uploads, deletes    `bucket`, of google-cloud-storage
+    reading                                 `open_fs`, of gcsfs, like every remote file through fsspec
 
-Both libraries are imported on first use. They share credentials, endpoint and the project to bill.
+Both libraries are imported on first use. They share credentials, endpoint and the project to bill. The class is that of
+`gcsfs.core`: the one that `gcsfs` exports may ask a further service for the kind of the bucket, to no use for reading.
 
-GCSFileSystem is taken from `gcsfs.core`: the class that `gcsfs` exports may ask a further service for the kind of the
-bucket, which makes no difference to reading.
+An upload of up to one block is one request, with a checksum that the service compares before the object appears. More
+is a session of parts; the object appears with the last part, if it has the checksum. After an error the client sends
+the same part again; the service ignores bytes that it has
+(https://cloud.google.com/storage/docs/performing-resumable-uploads). The client cannot continue after the service has
+lost a session, or has kept less than a part without an error: the parts before are not in memory any more.
+
+An upload may name the generation of the object that it replaces, 0 for none. If another one is there by then, the
+service answers 412 (https://cloud.google.com/storage/docs/request-preconditions). That one may be our own, of a request
+whose answer was lost, or the same content from another worker. So its checksum is compared.
 """
 
+import base64
 import contextlib
 import errno
 import functools
 import os
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from tfrecord_io.errors import ConfigError
+import google_crc32c
+
+from pipelines.prepare.storage import object_storage, storage_errors
+from tfrecord_io.errors import ConfigError, OutputError
 from tfrecord_io.shown import cause_without_secrets
 
 EMULATOR = "STORAGE_EMULATOR_HOST"
 KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 
-_PROTOCOLS = ("gs", "gcs")
 _SCOPE = "https://www.googleapis.com/auth/devstorage.full_control"
 # Limits of a request of gcsfs, which fetches one block at most, and of a connection on which nothing arrives.
 _REQUEST_SECONDS = 300
 _SILENCE_SECONDS = 60
 _CONNECT_SECONDS = 20
 TIMEOUT = (_CONNECT_SECONDS, _SILENCE_SECONDS)
+# The client keeps this many connections.
+_REQUESTS_AT_ONCE = 10
+# Answers to a part of an upload after which its session cannot be continued: unknown, or less was kept than was sent.
+_SESSION_LOST = (308, 404, 410)
 
 _lock = threading.Lock()
-# Two threads that change the process's warnings at a time leave them changed.
-_filtering = threading.Lock()
 
 
 @contextlib.contextmanager
@@ -48,8 +62,8 @@ def bucket(path: str) -> Iterator[tuple[Any, str]]:
     """
     from google.api_core.exceptions import NotFound, RetryError
 
-    name, _, key = inner_path(path).partition("/")
-    fs = file_system()
+    fs, inner = open_fs(path)
+    name, _, key = inner.partition("/")
     with _lock:
         client = _client(*_place())
     pays = fs.requester_pays
@@ -61,13 +75,16 @@ def bucket(path: str) -> Iterator[tuple[Any, str]]:
         raise error.cause from None
 
 
-def file_system() -> Any:
-    """Return the gcsfs file system that the threads of this process share.
+def open_fs(path: str) -> tuple[Any, str]:
+    """Return the gcsfs file system that the threads of this process share, and BUCKET/KEY of an address.
 
-    Raises: ConfigError if GOOGLE_APPLICATION_CREDENTIALS names no credentials.
+    Raises: ConfigError without a bucket, or if GOOGLE_APPLICATION_CREDENTIALS names no credentials.
     """
+    inner = path.partition("://")[2].strip("/")
+    if not inner:
+        raise ConfigError(f"{path}: no bucket in this address", remedy="give gs://BUCKET/FOLDER")
     with _lock:
-        return _file_system(*_place())
+        return _file_system(*_place()), inner
 
 
 def forget() -> None:
@@ -76,12 +93,7 @@ def forget() -> None:
     _file_system.cache_clear()
 
 
-def inner_path(path: str) -> str:
-    """Return BUCKET/KEY of a gs:// address. Raises: ConfigError without a bucket."""
-    inner = path.partition("://")[2].strip("/")
-    if not inner:
-        raise ConfigError(f"{path}: no bucket in this address", remedy="give gs://BUCKET/FOLDER")
-    return inner
+storage_errors.on_refusal.append(forget)
 
 
 def find_credentials() -> Any | None:
@@ -95,7 +107,7 @@ def find_credentials() -> Any | None:
     from google.auth.exceptions import DefaultCredentialsError
 
     try:
-        with _filtering, warnings.catch_warnings():
+        with warnings.catch_warnings():
             # It warns of a user's credentials without a quota project, which storage does not need.
             warnings.simplefilter("ignore")
             credentials, _ = google.auth.default(scopes=[_SCOPE])
@@ -113,7 +125,7 @@ def configured() -> dict[str, Any]:
     """Return the user's settings for gcsfs in fsspec, such as FSSPEC_GS_REQUESTER_PAYS."""
     import fsspec
 
-    return {name: value for protocol in _PROTOCOLS for name, value in fsspec.config.conf.get(protocol, {}).items()}
+    return {**fsspec.config.conf.get("gs", {}), **fsspec.config.conf.get("gcs", {})}
 
 
 def _place() -> tuple[int, str, str]:
@@ -152,3 +164,152 @@ def _file_system(process: int, emulator: str, key_file: str) -> Any:
     if "token" not in configured():
         options["token"] = find_credentials() or "anon"
     return GCSFileSystem(**options)
+
+
+def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
+    """Return the service's metadata of an object, or that a folder is there: a prefix of other names.
+
+    Raises: FileNotFoundError; errors of the client, as do all functions here.
+    """
+    with bucket(path) as (found, key):
+        options = _options(path, passes)
+        if key and (blob := found.get_blob(key, **options)) is not None:
+            checksums = {"md5Hash": blob.md5_hash, "crc32c": blob.crc32c, "etag": blob.etag}
+            return {"type": "file", "size": blob.size, "generation": str(blob.generation), **checksums}
+        if list(found.list_blobs(prefix=f"{key}/" if key else "", max_results=1, **options)) or not key:
+            return {"type": "directory", "size": 0}
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
+def generations(paths: Sequence[str]) -> dict[str, int]:
+    """Return the number that the service gave each object at its last upload, 0 for one that does not exist."""
+
+    def request(path: str) -> int:
+        with bucket(path) as (found, key):
+            blob = found.get_blob(key, **_options(path))
+        return 0 if blob is None else int(blob.generation)
+
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
+        return dict(zip(paths, threads.map(request, paths), strict=True))
+
+
+def entries(path: str) -> dict[str, int | None]:
+    """Return the bytes of each file in a folder by name; None for a folder, named `folder/`."""
+    with bucket(path) as (found, key):
+        prefix = f"{key}/" if key else ""
+        listing = found.list_blobs(prefix=prefix, delimiter="/", **_options(path))
+        sizes = {blob.name: blob.size for blob in listing} | dict.fromkeys(listing.prefixes)
+    # A marker object of the folder has the prefix as its name.
+    return {inner: size for name, size in sizes.items() if (inner := name.removeprefix(prefix)).strip("/")}
+
+
+def write(path: str, chunks: Iterable[Any], *, replacing: int | None = None) -> None:
+    """Upload buffers to an object, which appears when all of them have arrived.
+
+    replacing: the generation to replace, 0 for none, None for any.
+    Raises: OutputError if an object of another generation has other content, or if the upload cannot be continued;
+        errors of `chunks`.
+    """
+    from google.api_core.exceptions import GoogleAPICallError, PreconditionFailed
+    from google.cloud.storage.exceptions import DataCorruption
+
+    content = _Content(chunks)
+    with bucket(path) as (found, key):
+        try:
+            found.blob(key, chunk_size=object_storage.BLOCK_BYTES).upload_from_file(
+                content,
+                size=content.size_of_one_block,
+                content_type="application/octet-stream",
+                if_generation_match=replacing,
+                checksum="auto",
+                **_options(path),
+            )
+            return
+        except PreconditionFailed:
+            """Handled below: this error names the session, which the context of another error would show."""
+        except (DataCorruption, GoogleAPICallError, ValueError) as error:
+            answer = getattr(error, "response", None)
+            is_lost = answer is not None and answer.request.method == "PUT" and answer.status_code in _SESSION_LOST
+            # The client raises a plain ValueError if the service has kept less than a part.
+            is_plain = type(error) in (DataCorruption, ValueError)
+            if not is_lost and not is_plain and "doesn't match calculated" not in str(error):
+                raise
+            raise OutputError(
+                f"{path}: the upload broke off: {storage_errors.words(error)}",
+                remedy="run the same command again; only what is missing is made",
+            ) from cause_without_secrets(error)
+    there: dict[str, Any] = {}
+    with contextlib.suppress(FileNotFoundError):
+        there = info(path)
+    if not content.is_same(there):
+        since = "another job has written it" if there else "it was deleted"
+        raise OutputError(
+            f"{path}: not written, since {since} while this job was at work: expected generation "
+            f"{replacing or 'none'}, got {there.get('generation', 'none')}",
+            remedy="let one job at a time write to this folder, and run the same command again to go on",
+        )
+
+
+def delete(path: str) -> None:
+    """Delete an object, and all objects below it as a folder; never a bucket."""
+    with bucket(path) as (found, key):
+        names = [blob.name for blob in found.list_blobs(prefix=f"{key}/" if key else "", **_options(path))]
+
+    def delete_one(name: str) -> None:
+        with contextlib.suppress(FileNotFoundError), bucket(path) as (found, _):
+            found.delete_blob(name, **_options(path))
+
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
+        list(threads.map(delete_one, [key, *names] if key else names))
+
+
+@functools.lru_cache(maxsize=1024)
+def require_bucket(name: str) -> None:
+    """Check the bucket of an object that was not found. Raises: OutputError if it does not exist."""
+    try:
+        info(f"gs://{name}")
+    except FileNotFoundError as error:
+        cause, remedy = storage_errors.no_bucket(name)
+        raise OutputError(cause, remedy=remedy) from error
+    except Exception:
+        return  # an account that may not list a bucket may still read it
+
+
+def _options(path: str, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
+    return {"timeout": TIMEOUT, "retry": storage_errors.library_retry(path, passes=passes)}
+
+
+class _Content:
+    """A file for the client, of which each `read` gives the next block; counts bytes and sums them up."""
+
+    def __init__(self, chunks: Iterable[Any]) -> None:
+        self._chunks = iter(chunks)
+        self._pending = bytearray()
+        self._num_bytes = 0
+        self._checksum = google_crc32c.Checksum()
+        self._fill()
+        self.size_of_one_block = len(self._pending) if len(self._pending) <= object_storage.BLOCK_BYTES else None
+
+    def _fill(self) -> None:
+        while len(self._pending) <= object_storage.BLOCK_BYTES and (chunk := next(self._chunks, None)) is not None:
+            self._pending += memoryview(chunk).cast("B")
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next block, whatever the size; empty at the end. Raises: errors of the chunks."""
+        self._fill()
+        block = bytes(self._pending[: object_storage.BLOCK_BYTES])
+        del self._pending[: object_storage.BLOCK_BYTES]
+        self._num_bytes += len(block)
+        self._checksum.update(block)
+        return block
+
+    def tell(self) -> int:
+        """Return the number of bytes read."""
+        return self._num_bytes
+
+    def is_same(self, metadata: dict[str, Any]) -> bool:
+        """Return whether an object has this content; reads what is left of it."""
+        while self.read():
+            """Only summed up."""
+        checksum = base64.b64encode(self._checksum.digest()).decode()
+        return (metadata.get("size"), metadata.get("crc32c")) == (self._num_bytes, checksum)

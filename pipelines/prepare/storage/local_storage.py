@@ -8,11 +8,10 @@ Links are not followed at the end of a path, nor between it and `inside`, the da
 or another user who may write to its folder, could redirect reads and writes with one. The path to `inside` may have
 links.
 
-A job holds `.prep/lock` with flock; the kernel releases it when the process ends, in whatever way. So an interrupted
-job can be continued at once, and never while it still runs. The file names its holder, is not followed as a link, and
-is deleted at the end; the library `filelock` leaves it, names nobody, and accepts a hard link to another file. Object
-stores have no locks. There, two jobs for the same dataset write the same bytes, and a job for another dataset finds
-the first one's work folder and is refused (`reservation`).
+A job holds `.prep/lock` with flock; the kernel releases it when the process ends, in whatever way. The file names its
+holder and is deleted at the end; the library `filelock` leaves it, names nobody, and accepts a hard link to another
+file. Object stores have no locks: there two jobs for the same dataset write the same bytes, and a job for another
+dataset finds the first one's work folder and is refused (`reservation`).
 """
 
 import contextlib
@@ -42,25 +41,21 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _log = logging.getLogger(__name__)
 
 
-def make_folders(folder: str) -> None:
-    """Make a folder and those above it, and sync each, so that they survive a loss of power.
-
-    Raises: OSError.
+def make_folder(folder: str) -> None:
+    """Make a local folder and those above it, and sync each, so that they survive a loss of power; remote storage needs
+    none. Raises: OutputError.
     """
-    if os.path.isdir(folder):
+    if (local := local_path(folder)) is None or os.path.isdir(local):
         return
-    above = os.path.dirname(folder)
-    make_folders(above)
-    try:
-        os.mkdir(folder)
-    except FileExistsError:
-        if os.path.islink(folder) and not os.path.exists(folder):  # to nowhere
-            raise
-    descriptor = os.open(above, _FOLDER)
-    try:
+    above = os.path.dirname(local)
+    make_folder(above)
+    with storage_errors.as_output_error(folder), _open_folder(above) as descriptor:
+        try:
+            os.mkdir(local)
+        except FileExistsError:
+            if os.path.islink(local) and not os.path.exists(local):  # to nowhere
+                raise
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -70,11 +65,11 @@ def _open_folder(folder: str, *, inside: str | None = None, make: bool = False) 
 
     Raises: OutputError for a link between `inside` and the folder; FileNotFoundError; other OSErrors.
     """
+    path = (inside and local_path(inside)) or folder
     if inside is None and make:
-        make_folders(folder)
-    descriptor = os.open(folder if inside is None else inside, _FOLDER)
+        make_folder(folder)
+    descriptor = os.open(path, _FOLDER)
     try:
-        path = inside or folder
         for name in os.path.relpath(folder, path).split(os.sep):
             if name != os.curdir:
                 path = os.path.join(path, name)
@@ -115,21 +110,21 @@ def _link_refused(path: str) -> OutputError:
     )
 
 
-def refuse_links(folder: str, *, is_own: Callable[[str], bool], folders: Collection[str]) -> None:
-    """Raise OutputError for a link among the entries of a folder that `is_own`, or among all below its `folders`."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        for entry in sorted(os.listdir(folder)):
-            path = os.path.join(folder, entry)
-            if is_own(entry) and os.path.islink(path):
+def refuse_links(root: str, *, is_own: Callable[[str], object], folders: Collection[str]) -> None:
+    """Raise an OutputError if an entry of a local folder that `is_own` is a link, or if one is below its `folders`."""
+    local = local_path(root)
+    for place, below, names in os.walk(local) if local else ():
+        entries = sorted([*below, *names])
+        if place == local:
+            entries = list(filter(is_own, entries))
+            below[:] = [name for name in below if name in folders]
+        for path in (os.path.join(place, entry) for entry in entries):
+            if os.path.islink(path):
                 raise _link_refused(path)
-            for place, below, names in os.walk(path) if entry in folders and not os.path.islink(path) else ():
-                for inner in (os.path.join(place, name) for name in (*below, *names)):
-                    if os.path.islink(inner):
-                        raise _link_refused(inner)
 
 
-def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, make: bool = True) -> None:
-    """Write buffers to a file. With `make`, missing folders are made, below `inside` if that is given.
+def write(path: str, chunks: Iterable[Any], *, inside: str | None = None) -> None:
+    """Write buffers to a file. Missing folders are made, below `inside` if that is given.
 
     Raises: OutputError; errors of `chunks` pass unchanged.
     """
@@ -138,7 +133,7 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, make: 
     with contextlib.ExitStack() as stack:
         with storage_errors.as_output_error(path):
             try:
-                folder = stack.enter_context(_open_folder(os.path.dirname(path), inside=inside, make=make))
+                folder = stack.enter_context(_open_folder(os.path.dirname(path), inside=inside, make=True))
             except FileNotFoundError as error:
                 if inside is None:
                     raise
@@ -189,8 +184,14 @@ def entries(folder: str) -> dict[str, int | None]:
 
 
 def sweep(folder: str, *, inside: str | None = None, below: bool = False) -> None:
-    """Delete the temporary files in `folder`, and `below` it. Raises: OutputError; OSError."""
-    with contextlib.suppress(FileNotFoundError), _open_folder(folder, inside=inside) as descriptor:
+    """Delete the temporary files that killed processes left in a local folder, and `below` it. Raises: OutputError."""
+    if (local := local_path(folder)) is None:
+        return
+    with (
+        storage_errors.as_output_error(folder),
+        contextlib.suppress(FileNotFoundError),
+        _open_folder(local, inside=inside) as descriptor,
+    ):
         for _, folders, names, place in os.fwalk(".", dir_fd=descriptor):
             if not below:
                 folders.clear()
@@ -242,7 +243,7 @@ def held(root: str, *, work_folder: str) -> Iterator[None]:
         yield
         return
     folder = os.path.join(local, work_folder)
-    new = [path for path in (folder, os.path.dirname(folder)) if not os.path.isdir(path)]
+    new = [path for path in (folder, local) if not os.path.isdir(path)]
     path = os.path.join(folder, LOCK_FILE)
     with storage_errors.as_output_error(path):
         descriptor = _acquire(path, root=root)
@@ -252,7 +253,7 @@ def held(root: str, *, work_folder: str) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(FileNotFoundError, PrepError):
-            delete(path, inside=os.path.dirname(folder))
+            delete(path, inside=local)
         os.close(descriptor)
         for made in new:
             with contextlib.suppress(OSError):
@@ -262,7 +263,7 @@ def held(root: str, *, work_folder: str) -> Iterator[None]:
 def _acquire(path: str, *, root: str) -> int:
     folder = os.path.dirname(path)
     while True:
-        make_folders(os.path.dirname(folder))
+        make_folder(os.path.dirname(folder))
         try:
             with _open_folder(folder, inside=os.path.dirname(folder), make=True) as inside:
                 descriptor = open_file(path, os.O_RDWR | os.O_CREAT, folder=inside)

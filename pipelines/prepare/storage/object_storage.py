@@ -1,22 +1,15 @@
-"""Write to services other than Google's through fsspec; read ranges of any remote file.
-
-    write    chunks ──► a file object of the service's library; closing it makes the object
-    read     info (size, version) ──► blocks of 8 MiB
-
-A block that arrives incomplete is requested again. On gs:// all blocks are of the version that was opened.
-"""
+"""Write to services other than Google's through fsspec; read ranges of any remote file, in blocks of 8 MiB."""
 
 import contextlib
 import posixpath
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import fsspec
 
 from pipelines.prepare.storage import storage_errors
 from pipelines.prepare.storage.storage_errors import retry_transient
-from tfrecord_io.errors import ConfigError, OutputError
+from tfrecord_io.errors import ConfigError
 
 BLOCK_BYTES = 8 << 20
 _GLOB = frozenset("*?[")
@@ -26,11 +19,11 @@ def open_fs(path: str) -> tuple[Any, str]:
     """Return the file system of an address, and the path in it. Raises: ConfigError."""
     try:
         fs, inner = fsspec.core.url_to_fs(path)
+        return fs, inner
     except (ValueError, ImportError) as error:
         raise ConfigError(
             f"{path}: no way to open such an address: {error}", remedy="give a local folder or a gs:// address"
         ) from error
-    return fs, inner
 
 
 def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
@@ -42,14 +35,13 @@ def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.
 
     def ask() -> dict[str, Any]:
         try:
-            found: dict[str, Any] = fs.info(inner)
+            return dict(fs.info(inner))
         except FileNotFoundError as error:
             # fsspec raises it for any error of its HTTP client.
             cause = error.__cause__
             if isinstance(cause, Exception) and storage_errors.status_of(cause) != 404:
                 raise cause from None
             raise
-        return found
 
     return retry_transient(ask, path=path, passes=passes)
 
@@ -73,14 +65,13 @@ def entries(path: str) -> dict[str, int | None]:
 def write(path: str, chunks: Iterable[Any], *, replacing: int | None = None) -> None:
     """Write buffers to an object, which appears when all of them have arrived and replaces whatever is there.
 
-    Raises: OutputError if the service has stored another number of bytes; errors of `chunks`.
+    Raises: errors of `chunks`.
     """
     fs, inner = open_fs(path)
-    stream, num_bytes = fs.open(inner, "wb"), 0
+    stream = fs.open(inner, "wb")
     try:
         for chunk in chunks:
-            num_bytes += len(view := memoryview(chunk).cast("B"))
-            stream.write(bytes(view))
+            stream.write(bytes(memoryview(chunk).cast("B")))
         stream.close()
     except BaseException:
         with contextlib.suppress(Exception):
@@ -90,12 +81,6 @@ def write(path: str, chunks: Iterable[Any], *, replacing: int | None = None) -> 
             stream.closed = True
         raise
     fs.invalidate_cache()
-    if (stored := info(path).get("size")) != num_bytes:
-        delete(path)
-        raise OutputError(
-            f"{path}: {num_bytes} bytes were sent, but the service has {stored}; it was deleted there",
-            remedy="run the same command again",
-        )
 
 
 def delete(path: str) -> None:
@@ -127,22 +112,11 @@ def fetch(get: Callable[[int, int], bytes], start: int, stop: int, *, path: str)
 
 
 class RemoteFile(fsspec.spec.AbstractBufferedFile):
-    """A file of `size` bytes for reading: `get` requests bytes [start, stop), and `reading` translates its errors."""
+    """A file of `size` bytes for reading; `get` requests bytes [start, stop)."""
 
-    def __init__(
-        self,
-        fs: Any,
-        inner: str,
-        *,
-        get: Callable[[int, int], bytes],
-        reading: Callable[[], AbstractContextManager[None]],
-        size: int,
-        shown: str,
-        cache_type: str,
-    ) -> None:
-        self._get, self._reading, self._shown = get, reading, shown
+    def __init__(self, fs: Any, inner: str, *, get: Callable[[int, int], bytes], size: int, cache_type: str) -> None:
+        self._get = get
         super().__init__(fs, inner, block_size=BLOCK_BYTES, cache_type=cache_type, size=size)
 
     def _fetch_range(self, start: int, end: int) -> bytes:
-        with self._reading():
-            return fetch(self._get, start, end, path=self._shown)
+        return self._get(start, end)

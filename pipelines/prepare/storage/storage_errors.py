@@ -12,7 +12,6 @@ Messages and tracebacks show no credentials (`tfrecord_io.shown`).
 
 import contextlib
 import errno
-import itertools
 import logging
 import random
 import re
@@ -32,8 +31,16 @@ _PATIENCE_SECONDS = 180.0
 _FIRST_SECONDS = 1.0
 _LONGEST_SECONDS = 32.0
 
+# What forgets credentials that a service has refused, so that the next request looks for them again: a metadata server
+# may be silent for a moment.
+on_refusal: list[Callable[[], None]] = []
+
 _log = logging.getLogger(__name__)
 
+LOGIN_REMEDY = (
+    "run `gcloud auth application-default login`, or let GOOGLE_APPLICATION_CREDENTIALS name a service account's "
+    "key file; on a VM give it a service account and the scope cloud-platform"
+)
 _AGAIN = "run the same command again to go on"
 _MAY_WRITE = "choose an --output that you may write to"
 _FREE = "free some space or quota, or choose an --output on another disk, and run the same command again to go on"
@@ -103,18 +110,15 @@ def is_transient(error: BaseException) -> bool:
 
 
 def retry_transient(
-    attempt: Callable[[], Result],
-    *,
-    path: str,
-    passes: Callable[[BaseException], bool] = is_transient,
+    attempt: Callable[[], Result], *, path: str, passes: Callable[[BaseException], bool] = is_transient
 ) -> Result:
     """Return `attempt()`, retried while `passes` is true of its error, for three minutes from the first error.
 
     Raises: its last error.
     """
-    give_up = None
-    for failures in itertools.count():
-        pause = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2**failures) * random.uniform(0.5, 1)
+    longest, give_up = _FIRST_SECONDS, None
+    while True:
+        pause = longest * random.uniform(0.5, 1)
         try:
             return attempt()
         except Exception as error:
@@ -123,7 +127,7 @@ def retry_transient(
                 raise
             _tell(path, error)
         time.sleep(pause)
-    raise AssertionError("unreachable")
+        longest = min(_LONGEST_SECONDS, 2 * longest)
 
 
 def library_retry(path: str, *, passes: Callable[[BaseException], bool] = is_transient) -> Any:
@@ -152,7 +156,7 @@ def as_output_error(path: str) -> Iterator[None]:
     except PrepError:
         raise
     except Exception as error:
-        raise_as(OutputError, path, error, done="written")
+        _raise(OutputError, path, error, done="written")
 
 
 @contextlib.contextmanager
@@ -165,15 +169,14 @@ def reading(path: str, kind: type[PrepError] = OutputError) -> Iterator[None]:
     except NotADirectoryError as error:
         raise FileNotFoundError(error.errno, error.strerror, path) from error
     except Exception as error:
-        raise_as(kind, path, error, done="read")
+        _raise(kind, path, error, done="read")
 
 
-def raise_as(kind: type[PrepError], path: str, error: Exception, *, done: str) -> NoReturn:
+def _raise(kind: type[PrepError], path: str, error: Exception, *, done: str) -> NoReturn:
     """Raise `kind` with the reason why `path` cannot be `done` ("read" or "written"), and the remedy."""
-    if bucket_of(path) is not None and status_of(error) == 401:
-        from pipelines.prepare.storage import gcs
-
-        gcs.forget()  # a metadata server may be silent for a moment; the next request looks for credentials again
+    if status_of(error) == 401:
+        for forget in on_refusal:
+            forget()
     cause, remedy = _explanation(path, done, error)
     if kind is SourceError:
         remedy = remedy.replace(_MAY_WRITE, "read it as a user who may")
@@ -196,20 +199,12 @@ def grant(bucket: str, account: str | None, *, role: str) -> str:
     return f"gcloud storage buckets add-iam-policy-binding gs://{bucket} --member={member} --role=roles/{role}"
 
 
-def login_remedy() -> str:
-    """Return the remedy for missing credentials."""
-    return (
-        "run `gcloud auth application-default login`, or let GOOGLE_APPLICATION_CREDENTIALS name a service account's "
-        "key file; on a VM give it a service account and the scope cloud-platform"
-    )
-
-
 def _explanation(path: str, done: str, error: Exception) -> tuple[str, str]:
     bucket, status, said = bucket_of(path), status_of(error), words(error)
     if bucket and status == 404:
         return no_bucket(bucket)
     if bucket and status == 401:
-        return f"no valid credentials for gs://{bucket} ({said})", login_remedy()
+        return f"no valid credentials for gs://{bucket} ({said})", LOGIN_REMEDY
     if bucket and status in (400, 403):
         known = [remedy for word, remedy in _REMEDY_BY_WORD.items() if word in said.lower()]
         account = _ACCOUNT.search(said)

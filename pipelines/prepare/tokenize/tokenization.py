@@ -84,8 +84,8 @@ def load(files: Files) -> Any:
     """
     with tempfile.TemporaryDirectory() as folder:
         for name, content in files.items():
-            # A name from a remote service may contain "..", which a local file system would follow.
-            if ".." in name.split("/"):
+            # A name from a remote service may be anything, such as "../x", which a local file system would follow.
+            if {"", ".", ".."} & {*name.split("/")}:
                 raise TokenizerError(
                     f"the saved tokenizer has a file {name!r}, which would be outside of its folder",
                     remedy="copy the tokenizer's folder again from where the dataset was made",

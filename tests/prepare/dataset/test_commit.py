@@ -29,16 +29,18 @@ def with_nulls(tmp_path: Path) -> Path:
     return building.source(tmp_path / "data", train=rows)
 
 
-def resolved(output: Path) -> OpenJob:
-    """The request of `building.reviews()`, resolved."""
-    return building.resolved(
-        PrepareConfig(
-            source=SourceConfig(dataset=str(REVIEWS), label_column="label"),
-            tokenizer=TokenizerConfig(name=str(building.tokenizer())),
-            output=OutputConfig(root=str(output), name="reviews", shard_bytes=20_000),
-            layout=LayoutConfig(max_length=32),
-        )
+def request(root: str) -> PrepareConfig:
+    """That of `building.reviews()`."""
+    return PrepareConfig(
+        source=SourceConfig(dataset=str(REVIEWS), label_column="label"),
+        tokenizer=TokenizerConfig(name=str(building.tokenizer())),
+        output=OutputConfig(root=root, name="reviews", shard_bytes=20_000),
+        layout=LayoutConfig(max_length=32),
     )
+
+
+def resolved(output: Path) -> OpenJob:
+    return building.resolved(request(str(output)))
 
 
 def committed(found: OpenJob) -> manifest.Manifest:
@@ -59,15 +61,6 @@ def test_rows_without_text_stop_the_build_with_their_number_and_the_first_three(
         "train[3] text_null, train[7] text_null, train[11] text_null; --max-error-rate 0 allows 0"
     )
     assert "--max-error-rate" in remedy
-    left = [name for name in building.files(tmp_path / "out") if not name.startswith(".prep/rows-")]
-    assert left == [], "no plan and no manifest, but what was ingested: the next run goes on with it"
-
-
-@pytest.mark.parametrize(("rate", "status"), [("0.2", 0), ("0.5", 0), ("0.19", 1)])
-def test_a_share_of_rows_may_be_bad(with_nulls: Path, tmp_path: Path, rate: str, status: int) -> None:
-    options = building.options(tmp_path / "out", max_error_rate=rate, keep_column="row")
-    outcome = building.command("build", with_nulls, *options)
-    assert outcome.status == status, outcome.err
 
 
 @pytest.mark.parametrize("shard_size", ["100MB", "1kB"])
@@ -102,7 +95,6 @@ def test_a_row_that_is_too_long_not_to_be_cut_is_rejected_while_tokenizing(tmp_p
     cause, _ = building.command("build", data, *options).error
     assert cause.startswith("at least 4 of 20 rows cannot be used (train: 4 too_long)")  # sixteen rows are sampled
     assert "train[5] too_long, train[9] too_long, train[13] too_long" in cause
-    assert not (tmp_path / "out" / "manifest.json").exists()
 
     outcome = building.command("build", data, *options, "--max-error-rate", 0.25, "--json")
     assert outcome.status == 0, outcome.err

@@ -15,39 +15,25 @@ from tests.prepare import stored
 from tests.support.tokenizers_zoo import Zoo
 
 
-class Meter:
-    """Notes how many threads are inside at once."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = self.most = 0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._inside += 1
-            self.most = max(self.most, self._inside)
-        time.sleep(0.02)
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-
-
 class Metered:
     """An encoder that notes how many threads are in it at once."""
 
     def __init__(self, encoder: Any, *, concurrent: bool) -> None:
-        self._encoder = encoder
-        self.meter = Meter()
-        self.concurrent = concurrent
-        self.reference = None
+        self._encoder, self.concurrent, self.reference = encoder, concurrent, None
+        self._lock = threading.Lock()
+        self._inside = self.most = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._encoder, name)
 
     def encode(self, rows: Any) -> Any:
-        with self.meter:
-            return self._encoder.encode(rows)
+        with self._lock:
+            self._inside += 1
+            self.most = max(self.most, self._inside)
+        time.sleep(0.02)
+        with self._lock:
+            self._inside -= 1
+        return self._encoder.encode(rows)
 
 
 @pytest.mark.parametrize("concurrent", [False, True])
@@ -63,4 +49,4 @@ def test_an_encoder_is_called_by_several_threads_only_if_it_can_serve_them(
     encoder: Any = Metered(work.encoder, concurrent=concurrent)
     task = plan_files.task_of(work.job, plan_files.key_of(made.tasks()[0]))
     shard_writer.write(task, work.job, encoder, threads=2)
-    assert encoder.meter.most == (2 if concurrent else 1)
+    assert encoder.most == (2 if concurrent else 1)

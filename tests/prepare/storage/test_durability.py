@@ -66,20 +66,16 @@ def whole(path: Any, folder: int | None) -> str:
     return os.fspath(path) if folder is None else os.path.join(os.readlink(f"/proc/self/fd/{folder}"), path)
 
 
-@pytest.fixture
-def built_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Disk, Path]:
+def test_whatever_appears_what_it_counts_on_would_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"text": None if row % 9 == 0 else f"this is row {row}"} for row in range(200)]
     data = building.source(tmp_path / "data", train=rows)
-    disk = Disk(tmp_path, monkeypatch)
-    output = tmp_path / "deep" / "out"
+    disk, output = Disk(tmp_path, monkeypatch), tmp_path / "deep" / "out"
     options = building.options(output, max_error_rate=0.5, shard_size="10kB")
     assert building.command("build", data, *options).status == 0
-    return disk, output
 
-
-@pytest.mark.slow
-def test_a_receipt_appears_when_its_shard_and_rejected_rows_would_last(built_on: tuple[Disk, Path]) -> None:
-    disk, output = built_on
+    (plan,) = output.glob(".prep/*/train/plan.parquet")
+    for found in disk.when(".tfrecord").values():
+        assert {str(plan), str(plan.parents[1] / "job.json")} <= found
     receipts = disk.when("receipt-")
     assert len(receipts) > 2
     for path, found in receipts.items():
@@ -87,19 +83,6 @@ def test_a_receipt_appears_when_its_shard_and_rejected_rows_would_last(built_on:
         (shard,) = output.glob(f"*-{number}-of-*")
         wanted = {str(shard), f"{output}/index/{shard.name}.offsets", f"{output}/rejected/train-{number}.jsonl"}
         assert wanted <= found, wanted - found
-
-
-@pytest.mark.slow
-def test_a_shard_appears_when_its_plan_would_last(built_on: tuple[Disk, Path]) -> None:
-    disk, output = built_on
-    (plan,) = output.glob(".prep/*/train/plan.parquet")
-    for found in disk.when(".tfrecord").values():
-        assert str(plan) in found
-        assert str(plan.parents[1] / "job.json") in found
-
-
-def test_the_manifest_appears_when_everything_would_last(built_on: tuple[Disk, Path]) -> None:
-    disk, output = built_on
     (found,) = disk.when("manifest.json").values()
     every = {str(path) for path in output.rglob("*") if path.is_file()} - {str(output / "manifest.json")}
     assert every <= found, every - found

@@ -29,8 +29,7 @@ import pyarrow as pa
 from pipelines.prepare import storage
 from pipelines.prepare.sources.resolve import hub
 from pipelines.prepare.sources.resolve.data_files import DataFile, is_pinned, stamp_of, version_of
-from pipelines.prepare.storage import storage_errors
-from pipelines.prepare.storage.object_storage import RemoteFile
+from pipelines.prepare.storage import object_storage, storage_errors
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import is_web, without_access
 
@@ -106,10 +105,9 @@ def _reading(address: str) -> Iterator[None]:
         ) from error
 
 
-def _open_remote(file: DataFile, address: str) -> RemoteFile:
+def _open_remote(file: DataFile, address: str) -> object_storage.RemoteFile:
     """Open a remote file, of the plan's version if the service can select one; every read is one request."""
-    reading = functools.partial(_reading, address)
-    with reading():
+    with _reading(address):
         fs, inner = storage.file_system(address)
     options: dict[str, str] = {}
     if storage_errors.bucket_of(address) is not None and file.version.isdecimal():
@@ -117,13 +115,16 @@ def _open_remote(file: DataFile, address: str) -> RemoteFile:
     elif not is_pinned(address):
         _require_same_version(address, file.size, file.version)
 
-    def get(start: int, stop: int) -> bytes:
+    def request(start: int, stop: int) -> bytes:
         if is_pinned(address):
             return hub.read_range(address, start, stop)
         return bytes(fs.cat_file(inner, start=start, end=stop, **options))
 
-    shown = without_access(address)
-    return RemoteFile(fs, inner, get=get, reading=reading, size=file.size, shown=shown, cache_type="none")
+    def get(start: int, stop: int) -> bytes:
+        with _reading(address):
+            return object_storage.fetch(request, start, stop, path=without_access(address))
+
+    return object_storage.RemoteFile(fs, inner, get=get, size=file.size, cache_type="none")
 
 
 @functools.lru_cache(maxsize=_MOST_COMPARED)

@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 
 from pipelines.prepare import storage
 from tfrecord_io.errors import FormatError
+from tfrecord_io.format.json_fields import Count
 from tfrecord_io.format.ledger import is_left_out
 
 # The number of rejected rows that a receipt names; all of them are listed in rejected/.
@@ -67,7 +68,7 @@ def without_reasons(batch: pa.RecordBatch) -> pa.RecordBatch:
 class RejectedRow:
     """A row that could not be used: its number in the split, and the reason."""
 
-    row: int
+    row: Count
     reason: str
 
 
