@@ -1,4 +1,4 @@
-"""From a step of a training to the records in its batch, and on to their source rows.
+"""Trace a step of a training to the records in its batch, and on to their source rows.
 
     run.json ─► batch size, seed, split, order ─► rows of the step's batch ─► shards and records ─► source rows
                                                   (tfrecord_io.ordering)                            (trace)
@@ -7,7 +7,6 @@ Steps are numbered as the trainer's log does: step 1 is the first batch, so the 
 """
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from tfrecord_io.ordering import global_order
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How a training reads a dataset. `replicas` are those among which a batch is divided."""
+    """The options with which a training reads a dataset; each batch is divided among `replicas`."""
 
     global_batch_size: int
     order: str
@@ -35,7 +34,7 @@ class Reading:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TracedStep:
-    """One row of a step's batch: its place there, the replica that got it, and where it is from."""
+    """One row of a step's batch: its place there, the replica that got it, and its origin."""
 
     step: int
     place: int
@@ -44,8 +43,8 @@ class TracedStep:
 
 
 def of_run(folder: str, manifest: Manifest, *, root: str, replicas: int = 1) -> tuple[Reading, Manifest]:
-    """How the training in a model folder reads the dataset in `root`, by its run.json, and the manifest that it reads:
-    `manifest`, or that of an earlier generation.
+    """Return how the training in a model folder reads the dataset in `root`, by its run.json, and the manifest that it
+    reads: `manifest`, or that of an earlier generation.
 
     Raises: ReaderError if there is no run.json; FormatError if it is none; FingerprintMismatchError if it trained on
         other data, or on several datasets.
@@ -85,7 +84,7 @@ def of_run(folder: str, manifest: Manifest, *, root: str, replicas: int = 1) -> 
 def trace_steps(
     tracer: Tracer, manifest: Manifest, reading: Reading, *, steps: range, replica: int | None = None
 ) -> list[TracedStep]:
-    """Every row of these steps' batches, or one replica's part of them, in the order of the batches.
+    """Trace every row of these steps' batches, or one replica's part of them, in the order of the batches.
 
     `manifest` is the one that the training reads: of the tracer's dataset, or of an earlier generation of it, whose
     shards are the first ones of each split.
@@ -127,8 +126,8 @@ def _records(manifest: Manifest, reading: Reading, *, step: int, replica: int | 
             remedy="train with --order global, whose batches follow from seed and step",
         )
     if reading.split not in manifest.splits or not manifest.splits[reading.split].shards:
-        have: Any = [name for name, split in manifest.splits.items() if split.shards]
-        raise ReaderError(f"no split {reading.split!r} with examples", remedy=f"choose among {', '.join(have)}")
+        have = ", ".join(name for name, split in manifest.splits.items() if split.shards)
+        raise ReaderError(f"no split {reading.split!r} with examples", remedy=f"choose among {have}")
     if manifest.bucket_lengths:
         raise ReaderError(
             f"rows of several lengths, {list(manifest.bucket_lengths)}, expected one: which length a step has is not "

@@ -1,4 +1,4 @@
-"""Estimating a build from a sample: shards, bytes, tokens, lengths, and what other layouts would waste.
+"""Estimate a build from a sample: shards, bytes, tokens, lengths, and what other layouts would waste.
 
     rows of 3, 9 and 4 tokens, L = 8        positions   padding   tokens cut
     pad        x x x . . . . .  x x x x x x x x  x x x x . . . .       24     9 / 24     1 / 16
@@ -99,8 +99,11 @@ class Estimate:
 
 def estimate(config: PrepareConfig) -> list[Estimate]:
     """Estimate every split that `build` would make. Nothing is written."""
-    with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as home:
-        opened = open_job(open_request(config), progress=Progress(), home=home)
+    request = open_request(config)
+    with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
+        # What is ingested goes there, by processes of this machine.
+        here = dataclasses.replace(request.config, output=dataclasses.replace(config.output, root=folder), beam_args=())
+        opened = open_job(dataclasses.replace(request, config=here), progress=Progress())
         return [_of_split(each, opened) for each in plan_splits(opened, opened.job.splits).values()]
 
 

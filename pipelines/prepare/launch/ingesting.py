@@ -1,9 +1,8 @@
-"""Locating the rows of a request: where the ingested copy goes, and who makes it.
+"""Locate the rows of a request: where the ingested copy goes, and who makes it.
 
-    output            workers                  the copy goes to                       made by
-    any               of this machine          OUT/.prep/rows-DIGEST                  child processes
-    any               of a Beam runner         the same                               a Beam job of its own
-    none (`plan`)     this process             a temporary folder                     child processes
+    workers                  the copy goes to                                         made by
+    of this machine          OUT/.prep/rows-DIGEST; `plan`: in a temporary folder     child processes
+    of a Beam runner         the same                                                 a Beam job of its own
 
 Workers elsewhere cannot read files on this machine's disk or behind the user's own credentials. The launcher ingests
 those itself, into the copy's folder; Parquet files it copies there, byte by byte and without using its disk.
@@ -41,47 +40,39 @@ def locate_rows(
     config: PrepareConfig,
     columns: Collection[str] | None,
     known: Mapping[str, np.ndarray] | None,
-    home: str | None,
     progress: Progress,
-) -> tuple[dict[str, Groups], str | None]:
+) -> tuple[dict[str, Groups], str]:
     """Return the groups of rows of some splits, where workers can read them, and the folder of the ingested copy that
-    ends with the build. With `home`, everything is done here, and that is where the copy goes.
+    ends with the build.
 
     `columns` and `known`: as in `opening.locate_rows`.
 
     Raises: SourceError if rows cannot be read; OutputError if the copy cannot be written.
     """
-    root, beam_args = config.output.root, () if home else config.beam_args
-    folder = found.copy_folder(home or storage.join(root, WORK_FOLDER))
-    inside = None if home else root
-    if not works_here(beam_args):
-        found = _with_copies(found, splits, root=root, folder=folder, inside=inside)
+    root = config.output.root
+    folder = found.copy_folder(storage.join(root, WORK_FOLDER))
+    if not works_here(config.beam_args):
+        found = _with_copies(found, splits, root=root, folder=folder)
 
     def run(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
-        if inside is not None:  # there may not be room for two copies
-            reservation.remove_copies(inside, but=folder)
+        reservation.remove_copies(root, but=folder)  # there may not be room for two copies
         ingest_files(
             source,
             tasks,
             found,
-            root=home or root,
+            root=root,
             name=config.output.name,
             workers=config.workers,
-            beam_args=beam_args,
+            beam_args=config.beam_args,
             progress=progress,
         )
 
-    groups = opening.locate_rows(found, splits, folder=folder, inside=inside, columns=columns, run=run, known=known)
-    return groups, folder if inside else None
+    groups = opening.locate_rows(found, splits, folder=folder, inside=root, columns=columns, run=run, known=known)
+    return groups, folder
 
 
-def _with_copies(
-    found: OpenedSource, splits: Collection[str], *, root: str, folder: str, inside: str | None
-) -> OpenedSource:
-    """Return the source with copies, in `folder`, of those Parquet files that workers elsewhere cannot read.
-
-    Raises: SourceError if a file cannot be read; OutputError.
-    """
+def _with_copies(found: OpenedSource, splits: Collection[str], *, root: str, folder: str) -> OpenedSource:
+    """Return the source with copies, in `folder`, of those Parquet files that workers elsewhere cannot read."""
     is_object = found.listing.identity["kind"] == "object"  # its parts are in this machine's temporary folder
     files = [
         file
@@ -94,7 +85,7 @@ def _with_copies(
         return found
     num_bytes = sum(file.size for file in files)
     stages.begin(f"copying {len(files):,} files to where workers can read them, {num_bytes / 1e6:,.1f} MB")
-    copies = access.relay(files, folder=folder, addresses=found.addresses, inside=inside)
+    copies = access.relay(files, folder=folder, addresses=found.addresses, inside=root)
     return dataclasses.replace(found, copies=copies)
 
 

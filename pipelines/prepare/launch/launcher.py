@@ -34,7 +34,7 @@ from pipelines.prepare.dataset.commit import check_error_rate, commit
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.launch import split_plans, task_runs
 from pipelines.prepare.launch.appending import NothingNewError
-from pipelines.prepare.launch.open_job import OpenJob, Request, open_job, open_request
+from pipelines.prepare.launch.open_job import OpenJob, OpenRequest, open_job, open_request
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process import imports
@@ -45,7 +45,7 @@ from pipelines.prepare.tokenize import engines
 from tfrecord_io import manifest
 from tfrecord_io.errors import FingerprintMismatchError, FormatError
 from tfrecord_io.format.json_fields import WRONG, count, mapping
-from tfrecord_io.manifest import Manifest
+from tfrecord_io.manifest import Ledger, Manifest
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,17 +81,17 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> BuildResult:
     with local_storage.held(root, work_folder=WORK_FOLDER):
         reservation.check(root, items=request.early_items(), overwrite=config.overwrite, former=request.former)
         try:
-            result, made, every = _finished(request) or _make(request, watch=watch)
+            dataset, made, kept = _complete_dataset(request) or _make_missing(request, watch=watch)
         except NothingNewError as error:
             _log.warning("%s", error.cause)
             reservation.sweep(root)
-            result = own_files.require_manifest(root)
-            made, every = 0, sum(len(split.shards) for split in result.splits.values())
+            dataset, made = own_files.require_manifest(root), 0
+            kept = sum(len(split.shards) for split in dataset.splits.values())
         except FingerprintMismatchError:
             # The user will choose another folder, and the ingested copy would stay in this one.
             reservation.remove_copies(root, but=None)
             raise
-    return BuildResult(manifest=result, shards_made=made, shards_kept=every - made, seconds=time.perf_counter() - began)
+    return BuildResult(manifest=dataset, shards_made=made, shards_kept=kept, seconds=time.perf_counter() - began)
 
 
 def _import_beam() -> None:
@@ -100,9 +100,8 @@ def _import_beam() -> None:
         importlib.import_module("pipelines.prepare.beam.pipeline")
 
 
-def _finished(request: Request) -> tuple[Manifest, int, int] | None:
-    """Return the output's dataset if nothing is left to do, 0 shards to make, and the number of requested ones; else
-    None.
+def _complete_dataset(request: OpenRequest) -> tuple[Manifest, int, int] | None:
+    """Return the dataset in the output, 0 shards made and those kept, if it lacks nothing that is asked for; else None.
 
     Raises: ManifestError if the manifest is damaged.
     """
@@ -122,47 +121,42 @@ def _finished(request: Request) -> tuple[Manifest, int, int] | None:
     if place != {"more": [], **here} or not set(needed) <= set(rows):
         return None
     chosen = selection.select_ranges(config.source, rows)
-    for name, selected in chosen.items():
-        ranges = [list(span) for span in selected.ranges]
-        is_there = name in found.splits and found.source["splits"].get(name) == ranges
-        if not is_there or source_record.origin_of(found, name) != selected.source_split:
+    for name, asked in chosen.items():
+        is_there = name in found.splits and found.source["splits"].get(name) == list(map(list, asked.ranges))
+        if not is_there or source_record.origin_of(found, name) != asked.source_split:
             return None
-    splits = [found.splits[name] for name in chosen]
     made_by = {name for names in found.engines.get("splits", {}).values() for name in names}
     if config.engine == "hf" and not all(map(engines.is_reference, made_by)):
         return None
-    ledgers = [split.ledger for split in splits]
-    bad, usual = sum(sum(each.unusable.values()) for each in ledgers), sum(e.rows_in - e.rows_left_out for e in ledgers)
-    sizes, shards = storage.sizes(root), [shard for split in splits for shard in split.shards]
+    shards = [shard for name in chosen for shard in found.splits[name].shards]
+    sizes, ledger = storage.sizes(root), Ledger.total(shard.ledger for shard in shards)
     is_whole = (
         all(sizes.get(shard.name) == shard.num_bytes for shard in shards)
         and tfds.files(found).keys() <= sizes.keys()
         and bool(storage.list_names(storage.join(root, "tokenizer")))
     )
-    if not is_whole or bad > config.max_error_rate * usual:  # too many rejected rows are the commit's to report
+    # Too many rejected rows are the commit's to report.
+    allowed = config.max_error_rate * (ledger.rows_in - ledger.rows_left_out)
+    if not is_whole or sum(ledger.unusable.values()) > allowed:
         return None
     reservation.sweep(root)
     return found, 0, len(shards)
 
 
-def _make(request: Request, *, watch: Watch | None) -> tuple[Manifest, int, int]:
-    """Return the finished dataset, and how many shards of the requested splits were made, of how many."""
+def _make_missing(request: OpenRequest, *, watch: Watch | None) -> tuple[Manifest, int, int]:
+    """Return the finished dataset, and how many shards of the requested rows were made and how many kept."""
     progress = Progress()
     opened = open_job(request, progress=progress)
-    job, config = opened.job, opened.config
     tasks = _plan(opened)
-    kept = receipts.find(job, tasks)
-    missing = [task for task, receipt in zip(tasks, kept, strict=True) if receipt is None]
+    kept = [receipt is not None for receipt in receipts.find(opened.job, tasks)]
+    missing = [task for task, is_kept in zip(tasks, kept, strict=True) if not is_kept]
     if request.former is not None and tfds.files(request.former):
         _log.warning("TFDS cannot open a dataset that rows were appended to, so dataset_info.json will be removed")
-    finish = functools.partial(
-        commit, job, items=opened.items, identity=opened.source.identity, max_error_rate=config.max_error_rate
-    )
     with watch(missing, progress) if watch else contextlib.nullcontext():
-        result = _run(opened, missing, finish, progress=progress) if missing else finish()
-    files = {split: result.splits[split].by_task() for split in job.splits}
-    made, every = (sum(len(files[task.split][task.index]) for task in some) for some in (missing, tasks))
-    return result, made, every
+        dataset = _run(opened, missing, progress=progress)
+    shards_of = {split: dataset.splits[split].by_task() for split in opened.job.splits}
+    made, every = (sum(len(shards_of[task.split][task.index]) for task in some) for some in (missing, tasks))
+    return dataset, made, every - made
 
 
 def _plan(opened: OpenJob) -> list[ShardTask]:
@@ -186,14 +180,19 @@ def _plan(opened: OpenJob) -> list[ShardTask]:
     return [task for plan in plans.values() if plan for task in plan.tasks()]
 
 
-def _run(opened: OpenJob, missing: list[ShardTask], finish: Callable[[], Manifest], *, progress: Progress) -> Manifest:
-    """Make the missing shards, and commit."""
+def _run(opened: OpenJob, missing: list[ShardTask], *, progress: Progress) -> Manifest:
+    """Make the missing shards, and commit as the last step."""
+    job, config = opened.job, opened.config
+    finish = functools.partial(
+        commit, job, items=opened.items, identity=opened.source.identity, max_error_rate=config.max_error_rate
+    )
+    if not missing:
+        return finish()
     with imports.one_at_a_time:
         from pipelines.prepare.beam import pipeline
 
-    config = opened.config
     pipeline.run(
-        opened.job,
+        job,
         missing,
         finish,
         encoder=opened.encoder,
@@ -202,4 +201,4 @@ def _run(opened: OpenJob, missing: list[ShardTask], finish: Callable[[], Manifes
         beam_args=config.beam_args,
         progress=progress,
     )
-    return own_files.require_manifest(opened.job.root)
+    return own_files.require_manifest(job.root)

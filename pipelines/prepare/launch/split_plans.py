@@ -1,4 +1,4 @@
-"""Planning the splits of a job: a sample, unusable rows, blocks, shards; and what is refused or warned of by then.
+"""Plan the splits of a job: a sample, unusable rows, blocks, shards; and what is refused or warned of by then.
 
     the sample read all rows     blocks of neighbouring rows, predicted from the length of each
                                  the number of unusable rows and their reasons, except those that only tokenizing shows
@@ -20,7 +20,6 @@ import numpy as np
 
 from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.config import PrepareConfig
-from pipelines.prepare.plan import sample_rows
 from pipelines.prepare.plan.planning import ROOM, Blocks, ShardSpec, SplitPlan, block_rows, cut_rows, plan_split
 from pipelines.prepare.plan.sample_rows import ReadRows
 from pipelines.prepare.plan.sampling import Sample, measure
@@ -29,8 +28,8 @@ from pipelines.prepare.sources.parquet.groups import Cover, cover
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, RejectedRow, split_reasons
 from pipelines.terminal import stages
-from tfrecord_io.errors import ConfigError, RowsRejectedError
-from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT, is_left_out
+from tfrecord_io.errors import ConfigError
+from tfrecord_io.format.ledger import is_left_out
 
 # A larger share of padding is worth a warning.
 _MOST_PADDING = 0.9
@@ -75,16 +74,10 @@ def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, PlannedSpli
 
 
 def plan_one(opened: OpenJob, split: str) -> PlannedSplit:
-    """Sample and plan one split.
-
-    Raises: RowsRejectedError if no row of the sample can be used; ConfigError if a shard has no room for one record.
-    """
+    """Sample and plan one split. Raises: as `sampling.measure`; ConfigError if a shard has no room for one record."""
     config, spec, source = opened.config, opened.job.spec, opened.source.splits[split]
     stages.begin(f"sampling {source.num_rows:,} rows of {split}")
     sample = measure(spec, opened.encoder, source)
-    if sample is None:
-        reasons = sample_rows.reasons(spec, opened.encoder, source)
-        raise _no_usable_row(split, reasons, appends=opened.request.append is not None)
     if config.output.shard_bytes < sample.record_bytes:
         raise ConfigError(
             f"--shard-size {config.output.shard_bytes} bytes, but one record takes about {sample.record_bytes:.0f}",
@@ -196,21 +189,6 @@ def find_unusable(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> Un
         by_reason=dict(sorted(counted.items())),
         first=tuple(sorted({*first, *read.refused}, key=lambda row: row.row)[:NAMED_ROWS]),
         exact=read.whole and not read.refused,
-    )
-
-
-def _no_usable_row(split: str, reasons: Mapping[str, int], *, appends: bool) -> RowsRejectedError:
-    """Return the error for a split of which no row of the sample can be used, for these reasons."""
-    said = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
-    remedy = "check --text-column, --label-column and what a --filter leaves, or choose another --split"
-    if reasons and all(reason.startswith("label_") for reason in reasons):
-        remedy = "choose the splits that have labels with --split, and build this one by itself without --label-column"
-    if reasons and set(reasons) <= {HELD_OUT, NOT_HELD_OUT}:
-        remedy = "hold out more rows, or fewer: none of the sampled ones is in this split"
-        if appends:
-            remedy = "append more rows at once: none of these is in this split"
-    return RowsRejectedError(
-        f"split {split!r}: none of the sampled rows can be used{f' ({said})' if said else ''}", remedy=remedy
     )
 
 

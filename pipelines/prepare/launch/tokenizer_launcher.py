@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from pipelines.prepare.launch import ingesting
+from pipelines.prepare.launch import ingesting, open_job
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.threads import in_background, wait_for
-from pipelines.prepare.sources.columns.column_planning import plan_columns, plan_types
+from pipelines.prepare.sources.columns.column_planning import plan_columns
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs
-from pipelines.prepare.sources.rows import opening, selection, user_functions
+from pipelines.prepare.sources.rows import selection, user_functions
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.tokenize import tokenization
 from pipelines.prepare.tokenize.chat import environment
@@ -134,7 +134,7 @@ def _train(source: TrainingTexts, template: Template, request: TokenizerRequest,
 
 
 def _sample_rows(request: TokenizerRequest, splits: list[SplitSource]) -> int:
-    """Return how many rows to read; of --sample with a size as many as have so many bytes in the source."""
+    """Return how many rows to read: for --sample with a size, as many as have so many bytes in the source."""
     total = sum(split.num_rows for split in splits)
     if request.sample_bytes is None:
         return request.sample_rows or total
@@ -143,18 +143,11 @@ def _sample_rows(request: TokenizerRequest, splits: list[SplitSource]) -> int:
 
 
 def _locate(request: TokenizerRequest, folder: str) -> tuple[list[SplitSource], ColumnPlan]:
-    """Open the source, ingest what cannot be read in place, and return the chosen splits.
-
-    Raises: SourceError, ColumnError; OutputError if the ingested copy cannot be written.
-    """
-    config = request.source
+    """Open the source, ingest what cannot be read in place, and return the chosen splits."""
+    config, inputs = request.source, Inputs(texts=request.source.text_columns)
     functions = user_functions.find(config.functions)
-    inputs = Inputs(texts=config.text_columns)
     names = None if functions else inputs.names
-    found = opening.open_source(config, columns=names)
-    asked = selection.needed_source_splits(config, list(found.listing.splits))
-    types = {name: found.columns[name] for name in asked}
-    plan = None if functions else plan_types(config, types, kind=found.listing.identity["kind"], inputs=inputs)
+    found, plan = open_job.find_source(config, inputs, functions, columns=names)
     source = selection.open_rows(
         config,
         found,
@@ -168,7 +161,6 @@ def _locate(request: TokenizerRequest, folder: str) -> tuple[list[SplitSource], 
             root=request.output,
             name="tokenizer",
             workers=request.workers,
-            beam_args=(),
             progress=Progress(),
         ),
     )

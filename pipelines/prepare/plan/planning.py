@@ -1,4 +1,4 @@
-"""The plan: how many shards, and which rows go into which, decided before anything is written.
+"""Plan how many shards a split has, and which rows go into which, before anything is written.
 
     rows of a split    cut into blocks of at most 4,000 consecutive rows, fewer where rows are long
     blocks             permuted by the seed (or left in source order), each with its predicted output bytes
@@ -98,8 +98,9 @@ class ShardTask:
 
     @property
     def row_ranges(self) -> RowRanges:
-        """The rows as [start, stop) ranges, in reading order."""
-        return row_ranges_of(self.located)
+        """The rows as [start, stop) ranges, in reading order, adjacent ones joined."""
+        pieces = self.located
+        return tuple((start, stop) for start, stop in _merged(pieces.starts, pieces.starts + pieces.counts).tolist())
 
     @property
     def located(self) -> Pieces:
@@ -147,10 +148,6 @@ class SplitPlan:
         assert self.spans is not None, "a new plan has them"
         return self.spans[self._offsets[first] : self._offsets[last]]
 
-    def row_ranges(self, index: int) -> RowRanges:
-        """Return the row ranges of one shard."""
-        return _as_row_ranges(self.spans_of(index, index + 1))
-
     def tasks(self) -> list[ShardTask]:
         """Return one task for each shard, without its pieces."""
         return [
@@ -160,13 +157,8 @@ class SplitPlan:
 
 
 def split_seed(split: str) -> int:
-    """Return a split's part of every seed. It depends on the name only, so that adding a split changes no other."""
+    """Return a split's part of every seed, which depends on the name only: adding a split changes no other."""
     return zlib.crc32(split.encode())
-
-
-def row_ranges_of(pieces: Pieces) -> RowRanges:
-    """Return the rows of pieces as [start, stop) ranges in the same order, with adjacent ranges joined."""
-    return _as_row_ranges(_merged(pieces.starts, pieces.starts + pieces.counts))
 
 
 def block_rows(*, row_bytes: float, shard_bytes: int) -> int:
@@ -271,7 +263,3 @@ def _merged(starts: np.ndarray, stops: np.ndarray, owners: np.ndarray | None = N
     first = np.flatnonzero(begins)
     last = np.append(first[1:], len(starts)) - 1
     return np.stack([starts[first], stops[last]], axis=1)
-
-
-def _as_row_ranges(spans: np.ndarray) -> RowRanges:
-    return tuple((start, stop) for start, stop in spans.tolist())

@@ -25,7 +25,7 @@ from apache_beam.runners.dataflow import dataflow_runner
 from pipelines.prepare.beam import dataflow, packaging, pipeline
 from pipelines.prepare.beam.failures import AGAIN, Reported
 from pipelines.prepare.launch import launcher
-from pipelines.prepare.launch.open_job import OpenJob, open_job, open_request
+from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.process.progress import Counts, Progress
 from pipelines.prepare.shards.shard_maker import ShardMaker
@@ -323,10 +323,11 @@ def resolved(tmp_path_factory: pytest.TempPathFactory) -> OpenJob:
     request = PrepareConfig(
         source=SourceConfig(dataset=str(REVIEWS), label_column="label"),
         tokenizer=TokenizerConfig(name=str(building.tokenizer())),
-        output=OutputConfig(root="gs://bucket/folder/out", name="reviews", shard_bytes=20_000),
+        output=OutputConfig(root=str(tmp_path_factory.mktemp("out")), name="reviews", shard_bytes=20_000),
         layout=LayoutConfig(max_length=32),
     )
-    return open_job(open_request(request), progress=Progress(), home=str(tmp_path_factory.mktemp("home")))
+    opened = building.resolved(request)
+    return dataclasses.replace(opened, job=dataclasses.replace(opened.job, root="gs://bucket/folder/out"))
 
 
 def test_the_graph_of_ten_thousand_shards_is_small(resolved: OpenJob) -> None:

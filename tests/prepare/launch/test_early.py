@@ -42,9 +42,7 @@ def made(folder: Path, zoo: Zoo, *, texts: Any = (), kept: Any = (), ranges: Any
 
 
 def found(work: Work) -> split_plans.UnusableRows:
-    sample = work.measure()
-    assert sample is not None
-    return split_plans.find_unusable(work.job.spec.columns, work.splits["train"], sample.read)
+    return split_plans.find_unusable(work.job.spec.columns, work.splits["train"], work.measure().read)
 
 
 def test_of_a_split_that_is_read_whole_every_unusable_row_is_known(tmp_path: Path, zoo: Zoo) -> None:

@@ -15,12 +15,10 @@ from pipelines.prepare.plan.planning import Blocks, block_rows, plan_split
 from pipelines.prepare.sources.parquet.groups import cover
 from pipelines.prepare.sources.rows.reading import SplitSource
 from tests.prepare import stored
+from tests.prepare.plan.test_sampling import english, foreign
 from tests.prepare.stored import Work
-from tests.support import texts
 from tests.support.tokenizers_zoo import Zoo
 
-_WORDS = " ".join(texts.sentences(100, seed=7)).split()
-_SIGNS = "".join(texts.MULTI_SCRIPT)
 ROWS = 8000
 
 Texts = list[str | None]
@@ -31,14 +29,6 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only few groups of small splits are read."""
     monkeypatch.setattr(sample_rows, "_MOST_BYTES", 80_000)
     monkeypatch.setattr(sample_rows, "ROWS", 1024)
-
-
-def english(words: int, rng: np.random.Generator) -> str:
-    return " ".join(_WORDS[index] for index in rng.integers(0, len(_WORDS), words))
-
-
-def foreign(signs: int, rng: np.random.Generator) -> str:
-    return "".join(_SIGNS[index] for index in rng.integers(0, len(_SIGNS), signs))
 
 
 def lengths(rng: np.random.Generator) -> np.ndarray:
@@ -76,9 +66,7 @@ def made(folder: Path, zoo: Zoo, rows: Sequence[str | None], *, group_rows: int 
 
 
 def forecast(work: Work, *, block_rows: int = 1000) -> Blocks:
-    sample = work.measure()
-    assert sample is not None
-    return split_plans.forecast(work.job.spec, work.splits["train"], sample, block_rows=block_rows)
+    return split_plans.forecast(work.job.spec, work.splits["train"], work.measure(), block_rows=block_rows)
 
 
 def spans_of(found: Blocks) -> list[tuple[int, int]]:
@@ -164,6 +152,8 @@ def test_hardly_any_row_group_is_decoded_for_two_shards(row_bytes: float) -> Non
     plan = plan_split(
         cut, split="train", source_split="train", ranges=whole, shard_bytes=shard_bytes, seed=0, shuffle=True
     )
-    decoded = sum(len(np.unique(cover(ends, plan.row_ranges(index)).groups)) for index in range(plan.num_shards))
+    decoded = sum(
+        len(np.unique(cover(ends, plan.spans_of(index, index + 1)).groups)) for index in range(plan.num_shards)
+    )
     assert plan.num_shards > 4
     assert decoded <= groups + plan.num_shards

@@ -39,7 +39,7 @@ def _plan(blocks: Blocks, **options: Any) -> SplitPlan:
 
 
 def _shards(plan: SplitPlan) -> list[RowRanges]:
-    return [plan.row_ranges(index) for index in range(plan.num_shards)]
+    return [tuple(map(tuple, plan.spans_of(index, index + 1).tolist())) for index in range(plan.num_shards)]
 
 
 def _rows(row_ranges: RowRanges) -> list[int]:

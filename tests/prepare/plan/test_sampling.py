@@ -21,11 +21,11 @@ _WORDS = " ".join(texts.sentences(100, seed=7)).split()
 _SIGNS = "".join(texts.MULTI_SCRIPT)
 
 
-def _english(words: int, rng: np.random.Generator) -> str:
+def english(words: int, rng: np.random.Generator) -> str:
     return " ".join(_WORDS[index] for index in rng.integers(0, len(_WORDS), words))
 
 
-def _foreign(signs: int, rng: np.random.Generator) -> str:
+def foreign(signs: int, rng: np.random.Generator) -> str:
     return "".join(_SIGNS[index] for index in rng.integers(0, len(_SIGNS), signs))
 
 
@@ -34,24 +34,24 @@ def _skewed(rng: np.random.Generator, rows: int) -> np.ndarray:
 
 
 def _lognormal(rng: np.random.Generator, rows: int = ROWS) -> list[str]:
-    return [_english(words, rng) for words in _skewed(rng, rows)]
+    return [english(words, rng) for words in _skewed(rng, rows)]
 
 
 def _sorted(rng: np.random.Generator, rows: int = ROWS) -> list[str]:
-    return [_english(words, rng) for words in np.sort(_skewed(rng, rows))]
+    return [english(words, rng) for words in np.sort(_skewed(rng, rows))]
 
 
 def _bimodal(rng: np.random.Generator, rows: int = ROWS) -> list[str]:
-    return [_english(3 if rng.random() < 0.5 else 120, rng) for _ in range(rows)]
+    return [english(3 if rng.random() < 0.5 else 120, rng) for _ in range(rows)]
 
 
 def _half_foreign(rng: np.random.Generator, rows: int = ROWS) -> list[str]:
     """The same bytes of text give several times as many tokens in the second half."""
-    return [_english(40, rng) if row < rows // 2 else _foreign(90, rng) for row in range(rows)]
+    return [english(40, rng) if row < rows // 2 else foreign(90, rng) for row in range(rows)]
 
 
 def _alternating(rng: np.random.Generator, rows: int = ROWS) -> list[str]:
-    return [_english(40, rng) if row // 300 % 2 else _foreign(90, rng) for row in range(rows)]
+    return [english(40, rng) if row // 300 % 2 else foreign(90, rng) for row in range(rows)]
 
 
 def slow(*cases: Any) -> list[Any]:
@@ -102,43 +102,30 @@ def test_every_shard_is_within_a_tenth_of_the_target(
     assert np.abs(stored.shard_sizes(work, plan) / shard_bytes - 1).max() < 0.1
 
 
-def _measure(work: Work) -> sampling.Sample | None:
-    return work.measure()
-
-
 def test_a_small_split_is_sampled_almost_whole(tmp_path: Path, zoo: Zoo) -> None:
-    sample = _measure(_work(tmp_path, zoo, ["one two", "three"] * 50, layout=LayoutConfig(max_length=16)))
-    assert sample is not None
+    sample = _work(tmp_path, zoo, ["one two", "three"] * 50, layout=LayoutConfig(max_length=16)).measure()
     assert len(sample.row_tokens) == 96  # six clusters of sixteen
     assert sample.text_bytes == 48 * len("one twothree")
 
 
-def test_a_sample_without_a_usable_row_is_none(tmp_path: Path, zoo: Zoo) -> None:
-    layout = LayoutConfig(max_length=4, truncation="do_not_truncate")
-    assert _measure(_work(tmp_path, zoo, ["far too long for four tokens"] * 20, layout=layout)) is None
-
-
 def test_long_texts_are_sampled_in_fewer_places(tmp_path: Path, zoo: Zoo) -> None:
     rng = np.random.default_rng(0)
-    page = _english(4000, rng)
-    sample = _measure(_work(tmp_path, zoo, [page] * 600, layout=LayoutConfig(name="concat", max_length=512)))
-    assert sample is not None
+    page = english(4000, rng)
+    sample = _work(tmp_path, zoo, [page] * 600, layout=LayoutConfig(name="concat", max_length=512)).measure()
     assert sample.text_bytes <= 75 * len(page)
     assert len(sample.row_tokens) == 592  # 37 clusters of sixteen
 
 
 def test_a_sample_too_short_for_one_row_still_foretells_its_size(tmp_path: Path, zoo: Zoo) -> None:
     layout = LayoutConfig(name="concat", max_length=512, remainder="drop")
-    sample = _measure(_work(tmp_path, zoo, ["a few words", "and some more"], layout=layout))
-    assert sample is not None
+    sample = _work(tmp_path, zoo, ["a few words", "and some more"], layout=layout).measure()
     assert 600 < sample.record_bytes < 2000
 
 
 def test_parts_of_a_split_are_sampled_where_they_lie(tmp_path: Path, zoo: Zoo) -> None:
     made = ["short"] * 500 + ["x " * 40] * 500
     source = stored.parquet(tmp_path, {"text": made}, ranges=[(900, 1000), (600, 700)])
-    sample = _measure(stored.work(zoo.path("wordpiece_uncased"), source))
-    assert sample is not None
+    sample = stored.work(zoo.path("wordpiece_uncased"), source).measure()
     assert len(sample.row_tokens) > 150
     assert set(sample.row_tokens.tolist()) == {42}
 
@@ -173,9 +160,7 @@ def _measured(folder: Path, zoo: Zoo, words: np.ndarray, **options: Any) -> samp
     """The sample of rows of so many words, each of which is a token of two bytes."""
     made = ["x " * int(count) for count in words]
     options.setdefault("layout", LayoutConfig(max_length=64))
-    sample = _measure(_work(folder, zoo, made, **options))
-    assert sample is not None
-    return sample
+    return _work(folder, zoo, made, **options).measure()
 
 
 @pytest.mark.parametrize("name", slow_but(_LENGTHS, "sorted", "one huge row"))
