@@ -110,7 +110,8 @@ def estimate(config: PrepareConfig) -> list[Estimate]:
 def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
     config, spec = opened.config, opened.job.spec
     sample, rows = planned.sample, opened.job.splits[planned.plan.split].num_rows
-    share = planned.text_bytes / max(sample.text_bytes, 1)
+    # By bytes of records rather than of texts, since records may hold little of a long text.
+    scale = planned.plan.predicted_bytes / max(sample.output_bytes, 1e-9)
     sampled = collections.Counter(filter(is_left_out, sample.read.reasons.tolist()))
     left_out = {reason: round(rows * count / len(sample.read.reasons)) for reason, count in sorted(sampled.items())}
     in_other_splits = sum(left_out.pop(reason, 0) for reason in (HELD_OUT, NOT_HELD_OUT))
@@ -132,9 +133,8 @@ def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
         left_out=left_out,
         shards=planned.plan.num_shards * len(sample.length_shares),
         num_bytes=planned.plan.predicted_bytes,
-        # Scaled by bytes of records rather than of texts, since records may hold little of a long text.
-        num_tokens=round(sample.num_tokens * planned.plan.predicted_bytes / max(sample.output_bytes, 1e-9)),
-        seconds=sample.seconds * share,
+        num_tokens=round(sample.num_tokens * scale),
+        seconds=sample.seconds * scale,
         token_percentiles=dict(zip(_PERCENTILES, np.rint(values).astype(int).tolist(), strict=True)),
         layouts=layouts,
         steps=tuple(f"--{step.kind} {step.spec}" for step in config.source.functions),

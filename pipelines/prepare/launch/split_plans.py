@@ -14,7 +14,7 @@ An unusable row that only a shard finds stops the job at that shard, if no row m
 import collections
 import dataclasses
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -39,8 +39,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UnusableRows:
-    """The rows of a split that cannot be used: counts by reason, the first known rows, and whether the counts are
-    exact.
+    """The unusable rows of a split: counts by reason, the first known rows, and whether the counts are exact.
 
     If every row was read, rows that are left out on purpose are counted too.
     """
@@ -61,15 +60,13 @@ class PlannedSplit:
 
     plan: SplitPlan
     sample: Sample
-    text_bytes: int
     unusable: UnusableRows
 
 
 def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, PlannedSplit]:
     """Sample and plan some splits, and warn if they would be nearly all padding. Raises: as `plan_one`."""
     planned = {split: plan_one(opened, split) for split in splits}
-    samples = [(each.sample, opened.job.splits[split].num_rows) for split, each in planned.items()]
-    warn_of_padding(samples, opened.config, length=opened.job.spec.length)
+    _warn_of_padding(opened, planned)
     return planned
 
 
@@ -97,8 +94,7 @@ def plan_one(opened: OpenJob, split: str) -> PlannedSplit:
         shuffle=config.shuffle,
         tasks_before=opened.job.splits[split].tasks_before,
     )
-    unusable = find_unusable(spec.columns, source, sample.read)
-    return PlannedSplit(plan=plan, sample=sample, text_bytes=blocks.text_bytes, unusable=unusable)
+    return PlannedSplit(plan=plan, sample=sample, unusable=find_unusable(spec.columns, source, sample.read))
 
 
 def forecast(spec: ShardSpec, split: SplitSource, sample: Sample, *, block_rows: int) -> Blocks:
@@ -106,16 +102,14 @@ def forecast(spec: ShardSpec, split: SplitSource, sample: Sample, *, block_rows:
     read = sample.read
     if read.whole:
         predicted = np.where(read.usable, sample.sizes(read.text_bytes, np.arange(len(read.numbers))), 0.0)
-        blocks = cut_rows(read.numbers, predicted, rows=block_rows, row_bytes=sample.row_bytes)
-        return dataclasses.replace(blocks, text_bytes=int(read.text_bytes.sum()))
+        return cut_rows(read.numbers, predicted, rows=block_rows, row_bytes=sample.row_bytes)
     found = cover(split.groups.ends, split.ranges)
     text_bytes, usable = _texts_of_groups(spec, split, sample)
     numbers = np.searchsorted(split.groups.ends, read.numbers[read.usable], "right")
     sizes = sample.sizes.of_groups(read.text_bytes[read.usable], numbers)
     rows = found.counts * usable[found.groups]
     predicted = rows * sizes(text_bytes[found.groups], found.ends - found.counts / 2)
-    blocks = _cut_groups(found, predicted, rows=block_rows, row_bytes=sample.row_bytes)
-    return dataclasses.replace(blocks, text_bytes=round(float((rows * text_bytes[found.groups]).sum())))
+    return _cut_groups(found, predicted, rows=block_rows, row_bytes=sample.row_bytes)
 
 
 def _texts_of_groups(spec: ShardSpec, split: SplitSource, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
@@ -192,22 +186,22 @@ def find_unusable(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> Un
     )
 
 
-def warn_of_padding(samples: Collection[tuple[Sample, int]], config: PrepareConfig, *, length: int) -> None:
-    """Warn once if more than 90 % of all splits' positions are padding; `samples` pairs each sample with its rows."""
-    padded = [(sample, rows) for sample, rows in samples if sample.padding is not None]
+def _warn_of_padding(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> None:
+    """Warn once if more than 90 % of all splits' positions are padding."""
+    padded = {split: each.sample for split, each in planned.items() if each.sample.padding is not None}
     if not padded:
         return
-    shares, rows = np.array([sample.padding for sample, _ in padded]), [rows for _, rows in padded]
-    share = float(np.average(shares, weights=rows))
+    rows = [opened.job.splits[split].num_rows for split in padded]
+    share = float(np.average(np.array([sample.padding for sample in padded.values()]), weights=rows))
     if share > _MOST_PADDING:
-        longest = np.percentile(np.concatenate([sample.row_tokens for sample, _ in padded]), 99)
+        longest = np.percentile(np.concatenate([sample.row_tokens for sample in padded.values()]), 99)
         _log.warning(
             "%.1f %% of the tokens in records would be padding: records have up to %d tokens, but 99 %% of the sampled "
             "rows have at most %.0f; %s",
             100 * min(share, 0.999),
-            length,
+            opened.job.spec.length,
             longest,
-            padding_advice(config),
+            padding_advice(opened.config),
         )
 
 

@@ -26,12 +26,23 @@ from pipelines.prepare.tokenizer_training.training import Evaluation
 from pipelines.terminal import stages
 from tfrecord_io.errors import ConfigError
 
+# Options in training.json, beside those of the source.
+_RECORDED = (
+    "vocab_size",
+    "special_tokens",
+    "min_frequency",
+    "limit_alphabet",
+    "lowercase",
+    "sample_rows",
+    "sample_bytes",
+)
+
 Watch = Callable[[int, Progress], contextlib.AbstractContextManager[None]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainedTokenizer:
-    """The result of a training: rows of each split, also those that a sample leaves out, and what became of `rows`."""
+    """The result of a training: the rows of each split, sampled or not, and what became of the sampled `rows`."""
 
     request: TokenizerRequest
     splits: dict[str, int]
@@ -46,19 +57,13 @@ class TrainedTokenizer:
         return {**self.record(), "engine": self.evaluation.engine, "seconds": round(self.seconds, 3)}
 
     def record(self) -> dict[str, Any]:
-        """Return what training.json says: all that the same command gives again."""
+        """Return the content of training.json, which the same command gives again."""
         request, found = self.request, self.evaluation
         return {
             "kind": request.kind,
             "style": request.chosen_style,
             "options": {
-                "vocab_size": request.vocab_size,
-                "special_tokens": list(request.special_tokens),
-                "min_frequency": request.min_frequency,
-                "limit_alphabet": request.limit_alphabet,
-                "lowercase": request.lowercase,
-                "sample_rows": request.sample_rows,
-                "sample_bytes": request.sample_bytes,
+                **{name: getattr(request, name) for name in _RECORDED},
                 "text_columns": list(request.source.text_columns),
             },
             "splits": self.splits,

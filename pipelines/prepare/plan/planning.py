@@ -69,15 +69,11 @@ class ShardSpec:
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """N blocks: their rows [starts, stops), int64 [N], and their predicted output bytes, float64 [N].
-
-    `text_bytes` of text are in all of them; exact if the sample read all rows.
-    """
+    """N blocks: their rows [starts, stops), int64 [N], and their predicted output bytes, float64 [N]."""
 
     starts: np.ndarray
     stops: np.ndarray
     predicted_bytes: np.ndarray
-    text_bytes: int = 0
 
     def __len__(self) -> int:
         return len(self.starts)

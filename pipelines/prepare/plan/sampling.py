@@ -89,7 +89,7 @@ class Sample:
     `sizes` predicts a row's bytes of output; `row_bytes` and `record_bytes` are the means of a row and of a record.
     `row_tokens` int64 [N]: each row's tokens, special and cut ones included. `num_tokens` of them are in records, which
     take `output_bytes`. `padding`: the share of positions without a token, None with a layout that joins rows.
-    `text_bytes` of text were tokenized in `seconds`.
+    `seconds`: how long tokenizing takes for all sampled rows.
     `read`: all rows that were read, most of which were only weighed.
     `length_shares`: the share of the bytes that records of each length have, which go into shards of their own.
     """
@@ -101,7 +101,6 @@ class Sample:
     num_tokens: float
     output_bytes: float
     padding: float | None
-    text_bytes: int
     seconds: float
     read: ReadRows
     length_shares: tuple[float, ...] = (1.0,)
@@ -148,8 +147,7 @@ def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sampl
         num_tokens=num_tokens,
         output_bytes=float(row_bytes.sum() + sizes(rows.weighed_bytes, rows.weighed_indices).sum()),
         padding=padding,
-        text_bytes=int(rows.text_bytes.sum()),
-        seconds=rows.seconds + time.perf_counter() - began,
+        seconds=(rows.seconds + time.perf_counter() - began) * (1 + rows.weighed_bytes.sum() / rows.text_bytes.sum()),
         read=rows.read,
         length_shares=length_shares,
     )
