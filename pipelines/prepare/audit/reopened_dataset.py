@@ -150,9 +150,7 @@ def _options(root: str, manifest: Manifest) -> tuple[dict[str, Any], tuple[HoldO
     options = manifest.options
     try:
         layout = LayoutConfig(
-            name=options["layout"],
-            max_length=manifest.row_length,
-            **object_of(LayoutConfig, options, LAYOUT_OPTIONS),
+            name=options["layout"], max_length=manifest.row_length, **object_of(LayoutConfig, options, LAYOUT_OPTIONS)
         )
         if manifest.layout != {"name": layout.name, "max_length": layout.max_length, **layout.non_default_options()}:
             raise ValueError("the layout differs from that of the options")

@@ -62,13 +62,11 @@ def of_run(folder: str, manifest: Manifest, *, root: str, replicas: int = 1) -> 
         fingerprint = json_fields.text(found["data"])
     except FileNotFoundError as error:
         raise ReaderError(
-            f"{path}: no such file, expected that of a training",
-            remedy="give the --model-dir of the training",
+            f"{path}: no such file, expected that of a training", remedy="give the --model-dir of the training"
         ) from error
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(
-            f"{path}: is not what a training wrote ({error!r:.100})",
-            remedy="copy it again from where the training was",
+            f"{path}: is not what a training wrote ({error!r:.100})", remedy="copy it again from where the training was"
         ) from error
     read_by_run = own_files.read_former(root, manifest, fingerprint)
     if fingerprint != manifest.fingerprint and read_by_run is None:

@@ -42,8 +42,7 @@ def locate_rows(
     known: Mapping[str, np.ndarray] | None,
     progress: Progress,
 ) -> tuple[dict[str, Groups], str]:
-    """Return the groups of rows of some splits, where workers can read them, and the folder of the ingested copy that
-    ends with the build.
+    """Return the groups of rows of some splits, where workers can read them, and the ingested copy's folder.
 
     `columns` and `known`: as in `opening.locate_rows`.
 
@@ -53,20 +52,15 @@ def locate_rows(
     folder = found.copy_folder(storage.join(root, WORK_FOLDER))
     if not works_here(config.beam_args):
         found = _with_copies(found, splits, root=root, folder=folder)
-
-    def run(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
-        reservation.remove_copies(root, but=folder)  # there may not be room for two copies
-        ingest_files(
-            source,
-            tasks,
-            found,
-            root=root,
-            name=config.output.name,
-            workers=config.workers,
-            beam_args=config.beam_args,
-            progress=progress,
-        )
-
+    run = functools.partial(
+        ingest_files,
+        found=found,
+        root=root,
+        name=config.output.name,
+        workers=config.workers,
+        beam_args=config.beam_args,
+        progress=progress,
+    )
     groups = opening.locate_rows(found, splits, folder=folder, inside=root, columns=columns, run=run, known=known)
     return groups, folder
 
@@ -99,8 +93,8 @@ def _is_readable(file: DataFile, found: OpenedSource, *, root: str) -> bool:
 def ingest_files(
     source: IngestSource,
     tasks: Sequence[IngestTask],
-    found: OpenedSource,
     *,
+    found: OpenedSource,
     root: str,
     name: str,
     workers: int | None,
@@ -111,6 +105,7 @@ def ingest_files(
 
     Raises: SourceError if rows cannot be read; OutputError if the copy cannot be written.
     """
+    reservation.remove_copies(root, but=source.folder)  # there may not be room for two copies
     files = {file.path: file for stream in source.streams.values() for file in stream.files}.values()
     is_shared = files and not works_here(beam_args) and all(_is_readable(file, found, root=root) for file in files)
     stages.begin(f"ingesting {len(files):,} files of {sum(file.size for file in files) / 1e6:,.1f} MB")

@@ -21,15 +21,7 @@ import time
 from collections.abc import Callable
 
 from pipelines.prepare import storage
-from pipelines.prepare.dataset import (
-    fingerprint,
-    own_files,
-    plan_files,
-    receipts,
-    reservation,
-    source_record,
-    tfds,
-)
+from pipelines.prepare.dataset import fingerprint, own_files, plan_files, receipts, reservation, source_record, tfds
 from pipelines.prepare.dataset.commit import check_error_rate, commit
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.launch import split_plans, task_runs

@@ -54,12 +54,5 @@ def run(
     from pipelines.prepare.beam import pipeline
 
     pipeline.run_tasks(
-        function,
-        tasks,
-        folder=folder,
-        root=root,
-        name=name,
-        workers=workers,
-        beam_args=beam_args,
-        progress=progress,
+        function, tasks, folder=folder, root=root, name=name, workers=workers, beam_args=beam_args, progress=progress
     )

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 import tempfile
 import time
@@ -159,10 +160,9 @@ def _locate(request: TokenizerRequest, folder: str) -> tuple[list[SplitSource], 
         functions,
         folder=found.copy_folder(folder),
         columns=names,
-        run=lambda source, tasks: ingesting.ingest_files(
-            source,
-            tasks,
-            found,
+        run=functools.partial(
+            ingesting.ingest_files,
+            found=found,
             root=request.output,
             name="tokenizer",
             workers=request.workers,

@@ -130,11 +130,11 @@ def read(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> SampledR
             every = sampled.read
         unusable = collections.Counter([*every.reasons, *(row.reason for row in every.refused)])
     del unusable[""]
-    raise _no_usable_row(split.name, dict(sorted(unusable.items())))
+    raise _no_usable_row(split.name, unusable)
 
 
 def _no_usable_row(split: str, reasons: Mapping[str, int]) -> RowsRejectedError:
-    said = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+    said = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
     remedy = "check --text-column, --label-column and what a --filter leaves, or choose another --split"
     if reasons and all(reason.startswith("label_") for reason in reasons):
         remedy = "choose the splits that have labels with --split, and build this one by itself without --label-column"
@@ -148,12 +148,17 @@ def _no_usable_row(split: str, reasons: Mapping[str, int]) -> RowsRejectedError:
 def _collect(spec: ShardSpec, split: SplitSource, choice: SampleChoice) -> tuple[np.ndarray, pa.Table, ReadRows]:
     """Return the R usable rows of runs, _IN_RUN [R]; the content of those that fit, in the same order; and all rows."""
     read, chosen, tables = [], [], []
-    runs = 0
+    runs = done = 0
     starts, stops = choice.tokenized_ranges.T
-    for row_index, first, batch in _batches(split, choice, spec.columns.names):
+    spans = choice.read_ranges.tolist()
+    every_index = np.concatenate([np.arange(first, last) for first, last in spans])
+    for first, batch in split.read(
+        [part for span in spans for part in in_ranges(span, split.ranges)], spec.columns.names
+    ):
         numbers, text_bytes = first + np.arange(batch.num_rows), text_bytes_of(batch, spec.columns.content)
-        why, row_indices = validate(batch, spec.columns), row_index + np.arange(batch.num_rows)
+        why, row_indices = validate(batch, spec.columns), every_index[done : done + batch.num_rows]
         read.append((numbers, text_bytes, why))
+        done += batch.num_rows
         run = np.minimum(np.searchsorted(stops, row_indices, "right"), len(stops) - 1)
         inside = np.flatnonzero((starts[run] <= row_indices) & (row_indices < stops[run]) & (why == ""))
         _, run = np.unique(run[inside], return_inverse=True)
@@ -211,23 +216,6 @@ def _tokenize(
     )
 
 
-def _batches(
-    split: SplitSource, choice: SampleChoice, columns: tuple[str, ...]
-) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-    """Yield (row index, row number in the split, rows) of successive rows."""
-    spans = choice.read_ranges
-    row_ranges = [part for span in spans.tolist() for part in in_ranges(span, split.ranges)]
-    ends = np.cumsum(spans[:, 1] - spans[:, 0])
-    done = 0
-    for first, batch in split.read(row_ranges, columns):
-        start = 0
-        while start < batch.num_rows:
-            span = int(np.searchsorted(ends, done, "right"))
-            count = min(batch.num_rows - start, int(ends[span]) - done)
-            yield int(spans[span, 1]) - int(ends[span]) + done, first + start, batch.slice(start, count)
-            start, done = start + count, done + count
-
-
 def choices(spec: ShardSpec, split: SplitSource) -> Iterator[SampleChoice]:
     """Yield what to read; and, as long as filters leave no row of it, a larger choice to read instead."""
     share = split.reader.share
@@ -255,24 +243,20 @@ def in_ranges(span: Sequence[int], ranges: Sequence[tuple[int, int]]) -> list[tu
 
 def _choose(spec: ShardSpec, split: SplitSource, covered: Cover, *, times: int, larger: int) -> SampleChoice:
     """Choose `times` as many rows as without filters, from `larger` times as many groups."""
-    rng = np.random.default_rng([spec.seed, split_seed(split.name), 1])
-    rows, most = _RUN_ROWS, ROWS * times
-    every = np.array([[0, split.num_rows]])
+    rng, most = np.random.default_rng([spec.seed, split_seed(split.name), 1]), ROWS * times
     stored = split.groups.stored_bytes[covered.groups]
     limit = larger * max(_MOST_BYTES, _SHARE * float(stored.sum()))
     if len(covered) <= larger * _MOST_GROUPS and stored.sum() <= larger * _MOST_BYTES:
-        tokenized_ranges = _ranges_of(every, most, rows=rows, all_of_it=times > 1 and most >= split.num_rows, rng=rng)
-        return SampleChoice(read_ranges=every, tokenized_ranges=tokenized_ranges, whole=True)
+        every = np.array([[0, split.num_rows]])
+        runs = _runs(every, most, all_of_it=times > 1 and most >= split.num_rows, rng=rng)
+        return SampleChoice(read_ranges=every, tokenized_ranges=runs, whole=True)
     chosen = _groups(covered, stored, limit=limit, most=larger * _MOST_GROUPS, seed=(spec.seed, split_seed(split.name)))
     stops = covered.ends[chosen]
     read_ranges = np.stack([stops - covered.counts[chosen], stops], axis=1)
-    tokenized_ranges = _ranges_of(
-        read_ranges, max(1, round(most / len(read_ranges) / rows)) * rows, rows=rows, all_of_it=False, rng=rng
-    )
+    most = max(1, round(most / len(read_ranges) / _RUN_ROWS)) * _RUN_ROWS
+    runs = _runs(read_ranges, most, all_of_it=False, rng=rng)
     # The user's functions run on every row that is read: read no more than is tokenized.
-    if split.reader.changes is not None:
-        return SampleChoice(read_ranges=tokenized_ranges, tokenized_ranges=tokenized_ranges)
-    return SampleChoice(read_ranges=read_ranges, tokenized_ranges=tokenized_ranges)
+    return SampleChoice(read_ranges=read_ranges if split.reader.changes is None else runs, tokenized_ranges=runs)
 
 
 def _groups(covered: Cover, stored: np.ndarray, *, limit: float, most: int, seed: tuple[int, int]) -> np.ndarray:
@@ -292,13 +276,12 @@ def _groups(covered: Cover, stored: np.ndarray, *, limit: float, most: int, seed
         count = max(1, min(count - 1, int(count * limit / num_bytes)))
 
 
-def _ranges_of(
-    read_ranges: np.ndarray, most: int, *, rows: int, all_of_it: bool, rng: np.random.Generator
-) -> np.ndarray:
-    """Return short ranges of `rows` rows in each read range, one at a random position in each of its equal parts.
+def _runs(read_ranges: np.ndarray, most: int, *, all_of_it: bool, rng: np.random.Generator) -> np.ndarray:
+    """Return runs of about `most` rows in each read range, one at a random position in each of its equal parts.
 
-    They have about `most` rows for each read range, or cover `all_of_it`.
+    With `all_of_it` they cover it.
     """
+    rows = _RUN_ROWS
     found = []
     for first, last in read_ranges.tolist():
         if all_of_it:

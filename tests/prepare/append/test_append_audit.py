@@ -3,11 +3,9 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pipelines.prepare import storage
 from pipelines.prepare.audit import reopened_dataset
 from pipelines.prepare.audit.trace import Tracer, record_rows
 from pipelines.prepare.audit.verify import verify_files
@@ -33,8 +31,7 @@ def root(shared: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "changes",
-    slow_but([{}, {"bucket_lengths": "12,32"}, {"hold_out": "validation=20%"}, {"max_error_rate": 0.5}], {}),
+    "changes", slow_but([{}, {"bucket_lengths": "12,32"}, {"hold_out": "validation=20%"}, {"max_error_rate": 0.5}], {})
 )
 def test_every_record_leads_to_its_row(tmp_path: Path, changes: dict[str, object]) -> None:
     data, out = grown(tmp_path, **changes)
@@ -58,26 +55,6 @@ def test_every_record_leads_to_its_row(tmp_path: Path, changes: dict[str, object
 
 def test_rows_of_all_records_at_once(shared: Path) -> None:
     assert record_rows(str(shared), read_manifest(shared), "train").tolist() == numbers(shared)
-
-
-def test_an_append_that_is_killed_before_its_manifest_leaves_a_sound_dataset(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def killed(path: str, *args: object, **kwargs: object) -> None:
-        if path.endswith("/manifest.json"):
-            raise KeyboardInterrupt
-        written(path, *args, **kwargs)
-
-    data, out = grown(tmp_path)
-    written: Any = storage.write_bytes
-    with monkeypatch.context() as patch:
-        patch.setattr(storage, "write_bytes", killed)
-        assert build(data, out, "--append").status != 0
-    assert list(out.glob(".prep/*/*/receipt-*")), "the new shards are made"
-    assert command("verify", out).status == 0
-    done(build(data, out, "--append"))
-    assert command("verify", out).status == 0
-    assert not (out / "dataset_info.json").exists(), "it would name the old shards alone"
 
 
 def test_damaged_shards_of_each_generation_are_made_again(root: Path) -> None:

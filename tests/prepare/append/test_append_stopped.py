@@ -32,20 +32,14 @@ def stop_at_second_shard(patch: pytest.MonkeyPatch) -> None:
 
 def stop_at_file(name: str) -> Stop:
     """Stops where the commit would write a file of this name."""
+    write = storage.write_bytes
 
-    def stop(patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(storage, "write_bytes", _refusing(storage.write_bytes, name))
-
-    return stop
-
-
-def _refusing(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    def call(path: str, *arguments: Any, **options: Any) -> Any:
+    def stopping(path: str, *arguments: Any, **options: Any) -> Any:
         if path.endswith(f"/{name}"):
             raise OutputError("stopped")
-        return function(path, *arguments, **options)
+        return write(path, *arguments, **options)
 
-    return call
+    return lambda patch: patch.setattr(storage, "write_bytes", stopping)
 
 
 STOPS: dict[str, Stop] = {
@@ -67,9 +61,11 @@ def test_the_dataset_is_as_it_was_and_the_same_command_goes_on(tmp_path: Path, s
     assert (out / "manifest.json").read_bytes() == before[1]
     assert {name: content for name, content in building.shard_bytes(out).items() if name in before[0]} == before[0]
     assert sorted(numbers(out)) == list(range(60))
+    assert building.command("verify", out).status == 0
     said = done(build(data, out, "--append"))
     assert said["shards_kept"] > 0
     assert building.files(out) == building.files(whole)
+    assert not (out / "dataset_info.json").exists(), "it would name the old shards alone"
 
 
 @pytest.mark.slow

@@ -69,10 +69,7 @@ def test_a_split_that_is_not_there_is_named() -> None:
 def test_what_is_missing_is_named(tmp_path: Path, missing: str, cause: str) -> None:
     root = Path(shutil.copytree(reviews(), tmp_path / "out"))
     path = root / missing
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
     assert building.command("inspect", root).error[0] == f"{path}: {cause}"
 
 

@@ -52,25 +52,23 @@ def test_of_a_split_that_is_read_whole_every_unusable_row_is_known(tmp_path: Pat
     assert unusable.exact
 
 
+@pytest.mark.parametrize(
+    ("nulls", "rows"),
+    [
+        ({"texts": range(1407, ROWS, 50)}, [12]),
+        # Nulls of several columns may be in the same rows.
+        ({"texts": range(0, 20, 2), "kept": range(0, 20, 4)}, [10]),
+        # Of the group of rows 1000 to 1019 half is asked for: of its 12 nulls 2 at least are there, 6 if sampled.
+        ({"texts": [*range(998), *range(1004, 1016)], "ranges": [(1010, ROWS)]}, [2, 6]),
+    ],
+)
 @pytest.mark.usefixtures("few")
-def test_nulls_of_groups_are_counted_without_reading_them(tmp_path: Path, zoo: Zoo) -> None:
-    unusable = found(made(tmp_path, zoo, texts=range(1407, ROWS, 50)))
-    assert unusable.by_reason == {"text_null": 12}
+def test_nulls_of_groups_are_counted_without_reading_them(
+    tmp_path: Path, zoo: Zoo, nulls: dict[str, Any], rows: list[int]
+) -> None:
+    unusable = found(made(tmp_path, zoo, **nulls))
+    assert unusable.by_reason.get("text_null", 0) in rows
     assert not unusable.exact
-
-
-@pytest.mark.usefixtures("few")
-def test_nulls_in_several_columns_may_be_in_the_same_rows(tmp_path: Path, zoo: Zoo) -> None:
-    unusable = found(made(tmp_path, zoo, texts=range(0, 20, 2), kept=range(0, 20, 4)))
-    assert sum(unusable.by_reason.values()) == 10
-
-
-@pytest.mark.usefixtures("few")
-def test_nulls_in_rows_that_are_not_asked_for_do_not_count(tmp_path: Path, zoo: Zoo) -> None:
-    # Of the group of rows 1000 to 1019 half is asked for: of its twelve nulls two at least are there.
-    texts = [*range(998), *range(1004, 1016)]
-    unusable = found(made(tmp_path, zoo, texts=texts, ranges=[(1010, ROWS)]))
-    assert unusable.by_reason.get("text_null", 0) in (2, 6)  # 6 if the sample has read them
 
 
 @pytest.mark.parametrize(("exact", "said"), [(True, "^3 of 10 rows"), (False, "^at least 3 of 10 rows")])
