@@ -43,7 +43,7 @@ class TracedStep:
 
 
 def of_run(folder: str, manifest: Manifest, *, root: str, replicas: int = 1) -> tuple[Reading, Manifest]:
-    """Return how the training in a model folder reads the dataset in `root`, by its run.json, and the manifest that it
+    """Return how a training reads the dataset in `root`, by the run.json in its model folder, and the manifest that it
     reads: `manifest`, or that of an earlier generation.
 
     Raises: ReaderError if there is no run.json; FormatError if it is none; FingerprintMismatchError if it trained on

@@ -137,15 +137,15 @@ class Append:
         rows = {name: [list(span) for span in split.ranges] for name, split in sorted(splits.items())}
         return {**items, "append": {"to": self.former.fingerprint, "rows": rows}}
 
-    def continued(self, job: Job, in_rows: ColumnPlan) -> Job:
+    def continued(self, job: Job, observed: ColumnPlan) -> Job:
         """Return the job with what the dataset has of its splits already.
 
-        `in_rows` has the names of labels in the new rows.
+        `observed` has the names of labels in the new rows.
 
         Raises: FingerprintMismatchError if these have a class that the dataset does not know, or other features.
         """
         known = self.former.label_names or ()
-        plans = [plan for plan in (in_rows.label, in_rows.tags) if plan is not None]
+        plans = [plan for plan in (observed.label, observed.tags) if plan is not None]
         new = [name for plan in plans for name in plan.names or () if name not in known]
         if new or any(plan.kind == "class" and plan.names != self.former.label_names for plan in plans):
             others = ", ".join(map(repr, new[:5])) or "in another order"

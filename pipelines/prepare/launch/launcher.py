@@ -107,8 +107,8 @@ def _complete_dataset(request: OpenRequest) -> tuple[Manifest, int, int] | None:
         rows = {name: count(rows) for name, rows in mapping(place.pop("rows")).items()}
     except (FormatError, *WRONG):
         return None
-    here = source_record.location_of(config.source, request.found, request.functions)
-    needed = selection.needed_source_splits(config.source, list(request.found.listing.splits))
+    here = source_record.location_of(config.source, request.source, request.functions)
+    needed = selection.needed_source_splits(config.source, list(request.source.listing.splits))
     # If the source has moved, the new location must be written down for `verify --repair` and `trace`.
     if place != {"more": [], **here} or not set(needed) <= set(rows):
         return None

@@ -55,7 +55,7 @@ class OpenRequest:
 
     config: PrepareConfig
     functions: Sequence[UserFunction]
-    found: OpenedSource
+    source: OpenedSource
     tokenizer: Any
     tokenizer_files: tokenization.Files
     facts: TokenizerFacts
@@ -77,7 +77,7 @@ class OpenRequest:
 
     def needed_splits(self) -> Collection[str]:
         """Return the source's splits to read: those asked for, or every split to collect classes from rows."""
-        every, columns = list(self.found.listing.splits), self.columns
+        every, columns = list(self.source.listing.splits), self.columns
         needs_names = columns is None or any(plan and plan.from_rows for plan in (columns.label, columns.tags))
         if needs_names and self.append is None:  # else the dataset has the names
             return every
@@ -100,7 +100,7 @@ class OpenRequest:
             **({"hold_out": [each.to_json() for each in held]} if held else {}),
             "max_length": self.length,
             "tokenizer": self.facts.content_sha256,
-            "source": dict(self.found.listing.identity),
+            "source": dict(self.source.listing.identity),
             "versions": versions,
         }
 
@@ -153,8 +153,7 @@ def open_request(config: PrepareConfig) -> OpenRequest:
     Raises: SourceError, TokenizerError, ColumnError or ConfigError, before anything is written; with `--append` also
         FingerprintMismatchError.
     """
-    append = Append.to(config.output.root) if config.append else None
-    if append is not None:
+    if (append := Append.to(config.output.root) if config.append else None) is not None:
         config = append.with_known_lengths(config)
     functions, layout = user_functions.find(config.source.functions), layouts.layout_of(config.layout)
     # `datasets` looks for transformers in sys.modules and would use a half-imported one: import it before the threads.
@@ -165,23 +164,18 @@ def open_request(config: PrepareConfig) -> OpenRequest:
     )
     loading = threads.in_background(lambda: tokenization.resolve(config.tokenizer))
     threads.wait_for(finding, loading)
-    found, columns = finding.result()
+    source, columns = finding.result()
     tokenizer, files = loading.result()
-    special = config.layout.special_tokens
     # In a chat the template decides.
-    joins_texts = layout.joins_rows and config.layout.name != "chat"
-    if joins_texts and (bos := special_tokens.left_out_bos(tokenizer, special)):
-        _log.warning(
-            "tokenizer %r begins every text with %s, but --special-tokens %s leaves it out; "
-            "--special-tokens bos-eos puts it before each document",
-            config.tokenizer.name,
-            bos,
-            special,
-        )
+    joins_texts, chosen = layout.joins_rows and config.layout.name != "chat", config.layout.special_tokens
+    if joins_texts and (bos := special_tokens.left_out_bos(tokenizer, chosen)):
+        name = config.tokenizer.name
+        cause = f"tokenizer {name!r} begins every text with {bos}, but --special-tokens {chosen} leaves it out"
+        _log.warning("%s; --special-tokens bos-eos puts it before each document", cause)
     request = OpenRequest(
         config=config,
         functions=functions,
-        found=found,
+        source=source,
         tokenizer=tokenizer,
         tokenizer_files=files,
         facts=tokenization.facts(tokenizer, name=config.tokenizer.name, files=files),
@@ -191,13 +185,13 @@ def open_request(config: PrepareConfig) -> OpenRequest:
         columns=columns,
     )
     if append is not None:
-        append.require_same_request(config, found.listing, request.fingerprint_items())
+        append.require_same_request(config, source.listing, request.fingerprint_items())
     # Errors of the tokenizer show here, before anything is ingested, rather than on a worker.
     return dataclasses.replace(request, encoder=request.open_encoder(columns) if columns else None)
 
 
 def _columns_read(config: PrepareConfig) -> tuple[str, ...] | None:
-    """Return the columns of the source that a build may read; None for all of them, for user functions to use."""
+    """Return the columns that a build may read; None for all of them, which user functions may use."""
     source = config.source
     if source.functions:
         return None
@@ -245,7 +239,7 @@ class OpenJob:
     def reserve(self) -> None:
         """Write the job's own files to the output. Raises: as `reservation.reserve`."""
         request = self.request
-        place = source_record.location_of(self.config.source, request.found, request.functions)
+        place = source_record.location_of(self.config.source, request.source, request.functions)
         reservation.reserve(
             self.job,
             items=self.items,
@@ -267,21 +261,23 @@ def open_job(request: OpenRequest, *, progress: Progress) -> OpenJob:
     """
     config, append = request.config, request.append
     groups, ingested = ingesting.locate_rows(
-        request.found,
+        request.source,
         request.needed_splits(),
         config=config,
         columns=_columns_read(config),
         known=append.known_rows(config) if append else None,
         progress=progress,
     )
-    source = selection.select(config.source, request.found, groups, request.functions)
+    source = selection.select(config.source, request.source, groups, request.functions)
     held = selection.resolve_hold_outs(config.source.hold_outs, source.splits, by=config.source.hold_out_by)
     if append is not None:
         source = append.new_rows(source)
-    in_rows = plan_columns(config.source, source, inputs=request.inputs, plan=request.columns)
+    observed = plan_columns(config.source, source, inputs=request.inputs, plan=request.columns)
     here = [each for each in held if each.from_split in source.splits]
-    splits = selection.divide(source.splits, here, columns=in_rows.content, optional=in_rows.optional, seed=config.seed)
-    columns = complete_from_manifest(in_rows, append.former) if append else in_rows
+    splits = selection.divide(
+        source.splits, here, columns=observed.content, optional=observed.optional, seed=config.seed
+    )
+    columns = complete_from_manifest(observed, append.former) if append else observed
     encoder = request.open_encoder(columns)
     if bucket_lengths.automatic_count(config.layout.bucket_lengths):
         request = _with_lengths(request, columns, encoder, splits)
@@ -306,7 +302,7 @@ def open_job(request: OpenRequest, *, progress: Progress) -> OpenJob:
         request=request,
         source=dataclasses.replace(source, splits=splits),
         encoder=encoder,
-        job=append.continued(job, in_rows) if append else job,
+        job=append.continued(job, observed) if append else job,
         items=items,
         source_rows={name: each.total_rows for name, each in groups.items()},
     )
@@ -315,10 +311,7 @@ def open_job(request: OpenRequest, *, progress: Progress) -> OpenJob:
 def _with_lengths(
     request: OpenRequest, columns: ColumnPlan, encoder: layouts.BatchEncoder, splits: Mapping[str, SplitSource]
 ) -> OpenRequest:
-    """Return the request with lengths chosen from a sample of its rows in place of `auto:K`, and no encoder yet.
-
-    Raises: RowsRejectedError if no row of the sample can be used.
-    """
+    """Return the request with lengths chosen from a sample of its rows in place of `auto:K`, and no encoder yet."""
     config = request.config
     plain = dataclasses.replace(config, layout=dataclasses.replace(config.layout, bucket_lengths=None))
     spec = dataclasses.replace(request, config=plain).shard_spec(columns, encoder)

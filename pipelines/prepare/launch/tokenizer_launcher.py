@@ -119,10 +119,7 @@ def train_tokenizer(request: TokenizerRequest, *, watch: Watch | None = None) ->
 
 
 def _train(source: TrainingTexts, template: Template, request: TokenizerRequest, *, watch: Watch | None) -> Any:
-    """Return the trained `tokenizers.Tokenizer`.
-
-    The training runs in the background, so that an interrupt ends it: the trainers look for none.
-    """
+    """Return the trained `tokenizers.Tokenizer`."""
     progress = Progress()
     characters: list[str] = []
     if training.needs_characters(request):
@@ -130,6 +127,7 @@ def _train(source: TrainingTexts, template: Template, request: TokenizerRequest,
         characters = training.characters_of(source, template, limit=request.limit_alphabet)
     try:
         with watch(source.num_rows, progress) if watch else contextlib.nullcontext():
+            # In the background, so that an interrupt ends it: the trainers look for none.
             learned = in_background(
                 lambda: training.train(source.read(progress), template, request, characters=characters)
             )

@@ -213,7 +213,7 @@ def plan_split(
         predicted_bytes=round(total),
         rows=tuple(np.diff(cuts).tolist()),
         tasks_before=tasks_before,
-        spans=_spans(starts, sizes, cuts, ascending=shuffle),
+        spans=_spans(starts, sizes, cuts, ascending=shuffle),  # a later shuffle decides the order
     )
 
 
@@ -230,10 +230,7 @@ def _cut_positions(sizes: np.ndarray, weights: np.ndarray, *, count: int) -> np.
 
 
 def _spans(starts: np.ndarray, sizes: np.ndarray, cuts: np.ndarray, *, ascending: bool) -> np.ndarray:
-    """Return the row ranges between successive cuts, int64 [S, 2].
-
-    `ascending` sorts the ranges of each shard, for when a later shuffle decides the order anyway.
-    """
+    """Return the row ranges between successive cuts, int64 [S, 2]; those of each shard in order if `ascending`."""
     ends = np.cumsum(sizes)
     # A range ends where a block or a shard ends.
     stops = np.unique(np.concatenate([ends, cuts[1:]]))

@@ -260,9 +260,9 @@ def _choose(spec: ShardSpec, split: SplitSource, covered: Cover, *, times: int, 
 
 
 def _groups(covered: Cover, stored: np.ndarray, *, limit: float, most: int, seed: tuple[int, int]) -> np.ndarray:
-    """Choose parts of the cover (ascending indices), one from each of equal stretches of the split.
+    """Choose parts of the cover (ascending indices) by their rows, one from each of equal stretches of the split.
 
-    A part is as likely as it has rows. Together they have at most `limit` bytes, but there is at least one.
+    Together they have at most `limit` bytes, but there is at least one.
     """
     ends = covered.ends
     count = min(most, len(covered))
@@ -277,10 +277,7 @@ def _groups(covered: Cover, stored: np.ndarray, *, limit: float, most: int, seed
 
 
 def _runs(read_ranges: np.ndarray, most: int, *, all_of_it: bool, rng: np.random.Generator) -> np.ndarray:
-    """Return runs of about `most` rows in each read range, one at a random position in each of its equal parts.
-
-    With `all_of_it` they cover it.
-    """
+    """Return runs of `most` rows in each read range, one at random in each of its equal parts; or cover `all_of_it`."""
     rows = _RUN_ROWS
     found = []
     for first, last in read_ranges.tolist():

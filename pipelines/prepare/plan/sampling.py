@@ -139,6 +139,7 @@ def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sampl
     row_bytes = _bytes_of_joined_rows(spec, rows, laid_out, stored) if layout.joins_rows else _per_row(rows, stored)
     sizes = fit(rows.text_bytes, row_bytes, rows.row_indices, rising=not layout.one_record)
     num_tokens, padding = _tokens_held(spec, rows, laid_out)
+    text_bytes = rows.text_bytes.sum()
     return Sample(
         sizes=sizes,
         row_bytes=float(row_bytes.mean()),
@@ -147,17 +148,14 @@ def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sampl
         num_tokens=num_tokens,
         output_bytes=float(row_bytes.sum() + sizes(rows.weighed_bytes, rows.weighed_indices).sum()),
         padding=padding,
-        seconds=(rows.seconds + time.perf_counter() - began) * (1 + rows.weighed_bytes.sum() / rows.text_bytes.sum()),
+        seconds=(rows.seconds + time.perf_counter() - began) * (1 + rows.weighed_bytes.sum() / max(text_bytes, 1)),
         read=rows.read,
         length_shares=length_shares,
     )
 
 
 def _with_predicted(rows: SampledRows, values: np.ndarray, *, rising: bool) -> np.ndarray:
-    """Return `values` of the N tokenized rows followed by predicted ones of the M weighed rows: float64 [N + M].
-
-    `rising`: for rows longer than all tokenized ones, values grow in proportion to the text.
-    """
+    """Return `values` of the N tokenized rows and predicted ones of the M weighed rows, float64 [N + M] (see `fit`)."""
     model = fit(rows.text_bytes, values.astype(np.float64), rows.row_indices, rising=rising)
     return np.concatenate([values, model(rows.weighed_bytes, rows.weighed_indices)])
 
@@ -187,14 +185,11 @@ def _per_row(rows: SampledRows, values: np.ndarray) -> np.ndarray:
 
 
 def _lay_out(spec: ShardSpec, encoder: BatchEncoder, rows: SampledRows) -> tuple[np.ndarray, tuple[float, ...]]:
-    """Make the records of all rows, _RECORD [R], and return the share of bytes that records of each length have.
-
-    If rows are joined and the sample is too short for one record, it is repeated.
-    """
-    builder = encoder.builder()
-    for _ in range(
-        max(1, -(-spec.length // max(int(rows.tokens.sum()), 1))) if layout_of(spec.layout).joins_rows else 1
-    ):
+    """Make the records of all rows, _RECORD [R], and return the share of bytes that records of each length have."""
+    builder, times = encoder.builder(), 1
+    if layout_of(spec.layout).joins_rows:  # the sample may be too short for one record
+        times = max(1, -(-spec.length // max(int(rows.tokens.sum()), 1)))
+    for _ in range(times):
         builder.add(rows.encoded)
     every = length_groups(builder)
     parts = [_records_of_length(spec, length_group) for length_group in every]
@@ -222,13 +217,11 @@ def _records_of_length(spec: ShardSpec, length_group: LengthGroup) -> np.ndarray
 
 
 def _stored_sizes(spec: ShardSpec, laid_out: np.ndarray) -> np.ndarray:
-    """Return the bytes of each record in a shard, float64 [R].
-
-    If shards are compressed, neighbours share what they compress to, and all what they do in a shard's order.
-    """
+    """Return the bytes of each record in a shard, float64 [R]."""
     sizes = laid_out["size"].astype(np.float64)
     if spec.compression == "none":
         return sizes
+    # Neighbours share what they compress to, and all records what they do in a shard's order.
     order = np.arange(len(sizes))
     for part in np.array_split(order, max(1, len(order) // _PACKED_RECORDS)):
         sizes[part] *= _packed(laid_out, part) / sizes[part].sum()
