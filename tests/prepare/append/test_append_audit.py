@@ -8,11 +8,10 @@ import pytest
 
 from pipelines.prepare.audit import reopened_dataset
 from pipelines.prepare.audit.trace import Tracer, record_rows
-from pipelines.prepare.audit.verify import verify_files
 from tests import building
 from tests.building import command, read_manifest
 from tests.prepare.append import appended
-from tests.prepare.append.appended import NEW, OLD, build, done, grown, json_lines, numbers
+from tests.prepare.append.appended import NEW, OLD, build, done, grown, numbers
 from tests.support.speed import slow_but
 from tfrecord_io import random_access
 
@@ -82,21 +81,6 @@ def test_a_step_of_a_run_on_the_former_generation_leads_to_the_rows_that_it_read
     traced = [each["traced"]["rows"][0]["row"] for each in json.loads(outcome.out)]
     batch = random_access.global_batches(former, global_batch_size=8, seed=3)[4]
     assert traced == batch["number"].tolist()
-
-
-@pytest.mark.parametrize("changes", [{"bucket_lengths": "12,32"}, {"tokenizer": "a copy"}])
-def test_a_dataset_of_three_generations_is_sound(tmp_path: Path, changes: dict[str, object]) -> None:
-    """With several lengths the first shards are not the first ones in the list; a tokenizer may have moved."""
-    data, out = grown(tmp_path, **{name: value for name, value in changes.items() if name != "tokenizer"})
-    if "tokenizer" in changes:
-        changes = {"tokenizer": shutil.copytree(building.tokenizer(), tmp_path / "tokenizer")}
-    done(build(data, out, "--append", **changes))
-    json_lines(data / "train-c.jsonl", range(100, 130))
-    json_lines(data / "validation-c.jsonl", range(130, 140))
-    done(build(data, out, "--append", **changes))
-    checked = {each.file: each.problem for each in verify_files(str(out), read_manifest(out))}
-    assert (out / "manifest-1.json").exists()
-    assert not any(checked.values()), checked
 
 
 def test_a_manifest_whose_generations_do_not_add_up_is_refused(root: Path) -> None:

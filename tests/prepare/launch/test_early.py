@@ -6,7 +6,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.dataset.commit import check_error_rate
 from pipelines.prepare.launch import split_plans
 from pipelines.prepare.plan import sample_rows
 from pipelines.prepare.plan.planning import ShardTask
@@ -16,7 +15,6 @@ from pipelines.prepare.sources.rows.unused_rows import RejectedRow
 from tests.prepare import stored
 from tests.prepare.stored import Work
 from tests.support.tokenizers_zoo import Zoo
-from tfrecord_io.errors import RowsRejectedError
 from tfrecord_io.schema import Feature
 
 ROWS = 2000
@@ -69,15 +67,6 @@ def test_nulls_of_groups_are_counted_without_reading_them(
     unusable = found(made(tmp_path, zoo, **nulls))
     assert unusable.by_reason.get("text_null", 0) in rows
     assert not unusable.exact
-
-
-@pytest.mark.parametrize(("exact", "said"), [(True, "^3 of 10 rows"), (False, "^at least 3 of 10 rows")])
-def test_the_refusal_says_whether_that_is_all(exact: bool, said: str) -> None:
-    first = (RejectedRow(row=4, reason="text_null"),)
-    rejected = {"train": ({"text_null": 3}, first)}
-    with pytest.raises(RowsRejectedError, match=said + r" cannot be used \(train: 3 text_null\), .* train\[4\] text_"):
-        check_error_rate(rejected, rows={"train": 10}, limit=0.2, exact=exact)
-    check_error_rate(rejected, rows={"train": 10}, limit=0.3, exact=exact)
 
 
 def test_a_task_names_file_and_row_of_what_it_cannot_use(tmp_path: Path, zoo: Zoo) -> None:

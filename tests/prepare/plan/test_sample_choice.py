@@ -1,7 +1,7 @@
 """What is read for a sample is little, comes from all along the split, and depends on nothing but groups and seed."""
 
 import dataclasses
-import itertools
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,16 +31,17 @@ def split_of(*, groups: int, rows: int = 1000, stored: int = 100 * KB, ranges: A
         ),
         ranges=ranges,
         num_rows=sum(stop - start for start, stop in ranges),
-        reader=SimpleNamespace(**{"share": 1.0, "changes": None, "side": None, **reader}),
+        reader=SimpleNamespace(**{"share": 1.0, "changes": None, **reader}),
     )
 
 
-def job_of(**options: Any) -> Any:
-    return SimpleNamespace(**{"seed": 0, "compression": "none", "shuffle": True, **options})
+def choices(split: Any, *, seed: int = 0) -> Iterator[SampleChoice]:
+    spec: Any = SimpleNamespace(seed=seed)
+    return sample_rows.choices(spec, split)
 
 
-def chosen(split: Any, **options: Any) -> SampleChoice:
-    return next(sample_rows.choices(job_of(**options), split))
+def chosen(split: Any, *, seed: int = 0) -> SampleChoice:
+    return next(choices(split, seed=seed))
 
 
 def num_sampled(choice: SampleChoice) -> int:
@@ -104,10 +105,8 @@ def test_runs_are_short_spread_over_their_groups_and_enough() -> None:
 def test_the_choice_depends_on_seed_and_split_alone() -> None:
     split, other = split_of(groups=100), split_of(groups=100)
     other.groups = dataclasses.replace(other.groups, files=(StoredFile(path="gs://elsewhere", size=2),))
-    tokenized_ranges = [
-        chosen(each, seed=seed).tokenized_ranges.tolist() for each, seed in ((split, 0), (other, 0), (split, 1))
-    ]
-    assert tokenized_ranges[0] == tokenized_ranges[1] != tokenized_ranges[2]
+    runs = [chosen(each, seed=seed).tokenized_ranges.tolist() for each, seed in ((split, 0), (other, 0), (split, 1))]
+    assert runs[0] == runs[1] != runs[2]
 
 
 def test_of_rows_that_functions_change_only_runs_are_read() -> None:
@@ -122,9 +121,9 @@ def test_where_filters_leave_few_rows_more_are_read() -> None:
 
 def test_where_filters_leave_no_row_larger_and_larger_samples_are_read() -> None:
     split = split_of(groups=7_500, share=0.001, changes="a filter")
-    sizes = [num_sampled(choice) for choice in itertools.islice(sample_rows.choices(job_of(), split), 3)]
-    assert sizes[0] < sizes[1] / 4
-    assert [choice.whole for choice in sample_rows.choices(job_of(), split)] == [False, False, True]
+    every = list(choices(split))
+    assert num_sampled(every[0]) < num_sampled(every[1]) / 4
+    assert [choice.whole for choice in every] == [False, False, True]
 
 
 def test_joined_slices_are_counted_on() -> None:
