@@ -11,6 +11,7 @@ Nothing is stored for this. Unless each row is one record, the shard's rows are 
 `record_rows` needs neither source nor tokenizer where each row is one record and none was left out on purpose.
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -31,7 +32,7 @@ from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.sources.columns import extraction
 from pipelines.prepare.sources.rows.unused_rows import reasons_of
 from tfrecord_io.errors import FormatError, ReaderError, SourceError
-from tfrecord_io.manifest import Manifest
+from tfrecord_io.manifest import Ledger, Manifest
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,8 +120,7 @@ class Tracer:
         rows = np.concatenate([np.arange(start, stop) for start, stop in task.row_ranges])
         if ledger.rows_left_out:
             rows = _rows_not_left_out(dataset, task, left_out=ledger.left_out)
-        if rejected := sum(ledger.unusable.values()):
-            rows = _without_rejected(rows, path=dataset.job.rejected_path(task), rejected=rejected)
+        rows = _without_rejected(rows, ledger, path=dataset.job.rejected_path(task))
         return rows, _lineage(dataset, task, num_rows=len(rows), length=length)
 
 
@@ -144,12 +144,12 @@ def _lineage(dataset: ReopenedDataset, task: ShardTask, *, num_rows: int, length
     return group.builder.lineage(rng)
 
 
-def _without_rejected(rows: np.ndarray, *, path: str, rejected: int) -> np.ndarray:
-    try:
-        named = [row.row for row in rejected_rows.read(path)]
-        usable = rows[~np.isin(rows, np.array(named, np.int64))]
-    except (FileNotFoundError, FormatError):
-        usable = rows
+def _without_rejected(rows: np.ndarray, ledger: Ledger, *, path: str) -> np.ndarray:
+    usable, rejected = rows, sum(ledger.unusable.values())
+    if rejected:
+        with contextlib.suppress(FileNotFoundError, FormatError):
+            named = [row.row for row in rejected_rows.read(path)]
+            usable = rows[~np.isin(rows, np.array(named, np.int64))]
     if len(rows) - len(usable) != rejected:
         raise FormatError(
             f"{path}: names {len(rows) - len(usable)} rows of this shard, but {rejected} were rejected",
@@ -190,14 +190,10 @@ def record_rows(root: str, manifest: Manifest, split: str) -> np.ndarray:
         tracer = Tracer(reopen(root, manifest))
         return np.concatenate([tracer.first_rows(split=split, shard=index) for index in range(len(shards))])
     found, seed = [], int(manifest.options["seed"])
-    planned = itertools.chain.from_iterable(
-        plan_files.rows_of_shards(root, generation.fingerprint, split)
-        for generation in generations_of(manifest)
-        if split in generation.rows
-    )
+    made_by = (each.fingerprint for each in generations_of(manifest) if split in each.rows)
+    planned = itertools.chain.from_iterable(plan_files.rows_of_shards(root, each, split) for each in made_by)
     for index, rows in enumerate(planned):
-        if rejected := sum(shards[index].ledger.unusable.values()):
-            rows = _without_rejected(rows, path=storage.join(root, rejected_path(split, index)), rejected=rejected)
+        rows = _without_rejected(rows, shards[index].ledger, path=storage.join(root, rejected_path(split, index)))
         rng = shard_writer.shard_rng(seed, split=split, index=index) if manifest.options["shuffle"] else None
         rows = rows[permuted(len(rows), rng)]
         if len(rows) != shards[index].num_examples:

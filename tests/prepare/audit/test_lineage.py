@@ -45,21 +45,6 @@ def test_a_record_of_slices_is_the_row_that_it_is_traced_to() -> None:
 
 
 @pytest.mark.slow
-def test_a_list_of_rejected_rows_that_is_gone_is_an_error_with_the_way_to_get_it_back(tmp_path: Path) -> None:
-    data = building.source(tmp_path / "data", train=[{"text": None}, *({"text": f"row {i}"} for i in range(20))])
-    assert building.command("build", data, *building.options(tmp_path / "out", max_error_rate=0.5)).status == 0
-    (path,) = (tmp_path / "out" / "rejected").iterdir()
-    for content in (None, b"{", b'{"row": "x"}\n', b'{"row": 5000}\n'):
-        path.unlink() if content is None else path.write_bytes(content)
-        arguments = ("--split", "train", "--shard", 0, "--record", 0)
-        cause, remedy = building.command("trace", tmp_path / "out", *arguments).error
-        assert cause == f"{path}: names 0 rows of this shard, but 1 were rejected"
-        assert "verify --repair" in remedy
-    assert building.command("verify", tmp_path / "out", "--repair").status == 0
-    assert building.command("trace", tmp_path / "out", *arguments).status == 0
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["csv", "txt", "parquet", "jsonl.gz"])
 def test_a_row_is_found_in_the_file_that_it_came_from(tmp_path: Path, kind: str) -> None:
     """Several files of different lengths, with blank lines and quoted line breaks where a format has them."""

@@ -94,12 +94,19 @@ def test_rejected_rows_come_back(tmp_path: Path) -> None:
     before = building.files(root)
     (rejected,) = (root / "rejected").iterdir()
     assert len(rejected.read_bytes().splitlines()) == 20
-    for content in (None, b"", b"{", b"[]\n", rejected.read_bytes().replace(b"text_null", b"label_null")):
+    trace = ("trace", root, "--split", "train", "--shard", 0, "--record", 0)
+    other_reasons = rejected.read_bytes().replace(b"text_null", b"label_null")
+    for content in (None, b"", b"{", b"[]\n", b'{"row": "x"}\n', b'{"row": 5000}\n', other_reasons):
         rejected.unlink() if content is None else rejected.write_bytes(content)
         cause, _ = building.command("verify", root).error
         assert cause.endswith("1 file is damaged or missing, the first is rejected/train-00000.jsonl")
+        if content is not other_reasons:
+            cause, remedy = building.command(*trace).error
+            assert cause == f"{rejected}: names 0 rows of this shard, but 20 were rejected"
+            assert "verify --repair" in remedy
         assert repair(root).status == 0
         assert building.files(root) == before
+    assert building.command(*trace).status == 0
 
 
 def test_a_sound_dataset_is_left_as_it_is(finished: Path) -> None:

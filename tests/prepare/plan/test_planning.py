@@ -91,13 +91,6 @@ def test_shards_of_small_blocks_are_within_a_tenth_of_the_target_wherever_equal_
         assert deviation <= 0.1 + 2 * row
 
 
-@pytest.mark.parametrize(
-    ("targets", "count"), [(0.01, 1), (1.0, 1), (1.3, 1), (1.34, 2), (2.0, 2), (4.6, 5), (10.47, 10), (10.48, 11)]
-)
-def test_the_number_of_shards_is_the_one_that_comes_nearest(targets: float, count: int) -> None:
-    assert _plan(_blocks([100], [targets * 1e6]), shard_bytes=10**6).num_shards == count
-
-
 def test_without_shuffle_a_slice_keeps_the_order_asked_for() -> None:
     blocks = Blocks(np.array([50, 0]), np.array([60, 10]), np.array([1.0, 1.0]))
     plan = _plan(blocks, shard_bytes=1, shuffle=False)
