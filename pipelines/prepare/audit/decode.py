@@ -23,14 +23,10 @@ from pipelines.prepare.tokenize import tokenization
 from tfrecord_io import examples
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.schema import UNLABELLED, Role
+from tfrecord_io.schema import OF_TOKENS, UNLABELLED, Role
 
 # Of features with these roles a decoded row has the text or the mark.
-_DESCRIBED: tuple[Role, ...] = (
-    *("token_ids", "attention_mask", "token_type_ids", "num_tokens", "segment_ids", "positions", "loss_mask"),
-    *("target_ids", "target_mask", "token_labels", "token_label_mask", "char_starts", "char_ends"),
-    *("start_position", "end_position"),
-)
+_DESCRIBED: tuple[Role, ...] = (*OF_TOKENS, "target_ids", "target_mask", "num_tokens", "start_position", "end_position")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

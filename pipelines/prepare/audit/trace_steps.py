@@ -89,11 +89,7 @@ def trace_steps(
 
     Raises: ConfigError if there is no such step or replica; ReaderError for an order or split that cannot be followed.
     """
-    found = [
-        (step, place, shard, record)
-        for step in steps
-        for place, shard, record in _records(manifest, reading, step=step, replica=replica)
-    ]
+    found = [(step, *each) for step in steps for each in _records(manifest, reading, step=step, replica=replica)]
     size = reading.global_batch_size // reading.replicas
     # Shard by shard, since the tracer keeps what it worked out for one.
     traced = {

@@ -18,7 +18,6 @@ from pipelines.prepare import storage
 from pipelines.prepare.dataset import reservation
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.launch import task_runs
-from pipelines.prepare.launch.task_runs import works_here
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.process import memory
 from pipelines.prepare.process.cores import cores
@@ -50,7 +49,7 @@ def locate_rows(
     """
     root = config.output.root
     folder = found.copy_folder(storage.join(root, WORK_FOLDER))
-    if not works_here(config.beam_args):
+    if not task_runs.works_here(config.beam_args):
         found = _with_copies(found, splits, root=root, folder=folder)
     run = functools.partial(
         ingest_files,
@@ -107,7 +106,9 @@ def ingest_files(
     """
     reservation.remove_copies(root, but=source.folder)  # there may not be room for two copies
     files = {file.path: file for stream in source.streams.values() for file in stream.files}.values()
-    is_shared = files and not works_here(beam_args) and all(_is_readable(file, found, root=root) for file in files)
+    is_shared = (
+        files and not task_runs.works_here(beam_args) and all(_is_readable(file, found, root=root) for file in files)
+    )
     stages.begin(f"ingesting {len(files):,} files of {sum(file.size for file in files) / 1e6:,.1f} MB")
     with ingest.naming_files(source):
         task_runs.run(

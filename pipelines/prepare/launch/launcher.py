@@ -23,7 +23,6 @@ from collections.abc import Callable
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import fingerprint, own_files, plan_files, receipts, reservation, source_record, tfds
 from pipelines.prepare.dataset.commit import check_error_rate, commit
-from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.launch import split_plans, task_runs
 from pipelines.prepare.launch.appending import NothingNewError
 from pipelines.prepare.launch.open_job import OpenJob, OpenRequest, open_job, open_request
@@ -70,7 +69,7 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> BuildResult:
     elif config.append or not os.path.exists(os.path.join(root, manifest.FILE_NAME)):
         threading.Thread(target=_import_beam, daemon=True).start()
     request = open_request(config)
-    with local_storage.held(root, work_folder=WORK_FOLDER):
+    with local_storage.held(root, work_folder=own_files.WORK_FOLDER):
         reservation.check(root, items=request.early_items(), overwrite=config.overwrite, former=request.former)
         try:
             dataset, made, kept = _complete_dataset(request) or _make_missing(request, watch=watch)

@@ -168,8 +168,6 @@ def cut_rows(numbers: np.ndarray, weights: np.ndarray, *, rows: int, row_bytes: 
     A block has at most `rows` rows, and ends early where it reaches about twice the bytes of as many average rows; a
     row that reaches that alone is a block of its own.
     """
-    if not len(numbers):
-        return Blocks(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
     limit = max(ROOM * rows * row_bytes, 1.0)
     before = np.concatenate([[0.0], np.cumsum(weights)[:-1]])
     # Neither term ever decreases, so their sum changes wherever one of them does.
@@ -247,8 +245,6 @@ def _spans(starts: np.ndarray, sizes: np.ndarray, cuts: np.ndarray, *, ascending
 
 def _merged(starts: np.ndarray, stops: np.ndarray, owners: np.ndarray | None = None) -> np.ndarray:
     """Return row ranges (int64 [n, 2]) with adjacent ones of the same owner joined."""
-    if not len(starts):
-        return np.zeros((0, 2), np.int64)
     begins = np.ones(len(starts), bool)
     begins[1:] = starts[1:] != stops[:-1]
     if owners is not None:
