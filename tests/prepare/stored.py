@@ -120,15 +120,7 @@ def planned(work: Work, sample: sampling.Sample, *, shard_bytes: int, split: str
     source = work.splits[split]
     rows = block_rows(row_bytes=sample.row_bytes, shard_bytes=shard_bytes)
     found = split_plans.forecast(work.job.spec, source, sample, block_rows=rows)
-    return plan_split(
-        found,
-        split=split,
-        source_split=source.source_split,
-        ranges=source.ranges,
-        shard_bytes=shard_bytes,
-        seed=work.job.spec.seed,
-        shuffle=work.job.spec.shuffle,
-    )
+    return plan_split(found, source, shard_bytes=shard_bytes, seed=work.job.spec.seed, shuffle=work.job.spec.shuffle)
 
 
 def shard_sizes(work: Work, made: SplitPlan) -> np.ndarray:

@@ -4,7 +4,8 @@ open source, open tokenizer     open_job        side by side, with every check t
 claim the output                reservation     under the lock, as soon as the fingerprint is known: no other dataset
                                                 is there; a complete one ends the build. Looked at again before the
                                                 job's first file is written: gs:// has no lock
-open the job                    open_job        rows located, or ingested first; then all that decides bytes is known
+open the job                    open_job        rows located, or ingested first; duplicates are found; then all that
+                                                decides bytes is known
 plan                            split_plans     a sample, blocks, shards; or the plan of an earlier run
 run tasks                       beam.pipeline   those without a valid receipt
 commit                          dataset.commit  as the last step of the run
@@ -92,46 +93,44 @@ def _import_beam() -> None:
 
 
 def _complete_dataset(request: OpenRequest) -> tuple[Manifest, int, int] | None:
-    """Return the dataset in the output, 0 shards made and those kept, if it lacks nothing that is asked for; else None.
+    """Return the dataset in the output and (0, the shards of the request) if no file of the request is missing.
 
     Raises: ManifestError if the manifest is damaged.
     """
     config, items = request.config, request.early_items()
     root = config.output.root
-    found = None if items is None or config.overwrite else own_files.read_manifest(root)
-    if items is None or found is None or found.fingerprint != fingerprint.fingerprint_of(items):
+    dataset = None if items is None or config.overwrite else own_files.read_manifest(root)
+    if items is None or dataset is None or dataset.fingerprint != fingerprint.fingerprint_of(items):
         return None
     try:
-        place = dict(source_record.read(root, found.fingerprint))
-        rows = {name: count(rows) for name, rows in mapping(place.pop("rows")).items()}
+        recorded = dict(source_record.read(root, dataset.fingerprint))
+        rows = {name: count(rows) for name, rows in mapping(recorded.pop("rows")).items()}
     except (FormatError, *WRONG):
         return None
-    here = source_record.location_of(config.source, request.source, request.functions)
+    location = source_record.location_of(config.source, request.source, request.functions)
     needed = selection.needed_source_splits(config.source, list(request.source.listing.splits))
     # If the source has moved, the new location must be written down for `verify --repair` and `trace`.
-    if place != {"more": [], **here} or not set(needed) <= set(rows):
+    if recorded != {"more": [], **location} or not set(needed) <= set(rows):
         return None
-    chosen = selection.select_ranges(config.source, rows)
-    for name, asked in chosen.items():
-        is_there = name in found.splits and found.source["splits"].get(name) == list(map(list, asked.ranges))
-        if not is_there or source_record.origin_of(found, name) != asked.source_split:
+    asked = selection.select_ranges(config.source, rows)
+    for name, split in asked.items():
+        is_there = name in dataset.splits and dataset.source["splits"].get(name) == list(map(list, split.ranges))
+        if not is_there or source_record.origin_of(dataset, name) != split.source_split:
             return None
-    made_by = {name for names in found.engines.get("splits", {}).values() for name in names}
-    if config.engine == "hf" and not all(map(engines.is_reference, made_by)):
-        return None
-    shards = [shard for name in chosen for shard in found.splits[name].shards]
+    made_by = {name for names in dataset.engines.get("splits", {}).values() for name in names}
+    shards = [shard for name in asked for shard in dataset.splits[name].shards]
     sizes, ledger = storage.sizes(root), Ledger.total(shard.ledger for shard in shards)
-    is_whole = (
-        all(sizes.get(shard.name) == shard.num_bytes for shard in shards)
-        and tfds.files(found).keys() <= sizes.keys()
-        and bool(storage.list_names(storage.join(root, "tokenizer")))
-    )
-    # Too many rejected rows are the commit's to report.
-    allowed = config.max_error_rate * (ledger.rows_in - ledger.rows_left_out)
-    if not is_whole or sum(ledger.unusable.values()) > allowed:
+    if (
+        (config.engine == "hf" and not all(map(engines.is_reference, made_by)))
+        or any(sizes.get(shard.name) != shard.num_bytes for shard in shards)
+        or not tfds.files(dataset).keys() <= sizes.keys()
+        or not storage.list_names(storage.join(root, "tokenizer"))
+        # Too many rejected rows are the commit's to report.
+        or sum(ledger.unusable.values()) > config.max_error_rate * (ledger.rows_in - ledger.rows_left_out)
+    ):
         return None
     reservation.sweep(root)
-    return found, 0, len(shards)
+    return dataset, 0, len(shards)
 
 
 def _make_missing(request: OpenRequest, *, watch: Watch | None) -> tuple[Manifest, int, int]:
@@ -139,8 +138,8 @@ def _make_missing(request: OpenRequest, *, watch: Watch | None) -> tuple[Manifes
     progress = Progress()
     opened = open_job(request, progress=progress)
     tasks = _plan(opened)
-    kept = [receipt is not None for receipt in receipts.find(opened.job, tasks)]
-    missing = [task for task, is_kept in zip(tasks, kept, strict=True) if not is_kept]
+    found = receipts.find(opened.job, tasks)
+    missing = [task for task, receipt in zip(tasks, found, strict=True) if receipt is None]
     if request.former is not None and tfds.files(request.former):
         _log.warning("TFDS cannot open a dataset that rows were appended to, so dataset_info.json will be removed")
     with watch(missing, progress) if watch else contextlib.nullcontext():

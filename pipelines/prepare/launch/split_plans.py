@@ -86,9 +86,7 @@ def plan_one(opened: OpenJob, split: str) -> PlannedSplit:
     blocks = forecast(spec, source, sample, block_rows=rows)
     plan = plan_split(
         blocks,
-        split=split,
-        source_split=source.source_split,
-        ranges=source.ranges,
+        source,
         shard_bytes=task_bytes,
         seed=config.seed,
         shuffle=config.shuffle,

@@ -18,13 +18,13 @@ Everything is held in arrays, since a large split has ten million blocks.
 import dataclasses
 import functools
 import zlib
-from collections.abc import Sequence
 
 import numpy as np
 
 from pipelines.prepare.options.config import Compression, LayoutConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.parquet.groups import Pieces
+from pipelines.prepare.sources.rows.reading import SplitSource
 from tfrecord_io.format import record_index
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import Schema
@@ -74,9 +74,6 @@ class Blocks:
     starts: np.ndarray
     stops: np.ndarray
     predicted_bytes: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.starts)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -181,21 +178,13 @@ def cut_rows(numbers: np.ndarray, weights: np.ndarray, *, rows: int, row_bytes: 
 
 
 def plan_split(
-    blocks: Blocks,
-    *,
-    split: str,
-    source_split: str,
-    ranges: Sequence[tuple[int, int]],
-    shard_bytes: int,
-    seed: int,
-    shuffle: bool,
-    tasks_before: int = 0,
+    blocks: Blocks, split: SplitSource, *, shard_bytes: int, seed: int, shuffle: bool, tasks_before: int = 0
 ) -> SplitPlan:
-    """Distribute the blocks over shards. Every row goes into exactly one shard; no shard is empty."""
+    """Distribute the blocks of a split over shards. Every row goes into exactly one shard; no shard is empty."""
     starts, stops, weights = blocks.starts, blocks.stops, blocks.predicted_bytes
     if shuffle:
-        order = np.arange(len(blocks))
-        np.random.default_rng([seed, split_seed(split)]).shuffle(order)
+        order = np.arange(len(starts))
+        np.random.default_rng([seed, split_seed(split.name)]).shuffle(order)
         starts, stops, weights = starts[order], stops[order], weights[order]
     sizes = stops - starts
     total = float(weights.sum())
@@ -205,9 +194,9 @@ def plan_split(
     count = 1 if total <= shard_bytes else min(nearest, int(sizes.sum()))
     cuts = _cut_positions(sizes, weights, count=count)
     return SplitPlan(
-        split=split,
-        source_split=source_split,
-        ranges=tuple((int(start), int(stop)) for start, stop in ranges),
+        split=split.name,
+        source_split=split.source_split,
+        ranges=split.ranges,
         predicted_bytes=round(total),
         rows=tuple(np.diff(cuts).tolist()),
         tasks_before=tasks_before,

@@ -41,16 +41,16 @@ def run_folder(tmp_path: Path, root: Path, **changes: Any) -> Path:
     return tmp_path
 
 
-def planted_step(root: Path, *, seed: int) -> tuple[int, int]:
+def planted_step(root: Path) -> tuple[int, int]:
     """Step, from 1, and place of the planted row's batch, by its ids in what the reader gives."""
-    batches = random_access.global_batches(random_access.open(root)["train"], global_batch_size=16, seed=seed)
+    batches = random_access.global_batches(random_access.open(root)["train"], global_batch_size=16, seed=3)
     ids = load_tokenizer(str(root))(PLANTED, padding="max_length", max_length=32)["input_ids"]
     found = ((step, (batches[step - 1]["input_ids"] == ids).all(axis=1)) for step in range(1, 20))
     return next((step, int(hits.argmax())) for step, hits in found if hits.any())
 
 
 def test_a_planted_row_is_found_by_the_step_that_trains_on_it(tmp_path: Path, root: Path) -> None:
-    step, place = planted_step(root, seed=3)
+    step, place = planted_step(root)
     outcome = command("trace", root, "--step", step, "--run", run_folder(tmp_path, root), "--json")
     assert outcome.status == 0, outcome.err
     assert f"text: {PLANTED}" in outcome.err
@@ -61,7 +61,7 @@ def test_a_planted_row_is_found_by_the_step_that_trains_on_it(tmp_path: Path, ro
 
 
 def test_one_replicas_part_and_the_steps_before_are_shown(tmp_path: Path, root: Path) -> None:
-    step, place = planted_step(root, seed=3)
+    step, place = planted_step(root)
     options = ("--run", run_folder(tmp_path, root), "--num-replicas", 4, "--replica", place // 4)
     outcome = command("trace", root, "--step", step + 1, "--around", 2, *options, "--json")
     assert outcome.status == 0, outcome.err

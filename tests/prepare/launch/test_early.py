@@ -1,4 +1,4 @@
-"""A job that would reject too much is refused before its shards are made, and rows are named."""
+"""What is known of unusable rows before shards are made."""
 
 from pathlib import Path
 from typing import Any
@@ -8,8 +8,6 @@ import pytest
 
 from pipelines.prepare.launch import split_plans
 from pipelines.prepare.plan import sample_rows
-from pipelines.prepare.plan.planning import ShardTask
-from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.rows.unused_rows import RejectedRow
 from tests.prepare import stored
@@ -67,12 +65,3 @@ def test_nulls_of_groups_are_counted_without_reading_them(
     unusable = found(made(tmp_path, zoo, **nulls))
     assert unusable.by_reason.get("text_null", 0) in rows
     assert not unusable.exact
-
-
-def test_a_task_names_file_and_row_of_what_it_cannot_use(tmp_path: Path, zoo: Zoo) -> None:
-    source = made(tmp_path, zoo).splits["train"]
-    pieces = source.groups.pieces([(500, 540), (100, 110)])
-    task = ShardTask(split="train", index=0, count=1, num_rows=50, pieces=pieces)
-    error = shard_writer.unusable_row(RejectedRow(row=105, reason="label_null"), task)
-    assert str(error).startswith(f"train[105] in {tmp_path}/train-0.parquet cannot be used (label_null)")
-    assert "--max-error-rate" in (error.remedy or "")

@@ -59,7 +59,11 @@ def opened(folder: Path) -> Any:
     return AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
 
 
-@pytest.mark.parametrize(("kind", "style"), COMBINATIONS)
+# Training a unigram model takes some seconds.
+@pytest.mark.parametrize(
+    ("kind", "style"),
+    [pytest.param(*each, marks=pytest.mark.slow if each[0] == "unigram" else ()) for each in COMBINATIONS],
+)
 class TestEveryStyle:
     def test_a_fast_engine_serves_a_vocabulary_of_the_size_that_was_asked_for(self, kind: str, style: str) -> None:
         folder, trained = made(kind, style)
@@ -101,12 +105,14 @@ def test_neither_threads_nor_another_process_change_a_byte(kind: str, style: str
     assert building.files(tmp_path / "out") == building.files(made(kind, style)[0])
 
 
+@pytest.mark.slow
 def test_two_unigram_vocabularies_have_the_same_pieces(tmp_path: Path) -> None:
     train(tmp_path / "again", "unigram")
     pieces = [set(opened(each).get_vocab()) for each in (tmp_path / "again", made("unigram", "albert")[0])]
     assert len(pieces[0] & pieces[1]) >= 0.98 * 800
 
 
+@pytest.mark.slow
 def test_a_row_has_the_special_tokens_of_its_style() -> None:
     rows = {key: opened(made(*key)[0]) for key in COMBINATIONS}
     tokens = {
@@ -127,6 +133,7 @@ def test_a_row_has_the_special_tokens_of_its_style() -> None:
     assert (rows["byte-bpe", "gpt2"].model_max_length, rows["wordpiece", "bert"].model_max_length) == (1024, 512)
 
 
+@pytest.mark.slow
 def test_the_guides_recipe() -> None:
     tokenizer = opened(made("unigram", "albert")[0])
     assert tokenizer.convert_ids_to_tokens(range(5)) == ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -141,9 +142,8 @@ def test_hardly_any_row_group_is_decoded_for_two_shards(row_bytes: float) -> Non
     found, predicted = cover(ends, whole), np.full(groups, rows * row_bytes)
     most = block_rows(row_bytes=row_bytes, shard_bytes=shard_bytes)
     cut = split_plans._cut_groups(found, predicted, rows=most, row_bytes=row_bytes)
-    plan = plan_split(
-        cut, split="train", source_split="train", ranges=whole, shard_bytes=shard_bytes, seed=0, shuffle=True
-    )
+    split: Any = SimpleNamespace(name="train", source_split="train", ranges=whole)
+    plan = plan_split(cut, split, shard_bytes=shard_bytes, seed=0, shuffle=True)
     decoded = sum(
         len(np.unique(cover(ends, plan.spans_of(index, index + 1)).groups)) for index in range(plan.num_shards)
     )

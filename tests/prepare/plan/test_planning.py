@@ -4,6 +4,7 @@ seed, the split's name and the blocks.
 
 import itertools
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,8 @@ def _blocks(sizes: Sequence[int], weights: Sequence[float], gaps: Sequence[int] 
 
 def _plan(blocks: Blocks, **options: Any) -> SplitPlan:
     ranges = tuple(zip(blocks.starts.tolist(), blocks.stops.tolist(), strict=True))
-    return plan_split(
-        blocks, **{"split": "train", "source_split": "train", "ranges": ranges, "seed": 0, "shuffle": True, **options}
-    )
+    split: Any = SimpleNamespace(name="train", source_split="train", ranges=ranges)
+    return plan_split(blocks, split, **{"seed": 0, "shuffle": True, **options})
 
 
 def _shards(plan: SplitPlan) -> list[RowRanges]:
