@@ -159,9 +159,7 @@ def open_request(config: PrepareConfig) -> OpenRequest:
     # `datasets` looks for transformers in sys.modules and would use a half-imported one: import it before the threads.
     tokenization.import_libraries(config.tokenizer)
     # Side by side: reading footers and digests mostly releases the interpreter, loading a tokenizer does not.
-    finding = threads.in_background(
-        lambda: find_source(config.source, layout.inputs(config.source), functions, columns=_columns_read(config))
-    )
+    finding = threads.in_background(lambda: find_source(config.source, layout.inputs(config.source)))
     loading = threads.in_background(lambda: tokenization.resolve(config.tokenizer))
     threads.wait_for(finding, loading)
     source, columns = finding.result()
@@ -190,26 +188,22 @@ def open_request(config: PrepareConfig) -> OpenRequest:
     return dataclasses.replace(request, encoder=request.open_encoder(columns) if columns else None)
 
 
-def _columns_read(config: PrepareConfig) -> tuple[str, ...] | None:
-    """Return the columns that a build may read; None for all of them, which user functions may use."""
-    source = config.source
-    if source.functions:
+def columns_read(config: SourceConfig, inputs: Inputs) -> tuple[str, ...] | None:
+    """Return the columns that may be read; None for all of them, which user functions may use."""
+    if config.functions:
         return None
-    inputs = layouts.layout_of(config.layout).inputs(source)
     chat_columns = chats.CANDIDATES if inputs.finds_chats else ()
-    names = (*inputs.names, *chat_columns, source.label_column, source.hold_out_by, *source.keep_columns)
+    names = (*inputs.names, *chat_columns, config.label_column, config.hold_out_by, *config.keep_columns)
     return tuple(name for name in names if name is not None)
 
 
-def find_source(
-    config: SourceConfig, inputs: Inputs, functions: Sequence[UserFunction], *, columns: Collection[str] | None
-) -> tuple[OpenedSource, ColumnPlan | None]:
+def find_source(config: SourceConfig, inputs: Inputs) -> tuple[OpenedSource, ColumnPlan | None]:
     """Open the source and plan its columns from their types, unless user functions decide them.
 
-    `columns`: as in `opening.open_source`. Raises: SourceError; ColumnError, before the tokenizer is loaded.
+    Raises: SourceError; ColumnError.
     """
-    found = opening.open_source(config, columns=columns)
-    if functions:
+    found = opening.open_source(config, columns=columns_read(config, inputs))
+    if config.functions:
         return found, None
     asked = selection.needed_source_splits(config, list(found.listing.splits))
     types = {name: found.columns[name] for name in asked}
@@ -264,7 +258,7 @@ def open_job(request: OpenRequest, *, progress: Progress) -> OpenJob:
         request.source,
         request.needed_splits(),
         config=config,
-        columns=_columns_read(config),
+        columns=columns_read(config.source, request.inputs),
         known=append.known_rows(config) if append else None,
         progress=progress,
     )

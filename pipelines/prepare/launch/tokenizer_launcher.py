@@ -150,14 +150,13 @@ def _locate(request: TokenizerRequest, folder: str) -> tuple[list[SplitSource], 
     """Open the source, ingest what cannot be read in place, and return the chosen splits."""
     config, inputs = request.source, Inputs(texts=request.source.text_columns)
     functions = user_functions.find(config.functions)
-    names = None if functions else inputs.names
-    found, plan = open_job.find_source(config, inputs, functions, columns=names)
+    found, plan = open_job.find_source(config, inputs)
     source = selection.open_rows(
         config,
         found,
         functions,
         folder=found.copy_folder(folder),
-        columns=names,
+        columns=open_job.columns_read(config, inputs),
         run=functools.partial(
             ingesting.ingest_files,
             found=found,
