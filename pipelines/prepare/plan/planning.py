@@ -8,9 +8,9 @@
           |............|......|.....|..........|............|
     shards    shard 0         |       shard 1  |   shard 2
 
-The predicted bytes come from a small sample (`blocks`). Equal parts keep the shards within a few
-percent of each other. They are within 10 % of the target size only if the split's size is near a multiple of it, which
-always holds from 4.5 times the target on.
+The predicted bytes come from a small sample (`sampling`). Equal parts keep the shards within a few percent of each
+other. They are within 10 % of the target size only if the split's size is near a multiple of it, which always holds
+from 4.5 times the target on.
 
 Everything is held in arrays, since a large split has ten million blocks.
 """
