@@ -33,7 +33,7 @@ from pipelines.terminal import stages
 
 
 def locate_rows(
-    found: OpenedSource,
+    opened: OpenedSource,
     splits: Collection[str],
     *,
     config: PrepareConfig,
@@ -48,52 +48,52 @@ def locate_rows(
     Raises: SourceError if rows cannot be read; OutputError if the copy cannot be written.
     """
     root = config.output.root
-    folder = found.copy_folder(storage.join(root, WORK_FOLDER))
+    folder = opened.copy_folder(storage.join(root, WORK_FOLDER))
     if not task_runs.works_here(config.beam_args):
-        found = _with_copies(found, splits, root=root, folder=folder)
+        opened = _with_copies(opened, splits, root=root, folder=folder)
     run = functools.partial(
         ingest_files,
-        found=found,
+        opened=opened,
         root=root,
         name=config.output.name,
         workers=config.workers,
         beam_args=config.beam_args,
         progress=progress,
     )
-    groups = opening.locate_rows(found, splits, folder=folder, inside=root, columns=columns, run=run, known=known)
+    groups = opening.locate_rows(opened, splits, folder=folder, inside=root, columns=columns, run=run, known=known)
     return groups, folder
 
 
-def _with_copies(found: OpenedSource, splits: Collection[str], *, root: str, folder: str) -> OpenedSource:
+def _with_copies(opened: OpenedSource, splits: Collection[str], *, root: str, folder: str) -> OpenedSource:
     """Return the source with copies, in `folder`, of those Parquet files that workers elsewhere cannot read."""
-    is_object = found.listing.identity["kind"] == "object"  # its parts are in this machine's temporary folder
+    is_object = opened.listing.identity["kind"] == "object"  # its parts are in this machine's temporary folder
     files = [
         file
         for name in splits
-        if found.is_in_place(name)
-        for file in found.listing.splits[name]
-        if is_object or not _is_readable(file, found, root=root)
+        if opened.is_in_place(name)
+        for file in opened.listing.splits[name]
+        if is_object or not _is_readable(file, opened, root=root)
     ]
     if not files:
-        return found
+        return opened
     num_bytes = sum(file.size for file in files)
     stages.begin(f"copying {len(files):,} files to where workers can read them, {num_bytes / 1e6:,.1f} MB")
-    copies = access.relay(files, folder=folder, addresses=found.addresses, inside=root)
-    return dataclasses.replace(found, copies=copies)
+    copies = access.relay(files, folder=folder, addresses=opened.addresses, inside=root)
+    return dataclasses.replace(opened, copies=copies)
 
 
-def _is_readable(file: DataFile, found: OpenedSource, *, root: str) -> bool:
+def _is_readable(file: DataFile, opened: OpenedSource, *, root: str) -> bool:
     """Return whether workers elsewhere can read a file; those that see the output's disk see the source's too."""
     if "://" not in file.path and storage.local_path(root) is not None:
         return True
-    return access.is_readable_by_workers(file, needs_token=found.listing.needs_token)
+    return access.is_readable_by_workers(file, needs_token=opened.listing.needs_token)
 
 
 def ingest_files(
     source: IngestSource,
     tasks: Sequence[IngestTask],
     *,
-    found: OpenedSource,
+    opened: OpenedSource,
     root: str,
     name: str,
     workers: int | None,
@@ -107,7 +107,7 @@ def ingest_files(
     reservation.remove_copies(root, but=source.folder)  # there may not be room for two copies
     files = {file.path: file for stream in source.streams.values() for file in stream.files}.values()
     is_shared = (
-        files and not task_runs.works_here(beam_args) and all(_is_readable(file, found, root=root) for file in files)
+        files and not task_runs.works_here(beam_args) and all(_is_readable(file, opened, root=root) for file in files)
     )
     stages.begin(f"ingesting {len(files):,} files of {sum(file.size for file in files) / 1e6:,.1f} MB")
     with ingest.naming_files(source):

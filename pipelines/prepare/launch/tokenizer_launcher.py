@@ -150,16 +150,16 @@ def _locate(request: TokenizerRequest, folder: str) -> tuple[list[SplitSource], 
     """Open the source, ingest what cannot be read in place, and return the chosen splits."""
     config, inputs = request.source, Inputs(texts=request.source.text_columns)
     functions = user_functions.find(config.functions)
-    found, plan = open_job.find_source(config, inputs)
+    opened, plan = open_job.find_source(config, inputs)
     source = selection.open_rows(
         config,
-        found,
+        opened,
         functions,
-        folder=found.copy_folder(folder),
+        folder=opened.copy_folder(folder),
         columns=open_job.columns_read(config, inputs),
         run=functools.partial(
             ingesting.ingest_files,
-            found=found,
+            opened=opened,
             root=request.output,
             name="tokenizer",
             workers=request.workers,
