@@ -33,7 +33,7 @@ class Work:
     encoder: BatchEncoder
     splits: Mapping[str, SplitSource]
 
-    def measure(self, split: str = "train") -> sampling.Sample | None:
+    def measure(self, split: str = "train") -> sampling.Sample:
         """The split's sample."""
         return sampling.measure(self.job.spec, self.encoder, self.splits[split])
 
@@ -110,7 +110,6 @@ def work(
 def plan(work: Work, *, targets: float, split: str = "train") -> tuple[SplitPlan, int]:
     """The split's plan for shards of a size of which it is predicted to have so many, and that size."""
     source, sample = work.splits[split], work.measure(split)
-    assert sample is not None
     total = float(split_plans.forecast(work.job.spec, source, sample, block_rows=1000).predicted_bytes.sum())
     shard_bytes = round(total / targets)
     return planned(work, sample, shard_bytes=shard_bytes, split=split), shard_bytes
@@ -121,15 +120,7 @@ def planned(work: Work, sample: sampling.Sample, *, shard_bytes: int, split: str
     source = work.splits[split]
     rows = block_rows(row_bytes=sample.row_bytes, shard_bytes=shard_bytes)
     found = split_plans.forecast(work.job.spec, source, sample, block_rows=rows)
-    return plan_split(
-        found,
-        split=split,
-        source_split=source.source_split,
-        ranges=source.ranges,
-        shard_bytes=shard_bytes,
-        seed=work.job.spec.seed,
-        shuffle=work.job.spec.shuffle,
-    )
+    return plan_split(found, source, shard_bytes=shard_bytes, seed=work.job.spec.seed, shuffle=work.job.spec.shuffle)
 
 
 def shard_sizes(work: Work, made: SplitPlan) -> np.ndarray:
@@ -139,7 +130,7 @@ def shard_sizes(work: Work, made: SplitPlan) -> np.ndarray:
 
 def _shard_size(work: Work, made: SplitPlan, index: int) -> int:
     job, builder = work.job, work.encoder.builder()
-    for first, batch in work.splits[made.split].read(made.row_ranges(index), job.spec.columns.names):
+    for first, batch in work.splits[made.split].read(made.spans_of(index, index + 1).tolist(), job.spec.columns.names):
         rows, _ = extract(batch, job.spec.columns, first=first)
         if len(rows):
             builder.add(work.encoder.encode(rows))

@@ -1,4 +1,4 @@
-"""Consent: a finished dataset alone never runs code, and never makes this machine contact another one.
+"""The user's consent, without which a finished dataset runs no code and makes this machine contact no other one.
 
     stored in the dataset                     used without consent?
     a function, with its module's text        no: the user must name it again (--map, --filter), with the same text in
@@ -28,7 +28,7 @@ _NO_DATA = ("/proc", "/sys")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Consent:
-    """What the user named in this command: the source, the user functions, or that stored functions may run."""
+    """The source and functions that the user named in this command, and whether stored functions may run."""
 
     source: str | None = None
     steps: tuple[FunctionOption, ...] = ()

@@ -1,4 +1,4 @@
-"""Decoding rows of a finished dataset back to text, with every special token visible, whole and in pieces.
+"""Decode rows of a finished dataset back to text, with every special token visible, whole and in pieces.
 
 A piece has tokens that are marked alike, as learned, as an answer, or as of one document:
 
@@ -23,14 +23,10 @@ from pipelines.prepare.tokenize import tokenization
 from tfrecord_io import examples
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.schema import UNLABELLED, Role
+from tfrecord_io.schema import OF_TOKENS, UNLABELLED, Role
 
 # Of features with these roles a decoded row has the text or the mark.
-_DESCRIBED: tuple[Role, ...] = (
-    *("token_ids", "attention_mask", "token_type_ids", "num_tokens", "segment_ids", "positions", "loss_mask"),
-    *("target_ids", "target_mask", "token_labels", "token_label_mask", "char_starts", "char_ends"),
-    *("start_position", "end_position"),
-)
+_DESCRIBED: tuple[Role, ...] = (*OF_TOKENS, "target_ids", "target_mask", "num_tokens", "start_position", "end_position")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,7 +124,6 @@ def _decode(
 
 
 def _annotations(row: dict[str, np.ndarray], marks: TokenMarks, manifest: Manifest, tokenizer: Any) -> dict[str, Any]:
-    """Return tokens with their tags' names, the span of characters, and the answer."""
     schema, found = manifest.schema, dict[str, Any]()
     tagged = schema.values(row, "token_label_mask")
     if marks.tags is not None and tagged is not None:
@@ -162,28 +157,13 @@ class TokenMarks:
     segments: np.ndarray | None = None
     tags: np.ndarray | None = None
 
-    def without_padding(self) -> TokenMarks:
-        """Return the positions that are not padding."""
-        kept = ~self.padding
-        return dataclasses.replace(
-            self,
-            **{name: values[kept] for name, values in vars(self).items() if values is not None},
-        )
-
 
 def input_marks(row: Mapping[str, np.ndarray], manifest: Manifest) -> TokenMarks:
     """Return the marks of the inputs of a record; `row` has one array for each feature."""
     schema = manifest.schema
     ids = schema.values(row, "token_ids")
     assert ids is not None, "a manifest has them"
-    segments, mask = schema.values(row, "segment_ids"), schema.values(row, "attention_mask")
-    num_tokens = schema.values(row, "num_tokens")
-    if segments is not None:
-        padding = segments == 0
-    elif mask is not None:
-        padding = mask == 0
-    else:
-        padding = np.arange(len(ids)) >= (len(ids) if num_tokens is None else int(num_tokens))
+    padding = invariants.padding(row, schema, length=len(ids), left=manifest.tokenizer.padding_side == "left")
     learned, tags = schema.values(row, "loss_mask"), schema.values(row, "token_labels")
     tagged = schema.values(row, "token_label_mask")
     first, last = schema.values(row, "start_position"), schema.values(row, "end_position")
@@ -197,7 +177,7 @@ def input_marks(row: Mapping[str, np.ndarray], manifest: Manifest) -> TokenMarks
         special=np.isin(ids, manifest.tokenizer.special_ids) & ~padding,
         learned=None if learned is None else learned > 0,
         answer=answer,
-        segments=segments,
+        segments=schema.values(row, "segment_ids"),
         tags=None if tags is None or tagged is None else np.where(tagged > 0, tags, -1),
     )
 
@@ -225,33 +205,25 @@ class TextPiece:
 
 def pieces_of(marks: TokenMarks, tokenizer: Any) -> tuple[TextPiece, ...]:
     """Return the text of the tokens in pieces, which together are the text of all of them, padding left out."""
-    marks = marks.without_padding()
-    count = len(marks.ids)
-    nothing = np.zeros(count, np.int64)
-    learned, answer, segments = (
-        nothing if values is None else values.astype(np.int64)
-        for values in (marks.learned, marks.answer, marks.segments)
+    ids = marks.ids[~marks.padding]
+    learned, answer, segments = kinds = np.stack(
+        [
+            np.zeros(len(ids), np.int64) if values is None else values[~marks.padding].astype(np.int64)
+            for values in (marks.learned, marks.answer, marks.segments)
+        ]
     )
-    kinds = np.stack([learned, answer, segments])
-    edges = [0, *(np.flatnonzero((np.diff(kinds) != 0).any(axis=0)) + 1).tolist(), count] if count else [0]
-    texts = _texts(marks.ids, edges, tokenizer)
+    edges = [0, *(np.flatnonzero((np.diff(kinds) != 0).any(axis=0)) + 1).tolist(), len(ids)] if len(ids) else [0]
+    # Decoded by itself, a piece would lose the space before its first word: so each is what its tokens add to the text
+    # of all tokens before it. Only where later tokens change earlier text (half a character, say) is it decoded alone.
+    whole, ends = decoded(ids, tokenizer), [decoded(ids[:edge], tokenizer) for edge in edges]
+    if all(whole.startswith(text) for text in ends):
+        texts = [whole[len(before) : len(text)] for before, text in itertools.pairwise(ends)]
+    else:
+        texts = [decoded(ids[start:stop], tokenizer) for start, stop in itertools.pairwise(edges)]
     return tuple(
         TextPiece(text=text, learned=bool(learned[at]), answer=bool(answer[at]), document=int(segments[at]))
         for at, text in zip(edges[:-1], texts, strict=True)
     )
-
-
-def _texts(ids: np.ndarray, edges: list[int], tokenizer: Any) -> list[str]:
-    """Return the texts of the tokens between edges.
-
-    Decoded by itself, a piece would lose the space before its first word: so each is what its tokens add to the text
-    of all tokens before it. Only where later tokens change earlier text (half a character, say) is it decoded alone.
-    """
-    whole = decoded(ids, tokenizer)
-    ends = [decoded(ids[:edge], tokenizer) for edge in edges]
-    if all(whole.startswith(text) for text in ends):
-        return [whole[len(before) : len(text)] for before, text in itertools.pairwise(ends)]
-    return [decoded(ids[start:stop], tokenizer) for start, stop in itertools.pairwise(edges)]
 
 
 def decoded(ids: np.ndarray, tokenizer: Any) -> str:

@@ -1,6 +1,6 @@
-"""What must be true of decoded records: ids, masks, padding, segments, targets, tags, answers, labels."""
+"""Invariants of decoded records: ids, masks, padding, segments, targets, tags, answers, labels."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -57,16 +57,19 @@ def check_columns(columns: Columns, manifest: Manifest, *, path: str, first: int
         expect(known, f"a label outside 0 to {names - 1}{f', and not {UNLABELLED} for none' if unlabelled else ''}")
 
 
-def padding(columns: Columns, schema: Schema, *, length: int, left: bool) -> np.ndarray:
-    """Return which positions should be padding, bool [N, L], from segments, token counts or the attention mask."""
+def padding(columns: Mapping[str, np.ndarray], schema: Schema, *, length: int, left: bool) -> np.ndarray:
+    """Return which positions should be padding, bool [N, L], from segments, token counts or the attention mask.
+
+    Of one record, each feature without its N, the result is bool [L].
+    """
     if (segment_ids := schema.with_role("segment_ids")) is not None:
         return np.asarray(columns[segment_ids.name] == 0)
     position = np.arange(length)
     if (num_tokens := schema.values(columns, "num_tokens")) is not None:
-        return np.asarray(position >= num_tokens[:, None])
+        return np.asarray(position >= num_tokens[..., None])
     if (mask := schema.values(columns, "attention_mask")) is None:
         raise ManifestError("no feature says which tokens are padding", remedy=REMAKE)
-    count = mask.sum(axis=1)[:, None]
+    count = mask.sum(axis=-1)[..., None]
     return np.asarray(position < length - count if left else position >= count)
 
 

@@ -1,4 +1,4 @@
-"""Opening a finished dataset again together with its source, for repair and trace.
+"""Reopen a finished dataset together with its source, for repair and trace.
 
     manifest.json                   options, schema, tokenizer facts  ─┐
     .prep/FINGERPRINT/source.json   where the source is, the functions ├──►  the job that made it, and its plans
@@ -34,14 +34,14 @@ from pipelines.prepare.sources.resolve.features import Columns
 from pipelines.prepare.sources.rows import opening, selection, user_functions
 from pipelines.prepare.sources.rows.function_check import examine_functions
 from pipelines.prepare.sources.rows.opening import OpenedSource, RowsOnDemand
-from pipelines.prepare.sources.rows.reading import RowReader, describe_rows
-from pipelines.prepare.sources.rows.selection import HoldOut, SelectedSplit
+from pipelines.prepare.sources.rows.reading import RowReader, SplitSource, describe_rows
+from pipelines.prepare.sources.rows.selection import HoldOut
 from pipelines.prepare.sources.rows.unused_rows import DecidedRows
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from pipelines.prepare.tokenize import engines
 from tfrecord_io.errors import ConfigError, FingerprintMismatchError, FormatError, SourceError
 from tfrecord_io.format import record_index
-from tfrecord_io.format.json_fields import WRONG, count, flag, items, mapping, object_of, text
+from tfrecord_io.format.json_fields import WRONG, count, flag, object_of
 from tfrecord_io.format.manifest_types import REMAKE
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.shown import without_access
@@ -53,7 +53,7 @@ _SAMPLE_ROWS = 512
 class ReopenedDataset:
     """A finished dataset, the job that made it, and the rows of the source by its splits.
 
-    `job` has all rows of all splits; `generations` are the jobs of the build and of each append, with their own rows.
+    `job` reads any row of any split; `generations` are the jobs of the build and of each append, with their own rows.
     """
 
     manifest: Manifest
@@ -70,14 +70,13 @@ class ReopenedDataset:
 
     def task(self, split: str, index: int) -> ShardTask:
         """Return task `index` of a split, with the current location of its rows."""
-        job = self.job_of(split, index)
-        made_by = job.splits[split]
-        made = own_files.generations_of(self.manifest)[self.generations.index(job)].tasks[split]
-        planned = plan_files.task_of(job, (split, index, made_by.tasks_before + made))
+        number = own_files.task_in(self.manifest, split, index)
+        job, made = self.generations[number], own_files.generations_of(self.manifest)[number].tasks[split]
+        planned = plan_files.task_of(job, (split, index, job.splits[split].tasks_before + made))
         return dataclasses.replace(planned, pieces=self.pieces(split, planned.row_ranges))
 
     def job_of(self, split: str, index: int) -> Job:
-        """Return the job that made task `index` of a split: that of its generation."""
+        """Return the job that made task `index` of a split."""
         return self.generations[own_files.task_in(self.manifest, split, index)]
 
     def pieces(self, split: str, row_ranges: Sequence[tuple[int, int]]) -> Pieces:
@@ -99,15 +98,17 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
         must name it; ConfigError if the user must name its functions; FingerprintMismatchError if it has changed.
     """
     record = source_record.read(root, manifest.fingerprint)
-    options = _build_options(root, manifest)
+    columns, hold_outs, spec = _options(root, manifest)
     source = SourceConfig(
         dataset=source_to_open(record["dataset"], consent, root=root),
         more_paths=() if consent.source else tuple(source_to_open(path, consent, root=root) for path in record["more"]),
         **{name: record[name] for name in ("config", "revision", *SOURCE_OPTIONS, "object_splits") if name in record},
-        **options.columns,
+        **columns,
     )
     stored = user_functions.restore(
-        record.get("steps", []), expected=options.steps, where=source_record.source_path(root, manifest.fingerprint)
+        record.get("steps", []),
+        expected=manifest.options.get("steps", []),
+        where=source_record.source_path(root, manifest.fingerprint),
     )
     functions = tuple(steps_to_run(stored, consent, root=root))
     found = _open(source, consent)
@@ -116,29 +117,19 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
             f"{root}: the source has changed since the dataset was made ({listed}); nothing was changed here",
             remedy="give the path of the unchanged source with --source, or build anew with --overwrite",
         )
-    rows = _rows(root, manifest, options.splits, found)
-    readers, columns = _readers(found, rows, functions)
-    inputs = layout_of(options.layout).inputs(source)
-    plan = complete_from_manifest(plan_types(source, columns, kind=manifest.source["kind"], inputs=inputs), manifest)
+    rows = _rows(root, manifest, found)
+    readers, described = _readers(found, rows, functions)
+    inputs = layout_of(spec.layout).inputs(source)
+    plan = complete_from_manifest(plan_types(source, described, kind=manifest.source["kind"], inputs=inputs), manifest)
     made_by = {engine for counts in manifest.engines.get("splits", {}).values() for engine in counts}
     whole = Job(
         root=root,
         name=manifest.name,
         fingerprint=manifest.fingerprint,
-        splits=_splits(root, manifest, options, readers, plan),
+        splits=_splits(root, manifest, readers, plan, hold_outs, seed=spec.seed),
         # Any fast engine gives the same tokens; repaired files are compared with the manifest's digests in any case.
         engine="hf" if any(map(engines.is_reference, made_by)) else "auto",
-        spec=ShardSpec(
-            columns=plan,
-            schema=manifest.schema,
-            layout=options.layout,
-            length=manifest.row_length,
-            facts=manifest.tokenizer,
-            compression=manifest.compression,
-            seed=options.seed,
-            shuffle=options.shuffle,
-            dali_index=record_index.has_dali_index(manifest.options),
-        ),
+        spec=dataclasses.replace(spec, columns=plan),
     )
     jobs, tasks = [], collections.Counter[str]()
     for each in own_files.generations_of(manifest):
@@ -151,50 +142,32 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
     return ReopenedDataset(manifest=manifest, job=whole, generations=jobs, rows=rows)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _BuildOptions:
-    """The options of the build, as the manifest has them."""
+def _options(root: str, manifest: Manifest) -> tuple[dict[str, Any], tuple[HoldOut, ...], ShardSpec]:
+    """Parse the manifest's options: columns of the source, hold-outs, and the spec of the shards without its columns.
 
-    columns: dict[str, Any]
-    layout: LayoutConfig
-    steps: list[dict[str, str]]
-    splits: dict[str, SelectedSplit]
-    hold_out: tuple[HoldOut, ...]
-    seed: int
-    shuffle: bool
-
-
-def _build_options(root: str, manifest: Manifest) -> _BuildOptions:
-    """Parse the manifest's options. Raises: FormatError if this library does not write such, or they contradict it."""
-    options, ranges = manifest.options, manifest.source.get("splits", {})
+    Raises: FormatError if this library does not write such options, or they contradict the manifest.
+    """
+    options = manifest.options
     try:
         layout = LayoutConfig(
-            name=options["layout"],
-            max_length=manifest.row_length,
-            **object_of(LayoutConfig, options, LAYOUT_OPTIONS),
+            name=options["layout"], max_length=manifest.row_length, **object_of(LayoutConfig, options, LAYOUT_OPTIONS)
         )
         if manifest.layout != {"name": layout.name, "max_length": layout.max_length, **layout.non_default_options()}:
             raise ValueError("the layout differs from that of the options")
         names = ("text_columns", "label_column", "keep_columns", "label_classes", *LAYOUT_COLUMNS)
-        return _BuildOptions(
-            columns=object_of(SourceConfig, dict(options), names),
+        columns = object_of(SourceConfig, options, names)
+        spec = ShardSpec(
+            columns=ColumnPlan(texts=()),
+            schema=manifest.schema,
             layout=layout,
-            steps=[
-                {text(key): text(value) for key, value in mapping(each).items()}
-                for each in items(options.get("steps", []))
-            ],
-            splits={
-                name: SelectedSplit(
-                    name=name,
-                    source_split=source_record.origin_of(manifest, name),
-                    ranges=tuple((count(start), count(stop)) for start, stop in map(items, items(ranges[name]))),
-                )
-                for name in manifest.splits
-            },
-            hold_out=tuple(map(HoldOut.from_json, items(options.get("hold_out", [])))),
+            length=manifest.row_length,
+            facts=manifest.tokenizer,
+            compression=manifest.compression,
             seed=count(options["seed"]),
             shuffle=flag(options["shuffle"]),
+            dali_index=record_index.has_dali_index(options),
         )
+        return columns, tuple(map(HoldOut.from_json, options.get("hold_out", ()))), spec
     except (ConfigError, *WRONG) as error:
         raise FormatError(
             f"{root}: the manifest has options that this library does not write ({error!r:.200})", remedy=REMAKE
@@ -219,15 +192,13 @@ def _open(source: SourceConfig, consent: Consent) -> OpenedSource:
         ) from error
 
 
-def _rows(
-    root: str, manifest: Manifest, splits: Mapping[str, SelectedSplit], found: OpenedSource
-) -> dict[str, RowsOnDemand]:
+def _rows(root: str, manifest: Manifest, found: OpenedSource) -> dict[str, RowsOnDemand]:
     """Return the rows of each split of the source that is in the dataset."""
     rows = {}
     # The latest generation knows the most files; a file that it does not know belongs to no split of the dataset.
     for each in own_files.generations_of(manifest):
         for name in each.rows:
-            source_split = splits[name].source_split
+            source_split = source_record.origin_of(manifest, name)
             if source_split not in found.listing.splits:
                 raise FingerprintMismatchError(
                     f"{root}: the source has no split {source_split!r} any more", remedy="name the source with --source"
@@ -262,14 +233,22 @@ def _samples(reader: RowReader, rows: RowsOnDemand) -> Iterator[tuple[pa.Table, 
 
 
 def _splits(
-    root: str, manifest: Manifest, options: _BuildOptions, readers: Mapping[str, RowReader], plan: ColumnPlan
+    root: str,
+    manifest: Manifest,
+    readers: Mapping[str, RowReader],
+    plan: ColumnPlan,
+    hold_outs: Sequence[HoldOut],
+    *,
+    seed: int,
 ) -> dict[str, JobSplit]:
-    """Return the splits of the output. The location of their rows is not needed here."""
-    held, groups = {each.name for each in options.hold_out}, dict.fromkeys(readers, Groups.joined([]))
-    sources = {name: each.source(groups, readers) for name, each in options.splits.items() if name not in held}
-    divided = selection.divide(
-        sources, options.hold_out, columns=plan.content, optional=plan.optional, seed=options.seed
-    )
+    """Return the splits of the output, without rows: those of each generation are known, and located on demand."""
+    held, nowhere = {each.name for each in hold_outs}, Groups.joined([])
+    origins = {name: source_record.origin_of(manifest, name) for name in manifest.splits if name not in held}
+    sources = {
+        name: SplitSource(name=name, source_split=origin, groups=nowhere, ranges=(), reader=readers[origin])
+        for name, origin in origins.items()
+    }
+    divided = selection.divide(sources, hold_outs, columns=plan.content, optional=plan.optional, seed=seed)
     splits = {name: JobSplit.of(split) for name, split in divided.items()}
     if {"dedup", "decontaminate"} & manifest.options.keys():
         for name, split in splits.items():

@@ -1,4 +1,4 @@
-"""Tracing a record of a shard back to the rows of the source that are in it.
+"""Trace a record of a shard back to the rows of the source that are in it.
 
     plan          the rows of the shard, in reading order
     ledger        minus the rejected rows (named in rejected/SPLIT-IIIII.jsonl), and minus those left out on purpose,
@@ -11,7 +11,9 @@ Nothing is stored for this. Unless each row is one record, the shard's rows are 
 `record_rows` needs neither source nor tokenizer where each row is one record and none was left out on purpose.
 """
 
+import contextlib
 import dataclasses
+import functools
 import itertools
 from collections.abc import Mapping
 from typing import Any
@@ -30,7 +32,7 @@ from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.sources.columns import extraction
 from pipelines.prepare.sources.rows.unused_rows import reasons_of
 from tfrecord_io.errors import FormatError, ReaderError, SourceError
-from tfrecord_io.manifest import Manifest
+from tfrecord_io.manifest import Ledger, Manifest
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,7 +71,7 @@ class Tracer:
 
     def __init__(self, dataset: ReopenedDataset) -> None:
         self._dataset = dataset
-        self._last: tuple[tuple[str, int], np.ndarray, Lineage] | None = None
+        self._rows_of = functools.lru_cache(maxsize=1)(self._read_rows)
 
     def trace(self, *, split: str, shard: int, record: int) -> Traced:
         """Return the rows that a record was made from; shards and records count from 0.
@@ -105,28 +107,22 @@ class Tracer:
         )
 
     def first_rows(self, *, split: str, shard: int) -> np.ndarray:
-        """Return the number of the (first) row that each record of a shard was made from, int64 [N]; reads no content.
-
-        Raises: as `trace`.
-        """
+        """Return the number of the (first) row of each record of a shard, int64 [N]. Raises: as `trace`."""
         numbers, lineage = self._rows_of(split, shard)
         records = range(self._dataset.manifest.splits[split].shards[shard].num_examples)
         return np.array([numbers[lineage(record)[0].row] for record in records], np.int64)
 
-    def _rows_of(self, split: str, shard: int) -> tuple[np.ndarray, Lineage]:
+    def _read_rows(self, split: str, shard: int) -> tuple[np.ndarray, Lineage]:
         """Return the usable rows of a shard in reading order, int64 [N], and which of them a record is made of."""
-        if self._last is None or self._last[0] != (split, shard):
-            dataset, made_by = self._dataset, self._dataset.manifest.splits[split]
-            index, length = made_by.task_of(shard), made_by.shards[shard].length
-            task, ledger = dataset.task(split, index), made_by.by_task()[index][0].ledger
-            rows = np.concatenate([np.arange(start, stop) for start, stop in task.row_ranges])
-            if ledger.rows_left_out:
-                rows = _rows_not_left_out(dataset, task, left_out=ledger.left_out)
-            if rejected := sum(ledger.unusable.values()):
-                path = storage.join(dataset.job.root, rejected_path(split, index))
-                rows = _without_rejected(rows, path=path, rejected=rejected)
-            self._last = (split, shard), rows, _lineage(dataset, task, num_rows=len(rows), length=length)
-        return self._last[1:]
+        dataset, made_by = self._dataset, self._dataset.manifest.splits[split]
+        index, length = made_by.task_of(shard), made_by.shards[shard].length
+        task, ledger = dataset.task(split, index), made_by.by_task()[index][0].ledger
+        rows = np.concatenate([np.arange(start, stop) for start, stop in task.row_ranges])
+        if ledger.rows_left_out:
+            rows = _rows_not_left_out(dataset, task, left_out=ledger.left_out)
+        path = storage.join(dataset.job.root, rejected_path(split, index))
+        rows = _without_rejected(rows, ledger, path=path)
+        return rows, _lineage(dataset, task, num_rows=len(rows), length=length)
 
 
 def _which(count: int) -> str:
@@ -134,10 +130,7 @@ def _which(count: int) -> str:
 
 
 def _lineage(dataset: ReopenedDataset, task: ShardTask, *, num_rows: int, length: int | None) -> Lineage:
-    """Return which of a task's usable rows each record of a shard is made of.
-
-    `length` is that of the shard's records, if there are several lengths.
-    """
+    """Return which of a task's usable rows each record of its shard (of `length`, if there are several) is made of."""
     job = dataset.job
     rng = shard_writer.shuffle_rng(job, task, length=length)
     if layout_of(job.spec.layout).one_record and length is None:
@@ -152,16 +145,12 @@ def _lineage(dataset: ReopenedDataset, task: ShardTask, *, num_rows: int, length
     return group.builder.lineage(rng)
 
 
-def _without_rejected(rows: np.ndarray, *, path: str, rejected: int) -> np.ndarray:
-    """Return the rows that are not in the list of rejected ones at `path`, which must have `rejected` of them.
-
-    Raises: FormatError if it has not.
-    """
-    try:
-        named = [row.row for row in rejected_rows.read(path)]
-        usable = rows[~np.isin(rows, np.array(named, np.int64))]
-    except (FileNotFoundError, FormatError):
-        usable = rows
+def _without_rejected(rows: np.ndarray, ledger: Ledger, *, path: str) -> np.ndarray:
+    usable, rejected = rows, sum(ledger.unusable.values())
+    if rejected:
+        with contextlib.suppress(FileNotFoundError, FormatError):
+            named = [row.row for row in rejected_rows.read(path)]
+            usable = rows[~np.isin(rows, np.array(named, np.int64))]
     if len(rows) - len(usable) != rejected:
         raise FormatError(
             f"{path}: names {len(rows) - len(usable)} rows of this shard, but {rejected} were rejected",
@@ -200,17 +189,12 @@ def record_rows(root: str, manifest: Manifest, split: str) -> np.ndarray:
     shards = manifest.splits[split].shards
     if manifest.bucket_lengths or any(shard.ledger.left_out for shard in shards):
         tracer = Tracer(reopen(root, manifest))
-        filled = [index for index, shard in enumerate(shards) if shard.num_examples]
-        return np.concatenate([tracer.first_rows(split=split, shard=index) for index in filled])
+        return np.concatenate([tracer.first_rows(split=split, shard=index) for index in range(len(shards))])
     found, seed = [], int(manifest.options["seed"])
-    planned = itertools.chain.from_iterable(
-        plan_files.rows_of_shards(root, generation.fingerprint, split)
-        for generation in generations_of(manifest)
-        if split in generation.rows
-    )
+    made_by = (each.fingerprint for each in generations_of(manifest) if split in each.rows)
+    planned = itertools.chain.from_iterable(plan_files.rows_of_shards(root, each, split) for each in made_by)
     for index, rows in enumerate(planned):
-        if rejected := sum(shards[index].ledger.unusable.values()):
-            rows = _without_rejected(rows, path=storage.join(root, rejected_path(split, index)), rejected=rejected)
+        rows = _without_rejected(rows, shards[index].ledger, path=storage.join(root, rejected_path(split, index)))
         rng = shard_writer.shard_rng(seed, split=split, index=index) if manifest.options["shuffle"] else None
         rows = rows[permuted(len(rows), rng)]
         if len(rows) != shards[index].num_examples:

@@ -1,4 +1,4 @@
-"""From a step of a training to the records in its batch, and on to their source rows.
+"""Trace a step of a training to the records in its batch, and on to their source rows.
 
     run.json ─► batch size, seed, split, order ─► rows of the step's batch ─► shards and records ─► source rows
                                                   (tfrecord_io.ordering)                            (trace)
@@ -7,7 +7,6 @@ Steps are numbered as the trainer's log does: step 1 is the first batch, so the 
 """
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from tfrecord_io.ordering import global_order
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How a training reads a dataset. `replicas` are those among which a batch is divided."""
+    """The options with which a training reads a dataset; each batch is divided among `replicas`."""
 
     global_batch_size: int
     order: str
@@ -36,7 +35,7 @@ class Reading:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TracedStep:
-    """One row of a step's batch: its place there, the replica that got it, and where it is from."""
+    """One row of a step's batch: its place there, the replica that got it, and its origin."""
 
     step: int
     place: int
@@ -45,8 +44,8 @@ class TracedStep:
 
 
 def of_run(folder: str, manifest: Manifest, *, root: str, replicas: int = 1) -> tuple[Reading, Manifest]:
-    """How the training in a model folder reads the dataset in `root`, by its run.json, and the manifest that it reads:
-    `manifest`, or that of an earlier generation.
+    """Return how a training reads the dataset in `root`, by the run.json in its model folder, and the manifest that it
+    reads: `manifest`, or that of an earlier generation.
 
     Raises: ReaderError if there is no run.json; FormatError if it is none; FingerprintMismatchError if it trained on
         other data, or on several datasets.
@@ -64,13 +63,11 @@ def of_run(folder: str, manifest: Manifest, *, root: str, replicas: int = 1) -> 
         fingerprint = json_fields.text(found["data"])
     except FileNotFoundError as error:
         raise ReaderError(
-            f"{path}: no such file, expected that of a training",
-            remedy="give the --model-dir of the training",
+            f"{path}: no such file, expected that of a training", remedy="give the --model-dir of the training"
         ) from error
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(
-            f"{path}: is not what a training wrote ({error!r:.100})",
-            remedy="copy it again from where the training was",
+            f"{path}: is not what a training wrote ({error!r:.100})", remedy="copy it again from where the training was"
         ) from error
     read_by_run = own_files.read_former(root, manifest, fingerprint)
     if fingerprint != manifest.fingerprint and read_by_run is None:
@@ -86,18 +83,14 @@ def of_run(folder: str, manifest: Manifest, *, root: str, replicas: int = 1) -> 
 def trace_steps(
     tracer: Tracer, manifest: Manifest, reading: Reading, *, steps: range, replica: int | None = None
 ) -> list[TracedStep]:
-    """Every row of these steps' batches, or one replica's part of them, in the order of the batches.
+    """Trace every row of these steps' batches, or one replica's part of them, in the order of the batches.
 
     `manifest` is the one that the training reads: of the tracer's dataset, or of an earlier generation of it, whose
     shards are the first ones of each split.
 
     Raises: ConfigError if there is no such step or replica; ReaderError for an order or split that cannot be followed.
     """
-    found = [
-        (step, place, shard, record)
-        for step in steps
-        for place, shard, record in _records(manifest, reading, step=step, replica=replica)
-    ]
+    found = [(step, *each) for step in steps for each in _records(manifest, reading, step=step, replica=replica)]
     size = reading.global_batch_size // reading.replicas
     # Shard by shard, since the tracer keeps what it worked out for one.
     traced = {
@@ -128,8 +121,8 @@ def _records(manifest: Manifest, reading: Reading, *, step: int, replica: int | 
             remedy="train with --order global, whose batches follow from seed and step",
         )
     if reading.split not in manifest.splits or not manifest.splits[reading.split].shards:
-        have: Any = [name for name, split in manifest.splits.items() if split.shards]
-        raise ReaderError(f"no split {reading.split!r} with examples", remedy=f"choose among {', '.join(have)}")
+        have = ", ".join(name for name, split in manifest.splits.items() if split.shards)
+        raise ReaderError(f"no split {reading.split!r} with examples", remedy=f"choose among {have}")
     if manifest.bucket_lengths:
         raise ReaderError(
             f"rows of several lengths, {list(manifest.bucket_lengths)}, expected one: which length a step has is not "

@@ -1,4 +1,4 @@
-"""Verifying a finished dataset (are these the bytes that were committed?), and making again what is damaged.
+"""Verify a finished dataset (are these the bytes that were committed?), and make again what is damaged.
 
 Every shard: size, digest, record framing and both crcs, number of examples and of tokens, the exact features, shapes
 and dtypes, ids within the vocabulary, masks that are 1 on tokens and 0 on padding (of targets too), segments and
@@ -81,7 +81,6 @@ def _by_length(manifest: Manifest) -> dict[int | None, Manifest]:
 
 
 def _check_shard(root: str, manifest: Manifest, shard: Shard, *, split: str, index: int) -> Iterator[CheckedFile]:
-    """Check a shard, then its indexes if the shard is sound."""
     indexes: dict[str, bytes] = {}
     problem = ""
     try:
@@ -99,7 +98,6 @@ def _check_shard(root: str, manifest: Manifest, shard: Shard, *, split: str, ind
 
 
 def _rejected_problem(path: str, shard: Shard) -> str:
-    """Return why a list does not have as many rows for each reason as the ledger counts; empty if it has."""
     expected = shard.ledger.unusable
     try:
         counts = dict(collections.Counter(row.reason for row in rejected_rows.read(path)))
@@ -111,7 +109,6 @@ def _rejected_problem(path: str, shard: Shard) -> str:
 
 
 def _problem(path: str, expected: bytes, *, otherwise: str) -> str:
-    """Return what is wrong with a file that should have this content; empty if nothing is."""
     try:
         found = storage.read_bytes(path, most_bytes=len(expected))
     except FileNotFoundError:
@@ -231,7 +228,6 @@ def repair(
 
 
 def _restore_tokenizer(root: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Replace a damaged copy of the tokenizer by the sound one."""
     folders = ("tokenizer", storage.join(WORK_FOLDER, manifest.fingerprint, "tokenizer"))
     copies = {name: storage.read_folder(storage.join(root, name)) for name in folders}
     sound = [name for name in folders if bytes_digest(copies[name]) == manifest.tokenizer.content_sha256]

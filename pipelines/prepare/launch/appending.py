@@ -1,4 +1,4 @@
-"""Appending to a finished dataset: new rows of the same source, while nothing else differs.
+"""Append to a finished dataset: new rows of the same source, while nothing else differs.
 
 opening the request      require_same_request   same options, old files first
 locating its rows        known_rows             the rows of files that nobody reads again
@@ -83,8 +83,7 @@ class Append:
         self._require_same_options(items, aside=("hold_out",))
 
     def known_rows(self, config: PrepareConfig) -> dict[str, np.ndarray]:
-        """Return the rows of each stored file, int64 [F], of those splits of the source that are in the dataset as a
-        whole.
+        """Return the rows of each file, int64 [F], of the source's splits that are in the dataset as a whole.
 
         Such files need not be ingested again. User functions are tried on rows of the whole split, so with them there
         are none.
@@ -93,16 +92,13 @@ class Append:
             return {}
         found: dict[str, np.ndarray] = {}
         made_of = {split: source_record.origin_of(self.former, split) for split in self.former.splits}
-        for generation in reversed(own_files.generations_of(self.former)):
+        for generation in reversed(own_files.generations_of(self.former)):  # the latest knows the most files
             for split in generation.rows:
                 if made_of[split] not in found:
                     found[made_of[split]] = plan_files.read_file_rows(self.root, generation.fingerprint, split)
         # Whole: each split made of it has all of its rows in this order.
-        return {
-            name: rows
-            for name, rows in found.items()
-            if all(self._rows_before(split) == ((0, rows.sum()),) for split, of in made_of.items() if of == name)
-        }
+        in_part = {of for split, of in made_of.items() if self._rows_before(split) != ((0, found[of].sum()),)}
+        return {name: rows for name, rows in found.items() if name not in in_part}
 
     def new_rows(self, source: Source) -> Source:
         """Return the source with those of its splits that have new rows, and with these alone.
@@ -135,30 +131,27 @@ class Append:
         )
 
     def items(self, items: Mapping[str, Any], splits: Mapping[str, SplitSource]) -> dict[str, Any]:
-        """Return what the fingerprint covers with the new rows, which are those of `splits`.
-
-        Raises: FingerprintMismatchError if something besides the source differs from before.
-        """
+        """Return what the fingerprint covers with the new rows, those of `splits`. Raises: FingerprintMismatchError."""
         self._require_same_options(items)
         rows = {name: [list(span) for span in split.ranges] for name, split in sorted(splits.items())}
         return {**items, "append": {"to": self.former.fingerprint, "rows": rows}}
 
-    def continued(self, job: Job, in_rows: ColumnPlan) -> Job:
+    def continued(self, job: Job, observed: ColumnPlan) -> Job:
         """Return the job with what the dataset has of its splits already.
 
-        `in_rows` has the names of labels in the new rows.
+        `observed` has the names of labels in the new rows.
 
         Raises: FingerprintMismatchError if these have a class that the dataset does not know, or other features.
         """
         known = self.former.label_names or ()
-        plans = [plan for plan in (in_rows.label, in_rows.tags) if plan is not None]
+        plans = [plan for plan in (observed.label, observed.tags) if plan is not None]
         new = [name for plan in plans for name in plan.names or () if name not in known]
         if new or any(plan.kind == "class" and plan.names != self.former.label_names for plan in plans):
             others = ", ".join(map(repr, new[:5])) or "in another order"
+            expected = ", ".join(map(repr, known[:5])) + (", …" if len(known) > 5 else "")
             raise FingerprintMismatchError(
-                f"{self.root}: the new rows have other classes ({others}), expected "
-                f"those of the dataset ({', '.join(map(repr, known[:5]))}{', …' if len(known) > 5 else ''}): its class "
-                "ids are fixed",
+                f"{self.root}: the new rows have other classes ({others}), expected those of the dataset ({expected}): "
+                "its class ids are fixed",
                 remedy=f"leave such rows out of the new files, {_ANEW}",
             )
         if job.spec.schema != self.former.schema:
@@ -167,15 +160,14 @@ class Append:
                 f"expected {', '.join(map(str, self.former.schema.features))}",
                 remedy=f"give the new files the columns and types of the others, {_ANEW}",
             )
-        tasks = {name: len(split.by_task()) for name, split in self.former.splits.items()}
-        splits = {
-            name: dataclasses.replace(split, tasks_before=tasks.get(name, 0), ranges_before=self._rows_before(name))
-            for name, split in job.splits.items()
-        }
+        splits = dict(job.splits)
+        for name in splits.keys() & self.former.splits.keys():
+            tasks, rows = len(self.former.splits[name].by_task()), self._rows_before(name)
+            splits[name] = dataclasses.replace(splits[name], tasks_before=tasks, ranges_before=rows)
         return dataclasses.replace(job, splits=splits, appends_to=self.former.fingerprint)
 
     def _rows_before(self, split: str) -> RowRanges:
-        """Return the rows of a split that are in the dataset, none for a split that is not."""
+        """Return the rows of a split that are in the dataset."""
         return tuple((start, stop) for start, stop in self.former.source["splits"].get(split, ()))
 
     def _require_same_options(self, items: Mapping[str, Any], *, aside: tuple[str, ...] = ()) -> None:
@@ -200,10 +192,7 @@ class Append:
 
 
 def _why_other_source(before: Mapping[str, Any], listing: SourceListing, config: SourceConfig) -> str:
-    """Return why the files of before are not the first ones of each split, with the same content; empty if they are.
-
-    Raises: SourceError if an earlier revision cannot be listed any more.
-    """
+    """Return why the files of before are not the first ones of each split, with the same content; empty if they are."""
     now = listing.identity
     if before == now:
         return ""
@@ -241,7 +230,7 @@ def _is_same_file(before: Entry, now: Entry) -> bool:
 
 
 def _what_happened(file: Entry, later: Sequence[Entry], index: int, *, split: str) -> str:
-    """Return what became of a file of before, which is not number `index` of the split's files any more."""
+    """Return what became of a file that was number `index` of the split's files."""
     name = file["name"]
     if any(_is_same_file(file, each) for each in later[index:]):
         return (
@@ -251,25 +240,21 @@ def _what_happened(file: Entry, later: Sequence[Entry], index: int, *, split: st
     same_name = [each for each in later if each["name"] == name]
     if not same_name:
         return f"file {name} of split {split!r} is gone"
-    return (
-        f"file {name} of split {split!r} has changed: it had {file['bytes']:,} bytes, now it has "
-        f"{same_name[0]['bytes']:,}"
-    )
+    before, now = file["bytes"], same_name[0]["bytes"]
+    return f"file {name} of split {split!r} has changed: it had {before:,} bytes, now it has {now:,}"
 
 
 def _rest(before: RowRanges, asked: RowRanges) -> RowRanges | None:
     """Return the asked rows behind the first ones, which must be `before`; None if they are not."""
     rest = list(reversed(asked))
     for start, stop in before:
-        at = start
-        while at < stop:
-            if not rest or rest[-1][0] != at:
+        while start < stop:
+            if not rest or rest[-1][0] != start:
                 return None
-            low, high = rest.pop()
-            at = min(high, stop)
-            if at < high:
-                rest.append((at, high))
-            assert at > low, "ranges are not empty"
+            _, end = rest.pop()
+            start = min(end, stop)
+            if start < end:
+                rest.append((start, end))
     return tuple(reversed(rest))
 
 

@@ -1,4 +1,4 @@
-"""Estimating a build from a sample: shards, bytes, tokens, lengths, and what other layouts would waste.
+"""Estimate a build from a sample: shards, bytes, tokens, lengths, and what other layouts would waste.
 
     rows of 3, 9 and 4 tokens, L = 8        positions   padding   tokens cut
     pad        x x x . . . . .  x x x x x x x x  x x x x . . . .       24     9 / 24     1 / 16
@@ -99,15 +99,19 @@ class Estimate:
 
 def estimate(config: PrepareConfig) -> list[Estimate]:
     """Estimate every split that `build` would make. Nothing is written."""
-    with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as home:
-        opened = open_job(open_request(config), progress=Progress(), home=home)
+    request = open_request(config)
+    with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
+        # What is ingested goes there, by processes of this machine.
+        here = dataclasses.replace(request.config, output=dataclasses.replace(config.output, root=folder), beam_args=())
+        opened = open_job(dataclasses.replace(request, config=here), progress=Progress())
         return [_of_split(each, opened) for each in plan_splits(opened, opened.job.splits).values()]
 
 
 def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
     config, spec = opened.config, opened.job.spec
     sample, rows = planned.sample, opened.job.splits[planned.plan.split].num_rows
-    share = planned.text_bytes / max(sample.text_bytes, 1)
+    # By bytes of records rather than of texts, since records may hold little of a long text.
+    scale = planned.plan.predicted_bytes / max(sample.output_bytes, 1e-9)
     sampled = collections.Counter(filter(is_left_out, sample.read.reasons.tolist()))
     left_out = {reason: round(rows * count / len(sample.read.reasons)) for reason, count in sorted(sampled.items())}
     in_other_splits = sum(left_out.pop(reason, 0) for reason in (HELD_OUT, NOT_HELD_OUT))
@@ -129,9 +133,8 @@ def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
         left_out=left_out,
         shards=planned.plan.num_shards * len(sample.length_shares),
         num_bytes=planned.plan.predicted_bytes,
-        # Scaled by bytes of records rather than of texts, since records may hold little of a long text.
-        num_tokens=round(sample.num_tokens * planned.plan.predicted_bytes / max(sample.output_bytes, 1e-9)),
-        seconds=sample.seconds * share,
+        num_tokens=round(sample.num_tokens * scale),
+        seconds=sample.seconds * scale,
         token_percentiles=dict(zip(_PERCENTILES, np.rint(values).astype(int).tolist(), strict=True)),
         layouts=layouts,
         steps=tuple(f"--{step.kind} {step.spec}" for step in config.source.functions),

@@ -1,9 +1,8 @@
-"""Locating the rows of a request: where the ingested copy goes, and who makes it.
+"""Locate the rows of a request: where the ingested copy goes, and who makes it.
 
-    output            workers                  the copy goes to                       made by
-    any               of this machine          OUT/.prep/rows-DIGEST                  child processes
-    any               of a Beam runner         the same                               a Beam job of its own
-    none (`plan`)     this process             a temporary folder                     child processes
+    workers                  the copy goes to                                         made by
+    of this machine          OUT/.prep/rows-DIGEST; `plan`: in a temporary folder     child processes
+    of a Beam runner         the same                                                 a Beam job of its own
 
 Workers elsewhere cannot read files on this machine's disk or behind the user's own credentials. The launcher ingests
 those itself, into the copy's folder; Parquet files it copies there, byte by byte and without using its disk.
@@ -19,7 +18,6 @@ from pipelines.prepare import storage
 from pipelines.prepare.dataset import reservation
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.launch import task_runs
-from pipelines.prepare.launch.task_runs import works_here
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.process import memory
 from pipelines.prepare.process.cores import cores
@@ -35,81 +33,67 @@ from pipelines.terminal import stages
 
 
 def locate_rows(
-    found: OpenedSource,
+    opened: OpenedSource,
     splits: Collection[str],
     *,
     config: PrepareConfig,
     columns: Collection[str] | None,
     known: Mapping[str, np.ndarray] | None,
-    home: str | None,
     progress: Progress,
-) -> tuple[dict[str, Groups], str | None]:
-    """Return the groups of rows of some splits, where workers can read them, and the folder of the ingested copy that
-    ends with the build. With `home`, everything is done here, and that is where the copy goes.
+) -> tuple[dict[str, Groups], str]:
+    """Return the groups of rows of some splits, where workers can read them, and the ingested copy's folder.
 
     `columns` and `known`: as in `opening.locate_rows`.
 
     Raises: SourceError if rows cannot be read; OutputError if the copy cannot be written.
     """
-    root, beam_args = config.output.root, () if home else config.beam_args
-    folder = found.copy_folder(home or storage.join(root, WORK_FOLDER))
-    inside = None if home else root
-    if not works_here(beam_args):
-        found = _with_copies(found, splits, root=root, folder=folder, inside=inside)
-
-    def run(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
-        if inside is not None:  # there may not be room for two copies
-            reservation.remove_copies(inside, but=folder)
-        ingest_files(
-            source,
-            tasks,
-            found,
-            root=home or root,
-            name=config.output.name,
-            workers=config.workers,
-            beam_args=beam_args,
-            progress=progress,
-        )
-
-    groups = opening.locate_rows(found, splits, folder=folder, inside=inside, columns=columns, run=run, known=known)
-    return groups, folder if inside else None
+    root = config.output.root
+    folder = opened.copy_folder(storage.join(root, WORK_FOLDER))
+    if not task_runs.works_here(config.beam_args):
+        opened = _with_copies(opened, splits, root=root, folder=folder)
+    run = functools.partial(
+        ingest_files,
+        opened=opened,
+        root=root,
+        name=config.output.name,
+        workers=config.workers,
+        beam_args=config.beam_args,
+        progress=progress,
+    )
+    groups = opening.locate_rows(opened, splits, folder=folder, inside=root, columns=columns, run=run, known=known)
+    return groups, folder
 
 
-def _with_copies(
-    found: OpenedSource, splits: Collection[str], *, root: str, folder: str, inside: str | None
-) -> OpenedSource:
-    """Return the source with copies, in `folder`, of those Parquet files that workers elsewhere cannot read.
-
-    Raises: SourceError if a file cannot be read; OutputError.
-    """
-    is_object = found.listing.identity["kind"] == "object"  # its parts are in this machine's temporary folder
+def _with_copies(opened: OpenedSource, splits: Collection[str], *, root: str, folder: str) -> OpenedSource:
+    """Return the source with copies, in `folder`, of those Parquet files that workers elsewhere cannot read."""
+    is_object = opened.listing.identity["kind"] == "object"  # its parts are in this machine's temporary folder
     files = [
         file
         for name in splits
-        if found.is_in_place(name)
-        for file in found.listing.splits[name]
-        if is_object or not _is_readable(file, found, root=root)
+        if opened.is_in_place(name)
+        for file in opened.listing.splits[name]
+        if is_object or not _is_readable(file, opened, root=root)
     ]
     if not files:
-        return found
+        return opened
     num_bytes = sum(file.size for file in files)
     stages.begin(f"copying {len(files):,} files to where workers can read them, {num_bytes / 1e6:,.1f} MB")
-    copies = access.relay(files, folder=folder, addresses=found.addresses, inside=inside)
-    return dataclasses.replace(found, copies=copies)
+    copies = access.relay(files, folder=folder, addresses=opened.addresses, inside=root)
+    return dataclasses.replace(opened, copies=copies)
 
 
-def _is_readable(file: DataFile, found: OpenedSource, *, root: str) -> bool:
+def _is_readable(file: DataFile, opened: OpenedSource, *, root: str) -> bool:
     """Return whether workers elsewhere can read a file; those that see the output's disk see the source's too."""
     if "://" not in file.path and storage.local_path(root) is not None:
         return True
-    return access.is_readable_by_workers(file, needs_token=found.listing.needs_token)
+    return access.is_readable_by_workers(file, needs_token=opened.listing.needs_token)
 
 
 def ingest_files(
     source: IngestSource,
     tasks: Sequence[IngestTask],
-    found: OpenedSource,
     *,
+    opened: OpenedSource,
     root: str,
     name: str,
     workers: int | None,
@@ -120,8 +104,11 @@ def ingest_files(
 
     Raises: SourceError if rows cannot be read; OutputError if the copy cannot be written.
     """
+    reservation.remove_copies(root, but=source.folder)  # there may not be room for two copies
     files = {file.path: file for stream in source.streams.values() for file in stream.files}.values()
-    is_shared = files and not works_here(beam_args) and all(_is_readable(file, found, root=root) for file in files)
+    is_shared = (
+        files and not task_runs.works_here(beam_args) and all(_is_readable(file, opened, root=root) for file in files)
+    )
     stages.begin(f"ingesting {len(files):,} files of {sum(file.size for file in files) / 1e6:,.1f} MB")
     with ingest.naming_files(source):
         task_runs.run(

@@ -1,9 +1,12 @@
-"""From a request to its job. What needs no rows is opened and checked first; the rows show the rest.
+"""Open a request, then its job. What needs no rows is opened and checked first; the rows show the rest.
 
-open_request   source, tokenizer, side by side   columns, encoder, what the fingerprint covers   ─┐
-open_job       rows, located or ingested first   splits, names of string labels, lengths of        ├──►  the job
-                                                 vectors and of `--bucket-lengths auto`            │
---append       rows and tasks that the dataset has already                                        ─┘
+open_request   source, tokenizer, side by side     OpenRequest   columns, encoder, what the fingerprint covers
+     ▼
+open_job       rows, located or ingested first     OpenJob       splits, names of string labels, lengths of vectors and
+     ▼                                                           of `--bucket-lengths auto`
+               the part that travels to workers    Job           (dataset.job)
+
+With --append, the rows and tasks that the dataset has already are left out (`appending`).
 """
 
 import dataclasses
@@ -16,22 +19,21 @@ from typing import Any
 from pipelines.prepare import layouts, storage
 from pipelines.prepare.dataset import fingerprint, reservation, source_record
 from pipelines.prepare.dataset.job import Job, JobSplit
-from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.dedup.text_hashes import EvaluationRuns
-from pipelines.prepare.launch import deciding, ingesting
+from pipelines.prepare.launch import duplicates, ingesting
 from pipelines.prepare.launch.appending import Append
 from pipelines.prepare.options import bucket_lengths
-from pipelines.prepare.options.config import PrepareConfig
+from pipelines.prepare.options.config import PrepareConfig, SourceConfig
 from pipelines.prepare.plan import sampling
 from pipelines.prepare.plan.planning import ShardSpec
 from pipelines.prepare.process import threads
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.sources.columns import chats
 from pipelines.prepare.sources.columns.column_planning import complete_from_manifest, plan_columns, plan_types
-from pipelines.prepare.sources.columns.extraction import ColumnPlan
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs
 from pipelines.prepare.sources.rows import opening, selection, unused_rows, user_functions
 from pipelines.prepare.sources.rows.opening import OpenedSource
-from pipelines.prepare.sources.rows.reading import Source
+from pipelines.prepare.sources.rows.reading import Source, SplitSource
 from pipelines.prepare.sources.rows.selection import HoldOut
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from pipelines.prepare.tokenize import engines, special_tokens, tokenization
@@ -44,8 +46,8 @@ _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Request:
-    """A request with its source and tokenizer open.
+class OpenRequest:
+    """A request with its source and tokenizer open, before its rows are located.
 
     `columns` and `encoder` are None if user functions decide the columns, which only rows can show. `append` is None
     for a dataset of its own, `runs` without --decontaminate.
@@ -53,7 +55,7 @@ class Request:
 
     config: PrepareConfig
     functions: Sequence[UserFunction]
-    found: OpenedSource
+    source: OpenedSource
     tokenizer: Any
     tokenizer_files: tokenization.Files
     facts: TokenizerFacts
@@ -68,10 +70,14 @@ class Request:
         """The manifest of the finished dataset to append to."""
         return self.append.former if self.append else None
 
+    @property
+    def inputs(self) -> Inputs:
+        """The columns that become tokens."""
+        return layouts.layout_of(self.config.layout).inputs(self.config.source)
+
     def needed_splits(self) -> Collection[str]:
         """Return the source's splits to read: those asked for, or every split to collect classes from rows."""
-        every = list(self.found.listing.splits)
-        columns = self.columns
+        every, columns = list(self.source.listing.splits), self.columns
         needs_names = columns is None or any(plan and plan.from_rows for plan in (columns.label, columns.tags))
         if needs_names and self.append is None:  # else the dataset has the names
             return every
@@ -94,7 +100,7 @@ class Request:
             **({"hold_out": [each.to_json() for each in held]} if held else {}),
             "max_length": self.length,
             "tokenizer": self.facts.content_sha256,
-            "source": dict(self.found.listing.identity),
+            "source": dict(self.source.listing.identity),
             "versions": versions,
         }
 
@@ -109,7 +115,15 @@ class Request:
         # Encoders never read the label column, whose names only rows tell.
         if self.encoder and self.columns and dataclasses.replace(columns, label=self.columns.label) == self.columns:
             return self.encoder
-        encoder = layouts.layout_of(self.config.layout).open_encoder(self._layout_context(columns))
+        context = layouts.LayoutContext(
+            tokenizer=self.tokenizer,
+            facts=self.facts,
+            layout=self.config.layout,
+            length=self.length,
+            columns=columns,
+            engine=self.config.engine,
+        )
+        encoder = layouts.layout_of(self.config.layout).open_encoder(context)
         if self.config.engine == "auto" and encoder.reference is None:
             reasons = engines.why_slow(self.tokenizer, dtype=id_dtype(self.facts.vocab_size))
             _log.warning(
@@ -119,12 +133,10 @@ class Request:
 
     def shard_spec(self, columns: ColumnPlan, encoder: layouts.BatchEncoder) -> ShardSpec:
         """Return what decides the bytes of a shard."""
-        config = self.config
-        features = encoder.features()
-        label = (columns.label.feature,) if columns.label else ()
+        config, label = self.config, (columns.label.feature,) if columns.label else ()
         return ShardSpec(
             columns=columns,
-            schema=Schema((*features, *label, *columns.kept)),
+            schema=Schema((*encoder.features(), *label, *columns.kept)),
             layout=config.layout,
             length=self.length,
             facts=self.facts,
@@ -134,95 +146,79 @@ class Request:
             dali_index=bool(config.output.index),
         )
 
-    def _layout_context(self, columns: ColumnPlan) -> layouts.LayoutContext:
-        return layouts.LayoutContext(
-            tokenizer=self.tokenizer,
-            facts=self.facts,
-            layout=self.config.layout,
-            length=self.length,
-            columns=columns,
-            engine=self.config.engine,
-        )
 
-
-def open_request(config: PrepareConfig) -> Request:
+def open_request(config: PrepareConfig) -> OpenRequest:
     """Open the source and the tokenizer, and check everything that can be checked without reading rows.
 
     Raises: SourceError, TokenizerError, ColumnError or ConfigError, before anything is written; with `--append` also
         FingerprintMismatchError.
     """
-    append = Append.to(config.output.root) if config.append else None
-    if append is not None:
+    if (append := Append.to(config.output.root) if config.append else None) is not None:
         config = append.with_known_lengths(config)
-    functions = user_functions.find(config.source.functions)
+    functions, layout = user_functions.find(config.source.functions), layouts.layout_of(config.layout)
     # `datasets` looks for transformers in sys.modules and would use a half-imported one: import it before the threads.
     tokenization.import_libraries(config.tokenizer)
     # Side by side: reading footers and digests mostly releases the interpreter, loading a tokenizer does not.
-    finding = threads.in_background(lambda: _find(config, functions))
+    finding = threads.in_background(lambda: find_source(config.source, layout.inputs(config.source)))
     loading = threads.in_background(lambda: tokenization.resolve(config.tokenizer))
     threads.wait_for(finding, loading)
-    found, columns = finding.result()
+    source, columns = finding.result()
     tokenizer, files = loading.result()
-    layout = config.layout
     # In a chat the template decides.
-    asks = layouts.layout_of(layout).joins_rows and layout.name != "chat"
-    if asks and (bos := special_tokens.left_out_bos(tokenizer, layout.special_tokens)):
-        _log.warning(
-            "tokenizer %r begins every text with %s, but --special-tokens %s leaves it out; "
-            "--special-tokens bos-eos puts it before each document",
-            config.tokenizer.name,
-            bos,
-            layout.special_tokens,
-        )
-    request = Request(
+    joins_texts, chosen = layout.joins_rows and config.layout.name != "chat", config.layout.special_tokens
+    if joins_texts and (bos := special_tokens.left_out_bos(tokenizer, chosen)):
+        name = config.tokenizer.name
+        cause = f"tokenizer {name!r} begins every text with {bos}, but --special-tokens {chosen} leaves it out"
+        _log.warning("%s; --special-tokens bos-eos puts it before each document", cause)
+    request = OpenRequest(
         config=config,
         functions=functions,
-        found=found,
+        source=source,
         tokenizer=tokenizer,
         tokenizer_files=files,
         facts=tokenization.facts(tokenizer, name=config.tokenizer.name, files=files),
         length=tokenization.resolve_length(tokenizer, config.layout),
         append=append,
-        runs=deciding.evaluation_runs(config.source),
+        runs=duplicates.evaluation_runs(config.source),
         columns=columns,
     )
     if append is not None:
-        append.require_same_request(config, found.listing, request.fingerprint_items())
+        append.require_same_request(config, source.listing, request.fingerprint_items())
     # Errors of the tokenizer show here, before anything is ingested, rather than on a worker.
     return dataclasses.replace(request, encoder=request.open_encoder(columns) if columns else None)
 
 
-def _columns_read(config: PrepareConfig) -> tuple[str, ...] | None:
-    """Return the columns of the source that a build may read; None for all of them, for user functions to use."""
-    source = config.source
-    if source.functions:
+def columns_read(config: SourceConfig, inputs: Inputs) -> tuple[str, ...] | None:
+    """Return the columns that may be read; None for all of them, which user functions may use."""
+    if config.functions:
         return None
-    inputs = layouts.layout_of(config.layout).inputs(source)
     chat_columns = chats.CANDIDATES if inputs.finds_chats else ()
-    names = (*inputs.names, *chat_columns, source.label_column, source.hold_out_by, *source.keep_columns)
+    names = (*inputs.names, *chat_columns, config.label_column, config.hold_out_by, *config.keep_columns)
     return tuple(name for name in names if name is not None)
 
 
-def _find(config: PrepareConfig, functions: Sequence[UserFunction]) -> tuple[OpenedSource, ColumnPlan | None]:
-    """Find the source and check its columns, so that a misspelt one is reported while the tokenizer still loads."""
-    found = opening.open_source(config.source, columns=_columns_read(config))
-    if functions:
+def find_source(config: SourceConfig, inputs: Inputs) -> tuple[OpenedSource, ColumnPlan | None]:
+    """Open the source and plan its columns from their types, unless user functions decide them.
+
+    Raises: SourceError; ColumnError.
+    """
+    found = opening.open_source(config, columns=columns_read(config, inputs))
+    if config.functions:
         return found, None
-    inputs = layouts.layout_of(config.layout).inputs(config.source)
-    chosen = selection.needed_source_splits(config.source, list(found.listing.splits))
-    columns = {name: found.columns[name] for name in chosen}
-    return found, plan_types(config.source, columns, kind=found.listing.identity["kind"], inputs=inputs)
+    asked = selection.needed_source_splits(config, list(found.listing.splits))
+    types = {name: found.columns[name] for name in asked}
+    return found, plan_types(config, types, kind=found.listing.identity["kind"], inputs=inputs)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpenJob:
-    """The `job`, which travels to workers, and what stays with the launcher: the rows and an open encoder.
+    """A request whose rows are located: the `job`, which travels to workers, and what stays with the launcher.
 
     `items` are what the fingerprint covers, `source_rows` the rows of each split of the source. The request's options
     have the lengths that `--bucket-lengths auto` chose.
     """
 
-    request: Request
+    request: OpenRequest
     source: Source
     encoder: layouts.BatchEncoder
     job: Job
@@ -236,76 +232,61 @@ class OpenJob:
 
     def reserve(self) -> None:
         """Write the job's own files to the output. Raises: as `reservation.reserve`."""
-        request, job = self.request, self.job
+        request = self.request
+        place = source_record.location_of(self.config.source, request.source, request.functions)
         reservation.reserve(
-            job,
+            self.job,
             items=self.items,
-            source={
-                **source_record.location_of(request.config.source, request.found, request.functions),
-                "rows": dict(self.source_rows),
-            },
+            source={**place, "rows": dict(self.source_rows)},
             tokenizer_files=request.tokenizer_files,
-            overwrite=request.config.overwrite,
+            overwrite=self.config.overwrite,
             former=request.former,
         )
         for split in self.source.splits.values():
             if (decided := split.reader.decided) and decided.content is not None:
-                storage.write_bytes(decided.path, unused_rows.encode(decided.content), inside=job.root)
+                storage.write_bytes(decided.path, unused_rows.encode(decided.content), inside=self.job.root)
 
 
-def open_job(request: Request, *, progress: Progress, home: str | None = None) -> OpenJob:
-    """Locate the rows of a request, and complete its job. An estimate has what is ingested in the folder `home`.
+def open_job(request: OpenRequest, *, progress: Progress) -> OpenJob:
+    """Locate the rows of a request, and complete its job.
 
     Raises: as `open_request`; SourceError if rows cannot be read; OutputError if they cannot be copied;
         SplitNotFoundError; RowsRejectedError if `--bucket-lengths auto` has no row to go by.
     """
     config, append = request.config, request.append
     groups, ingested = ingesting.locate_rows(
-        request.found,
+        request.source,
         request.needed_splits(),
         config=config,
-        columns=_columns_read(config),
+        columns=columns_read(config.source, request.inputs),
         known=append.known_rows(config) if append else None,
-        home=home,
         progress=progress,
     )
-    source = selection.select(config.source, request.found, groups, request.functions)
+    source = selection.select(config.source, request.source, groups, request.functions)
     held = selection.resolve_hold_outs(config.source.hold_outs, source.splits, by=config.source.hold_out_by)
     if append is not None:
         source = append.new_rows(source)
-    in_rows = plan_columns(
-        config.source, source, inputs=layouts.layout_of(config.layout).inputs(config.source), plan=request.columns
-    )
+    observed = plan_columns(config.source, source, inputs=request.inputs, plan=request.columns)
     here = [each for each in held if each.from_split in source.splits]
-    divided = selection.divide(
-        source.splits, here, columns=in_rows.content, optional=in_rows.optional, seed=config.seed
+    splits = selection.divide(
+        source.splits, here, columns=observed.content, optional=observed.optional, seed=config.seed
     )
-    source = dataclasses.replace(source, splits=divided)
-    columns = complete_from_manifest(in_rows, append.former) if append else in_rows
+    columns = complete_from_manifest(observed, append.former) if append else observed
     encoder = request.open_encoder(columns)
     if bucket_lengths.automatic_count(config.layout.bucket_lengths):
-        request = _with_lengths(request, columns, encoder, source=source)
+        request = _with_lengths(request, columns, encoder, splits)
         encoder, config = request.open_encoder(columns), request.config
     items = request.fingerprint_items(held)
     if append is not None:
-        items = append.items(items, source.splits)
+        items = append.items(items, splits)
     identity = fingerprint.fingerprint_of(items)
     if config.source.dedup or request.runs is not None:
-        splits = deciding.decide(
-            config,
-            source.splits,
-            columns,
-            runs=request.runs,
-            fingerprint=identity,
-            scratch=storage.join(home or config.output.root, WORK_FOLDER, f"{reservation.INGESTED}compared"),
-            inside=None if home else config.output.root,
-        )
-        source = dataclasses.replace(source, splits=splits)
+        splits = duplicates.mark(config, splits, columns, request.runs, fingerprint=identity)
     job = Job(
         root=config.output.root,
         name=config.output.name,
         fingerprint=identity,
-        splits={name: JobSplit.of(split) for name, split in source.splits.items()},
+        splits={name: JobSplit.of(split) for name, split in splits.items()},
         engine=config.engine,
         ingested=ingested,
         strict=config.max_error_rate == 0,
@@ -313,23 +294,22 @@ def open_job(request: Request, *, progress: Progress, home: str | None = None) -
     )
     return OpenJob(
         request=request,
-        source=source,
+        source=dataclasses.replace(source, splits=splits),
         encoder=encoder,
-        job=append.continued(job, in_rows) if append else job,
+        job=append.continued(job, observed) if append else job,
         items=items,
         source_rows={name: each.total_rows for name, each in groups.items()},
     )
 
 
-def _with_lengths(request: Request, columns: ColumnPlan, encoder: layouts.BatchEncoder, *, source: Source) -> Request:
-    """Return the request with lengths chosen from a sample of its rows in place of `auto:K`, and no encoder yet.
-
-    Raises: RowsRejectedError if no row of the sample can be used.
-    """
+def _with_lengths(
+    request: OpenRequest, columns: ColumnPlan, encoder: layouts.BatchEncoder, splits: Mapping[str, SplitSource]
+) -> OpenRequest:
+    """Return the request with lengths chosen from a sample of its rows in place of `auto:K`, and no encoder yet."""
     config = request.config
     plain = dataclasses.replace(config, layout=dataclasses.replace(config.layout, bucket_lengths=None))
     spec = dataclasses.replace(request, config=plain).shard_spec(columns, encoder)
-    row_tokens, weights = sampling.row_lengths(spec, encoder, source.splits)
+    row_tokens, weights = sampling.row_lengths(spec, encoder, splits)
     chosen = bucket_lengths.choose(
         row_tokens,
         count=bucket_lengths.automatic_count(config.layout.bucket_lengths) or 1,

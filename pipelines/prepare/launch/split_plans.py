@@ -1,4 +1,4 @@
-"""Planning the splits of a job: a sample, unusable rows, blocks, shards; and what is refused or warned of by then.
+"""Plan the splits of a job: a sample, unusable rows, blocks, shards; and what is refused or warned of by then.
 
     the sample read all rows     blocks of neighbouring rows, predicted from the length of each
                                  the number of unusable rows and their reasons, except those that only tokenizing shows
@@ -14,13 +14,12 @@ An unusable row that only a shard finds stops the job at that shard, if no row m
 import collections
 import dataclasses
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
 from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.config import PrepareConfig
-from pipelines.prepare.plan import sample_rows
 from pipelines.prepare.plan.planning import ROOM, Blocks, ShardSpec, SplitPlan, block_rows, cut_rows, plan_split
 from pipelines.prepare.plan.sample_rows import ReadRows
 from pipelines.prepare.plan.sampling import Sample, measure
@@ -29,8 +28,8 @@ from pipelines.prepare.sources.parquet.groups import Cover, cover
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, RejectedRow, split_reasons
 from pipelines.terminal import stages
-from tfrecord_io.errors import ConfigError, RowsRejectedError
-from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT, is_left_out
+from tfrecord_io.errors import ConfigError
+from tfrecord_io.format.ledger import is_left_out
 
 # A larger share of padding is worth a warning.
 _MOST_PADDING = 0.9
@@ -40,8 +39,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UnusableRows:
-    """The rows of a split that cannot be used: counts by reason, the first known rows, and whether the counts are
-    exact.
+    """The unusable rows of a split: counts by reason, the first known rows, and whether the counts are exact.
 
     If every row was read, rows that are left out on purpose are counted too.
     """
@@ -62,29 +60,21 @@ class PlannedSplit:
 
     plan: SplitPlan
     sample: Sample
-    text_bytes: int
     unusable: UnusableRows
 
 
 def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, PlannedSplit]:
     """Sample and plan some splits, and warn if they would be nearly all padding. Raises: as `plan_one`."""
     planned = {split: plan_one(opened, split) for split in splits}
-    samples = [(each.sample, opened.job.splits[split].num_rows) for split, each in planned.items()]
-    warn_of_padding(samples, opened.config, length=opened.job.spec.length)
+    _warn_of_padding(opened, planned)
     return planned
 
 
 def plan_one(opened: OpenJob, split: str) -> PlannedSplit:
-    """Sample and plan one split.
-
-    Raises: RowsRejectedError if no row of the sample can be used; ConfigError if a shard has no room for one record.
-    """
+    """Sample and plan one split. Raises: as `sampling.measure`; ConfigError if a shard has no room for one record."""
     config, spec, source = opened.config, opened.job.spec, opened.source.splits[split]
     stages.begin(f"sampling {source.num_rows:,} rows of {split}")
     sample = measure(spec, opened.encoder, source)
-    if sample is None:
-        reasons = sample_rows.reasons(spec, opened.encoder, source)
-        raise _no_usable_row(split, reasons, appends=opened.request.append is not None)
     if config.output.shard_bytes < sample.record_bytes:
         raise ConfigError(
             f"--shard-size {config.output.shard_bytes} bytes, but one record takes about {sample.record_bytes:.0f}",
@@ -96,16 +86,13 @@ def plan_one(opened: OpenJob, split: str) -> PlannedSplit:
     blocks = forecast(spec, source, sample, block_rows=rows)
     plan = plan_split(
         blocks,
-        split=split,
-        source_split=source.source_split,
-        ranges=source.ranges,
+        source,
         shard_bytes=task_bytes,
         seed=config.seed,
         shuffle=config.shuffle,
         tasks_before=opened.job.splits[split].tasks_before,
     )
-    unusable = find_unusable(spec.columns, source, sample.read)
-    return PlannedSplit(plan=plan, sample=sample, text_bytes=blocks.text_bytes, unusable=unusable)
+    return PlannedSplit(plan=plan, sample=sample, unusable=find_unusable(spec.columns, source, sample.read))
 
 
 def forecast(spec: ShardSpec, split: SplitSource, sample: Sample, *, block_rows: int) -> Blocks:
@@ -113,16 +100,14 @@ def forecast(spec: ShardSpec, split: SplitSource, sample: Sample, *, block_rows:
     read = sample.read
     if read.whole:
         predicted = np.where(read.usable, sample.sizes(read.text_bytes, np.arange(len(read.numbers))), 0.0)
-        blocks = cut_rows(read.numbers, predicted, rows=block_rows, row_bytes=sample.row_bytes)
-        return dataclasses.replace(blocks, text_bytes=int(read.text_bytes.sum()))
+        return cut_rows(read.numbers, predicted, rows=block_rows, row_bytes=sample.row_bytes)
     found = cover(split.groups.ends, split.ranges)
     text_bytes, usable = _texts_of_groups(spec, split, sample)
     numbers = np.searchsorted(split.groups.ends, read.numbers[read.usable], "right")
     sizes = sample.sizes.of_groups(read.text_bytes[read.usable], numbers)
     rows = found.counts * usable[found.groups]
     predicted = rows * sizes(text_bytes[found.groups], found.ends - found.counts / 2)
-    blocks = _cut_groups(found, predicted, rows=block_rows, row_bytes=sample.row_bytes)
-    return dataclasses.replace(blocks, text_bytes=round(float((rows * text_bytes[found.groups]).sum())))
+    return _cut_groups(found, predicted, rows=block_rows, row_bytes=sample.row_bytes)
 
 
 def _texts_of_groups(spec: ShardSpec, split: SplitSource, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
@@ -199,37 +184,22 @@ def find_unusable(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> Un
     )
 
 
-def _no_usable_row(split: str, reasons: Mapping[str, int], *, appends: bool) -> RowsRejectedError:
-    """Return the error for a split of which no row of the sample can be used, for these reasons."""
-    said = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
-    remedy = "check --text-column, --label-column and what a --filter leaves, or choose another --split"
-    if reasons and all(reason.startswith("label_") for reason in reasons):
-        remedy = "choose the splits that have labels with --split, and build this one by itself without --label-column"
-    if reasons and set(reasons) <= {HELD_OUT, NOT_HELD_OUT}:
-        remedy = "hold out more rows, or fewer: none of the sampled ones is in this split"
-        if appends:
-            remedy = "append more rows at once: none of these is in this split"
-    return RowsRejectedError(
-        f"split {split!r}: none of the sampled rows can be used{f' ({said})' if said else ''}", remedy=remedy
-    )
-
-
-def warn_of_padding(samples: Collection[tuple[Sample, int]], config: PrepareConfig, *, length: int) -> None:
-    """Warn once if more than 90 % of all splits' positions are padding; `samples` pairs each sample with its rows."""
-    padded = [(sample, rows) for sample, rows in samples if sample.padding is not None]
+def _warn_of_padding(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> None:
+    """Warn once if more than 90 % of all splits' positions are padding."""
+    padded = {split: each.sample for split, each in planned.items() if each.sample.padding is not None}
     if not padded:
         return
-    shares, rows = np.array([sample.padding for sample, _ in padded]), [rows for _, rows in padded]
-    share = float(np.average(shares, weights=rows))
+    rows = [opened.job.splits[split].num_rows for split in padded]
+    share = float(np.average(np.array([sample.padding for sample in padded.values()]), weights=rows))
     if share > _MOST_PADDING:
-        longest = np.percentile(np.concatenate([sample.row_tokens for sample, _ in padded]), 99)
+        longest = np.percentile(np.concatenate([sample.row_tokens for sample in padded.values()]), 99)
         _log.warning(
             "%.1f %% of the tokens in records would be padding: records have up to %d tokens, but 99 %% of the sampled "
             "rows have at most %.0f; %s",
             100 * min(share, 0.999),
-            length,
+            opened.job.spec.length,
             longest,
-            padding_advice(config),
+            padding_advice(opened.config),
         )
 
 

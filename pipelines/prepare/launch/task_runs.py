@@ -1,15 +1,11 @@
 """Run a function for each task: in worker processes of this machine, or as a Beam job."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from pipelines.prepare.process import workers as worker_processes
 from pipelines.prepare.process.progress import Progress
-
-if TYPE_CHECKING:
-    from pipelines.prepare.beam.pipeline import TaskFunction
+from pipelines.prepare.process.workers import Done
 
 
 def check(beam_args: Sequence[str], *, root: str) -> None:
@@ -29,7 +25,7 @@ def works_here(beam_args: Sequence[str]) -> bool:
 
 
 def run(
-    function: TaskFunction,
+    function: Callable[[Any, Progress], Done],
     tasks: Sequence[Any],
     *,
     processes: int,
@@ -54,12 +50,5 @@ def run(
     from pipelines.prepare.beam import pipeline
 
     pipeline.run_tasks(
-        function,
-        tasks,
-        folder=folder,
-        root=root,
-        name=name,
-        workers=workers,
-        beam_args=beam_args,
-        progress=progress,
+        function, tasks, folder=folder, root=root, name=name, workers=workers, beam_args=beam_args, progress=progress
     )

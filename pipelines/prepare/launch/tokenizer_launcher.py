@@ -2,20 +2,21 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
 
-from pipelines.prepare.launch import ingesting
+from pipelines.prepare.launch import ingesting, open_job
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.threads import in_background, wait_for
-from pipelines.prepare.sources.columns.column_planning import plan_columns, plan_types
+from pipelines.prepare.sources.columns.column_planning import plan_columns
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs
-from pipelines.prepare.sources.rows import opening, selection, user_functions
+from pipelines.prepare.sources.rows import selection, user_functions
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.tokenize import tokenization
 from pipelines.prepare.tokenize.chat import environment
@@ -26,12 +27,23 @@ from pipelines.prepare.tokenizer_training.training import Evaluation
 from pipelines.terminal import stages
 from tfrecord_io.errors import ConfigError
 
+# Options in training.json, beside those of the source.
+_RECORDED = (
+    "vocab_size",
+    "special_tokens",
+    "min_frequency",
+    "limit_alphabet",
+    "lowercase",
+    "sample_rows",
+    "sample_bytes",
+)
+
 Watch = Callable[[int, Progress], contextlib.AbstractContextManager[None]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainedTokenizer:
-    """The result of a training: rows of each split, also those that a sample leaves out, and what became of `rows`."""
+    """The result of a training: the rows of each split, sampled or not, and what became of the sampled `rows`."""
 
     request: TokenizerRequest
     splits: dict[str, int]
@@ -46,19 +58,13 @@ class TrainedTokenizer:
         return {**self.record(), "engine": self.evaluation.engine, "seconds": round(self.seconds, 3)}
 
     def record(self) -> dict[str, Any]:
-        """Return what training.json says: all that the same command gives again."""
+        """Return the content of training.json, which the same command gives again."""
         request, found = self.request, self.evaluation
         return {
             "kind": request.kind,
             "style": request.chosen_style,
             "options": {
-                "vocab_size": request.vocab_size,
-                "special_tokens": list(request.special_tokens),
-                "min_frequency": request.min_frequency,
-                "limit_alphabet": request.limit_alphabet,
-                "lowercase": request.lowercase,
-                "sample_rows": request.sample_rows,
-                "sample_bytes": request.sample_bytes,
+                **{name: getattr(request, name) for name in _RECORDED},
                 "text_columns": list(request.source.text_columns),
             },
             "splits": self.splits,
@@ -113,10 +119,7 @@ def train_tokenizer(request: TokenizerRequest, *, watch: Watch | None = None) ->
 
 
 def _train(source: TrainingTexts, template: Template, request: TokenizerRequest, *, watch: Watch | None) -> Any:
-    """Return the trained `tokenizers.Tokenizer`.
-
-    The training runs in the background, so that an interrupt ends it: the trainers look for none.
-    """
+    """Return the trained `tokenizers.Tokenizer`."""
     progress = Progress()
     characters: list[str] = []
     if training.needs_characters(request):
@@ -124,6 +127,7 @@ def _train(source: TrainingTexts, template: Template, request: TokenizerRequest,
         characters = training.characters_of(source, template, limit=request.limit_alphabet)
     try:
         with watch(source.num_rows, progress) if watch else contextlib.nullcontext():
+            # In the background, so that an interrupt ends it: the trainers look for none.
             learned = in_background(
                 lambda: training.train(source.read(progress), template, request, characters=characters)
             )
@@ -134,7 +138,7 @@ def _train(source: TrainingTexts, template: Template, request: TokenizerRequest,
 
 
 def _sample_rows(request: TokenizerRequest, splits: list[SplitSource]) -> int:
-    """Return how many rows to read; of --sample with a size as many as have so many bytes in the source."""
+    """Return how many rows to read: for --sample with a size, as many as have so many bytes in the source."""
     total = sum(split.num_rows for split in splits)
     if request.sample_bytes is None:
         return request.sample_rows or total
@@ -143,32 +147,22 @@ def _sample_rows(request: TokenizerRequest, splits: list[SplitSource]) -> int:
 
 
 def _locate(request: TokenizerRequest, folder: str) -> tuple[list[SplitSource], ColumnPlan]:
-    """Open the source, ingest what cannot be read in place, and return the chosen splits.
-
-    Raises: SourceError, ColumnError; OutputError if the ingested copy cannot be written.
-    """
-    config = request.source
+    """Open the source, ingest what cannot be read in place, and return the chosen splits."""
+    config, inputs = request.source, Inputs(texts=request.source.text_columns)
     functions = user_functions.find(config.functions)
-    inputs = Inputs(texts=config.text_columns)
-    names = None if functions else inputs.names
-    found = opening.open_source(config, columns=names)
-    asked = selection.needed_source_splits(config, list(found.listing.splits))
-    types = {name: found.columns[name] for name in asked}
-    plan = None if functions else plan_types(config, types, kind=found.listing.identity["kind"], inputs=inputs)
+    opened, plan = open_job.find_source(config, inputs)
     source = selection.open_rows(
         config,
-        found,
+        opened,
         functions,
-        folder=found.copy_folder(folder),
-        columns=names,
-        run=lambda source, tasks: ingesting.ingest_files(
-            source,
-            tasks,
-            found,
+        folder=opened.copy_folder(folder),
+        columns=open_job.columns_read(config, inputs),
+        run=functools.partial(
+            ingesting.ingest_files,
+            opened=opened,
             root=request.output,
             name="tokenizer",
             workers=request.workers,
-            beam_args=(),
             progress=Progress(),
         ),
     )

@@ -1,4 +1,4 @@
-"""The plan: how many shards, and which rows go into which, decided before anything is written.
+"""Plan how many shards a split has, and which rows go into which, before anything is written.
 
     rows of a split    cut into blocks of at most 4,000 consecutive rows, fewer where rows are long
     blocks             permuted by the seed (or left in source order), each with its predicted output bytes
@@ -8,9 +8,9 @@
           |............|......|.....|..........|............|
     shards    shard 0         |       shard 1  |   shard 2
 
-The predicted bytes come from a small sample (`blocks`). Equal parts keep the shards within a few
-percent of each other. They are within 10 % of the target size only if the split's size is near a multiple of it, which
-always holds from 4.5 times the target on.
+The predicted bytes come from a small sample (`sampling`). Equal parts keep the shards within a few percent of each
+other. They are within 10 % of the target size only if the split's size is near a multiple of it, which always holds
+from 4.5 times the target on.
 
 Everything is held in arrays, since a large split has ten million blocks.
 """
@@ -18,13 +18,13 @@ Everything is held in arrays, since a large split has ten million blocks.
 import dataclasses
 import functools
 import zlib
-from collections.abc import Sequence
 
 import numpy as np
 
 from pipelines.prepare.options.config import Compression, LayoutConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.parquet.groups import Pieces
+from pipelines.prepare.sources.rows.reading import SplitSource
 from tfrecord_io.format import record_index
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import Schema
@@ -69,18 +69,11 @@ class ShardSpec:
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """N blocks: their rows [starts, stops), int64 [N], and their predicted output bytes, float64 [N].
-
-    `text_bytes` of text are in all of them; exact if the sample read all rows.
-    """
+    """N blocks: their rows [starts, stops), int64 [N], and their predicted output bytes, float64 [N]."""
 
     starts: np.ndarray
     stops: np.ndarray
     predicted_bytes: np.ndarray
-    text_bytes: int = 0
-
-    def __len__(self) -> int:
-        return len(self.starts)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,8 +91,9 @@ class ShardTask:
 
     @property
     def row_ranges(self) -> RowRanges:
-        """The rows as [start, stop) ranges, in reading order."""
-        return row_ranges_of(self.located)
+        """The rows as [start, stop) ranges, in reading order, adjacent ones joined."""
+        pieces = self.located
+        return tuple((start, stop) for start, stop in _merged(pieces.starts, pieces.starts + pieces.counts).tolist())
 
     @property
     def located(self) -> Pieces:
@@ -147,10 +141,6 @@ class SplitPlan:
         assert self.spans is not None, "a new plan has them"
         return self.spans[self._offsets[first] : self._offsets[last]]
 
-    def row_ranges(self, index: int) -> RowRanges:
-        """Return the row ranges of one shard."""
-        return _as_row_ranges(self.spans_of(index, index + 1))
-
     def tasks(self) -> list[ShardTask]:
         """Return one task for each shard, without its pieces."""
         return [
@@ -160,13 +150,8 @@ class SplitPlan:
 
 
 def split_seed(split: str) -> int:
-    """Return a split's part of every seed. It depends on the name only, so that adding a split changes no other."""
+    """Return a split's part of every seed, which depends on the name only: adding a split changes no other."""
     return zlib.crc32(split.encode())
-
-
-def row_ranges_of(pieces: Pieces) -> RowRanges:
-    """Return the rows of pieces as [start, stop) ranges in the same order, with adjacent ranges joined."""
-    return _as_row_ranges(_merged(pieces.starts, pieces.starts + pieces.counts))
 
 
 def block_rows(*, row_bytes: float, shard_bytes: int) -> int:
@@ -180,8 +165,6 @@ def cut_rows(numbers: np.ndarray, weights: np.ndarray, *, rows: int, row_bytes: 
     A block has at most `rows` rows, and ends early where it reaches about twice the bytes of as many average rows; a
     row that reaches that alone is a block of its own.
     """
-    if not len(numbers):
-        return Blocks(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
     limit = max(ROOM * rows * row_bytes, 1.0)
     before = np.concatenate([[0.0], np.cumsum(weights)[:-1]])
     # Neither term ever decreases, so their sum changes wherever one of them does.
@@ -195,21 +178,13 @@ def cut_rows(numbers: np.ndarray, weights: np.ndarray, *, rows: int, row_bytes: 
 
 
 def plan_split(
-    blocks: Blocks,
-    *,
-    split: str,
-    source_split: str,
-    ranges: Sequence[tuple[int, int]],
-    shard_bytes: int,
-    seed: int,
-    shuffle: bool,
-    tasks_before: int = 0,
+    blocks: Blocks, split: SplitSource, *, shard_bytes: int, seed: int, shuffle: bool, tasks_before: int = 0
 ) -> SplitPlan:
-    """Distribute the blocks over shards. Every row goes into exactly one shard; no shard is empty."""
+    """Distribute the blocks of a split over shards. Every row goes into exactly one shard; no shard is empty."""
     starts, stops, weights = blocks.starts, blocks.stops, blocks.predicted_bytes
     if shuffle:
-        order = np.arange(len(blocks))
-        np.random.default_rng([seed, split_seed(split)]).shuffle(order)
+        order = np.arange(len(starts))
+        np.random.default_rng([seed, split_seed(split.name)]).shuffle(order)
         starts, stops, weights = starts[order], stops[order], weights[order]
     sizes = stops - starts
     total = float(weights.sum())
@@ -219,13 +194,13 @@ def plan_split(
     count = 1 if total <= shard_bytes else min(nearest, int(sizes.sum()))
     cuts = _cut_positions(sizes, weights, count=count)
     return SplitPlan(
-        split=split,
-        source_split=source_split,
-        ranges=tuple((int(start), int(stop)) for start, stop in ranges),
+        split=split.name,
+        source_split=split.source_split,
+        ranges=split.ranges,
         predicted_bytes=round(total),
         rows=tuple(np.diff(cuts).tolist()),
         tasks_before=tasks_before,
-        spans=_spans(starts, sizes, cuts, ascending=shuffle),
+        spans=_spans(starts, sizes, cuts, ascending=shuffle),  # a later shuffle decides the order
     )
 
 
@@ -242,10 +217,7 @@ def _cut_positions(sizes: np.ndarray, weights: np.ndarray, *, count: int) -> np.
 
 
 def _spans(starts: np.ndarray, sizes: np.ndarray, cuts: np.ndarray, *, ascending: bool) -> np.ndarray:
-    """Return the row ranges between successive cuts, int64 [S, 2].
-
-    `ascending` sorts the ranges of each shard, for when a later shuffle decides the order anyway.
-    """
+    """Return the row ranges between successive cuts, int64 [S, 2]; those of each shard in order if `ascending`."""
     ends = np.cumsum(sizes)
     # A range ends where a block or a shard ends.
     stops = np.unique(np.concatenate([ends, cuts[1:]]))
@@ -262,8 +234,6 @@ def _spans(starts: np.ndarray, sizes: np.ndarray, cuts: np.ndarray, *, ascending
 
 def _merged(starts: np.ndarray, stops: np.ndarray, owners: np.ndarray | None = None) -> np.ndarray:
     """Return row ranges (int64 [n, 2]) with adjacent ones of the same owner joined."""
-    if not len(starts):
-        return np.zeros((0, 2), np.int64)
     begins = np.ones(len(starts), bool)
     begins[1:] = starts[1:] != stops[:-1]
     if owners is not None:
@@ -271,7 +241,3 @@ def _merged(starts: np.ndarray, stops: np.ndarray, owners: np.ndarray | None = N
     first = np.flatnonzero(begins)
     last = np.append(first[1:], len(starts)) - 1
     return np.stack([starts[first], stops[last]], axis=1)
-
-
-def _as_row_ranges(spans: np.ndarray) -> RowRanges:
-    return tuple((start, stop) for start, stop in spans.tolist())

@@ -1,4 +1,4 @@
-"""The rows of a sample: a few row groups are read, and short runs of neighbouring rows in them are tokenized.
+"""Sample the rows of a split: a few row groups are read, and short runs of neighbouring rows in them are tokenized.
 
     split     |.......|.......|.......|.......|  at most 256 groups from all along it: 0.5 % of its bytes or 3 MB
     read         |===|      |===|   |===|        each group as a whole, since it is decoded as a whole
@@ -21,7 +21,7 @@ import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,8 @@ from pipelines.prepare.sources.columns.extraction import extract, text_bytes_of,
 from pipelines.prepare.sources.parquet.groups import Cover, cover
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.unused_rows import RejectedRow
+from tfrecord_io.errors import RowsRejectedError
+from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT
 
 ROWS = 4096
 _RUN_ROWS = 16
@@ -53,6 +55,9 @@ _ENOUGH_BYTES = 2 << 20
 _ENOUGH_POSITIONS = 16 << 20
 # The first runs have at most this many positions in records.
 _MOST_POSITIONS = 64 << 20
+# Usable rows of runs: the number of their run, their index among the split's rows, their number in the split, the bytes
+# of their text, and whether they may be tokenized.
+_IN_RUN = np.dtype([*((name, np.int64) for name in ("run", "index", "number", "text_bytes")), ("fits", bool)])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,53 +114,51 @@ class SampledRows:
     seconds: float
 
 
-def read(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> SampledRows | None:
-    """Read and tokenize the split's sample; None if no row of it can be used.
+def read(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> SampledRows:
+    """Read and tokenize the split's sample.
 
-    Raises: TokenizerError if the engine gives other tokens for a row than the reference tokenizer.
+    Raises: RowsRejectedError if no row of it can be used; TokenizerError if the engine gives other tokens for a row
+        than the reference tokenizer.
     """
+    unusable = collections.Counter[str]()
     for choice in choices(spec, split):
-        if (sample := _sampled(spec, encoder, split, _collect(spec, split, choice))) is not None:
-            return sample
-    return None
+        rows, table, every = _collect(spec, split, choice)
+        if len(rows):  # the first one fits
+            sampled = _tokenize(spec, encoder, split, rows, table, every)
+            if sampled.records.any():
+                return sampled
+            every = sampled.read
+        unusable = collections.Counter([*every.reasons, *(row.reason for row in every.refused)])
+    del unusable[""]
+    raise _no_usable_row(split.name, unusable)
 
 
-def reasons(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> dict[str, int]:
-    """Count the reasons for which the first rows of the split cannot be used."""
-    counted: collections.Counter[str] = collections.Counter()
-    first = in_ranges((0, min(ROWS, split.num_rows)), split.ranges)
-    for row, batch in split.read(first, spec.columns.names):
-        rows, why = extract(batch, spec.columns, first=row)
-        usable = np.flatnonzero(why == "")
-        if len(usable):
-            why[usable] = comparing.encode(encoder, rows, split=split.name, numbers=row + usable).reasons
-        counted.update(why[why != ""].tolist())
-    return dict(sorted(counted.items()))
+def _no_usable_row(split: str, reasons: Mapping[str, int]) -> RowsRejectedError:
+    said = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
+    remedy = "check --text-column, --label-column and what a --filter leaves, or choose another --split"
+    if reasons and all(reason.startswith("label_") for reason in reasons):
+        remedy = "choose the splits that have labels with --split, and build this one by itself without --label-column"
+    if reasons and set(reasons) <= {HELD_OUT, NOT_HELD_OUT}:
+        remedy = "hold out more rows, or fewer, or append more at once: none of the sampled ones is in this split"
+    return RowsRejectedError(
+        f"split {split!r}: none of the sampled rows can be used{f' ({said})' if said else ''}", remedy=remedy
+    )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Collected:
-    """What was read. Of each usable row in a run (R in all): its `runs`, `row_indices`, `numbers` and `text_bytes`,
-    int64 [R], and whether it may be tokenized, `fits` bool [R]; the `rows` that fit, in the same order.
-    """
-
-    runs: np.ndarray
-    row_indices: np.ndarray
-    numbers: np.ndarray
-    text_bytes: np.ndarray
-    fits: np.ndarray
-    rows: pa.Table
-    read: ReadRows
-
-
-def _collect(spec: ShardSpec, split: SplitSource, choice: SampleChoice) -> _Collected:
-    read, chosen, fitting, tables = [], [], [], []
-    runs = 0
+def _collect(spec: ShardSpec, split: SplitSource, choice: SampleChoice) -> tuple[np.ndarray, pa.Table, ReadRows]:
+    """Return the R usable rows of runs, _IN_RUN [R]; the content of those that fit, in the same order; and all rows."""
+    read, chosen, tables = [], [], []
+    runs = done = 0
     starts, stops = choice.tokenized_ranges.T
-    for row_index, first, batch in _batches(split, choice, spec.columns.names):
+    spans = choice.read_ranges.tolist()
+    every_index = np.concatenate([np.arange(first, last) for first, last in spans])
+    for first, batch in split.read(
+        [part for span in spans for part in in_ranges(span, split.ranges)], spec.columns.names
+    ):
         numbers, text_bytes = first + np.arange(batch.num_rows), text_bytes_of(batch, spec.columns.content)
-        why, row_indices = validate(batch, spec.columns), row_index + np.arange(batch.num_rows)
+        why, row_indices = validate(batch, spec.columns), every_index[done : done + batch.num_rows]
         read.append((numbers, text_bytes, why))
+        done += batch.num_rows
         run = np.minimum(np.searchsorted(stops, row_indices, "right"), len(stops) - 1)
         inside = np.flatnonzero((starts[run] <= row_indices) & (row_indices < stops[run]) & (why == ""))
         _, run = np.unique(run[inside], return_inverse=True)
@@ -164,32 +167,29 @@ def _collect(spec: ShardSpec, split: SplitSource, choice: SampleChoice) -> _Coll
         ends = np.cumsum(sizes)
         fits = ends - (ends - sizes)[begins][run] <= int(stops[0] - starts[0]) * _ROW_BYTES
         fits |= begins & ((runs + run) % np.maximum(-(-sizes // _LONG_ROW_BYTES), 1) == 0)
-        chosen.append((runs + run, row_indices[inside], numbers[inside], sizes))
-        fitting.append(fits)
+        rows = np.empty(len(inside), _IN_RUN)
+        rows["run"], rows["index"], rows["number"] = runs + run, row_indices[inside], numbers[inside]
+        rows["text_bytes"], rows["fits"] = sizes, fits
+        chosen.append(rows)
         # Copies, which do not keep the batch in memory, and without the column of what is left out, if it is there.
-        rows = pa.Table.from_batches([batch.take(pa.array(inside[fits]))])
-        tables.append(rows.select(spec.columns.names))
+        table = pa.Table.from_batches([batch.take(pa.array(inside[fits]))])
+        tables.append(table.select(spec.columns.names))
         runs += int(run.max(initial=-1)) + 1
     numbers, sizes, why = (np.concatenate(each) for each in zip(*read, strict=True))
-    every = (np.concatenate(each) for each in zip(*chosen, strict=True))
-    return _Collected(
-        **dict(zip(("runs", "row_indices", "numbers", "text_bytes"), every, strict=True)),
-        fits=np.concatenate(fitting),
-        rows=pa.concat_tables(tables),
-        read=ReadRows(numbers=numbers, text_bytes=sizes, reasons=why, whole=choice.whole),
-    )
+    every = ReadRows(numbers=numbers, text_bytes=sizes, reasons=why, whole=choice.whole)
+    return np.concatenate(chosen), pa.concat_tables(tables), every
 
 
-def _sampled(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource, found: _Collected) -> SampledRows | None:
-    """Tokenize the collected rows; None if no record can be made of them."""
-    positions = len(found.runs) * spec.length
-    first = found.runs % (_FIRST * max(1, positions // (_FIRST * _MOST_POSITIONS))) == 0
-    fits, table = found.fits, found.rows
-    if found.text_bytes[fits & first].sum() > _ENOUGH_BYTES or positions > _ENOUGH_POSITIONS:
+def _tokenize(
+    spec: ShardSpec, encoder: BatchEncoder, split: SplitSource, found: np.ndarray, table: pa.Table, every: ReadRows
+) -> SampledRows:
+    """Tokenize the collected rows."""
+    positions = len(found) * spec.length
+    first = found["run"] % (_FIRST * max(1, positions // (_FIRST * _MOST_POSITIONS))) == 0
+    fits = found["fits"]
+    if found["text_bytes"][fits & first].sum() > _ENOUGH_BYTES or positions > _ENOUGH_POSITIONS:
         fits, table = fits & first, table.filter(pa.array(first[fits]))
-    if not fits.any():
-        return None
-    numbers = found.numbers[fits]
+    numbers = found["number"][fits]
     (batch,) = table.combine_chunks().to_batches()
     rows = dataclasses.replace(extract(batch, spec.columns)[0], numbers=numbers)
     began = time.perf_counter()
@@ -200,41 +200,20 @@ def _sampled(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource, found: 
     checks = CrossCheck(encoder, split=split.name)
     checks.add(rows, encoded, numbers=numbers, which=np.flatnonzero(first[fits]))
     checks.finish()
-    records = encoded.num_sequences * (encoded.reasons == "")
-    if not records.any():
-        return None
     refused = np.flatnonzero(encoded.reasons != "").tolist()
     return SampledRows(
-        row_indices=found.row_indices[fits],
-        text_bytes=found.text_bytes[fits],
+        row_indices=found["index"][fits],
+        text_bytes=found["text_bytes"][fits],
         tokens=encoded.full_lengths,
-        records=records,
+        records=encoded.num_sequences * (encoded.reasons == ""),
         encoded=encoded,
-        weighed_indices=found.row_indices[~fits],
-        weighed_bytes=found.text_bytes[~fits],
+        weighed_indices=found["index"][~fits],
+        weighed_bytes=found["text_bytes"][~fits],
         read=dataclasses.replace(
-            found.read,
-            refused=tuple(RejectedRow(row=int(numbers[at]), reason=str(encoded.reasons[at])) for at in refused),
+            every, refused=tuple(RejectedRow(row=int(numbers[at]), reason=str(encoded.reasons[at])) for at in refused)
         ),
         seconds=seconds,
     )
-
-
-def _batches(
-    split: SplitSource, choice: SampleChoice, columns: tuple[str, ...]
-) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-    """Yield (row index, row number in the split, rows) of successive rows."""
-    spans = choice.read_ranges
-    row_ranges = [part for span in spans.tolist() for part in in_ranges(span, split.ranges)]
-    ends = np.cumsum(spans[:, 1] - spans[:, 0])
-    done = 0
-    for first, batch in split.read(row_ranges, columns):
-        start = 0
-        while start < batch.num_rows:
-            span = int(np.searchsorted(ends, done, "right"))
-            count = min(batch.num_rows - start, int(ends[span]) - done)
-            yield int(spans[span, 1]) - int(ends[span]) + done, first + start, batch.slice(start, count)
-            start, done = start + count, done + count
 
 
 def choices(spec: ShardSpec, split: SplitSource) -> Iterator[SampleChoice]:
@@ -264,30 +243,26 @@ def in_ranges(span: Sequence[int], ranges: Sequence[tuple[int, int]]) -> list[tu
 
 def _choose(spec: ShardSpec, split: SplitSource, covered: Cover, *, times: int, larger: int) -> SampleChoice:
     """Choose `times` as many rows as without filters, from `larger` times as many groups."""
-    rng = np.random.default_rng([spec.seed, split_seed(split.name), 1])
-    rows, most = _RUN_ROWS, ROWS * times
-    every = np.array([[0, split.num_rows]])
+    rng, most = np.random.default_rng([spec.seed, split_seed(split.name), 1]), ROWS * times
     stored = split.groups.stored_bytes[covered.groups]
     limit = larger * max(_MOST_BYTES, _SHARE * float(stored.sum()))
     if len(covered) <= larger * _MOST_GROUPS and stored.sum() <= larger * _MOST_BYTES:
-        tokenized_ranges = _ranges_of(every, most, rows=rows, all_of_it=times > 1 and most >= split.num_rows, rng=rng)
-        return SampleChoice(read_ranges=every, tokenized_ranges=tokenized_ranges, whole=True)
+        every = np.array([[0, split.num_rows]])
+        runs = _runs(every, most, all_of_it=times > 1 and most >= split.num_rows, rng=rng)
+        return SampleChoice(read_ranges=every, tokenized_ranges=runs, whole=True)
     chosen = _groups(covered, stored, limit=limit, most=larger * _MOST_GROUPS, seed=(spec.seed, split_seed(split.name)))
     stops = covered.ends[chosen]
     read_ranges = np.stack([stops - covered.counts[chosen], stops], axis=1)
-    tokenized_ranges = _ranges_of(
-        read_ranges, max(1, round(most / len(read_ranges) / rows)) * rows, rows=rows, all_of_it=False, rng=rng
-    )
+    most = max(1, round(most / len(read_ranges) / _RUN_ROWS)) * _RUN_ROWS
+    runs = _runs(read_ranges, most, all_of_it=False, rng=rng)
     # The user's functions run on every row that is read: read no more than is tokenized.
-    if split.reader.changes is not None:
-        return SampleChoice(read_ranges=tokenized_ranges, tokenized_ranges=tokenized_ranges)
-    return SampleChoice(read_ranges=read_ranges, tokenized_ranges=tokenized_ranges)
+    return SampleChoice(read_ranges=read_ranges if split.reader.changes is None else runs, tokenized_ranges=runs)
 
 
 def _groups(covered: Cover, stored: np.ndarray, *, limit: float, most: int, seed: tuple[int, int]) -> np.ndarray:
-    """Choose parts of the cover (ascending indices), one from each of equal stretches of the split.
+    """Choose parts of the cover (ascending indices) by their rows, one from each of equal stretches of the split.
 
-    A part is as likely as it has rows. Together they have at most `limit` bytes, but there is at least one.
+    Together they have at most `limit` bytes, but there is at least one.
     """
     ends = covered.ends
     count = min(most, len(covered))
@@ -301,13 +276,9 @@ def _groups(covered: Cover, stored: np.ndarray, *, limit: float, most: int, seed
         count = max(1, min(count - 1, int(count * limit / num_bytes)))
 
 
-def _ranges_of(
-    read_ranges: np.ndarray, most: int, *, rows: int, all_of_it: bool, rng: np.random.Generator
-) -> np.ndarray:
-    """Return short ranges of `rows` rows in each read range, one at a random position in each of its equal parts.
-
-    They have about `most` rows for each read range, or cover `all_of_it`.
-    """
+def _runs(read_ranges: np.ndarray, most: int, *, all_of_it: bool, rng: np.random.Generator) -> np.ndarray:
+    """Return runs of `most` rows in each read range, one at random in each of its equal parts; or cover `all_of_it`."""
+    rows = _RUN_ROWS
     found = []
     for first, last in read_ranges.tolist():
         if all_of_it:

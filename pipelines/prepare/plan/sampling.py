@@ -1,4 +1,4 @@
-"""Measuring a few thousand rows before the job: bytes of output per row, tokens per row, seconds of tokenizing.
+"""Measure a few thousand rows before the job: bytes of output per row, tokens per row, seconds of tokenizing.
 
 `sample_rows` chooses and tokenizes them. For other rows, output, tokens and records are predicted from the bytes of
 their text and their place in the split:
@@ -18,6 +18,7 @@ documents leave room that a sample cannot show (`tests/prepare/plan/test_samplin
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import time
@@ -45,6 +46,8 @@ _STRETCHES, _STRETCH_ROWS = 48, 64
 _BEYOND = 1e6
 # Lengths for which the mean output of a row group is computed, from at most this many of the rows that were read.
 _LENGTHS, _GROUP_ROWS = 128, 1024
+# Records in order: framed bytes, tokens without padding, positions; and the bytes themselves if shards are compressed.
+_RECORD = np.dtype([*((name, np.int64) for name in ("size", "tokens", "positions")), ("framed", object)])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,12 +84,12 @@ class SizeModel:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sample:
-    """What a split's sample showed.
+    """The measures of a split's sample.
 
     `sizes` predicts a row's bytes of output; `row_bytes` and `record_bytes` are the means of a row and of a record.
     `row_tokens` int64 [N]: each row's tokens, special and cut ones included. `num_tokens` of them are in records, which
     take `output_bytes`. `padding`: the share of positions without a token, None with a layout that joins rows.
-    `text_bytes` of text were tokenized in `seconds`.
+    `seconds`: how long tokenizing takes for all sampled rows.
     `read`: all rows that were read, most of which were only weighed.
     `length_shares`: the share of the bytes that records of each length have, which go into shards of their own.
     """
@@ -98,23 +101,8 @@ class Sample:
     num_tokens: float
     output_bytes: float
     padding: float | None
-    text_bytes: int
     seconds: float
     read: ReadRows
-    length_shares: tuple[float, ...] = (1.0,)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Records:
-    """R records in order: `sizes` in framed bytes, `tokens` without padding, `positions`; int64 [R] each.
-
-    `framed` are the bytes themselves if shards are compressed, else empty.
-    """
-
-    sizes: np.ndarray
-    tokens: np.ndarray
-    positions: np.ndarray
-    framed: tuple[bytes, ...]
     length_shares: tuple[float, ...] = (1.0,)
 
 
@@ -127,7 +115,8 @@ def row_lengths(
     """
     found, standing_for = [np.zeros(0, np.int64)], [np.zeros(0)]
     for split in splits.values():
-        if (sampled := sample_rows.read(spec, encoder, split)) is not None:
+        with contextlib.suppress(RowsRejectedError):
+            sampled = sample_rows.read(spec, encoder, split)
             usable = _with_predicted(sampled, sampled.records > 0, rising=False)
             found.append(_row_tokens(sampled))
             standing_for.append(usable * (split.num_rows / len(usable)))
@@ -140,18 +129,17 @@ def row_lengths(
     return lengths[weights > 0], weights[weights > 0]
 
 
-def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sample | None:
-    """Tokenize, lay out and encode a sample of the split; None if no row of it can be used."""
+def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sample:
+    """Tokenize, lay out and encode a sample of the split. Raises: as `sample_rows.read`."""
     rows = sample_rows.read(spec, encoder, split)
-    if rows is None:
-        return None
     began = time.perf_counter()
     layout = layout_of(spec.layout)
-    laid_out = _lay_out(spec, encoder, rows)
+    laid_out, length_shares = _lay_out(spec, encoder, rows)
     stored = _stored_sizes(spec, laid_out)
     row_bytes = _bytes_of_joined_rows(spec, rows, laid_out, stored) if layout.joins_rows else _per_row(rows, stored)
     sizes = fit(rows.text_bytes, row_bytes, rows.row_indices, rising=not layout.one_record)
     num_tokens, padding = _tokens_held(spec, rows, laid_out)
+    text_bytes = rows.text_bytes.sum()
     return Sample(
         sizes=sizes,
         row_bytes=float(row_bytes.mean()),
@@ -160,18 +148,14 @@ def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sampl
         num_tokens=num_tokens,
         output_bytes=float(row_bytes.sum() + sizes(rows.weighed_bytes, rows.weighed_indices).sum()),
         padding=padding,
-        text_bytes=int(rows.text_bytes.sum()),
-        seconds=rows.seconds + time.perf_counter() - began,
+        seconds=(rows.seconds + time.perf_counter() - began) * (1 + rows.weighed_bytes.sum() / max(text_bytes, 1)),
         read=rows.read,
-        length_shares=laid_out.length_shares,
+        length_shares=length_shares,
     )
 
 
 def _with_predicted(rows: SampledRows, values: np.ndarray, *, rising: bool) -> np.ndarray:
-    """Return `values` of the N tokenized rows followed by predicted ones of the M weighed rows: float64 [N + M].
-
-    `rising`: for rows longer than all tokenized ones, values grow in proportion to the text.
-    """
+    """Return `values` of the N tokenized rows and predicted ones of the M weighed rows, float64 [N + M] (see `fit`)."""
     model = fit(rows.text_bytes, values.astype(np.float64), rows.row_indices, rising=rising)
     return np.concatenate([values, model(rows.weighed_bytes, rows.weighed_indices)])
 
@@ -180,19 +164,16 @@ def _row_tokens(rows: SampledRows) -> np.ndarray:
     return np.rint(_with_predicted(rows, rows.tokens, rising=True)).astype(np.int64)
 
 
-def _tokens_held(spec: ShardSpec, rows: SampledRows, laid_out: _Records) -> tuple[float, float | None]:
-    """Return the tokens that the records of all sampled rows hold, and the share of positions that is padding.
-
-    The share is None with a layout that joins rows.
-    """
+def _tokens_held(spec: ShardSpec, rows: SampledRows, laid_out: np.ndarray) -> tuple[float, float | None]:
+    """Return `num_tokens` and `padding` of a sample."""
     layout = layout_of(spec.layout)
     if layout.joins_rows:
         # A row may be in the sample's records several times, and the last record may have been dropped.
-        held = min(1.0, laid_out.tokens.sum() / max(rows.tokens.sum(), 1))
+        held = min(1.0, laid_out["tokens"].sum() / max(rows.tokens.sum(), 1))
         return float(_with_predicted(rows, rows.tokens * held, rising=True).sum()), None
     tokens, positions = (
-        float(_with_predicted(rows, _per_row(rows, values), rising=not layout.one_record).sum())
-        for values in (laid_out.tokens, laid_out.positions)
+        float(_with_predicted(rows, _per_row(rows, laid_out[name]), rising=not layout.one_record).sum())
+        for name in ("tokens", "positions")
     )
     return tokens, 1 - tokens / max(positions, 1.0)
 
@@ -203,56 +184,44 @@ def _per_row(rows: SampledRows, values: np.ndarray) -> np.ndarray:
     return np.diff(total[np.concatenate([[0], np.cumsum(rows.records)])])
 
 
-def _lay_out(spec: ShardSpec, encoder: BatchEncoder, rows: SampledRows) -> _Records:
-    """Make the records of all rows. If rows are joined and the sample is too short for one record, repeat it."""
-    builder = encoder.builder()
-    for _ in range(
-        max(1, -(-spec.length // max(int(rows.tokens.sum()), 1))) if layout_of(spec.layout).joins_rows else 1
-    ):
+def _lay_out(spec: ShardSpec, encoder: BatchEncoder, rows: SampledRows) -> tuple[np.ndarray, tuple[float, ...]]:
+    """Make the records of all rows, _RECORD [R], and return the share of bytes that records of each length have."""
+    builder, times = encoder.builder(), 1
+    if layout_of(spec.layout).joins_rows:  # the sample may be too short for one record
+        times = max(1, -(-spec.length // max(int(rows.tokens.sum()), 1)))
+    for _ in range(times):
         builder.add(rows.encoded)
     every = length_groups(builder)
-    laid_out = [_records_of_length(spec, length_group) for length_group in every]
-    sizes = np.concatenate([part.sizes for part in laid_out])
-    counts = np.concatenate([part.tokens for part in laid_out])
-    positions = np.concatenate([part.positions for part in laid_out])
-    framed = tuple(itertools.chain.from_iterable(part.framed for part in laid_out))
-    if (of_rows := [length_group.rows for length_group in every if length_group.rows is not None]) and len(sizes):
+    parts = [_records_of_length(spec, length_group) for length_group in every]
+    laid_out = np.concatenate(parts)
+    if (of_rows := [length_group.rows for length_group in every if length_group.rows is not None]) and len(laid_out):
         # Each row has one record: put the records back into the order of the rows.
-        order = np.argsort(np.concatenate(of_rows))
-        sizes, counts, positions = sizes[order], counts[order], positions[order]
-        framed = tuple(framed[at] for at in order) if framed else ()
-    shares = tuple(float(part.sizes.sum() / max(sizes.sum(), 1)) for part in laid_out)
-    return _Records(sizes=sizes, tokens=counts, positions=positions, framed=framed, length_shares=shares)
+        laid_out = laid_out[np.argsort(np.concatenate(of_rows))]
+    return laid_out, tuple(float(part["size"].sum() / max(laid_out["size"].sum(), 1)) for part in parts)
 
 
-def _records_of_length(spec: ShardSpec, length_group: LengthGroup) -> _Records:
+def _records_of_length(spec: ShardSpec, length_group: LengthGroup) -> np.ndarray:
     schema = spec.schema_of(length_group.length)
-    sizes, counts, framed = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], []
+    num_positions = sum(feature.num_values for role in _TOKENS if (feature := schema.with_role(role)) is not None)
+    found = [np.zeros(0, _RECORD)]
     for columns in length_group.builder.chunks(None):
         frames = records.encode_framed(columns, schema)
-        sizes.append(np.diff(frames.offsets))
-        counts.append(count_tokens(columns, schema))
+        part = np.zeros(len(frames.offsets) - 1, _RECORD)
+        part["size"], part["tokens"] = np.diff(frames.offsets), count_tokens(columns, schema)
+        part["positions"] = num_positions
         if spec.compression == "gzip":
             data, edges = frames.data.tobytes(), frames.offsets.tolist()
-            framed += [data[start:stop] for start, stop in itertools.pairwise(edges)]
-    every = np.concatenate(sizes)
-    num_positions = sum(feature.num_values for role in _TOKENS if (feature := schema.with_role(role)) is not None)
-    return _Records(
-        sizes=every,
-        tokens=np.concatenate(counts),
-        positions=np.full(len(every), num_positions),
-        framed=tuple(framed),
-    )
+            part["framed"] = [data[start:stop] for start, stop in itertools.pairwise(edges)]
+        found.append(part)
+    return np.concatenate(found)
 
 
-def _stored_sizes(spec: ShardSpec, laid_out: _Records) -> np.ndarray:
-    """Return the bytes of each record in a shard, float64 [R].
-
-    If shards are compressed, neighbours share what they compress to, and all what they do in a shard's order.
-    """
-    sizes = laid_out.sizes.astype(np.float64)
+def _stored_sizes(spec: ShardSpec, laid_out: np.ndarray) -> np.ndarray:
+    """Return the bytes of each record in a shard, float64 [R]."""
+    sizes = laid_out["size"].astype(np.float64)
     if spec.compression == "none":
         return sizes
+    # Neighbours share what they compress to, and all records what they do in a shard's order.
     order = np.arange(len(sizes))
     for part in np.array_split(order, max(1, len(order) // _PACKED_RECORDS)):
         sizes[part] *= _packed(laid_out, part) / sizes[part].sum()
@@ -261,21 +230,22 @@ def _stored_sizes(spec: ShardSpec, laid_out: _Records) -> np.ndarray:
     return np.asarray(sizes * (_packed(laid_out, order) / sizes.sum()))
 
 
-def _packed(laid_out: _Records, which: np.ndarray) -> int:
-    return len(zlib.compress(b"".join(laid_out.framed[index] for index in which)))
+def _packed(laid_out: np.ndarray, which: np.ndarray) -> int:
+    return len(zlib.compress(b"".join(laid_out["framed"][which])))
 
 
-def _bytes_of_joined_rows(spec: ShardSpec, rows: SampledRows, laid_out: _Records, stored: np.ndarray) -> np.ndarray:
+def _bytes_of_joined_rows(spec: ShardSpec, rows: SampledRows, laid_out: np.ndarray, stored: np.ndarray) -> np.ndarray:
     """Return the share of each row in the stored bytes of the records that its tokens are in, float64 [N]."""
-    full = laid_out.tokens == spec.length
+    tokens = laid_out["tokens"]
+    full = tokens == spec.length
     counted = full if full.any() else np.ones(len(stored), bool)
-    token_bytes = stored[counted].sum() / laid_out.tokens[counted].sum()
+    token_bytes = stored[counted].sum() / tokens[counted].sum()
     if not full[:-1].all():  # packed: rows are in no order
         return np.asarray(rows.tokens * token_bytes)
     ends = np.cumsum(rows.tokens)
     # Past the last record (a remainder may be dropped), a token has the mean bytes of the others.
-    held, beyond = laid_out.tokens.sum(), max(ends[-1] - laid_out.tokens.sum(), 0) + 1
-    token_edges = np.concatenate([[0], np.cumsum(laid_out.tokens), [held + beyond]])
+    beyond = max(ends[-1] - tokens.sum(), 0) + 1
+    token_edges = np.concatenate([[0], np.cumsum(tokens), [tokens.sum() + beyond]])
     byte_edges = np.concatenate([[0.0], np.cumsum(stored), [stored.sum() + beyond * token_bytes]])
     share = np.diff(np.interp(ends, token_edges, byte_edges), prepend=0.0)
     return np.asarray(share * (token_bytes * ends[-1] / share.sum()))

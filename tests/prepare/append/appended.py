@@ -63,4 +63,5 @@ def grown(folder: Path, **changes: object) -> tuple[Path, Path]:
 
 def numbers(root: object, split: str = "train") -> list[int]:
     """The numbers of the rows of a split, in the order of its records."""
-    return [int(number) for number in building.read_rows(root, split)["number"]]
+    shards = building.read_manifest(root).splits[split].shards
+    return [number for shard in shards for number in building.read_shard(root, shard)["number"].tolist()]

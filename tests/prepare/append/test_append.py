@@ -45,16 +45,17 @@ def test_old_files_keep_their_bytes_and_new_shards_come_behind_them(tmp_path: Pa
 @pytest.mark.parametrize("write", slow_but([json_lines, parquet], parquet))
 def test_in_the_order_of_the_source_the_rows_are_those_of_one_build(tmp_path: Path, write: Write) -> None:
     data, kind = tmp_path / "data", "jsonl" if write is json_lines else "parquet"
+    options: dict[str, object] = {"no_shuffle": True, "label_column": "label", "hold_out": "validation=20%"}
     write(data / f"train-a.{kind}", OLD)
-    options: dict[str, object] = {"no_shuffle": True, "label_column": "label"}
     done(build(data, tmp_path / "out", **options))
     write(data / f"train-b.{kind}", NEW)
     done(build(data, tmp_path / "out", "--append", **options))
     done(build(data, tmp_path / "whole", **options))
-    appended, whole = (building.read_rows(tmp_path / name, "train") for name in ("out", "whole"))
-    assert all(np.array_equal(appended[name], whole[name]) for name in whole)
-    ledgers = [read_manifest(tmp_path / name).splits["train"].ledger for name in ("out", "whole")]
-    assert ledgers[0] == ledgers[1]
+    for split in ("train", "validation"):
+        appended, whole = (building.read_rows(tmp_path / name, split) for name in ("out", "whole"))
+        assert all(np.array_equal(appended[name], whole[name]) for name in whole)
+        ledgers = [read_manifest(tmp_path / name).splits[split].ledger for name in ("out", "whole")]
+        assert ledgers[0] == ledgers[1]
 
 
 @pytest.mark.parametrize("layout", slow_but(["concat", "pack"], "concat"))
@@ -79,17 +80,17 @@ def test_several_lengths_of_rows_stay_sorted_by_length(tmp_path: Path) -> None:
     assert [(shard.length, shard.task) for shard in found.splits["train"].shards] == sorted(
         (shard.length, shard.task) for shard in found.splits["train"].shards
     )
-    rows = [n for shard in found.splits["train"].shards for n in building.read_shard(out, shard)["number"].tolist()]
-    assert sorted(rows) == [*OLD, *NEW]
-    assert building.command("verify", out).status == 0
 
 
-def test_appends_follow_one_another_and_may_bring_new_splits(tmp_path: Path) -> None:
-    data, out = grown(tmp_path)
-    done(build(data, out, "--append"))
+@pytest.mark.parametrize("changes", slow_but([{}, {"bucket_lengths": "12,32"}], {}))
+def test_appends_follow_one_another_and_may_bring_new_splits(tmp_path: Path, changes: dict[str, object]) -> None:
+    """With several lengths the first shards are not the first ones in the list."""
+    data, out = grown(tmp_path, **changes)
+    done(build(data, out, "--append", **changes))
     json_lines(data / "train-c.jsonl", range(100, 110))
     json_lines(data / "test.jsonl", range(200, 230))
-    done(build(data, out, "--append"))
+    moved = shutil.copytree(building.tokenizer(), tmp_path / "tokenizer")
+    done(build(data, out, "--append", tokenizer=moved, **changes))
     assert sorted(numbers(out)) == list(range(110))
     assert sorted(numbers(out, "test")) == list(range(200, 230))
     found = read_manifest(out)
@@ -101,14 +102,6 @@ def test_appends_follow_one_another_and_may_bring_new_splits(tmp_path: Path) -> 
     kept = [manifest.parse((out / f"manifest-{number}.json").read_bytes()) for number in range(2)]
     assert [each.fingerprint for each in (*kept, found)] == [each.fingerprint for each in found.generations]
     assert building.command("verify", out).status == 0
-
-
-def test_held_out_rows_of_new_files_go_to_the_held_out_split(tmp_path: Path) -> None:
-    data, out = grown(tmp_path, hold_out="validation=20%", no_shuffle=True)
-    done(build(data, out, "--append", hold_out="validation=20%", no_shuffle=True))
-    done(build(data, tmp_path / "whole", hold_out="validation=20%", no_shuffle=True))
-    for split in ("train", "validation"):
-        assert numbers(out, split) == numbers(tmp_path / "whole", split)
 
 
 def test_a_higher_limit_appends_the_rows_behind_it(tmp_path: Path) -> None:
@@ -166,23 +159,21 @@ def test_more_files_than_the_manifest_names_are_compared_by_their_digest(
     assert "its first 4 files are not those" in cause
 
 
-def test_nothing_new_is_said_and_changes_nothing(tmp_path: Path) -> None:
-    data, out = grown(tmp_path)
-    done(build(data, out, "--append"))
-    before = building.files(out)
-    outcome = build(data, out, "--append")
-    assert done(outcome)["shards_made"] == 0
-    assert "no rows that are not in this dataset; nothing was changed" in outcome.err
-    assert building.files(out) == before
-
-
-def test_plan_shows_the_new_rows_alone(tmp_path: Path) -> None:
+def test_plan_shows_the_new_rows_alone_and_none_change_nothing(tmp_path: Path) -> None:
     data, out = grown(tmp_path)
     before = building.files(out)
     outcome = build(data, out, "--append", "--dry-run")
     assert outcome.status == 0, outcome.err
     assert [each["rows"] for each in json.loads(outcome.out)] == [len(NEW)]
     assert building.files(out) == before
+    done(build(data, out, "--append"))
+    before = building.files(out)
+    outcome = build(data, out, "--append")
+    assert done(outcome)["shards_made"] == 0
+    assert "no rows that are not in this dataset; nothing was changed" in outcome.err
+    assert building.files(out) == before
+    cause, _ = build(data, out, max_length=8).error
+    assert cause.endswith("holds a dataset made from something else (max_length: was 32, now 8)")
 
 
 @pytest.mark.slow
@@ -240,10 +231,3 @@ def test_new_files_alone_are_said_to_need_the_old_ones(tmp_path: Path) -> None:
     cause, remedy = build(data / "train-b.jsonl", out, "--append", name=None).error
     assert "file train-a.jsonl of split 'train' is gone" in cause
     assert "name the folder of all files, old and new" in remedy
-
-
-def test_another_length_after_an_append_is_all_that_is_said_to_differ(tmp_path: Path) -> None:
-    data, out = grown(tmp_path)
-    done(build(data, out, "--append"))
-    cause, _ = build(data, out, max_length=8).error
-    assert cause.endswith("holds a dataset made from something else (max_length: was 32, now 8)")

@@ -3,18 +3,15 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pipelines.prepare import storage
 from pipelines.prepare.audit import reopened_dataset
 from pipelines.prepare.audit.trace import Tracer, record_rows
-from pipelines.prepare.audit.verify import verify_files
 from tests import building
 from tests.building import command, read_manifest
 from tests.prepare.append import appended
-from tests.prepare.append.appended import NEW, OLD, build, done, grown, json_lines, numbers
+from tests.prepare.append.appended import NEW, OLD, build, done, grown, numbers
 from tests.support.speed import slow_but
 from tfrecord_io import random_access
 
@@ -33,8 +30,7 @@ def root(shared: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "changes",
-    slow_but([{}, {"bucket_lengths": "12,32"}, {"hold_out": "validation=20%"}, {"max_error_rate": 0.5}], {}),
+    "changes", slow_but([{}, {"bucket_lengths": "12,32"}, {"hold_out": "validation=20%"}, {"max_error_rate": 0.5}], {})
 )
 def test_every_record_leads_to_its_row(tmp_path: Path, changes: dict[str, object]) -> None:
     data, out = grown(tmp_path, **changes)
@@ -58,26 +54,6 @@ def test_every_record_leads_to_its_row(tmp_path: Path, changes: dict[str, object
 
 def test_rows_of_all_records_at_once(shared: Path) -> None:
     assert record_rows(str(shared), read_manifest(shared), "train").tolist() == numbers(shared)
-
-
-def test_an_append_that_is_killed_before_its_manifest_leaves_a_sound_dataset(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def killed(path: str, *args: object, **kwargs: object) -> None:
-        if path.endswith("/manifest.json"):
-            raise KeyboardInterrupt
-        written(path, *args, **kwargs)
-
-    data, out = grown(tmp_path)
-    written: Any = storage.write_bytes
-    with monkeypatch.context() as patch:
-        patch.setattr(storage, "write_bytes", killed)
-        assert build(data, out, "--append").status != 0
-    assert list(out.glob(".prep/*/*/receipt-*")), "the new shards are made"
-    assert command("verify", out).status == 0
-    done(build(data, out, "--append"))
-    assert command("verify", out).status == 0
-    assert not (out / "dataset_info.json").exists(), "it would name the old shards alone"
 
 
 def test_damaged_shards_of_each_generation_are_made_again(root: Path) -> None:
@@ -105,21 +81,6 @@ def test_a_step_of_a_run_on_the_former_generation_leads_to_the_rows_that_it_read
     traced = [each["traced"]["rows"][0]["row"] for each in json.loads(outcome.out)]
     batch = random_access.global_batches(former, global_batch_size=8, seed=3)[4]
     assert traced == batch["number"].tolist()
-
-
-@pytest.mark.parametrize("changes", [{"bucket_lengths": "12,32"}, {"tokenizer": "a copy"}])
-def test_a_dataset_of_three_generations_is_sound(tmp_path: Path, changes: dict[str, object]) -> None:
-    """With several lengths the first shards are not the first ones in the list; a tokenizer may have moved."""
-    data, out = grown(tmp_path, **{name: value for name, value in changes.items() if name != "tokenizer"})
-    if "tokenizer" in changes:
-        changes = {"tokenizer": shutil.copytree(building.tokenizer(), tmp_path / "tokenizer")}
-    done(build(data, out, "--append", **changes))
-    json_lines(data / "train-c.jsonl", range(100, 130))
-    json_lines(data / "validation-c.jsonl", range(130, 140))
-    done(build(data, out, "--append", **changes))
-    checked = {each.file: each.problem for each in verify_files(str(out), read_manifest(out))}
-    assert (out / "manifest-1.json").exists()
-    assert not any(checked.values()), checked
 
 
 def test_a_manifest_whose_generations_do_not_add_up_is_refused(root: Path) -> None:

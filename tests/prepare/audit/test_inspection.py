@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoTokenizer
 
+from pipelines.prepare.audit.decode import load_tokenizer
 from tests import building
 from tests.building import REVIEWS, reviews
+from tests.prepare.audit.test_verify import flip, train_shards
 
 FIRST_TRAIN = (
     "[CLS] a clever little tool that fixes zippers in seconds. it saved my favourite jacket, "
@@ -31,7 +32,7 @@ def test_each_row_says_where_it_is_and_what_it_holds() -> None:
     assert (row["split"], row["record"]) == ("train", 0)
     assert row["text"] == FIRST_TRAIN
     text = json.loads((REVIEWS / "train.jsonl").read_text().splitlines()[0])["text"]
-    assert row["num_tokens"] == len(AutoTokenizer.from_pretrained(str(building.tokenizer()))(text)["input_ids"])
+    assert row["num_tokens"] == len(load_tokenizer(str(reviews()))(text)["input_ids"])
     assert row["features"] == {"label": "positive"}
 
 
@@ -69,17 +70,11 @@ def test_a_split_that_is_not_there_is_named() -> None:
 def test_what_is_missing_is_named(tmp_path: Path, missing: str, cause: str) -> None:
     root = Path(shutil.copytree(reviews(), tmp_path / "out"))
     path = root / missing
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
     assert building.command("inspect", root).error[0] == f"{path}: {cause}"
 
 
 def test_a_damaged_record_is_named_not_shown(tmp_path: Path) -> None:
     root = Path(shutil.copytree(reviews(), tmp_path / "out"))
-    shard = sorted(root.glob("*-train-*"))[0]
-    content = bytearray(shard.read_bytes())
-    content[20] ^= 1
-    shard.write_bytes(content)
+    flip(train_shards(root)[0], 20)
     assert "record 0" in building.command("inspect", root).error[0]

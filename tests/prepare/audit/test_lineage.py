@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare.audit import reopened_dataset
-from pipelines.prepare.audit.consent import Consent
 from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.audit.trace import Traced, Tracer
 from tests import building
@@ -19,22 +18,14 @@ from tests.building import REVIEWS, built, read_manifest, read_shard, reviews
 ROWS = [json.loads(line) for line in (REVIEWS / "train.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def tracer(root: Path, dataset: str | None = None) -> Tracer:
-    return Tracer(reopened_dataset.reopen(str(root), read_manifest(root), consent=Consent(source=dataset)))
-
-
-def shard_rows(root: Path, split: str, index: int) -> dict[str, np.ndarray]:
-    return read_shard(root, read_manifest(root).splits[split].shards[index])
-
-
-def every_record(root: Path, split: str = "train", *, dataset: str | None = None) -> list[tuple[Traced, np.ndarray]]:
-    """What is traced, and the token ids, of every record of a split."""
-    source = tracer(root, dataset)
-    found = []
-    for index in range(len(read_manifest(root).splits[split].shards)):
-        for record, ids in enumerate(shard_rows(root, split, index)["input_ids"]):
-            found.append((source.trace(split=split, shard=index, record=record), ids))
-    return found
+def every_record(root: Path) -> list[tuple[Traced, np.ndarray]]:
+    """What is traced, and the token ids, of every record of train."""
+    tracer = Tracer(reopened_dataset.reopen(str(root), read_manifest(root)))
+    return [
+        (tracer.trace(split="train", shard=index, record=record), ids)
+        for index, shard in enumerate(read_manifest(root).splits["train"].shards)
+        for record, ids in enumerate(read_shard(root, shard)["input_ids"])
+    ]
 
 
 @pytest.mark.slow
@@ -51,21 +42,6 @@ def test_a_record_of_slices_is_the_row_that_it_is_traced_to() -> None:
         seen.append(row.row)
     wanted = [row for start, stop in read_manifest(root).source["splits"]["train"] for row in range(start, stop)]
     assert sorted(seen) == sorted(wanted)
-
-
-@pytest.mark.slow
-def test_a_list_of_rejected_rows_that_is_gone_is_an_error_with_the_way_to_get_it_back(tmp_path: Path) -> None:
-    data = building.source(tmp_path / "data", train=[{"text": None}, *({"text": f"row {i}"} for i in range(20))])
-    assert building.command("build", data, *building.options(tmp_path / "out", max_error_rate=0.5)).status == 0
-    (path,) = (tmp_path / "out" / "rejected").iterdir()
-    for content in (None, b"{", b'{"row": "x"}\n', b'{"row": 5000}\n'):
-        path.unlink() if content is None else path.write_bytes(content)
-        arguments = ("--split", "train", "--shard", 0, "--record", 0)
-        cause, remedy = building.command("trace", tmp_path / "out", *arguments).error
-        assert cause == f"{path}: names 0 rows of this shard, but 1 were rejected"
-        assert "verify --repair" in remedy
-    assert building.command("verify", tmp_path / "out", "--repair").status == 0
-    assert building.command("trace", tmp_path / "out", *arguments).status == 0
 
 
 @pytest.mark.slow
@@ -128,8 +104,9 @@ def test_what_is_not_there_is_said_with_what_is(arguments: tuple[str, int, int],
 def test_pairs_show_both_texts(tmp_path: Path) -> None:
     data = building.source(tmp_path / "data", train=[{"a": f"first {i}", "b": f"second {i}"} for i in range(9)])
     root = built(data, text_column=("a", "b"))
-    (row,) = tracer(root).trace(split="train", shard=0, record=4).rows
-    assert row.texts == {"a": f"first {row.row}", "b": f"second {row.row}"}
+    for traced, _ in every_record(root):
+        (row,) = traced.rows
+        assert row.texts == {"a": f"first {row.row}", "b": f"second {row.row}"}
 
 
 def test_a_row_of_a_split_with_another_name_is_said_to_be_of_the_sources(tmp_path: Path) -> None:

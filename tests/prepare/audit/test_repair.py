@@ -1,18 +1,16 @@
 """What is damaged is made again, byte for byte, and nothing else is touched; or nothing is touched at all."""
 
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pipelines.prepare.layouts import BatchEncoder
-from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.shards import shard_writer
 from tests import building
 from tests.building import REVIEWS, Outcome, reviews
+from tests.prepare.audit.test_verify import flip, train_shards
 from tests.support.tokenizers_zoo import Zoo
 
 
@@ -26,16 +24,6 @@ def repair(root: Path, *arguments: object) -> Outcome:
     return building.command("verify", root, "--repair", *arguments)
 
 
-def train_shards(root: Path) -> list[Path]:
-    return sorted(root.glob("*-train-*.tfrecord*"))
-
-
-def flip(path: Path, position: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[position] ^= 1
-    path.write_bytes(content)
-
-
 def swap(root: Path) -> None:
     first, second = train_shards(root)[:2]
     first.rename(root / "x")
@@ -43,31 +31,22 @@ def swap(root: Path) -> None:
     (root / "x").rename(second)
 
 
-def truncate_all(root: Path) -> None:
-    for path in root.glob("*.tfrecord"):
-        os.truncate(path, 100)
-
-
 def remove(root: Path, pattern: str) -> None:
     for path in sorted(root.glob(pattern)):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def add_a_file(root: Path) -> None:
-    (root / "tokenizer" / "more.json").write_bytes(b"{}")
-
-
-DAMAGE: dict[str, list[Callable[[Path], None]]] = {
+DAMAGE: dict[str, list[Callable[[Path], object]]] = {
     "flip": [lambda root: flip(train_shards(root)[1], 500)],
     "gone": [lambda root: remove(root, "*-train-00000-*")],
     "swapped": [swap],
-    "all": [truncate_all],
+    "all": [lambda root: [path.write_bytes(path.read_bytes()[:100]) for path in root.glob("*.tfrecord")]],
     "index gone": [lambda root: remove(root, "index")],
     "index changed": [lambda root: flip(next((root / "index").iterdir()), -1)],
     "index and shard": [lambda root: remove(root, "index"), lambda root: flip(train_shards(root)[0], 3)],
     "tokenizer gone": [lambda root: remove(root, "tokenizer")],
     "tokenizer changed": [lambda root: flip(root / "tokenizer" / "tokenizer.json", 20)],
-    "a file too many": [add_a_file],
+    "a file too many": [lambda root: (root / "tokenizer" / "more.json").write_bytes(b"{}")],
     "tfds": [lambda root: flip(root / "dataset_info.json", 5)],
     "tfds gone": [lambda root: remove(root, "features.json"), lambda root: remove(root, "label.labels.txt")],
     "receipts gone": [lambda root: remove(root, ".prep/*/train/receipt-*"), lambda root: remove(root, "*-train-*")],
@@ -79,25 +58,14 @@ DAMAGE: dict[str, list[Callable[[Path], None]]] = {
 
 
 @pytest.mark.parametrize("engine", [pytest.param("hf", marks=pytest.mark.slow), "wordpiece"])
-def test_the_engine_of_the_manifest_makes_it_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
-) -> None:
+def test_the_engine_of_the_manifest_makes_it_again(tmp_path: Path, engine: str) -> None:
     root = Path(shutil.copytree(reviews(engine=engine), tmp_path / "out"))
     before = building.files(root)
     remove(root, (gone := train_shards(root)[1]).name)
-    used = []
-
-    def note(task: ShardTask, job: object, encoder: BatchEncoder, **options: object) -> object:
-        used.append(encoder.engine)
-        return written(task, job, encoder, **options)  # type: ignore[arg-type]
-
-    written = shard_writer.write
-    monkeypatch.setattr(shard_writer, "write", note)
     (found,) = json.loads(repair(root, "--json").out)
     assert (found["part"], found["file"], found["split"], found["repaired"]) == ("shard", gone.name, "train", True)
     assert "no such file" in found["problem"]
-    assert used == [engine]
-    assert building.files(root) == before, "its receipt, too, says so"
+    assert building.files(root) == before, "its receipt names the engine, too"
 
 
 @pytest.mark.parametrize("damage", sorted(DAMAGE))
@@ -126,12 +94,19 @@ def test_rejected_rows_come_back(tmp_path: Path) -> None:
     before = building.files(root)
     (rejected,) = (root / "rejected").iterdir()
     assert len(rejected.read_bytes().splitlines()) == 20
-    for content in (None, b"", b"{", b"[]\n", rejected.read_bytes().replace(b"text_null", b"label_null")):
+    trace = ("trace", root, "--split", "train", "--shard", 0, "--record", 0)
+    other_reasons = rejected.read_bytes().replace(b"text_null", b"label_null")
+    for content in (None, b"", b"{", b"[]\n", b'{"row": "x"}\n', b'{"row": 5000}\n', other_reasons):
         rejected.unlink() if content is None else rejected.write_bytes(content)
         cause, _ = building.command("verify", root).error
         assert cause.endswith("1 file is damaged or missing, the first is rejected/train-00000.jsonl")
+        if content is not other_reasons:
+            cause, remedy = building.command(*trace).error
+            assert cause == f"{rejected}: names 0 rows of this shard, but 20 were rejected"
+            assert "verify --repair" in remedy
         assert repair(root).status == 0
         assert building.files(root) == before
+    assert building.command(*trace).status == 0
 
 
 def test_a_sound_dataset_is_left_as_it_is(finished: Path) -> None:
@@ -141,20 +116,12 @@ def test_a_sound_dataset_is_left_as_it_is(finished: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*") if path.is_file()} == times
 
 
-@pytest.fixture
-def own_source(tmp_path: Path) -> tuple[Path, Path]:
-    """A source that a test may change, and a dataset made from it with a missing shard and a damaged one."""
-    data = Path(shutil.copytree(REVIEWS, tmp_path / "reviews"))
-    root = tmp_path / "out"
+def test_with_a_changed_source_nothing_is_changed(tmp_path: Path) -> None:
+    data, root = Path(shutil.copytree(REVIEWS, tmp_path / "reviews")), tmp_path / "out"
     assert building.command("build", data, *building.options(root, label_column="label")).status == 0
     train_shards(root)[0].unlink()
     flip(train_shards(root)[0], 200)
     (root / "features.json").unlink()
-    return data, root
-
-
-def test_with_a_changed_source_nothing_is_changed(own_source: tuple[Path, Path]) -> None:
-    data, root = own_source
     lines = (data / "train.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     (data / "train.jsonl").write_text("".join(lines[:-1]), encoding="utf-8")
     before = building.files(root)
@@ -181,26 +148,22 @@ def test_a_shard_that_does_not_come_out_as_it_was_is_not_written(
 
 
 @pytest.mark.parametrize(
-    "gone",
-    [".prep", *(f".prep/*/{name}" for name in ("source.json", "train/plan.parquet"))],
+    ("gone", "said"),
+    [
+        ([".prep"], "copy .prep/ again"),
+        ([".prep/*/source.json"], "copy .prep/ again"),
+        ([".prep/*/train/plan.parquet"], "copy .prep/ again"),
+        ([".prep/*/tokenizer", "tokenizer"], "copy one of them again"),
+    ],
 )
-def test_without_the_work_folder_there_is_no_repair(finished: Path, gone: str) -> None:
-    (path,) = finished.glob(gone)
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
+def test_without_what_it_is_made_from_there_is_no_repair(finished: Path, gone: list[str], said: str) -> None:
+    for pattern in gone:
+        remove(finished, pattern)
     train_shards(finished)[0].unlink()
     before = building.files(finished)
     cause, remedy = repair(finished).error
     assert ".prep/" in cause
-    assert "copy .prep/ again" in remedy
-    assert building.files(finished) == before
-
-
-def test_without_any_copy_of_the_tokenizer_there_is_no_repair(finished: Path) -> None:
-    for path in (*finished.glob(".prep/*/tokenizer"), finished / "tokenizer"):
-        (path / "tokenizer.json").unlink()
-    before = building.files(finished)
-    cause, _ = repair(finished).error
-    assert "holds the tokenizer that the manifest names" in cause
+    assert said in remedy
     assert building.files(finished) == before
 
 

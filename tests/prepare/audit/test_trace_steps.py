@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipelines.prepare.audit import reopened_dataset, trace_steps
-from pipelines.prepare.audit.consent import Consent
+from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.audit.trace import Tracer
 from pipelines.prepare.audit.trace_steps import Reading
 from tests import building
@@ -41,27 +41,16 @@ def run_folder(tmp_path: Path, root: Path, **changes: Any) -> Path:
     return tmp_path
 
 
-def planted_step(root: Path, *, seed: int) -> tuple[int, int]:
+def planted_step(root: Path) -> tuple[int, int]:
     """Step, from 1, and place of the planted row's batch, by its ids in what the reader gives."""
-    batches = random_access.global_batches(random_access.open(root)["train"], global_batch_size=16, seed=seed)
-    ids = building.read_rows(root, "train")["input_ids"][tracer_texts(root).index(PLANTED)]
+    batches = random_access.global_batches(random_access.open(root)["train"], global_batch_size=16, seed=3)
+    ids = load_tokenizer(str(root))(PLANTED, padding="max_length", max_length=32)["input_ids"]
     found = ((step, (batches[step - 1]["input_ids"] == ids).all(axis=1)) for step in range(1, 20))
     return next((step, int(hits.argmax())) for step, hits in found if hits.any())
 
 
-def tracer_texts(root: Path) -> list[str]:
-    """The text of every record, in the order of the shards."""
-    manifest = read_manifest(root)
-    tracer = Tracer(reopened_dataset.reopen(str(root), manifest, consent=Consent()))
-    return [
-        tracer.trace(split="train", shard=index, record=record).rows[0].texts["text"]
-        for index, shard in enumerate(manifest.splits["train"].shards)
-        for record in range(shard.num_examples)
-    ]
-
-
 def test_a_planted_row_is_found_by_the_step_that_trains_on_it(tmp_path: Path, root: Path) -> None:
-    step, place = planted_step(root, seed=3)
+    step, place = planted_step(root)
     outcome = command("trace", root, "--step", step, "--run", run_folder(tmp_path, root), "--json")
     assert outcome.status == 0, outcome.err
     assert f"text: {PLANTED}" in outcome.err
@@ -72,7 +61,7 @@ def test_a_planted_row_is_found_by_the_step_that_trains_on_it(tmp_path: Path, ro
 
 
 def test_one_replicas_part_and_the_steps_before_are_shown(tmp_path: Path, root: Path) -> None:
-    step, place = planted_step(root, seed=3)
+    step, place = planted_step(root)
     options = ("--run", run_folder(tmp_path, root), "--num-replicas", 4, "--replica", place // 4)
     outcome = command("trace", root, "--step", step + 1, "--around", 2, *options, "--json")
     assert outcome.status == 0, outcome.err
@@ -85,7 +74,7 @@ def test_one_replicas_part_and_the_steps_before_are_shown(tmp_path: Path, root: 
 def test_every_row_of_an_epoch_is_traced_as_it_is_read(root: Path) -> None:
     manifest = read_manifest(root)
     assert len(manifest.splits["train"].shards) > 2
-    tracer = Tracer(reopened_dataset.reopen(str(root), manifest, consent=Consent()))
+    tracer = Tracer(reopened_dataset.reopen(str(root), manifest))
     reading = Reading(global_batch_size=30, order="global", seed=1, split="train")
     found = trace_steps.trace_steps(tracer, manifest, reading, steps=range(1, 11))
     assert sorted(each.traced.rows[0].row for each in found) == list(range(300))

@@ -17,7 +17,7 @@ from tests.support import frames
 from tfrecord_io import examples, manifest, records
 from tfrecord_io.errors import CorruptRecordError
 from tfrecord_io.examples import Payloads
-from tfrecord_io.manifest import Manifest, Shard
+from tfrecord_io.manifest import Shard
 
 Columns = dict[str, np.ndarray]
 
@@ -83,7 +83,7 @@ def flip(path: Path, position: int) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("place", [0, 8, 12, 100, 5000, -1])
+@pytest.mark.parametrize("place", [0, 8, 12, 5000, -1])
 def test_a_flipped_bit_is_found_anywhere(damaged: Path, place: int) -> None:
     shard = train_shards(damaged)[1]
     flip(shard, place)
@@ -93,32 +93,28 @@ def test_a_flipped_bit_is_found_anywhere(damaged: Path, place: int) -> None:
     assert "crc" in problem or "cut off" in problem
 
 
-@pytest.mark.parametrize("keep", [0, 11, 1000])
-def test_a_shard_that_was_cut_off_is_found(damaged: Path, keep: int) -> None:
+def test_a_shard_that_was_cut_off_is_found(damaged: Path) -> None:
     shard = train_shards(damaged)[0]
     size = shard.stat().st_size
-    shard.write_bytes(shard.read_bytes()[:keep])
-    assert problems(damaged) == {shard.name: f"{shard}: {keep} bytes, expected {size}"}
+    shard.write_bytes(shard.read_bytes()[:1000])
+    assert problems(damaged) == {shard.name: f"{shard}: 1000 bytes, expected {size}"}
 
 
 def test_exchanged_records_are_found(damaged: Path) -> None:
+    def exchange(columns: Columns) -> None:
+        for values in columns.values():
+            values[:2] = values[1::-1].copy()
+
     shard = train_shards(damaged)[0]
-    facts = read_manifest(damaged)
-    columns = examples.decode(frames.messages_of(shard.read_bytes()), facts.schema, place="")
-    swapped = {name: np.concatenate([values[1::-1], values[2:]]) for name, values in columns.items()}
-    content = records.encode_framed(swapped, facts.schema).data.tobytes()
-    shard.write_bytes(content)
-    assert len(content) == shard.stat().st_size
-    replace(damaged, shard.name, num_bytes=len(content))
+    digest = hashlib.sha256(shard.read_bytes()).hexdigest()
+    rewrite(damaged, shard, exchange)
+    replace(damaged, shard.name, sha256=digest)
     ((_, problem),) = problems(damaged).items()
     assert "whole records were changed or exchanged" in problem
 
 
-def test_a_shard_of_more_records_than_the_manifest_says_is_not_read_to_its_end(
-    damaged: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shard_of_more_records_than_the_manifest_says_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small gzip file may unpack to any number of them."""
-    shard = train_shards(damaged)[0]
     read: list[int] = []
 
     def endless(*args: object, **kwargs: object) -> Iterator[Payloads]:
@@ -129,11 +125,10 @@ def test_a_shard_of_more_records_than_the_manifest_says_is_not_read_to_its_end(
 
     once = records.read_payloads
     monkeypatch.setattr(records, "read_payloads", endless)
-    facts = read_manifest(damaged)
+    facts = read_manifest(reviews())
     with pytest.raises(CorruptRecordError, match=r"more than the expected [0-9]+ examples"):
-        verify.verify_shard(str(damaged), facts.splits["train"].shards[0], facts)
+        verify.verify_shard(str(reviews()), facts.splits["train"].shards[0], facts)
     assert len(read) == 2
-    assert shard.exists()
 
 
 @pytest.mark.parametrize(
@@ -225,7 +220,7 @@ def test_token_types_are_checked_where_they_are_constant(damaged: Path) -> None:
 
 
 def test_a_record_is_numbered_through_the_batches_of_a_large_shard(monkeypatch: pytest.MonkeyPatch) -> None:
-    facts: Manifest = read_manifest(reviews())
+    facts = read_manifest(reviews())
     shard = facts.splits["train"].shards[0]
     seen: list[int] = []
     small = records.read_payloads

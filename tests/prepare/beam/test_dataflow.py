@@ -1,5 +1,6 @@
 """A job for Dataflow: what is asked of the service, what workers get, what they make of it, and what is said here."""
 
+import dataclasses
 import importlib.util
 import io
 import json
@@ -24,7 +25,6 @@ from apache_beam.runners.dataflow import dataflow_runner
 from pipelines.prepare.beam import dataflow, packaging, pipeline
 from pipelines.prepare.beam.failures import AGAIN, Reported
 from pipelines.prepare.launch import launcher
-from pipelines.prepare.launch.open_job import open_job, open_request
 from pipelines.prepare.options.config import OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.process.progress import Counts, Progress
 from pipelines.prepare.shards.shard_maker import ShardMaker
@@ -309,9 +309,9 @@ def test_the_graph_of_ten_thousand_shards_is_small(tmp_path: Path) -> None:
     request = PrepareConfig(
         source=SourceConfig(dataset=str(REVIEWS), label_column="label"),
         tokenizer=TokenizerConfig(name=str(building.tokenizer())),
-        output=OutputConfig(root="gs://bucket/folder/out"),
+        output=OutputConfig(root=str(tmp_path)),
     )
-    job = open_job(open_request(request), progress=Progress(), home=str(tmp_path)).job
+    job = dataclasses.replace(building.resolved(request).job, root="gs://bucket/folder/out")
     keys = [("train", index, 10_000) for index in range(10_000)]
     graph = beam.Pipeline(runner="DirectRunner")
     call = pipeline.Call(ShardMaker(job), versions=packaging.versions())

@@ -1,4 +1,4 @@
-"""A job that would reject too much is refused before its shards are made, and rows are named."""
+"""What is known of unusable rows before shards are made."""
 
 from pathlib import Path
 from typing import Any
@@ -6,17 +6,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.dataset.commit import check_error_rate
 from pipelines.prepare.launch import split_plans
 from pipelines.prepare.plan import sample_rows
-from pipelines.prepare.plan.planning import ShardTask
-from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.rows.unused_rows import RejectedRow
 from tests.prepare import stored
 from tests.prepare.stored import Work
 from tests.support.tokenizers_zoo import Zoo
-from tfrecord_io.errors import RowsRejectedError
 from tfrecord_io.schema import Feature
 
 ROWS = 2000
@@ -42,9 +38,7 @@ def made(folder: Path, zoo: Zoo, *, texts: Any = (), kept: Any = (), ranges: Any
 
 
 def found(work: Work) -> split_plans.UnusableRows:
-    sample = work.measure()
-    assert sample is not None
-    return split_plans.find_unusable(work.job.spec.columns, work.splits["train"], sample.read)
+    return split_plans.find_unusable(work.job.spec.columns, work.splits["train"], work.measure().read)
 
 
 def test_of_a_split_that_is_read_whole_every_unusable_row_is_known(tmp_path: Path, zoo: Zoo) -> None:
@@ -54,40 +48,20 @@ def test_of_a_split_that_is_read_whole_every_unusable_row_is_known(tmp_path: Pat
     assert unusable.exact
 
 
+@pytest.mark.parametrize(
+    ("nulls", "rows"),
+    [
+        ({"texts": range(1407, ROWS, 50)}, [12]),
+        # Nulls of several columns may be in the same rows.
+        ({"texts": range(0, 20, 2), "kept": range(0, 20, 4)}, [10]),
+        # Of the group of rows 1000 to 1019 half is asked for: of its 12 nulls 2 at least are there, 6 if sampled.
+        ({"texts": [*range(998), *range(1004, 1016)], "ranges": [(1010, ROWS)]}, [2, 6]),
+    ],
+)
 @pytest.mark.usefixtures("few")
-def test_nulls_of_groups_are_counted_without_reading_them(tmp_path: Path, zoo: Zoo) -> None:
-    unusable = found(made(tmp_path, zoo, texts=range(1407, ROWS, 50)))
-    assert unusable.by_reason == {"text_null": 12}
+def test_nulls_of_groups_are_counted_without_reading_them(
+    tmp_path: Path, zoo: Zoo, nulls: dict[str, Any], rows: list[int]
+) -> None:
+    unusable = found(made(tmp_path, zoo, **nulls))
+    assert unusable.by_reason.get("text_null", 0) in rows
     assert not unusable.exact
-
-
-@pytest.mark.usefixtures("few")
-def test_nulls_in_several_columns_may_be_in_the_same_rows(tmp_path: Path, zoo: Zoo) -> None:
-    unusable = found(made(tmp_path, zoo, texts=range(0, 20, 2), kept=range(0, 20, 4)))
-    assert sum(unusable.by_reason.values()) == 10
-
-
-@pytest.mark.usefixtures("few")
-def test_nulls_in_rows_that_are_not_asked_for_do_not_count(tmp_path: Path, zoo: Zoo) -> None:
-    # Of the group of rows 1000 to 1019 half is asked for: of its twelve nulls two at least are there.
-    texts = [*range(998), *range(1004, 1016)]
-    unusable = found(made(tmp_path, zoo, texts=texts, ranges=[(1010, ROWS)]))
-    assert unusable.by_reason.get("text_null", 0) in (2, 6)  # 6 if the sample has read them
-
-
-@pytest.mark.parametrize(("exact", "said"), [(True, "^3 of 10 rows"), (False, "^at least 3 of 10 rows")])
-def test_the_refusal_says_whether_that_is_all(exact: bool, said: str) -> None:
-    first = (RejectedRow(row=4, reason="text_null"),)
-    rejected = {"train": ({"text_null": 3}, first)}
-    with pytest.raises(RowsRejectedError, match=said + r" cannot be used \(train: 3 text_null\), .* train\[4\] text_"):
-        check_error_rate(rejected, rows={"train": 10}, limit=0.2, exact=exact)
-    check_error_rate(rejected, rows={"train": 10}, limit=0.3, exact=exact)
-
-
-def test_a_task_names_file_and_row_of_what_it_cannot_use(tmp_path: Path, zoo: Zoo) -> None:
-    source = made(tmp_path, zoo).splits["train"]
-    pieces = source.groups.pieces([(500, 540), (100, 110)])
-    task = ShardTask(split="train", index=0, count=1, num_rows=50, pieces=pieces)
-    error = shard_writer.unusable_row(RejectedRow(row=105, reason="label_null"), task)
-    assert str(error).startswith(f"train[105] in {tmp_path}/train-0.parquet cannot be used (label_null)")
-    assert "--max-error-rate" in (error.remedy or "")

@@ -36,8 +36,10 @@ def test_the_plan_is_what_the_build_makes(shard_size: str) -> None:
         assert each["num_tokens"] == pytest.approx(split.num_tokens, rel=0.02)
 
 
-def test_the_fields_of_a_plan_are_these() -> None:
+def test_the_fields_of_a_plan_are_these_and_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     (found,) = planned("--split", "train")
+    assert os.listdir(tmp_path) == []
     assert found.keys() == {
         *(
             "split",
@@ -61,12 +63,6 @@ def test_the_fields_of_a_plan_are_these() -> None:
     assert [(cost["layout"], cost["length"]) for cost in found["layouts"]] == lengths
 
 
-def test_planning_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    planned()
-    assert os.listdir(tmp_path) == []
-
-
 def test_rejected_rows_are_counted_but_do_not_stop_a_plan(tmp_path: Path) -> None:
     rows = [{"text": None if index % 2 else "a text"} for index in range(10)]
     (found,) = planned(dataset=building.source(tmp_path / "data", train=rows))
@@ -83,13 +79,12 @@ def test_people_see_tables_on_stdout_or_beside_json_on_stderr() -> None:
         assert shown in with_json.err
 
 
-def costs_of(*row_tokens: int, length: int = 64, **changes: Any) -> dict[tuple[str, int], Cost]:
-    options: dict[str, Any] = {"longest": 256, **changes}
-    options.setdefault("rows", len(row_tokens))
-    return {(cost.layout, cost.length): cost for cost in compare(np.array(row_tokens), length=length, **options)}
+def costs_of(*row_tokens: int) -> dict[tuple[str, int], Cost]:
+    every = compare(np.array(row_tokens), rows=len(row_tokens), length=64, longest=256)
+    return {(cost.layout, cost.length): cost for cost in every}
 
 
-def test_a_length_costs_padding_or_cuts() -> None:
+def test_a_length_costs_padding_or_cuts_and_waste_is_both_for_each_token() -> None:
     costs = costs_of(16, 64, 256)
     padded = [("pad", 64), ("pad", 128), ("pad", 256), ("pad to 16,64", 64)]
     assert list(costs) == [*padded, ("concat", 64), ("pack", 64)]
@@ -99,6 +94,9 @@ def test_a_length_costs_padding_or_cuts() -> None:
     assert short.rows_cut == pytest.approx(1 / 3)
     assert long.padding == pytest.approx(1 - 336 / (3 * 256))
     assert (long.tokens_cut, long.rows_cut) == (0, 0)
+    assert short.waste == pytest.approx((3 * 64 - 144 + 192) / 336)
+    assert long.waste == pytest.approx((3 * 256 - 336) / 336)
+    assert costs["concat", 64].waste == 0
 
 
 def test_with_several_lengths_each_row_is_padded_to_the_smallest_that_holds_it() -> None:
@@ -106,13 +104,6 @@ def test_with_several_lengths_each_row_is_padded_to_the_smallest_that_holds_it()
     assert cost.padding == pytest.approx(1 - (10 + 16 + 30 + 60 + 64) / (16 + 16 + 32 + 64 + 64))
     assert cost.tokens_cut == pytest.approx(236 / 416)
     assert cost.rows_cut == pytest.approx(1 / 5)
-
-
-def test_waste_is_padding_and_cut_tokens_for_each_token() -> None:
-    costs = costs_of(16, 64, 256)
-    assert costs["pad", 64].waste == pytest.approx((3 * 64 - 144 + 192) / 336)
-    assert costs["pad", 256].waste == pytest.approx((3 * 256 - 336) / 336)
-    assert costs["concat", 64].waste == 0
 
 
 def test_packing_wastes_what_no_document_fits_into() -> None:
@@ -137,37 +128,31 @@ def test_a_plan_of_nearly_all_padding_says_so_once_for_all_splits() -> None:
     assert warning.endswith("give --layout pack, --bucket-lengths auto:4, or a smaller --max-length")
 
 
-def test_so_does_a_build_but_not_when_it_goes_on_with_an_old_plan(tmp_path: Path) -> None:
+def test_a_build_says_so_but_not_when_it_goes_on_with_an_old_plan(tmp_path: Path) -> None:
     options = ("--max-length", 1000, "--split", "validation", "--output", tmp_path / "out")
     assert len(warnings("build", *options)) == 1
     assert warnings("build", *options) == []
 
 
 @pytest.mark.parametrize(
-    ("options", "advice"),
+    ("source", "layout", "advice"),
     [
-        (("--label-column", "label"), "give --bucket-lengths auto:4, or a smaller --max-length"),
-        (("--stride", 5), "give --layout pack, or a smaller --max-length"),
-        (("--layout", "seq2seq", "--target-column", "label"), "give a smaller --max-length"),
+        ({"label_column": "label"}, {}, "give --bucket-lengths auto:4, or a smaller --max-length"),
+        ({}, {"stride": 5}, "give --layout pack, or a smaller --max-length"),
+        ({}, {"bucket_lengths": (8, 16)}, "give shorter --bucket-lengths"),
+        ({"target_column": "label"}, {"name": "seq2seq"}, "give a smaller --max-length"),
+        ({}, {"name": "chat"}, "give --pack-rows, or a smaller --max-length"),
+        ({"label_column": "label"}, {"name": "chat"}, "give a smaller --max-length"),
     ],
 )
-def test_it_names_what_the_layout_takes(options: tuple[object, ...], advice: str) -> None:
-    (warning,) = warnings("plan", "--max-length", 1000, "--split", "validation", *options)
-    assert warning.endswith(advice)
-
-
-@pytest.mark.parametrize(
-    ("label", "expected"),
-    [(None, "give --pack-rows, or a smaller --max-length"), ("label", "give a smaller --max-length")],
-)
-def test_conversations_are_to_be_packed_unless_they_have_labels(label: str | None, expected: str) -> None:
+def test_it_names_what_the_layout_takes(source: dict[str, Any], layout: dict[str, Any], advice: str) -> None:
     request = PrepareConfig(
-        source=SourceConfig(dataset="data", label_column=label),
+        source=SourceConfig(dataset="data", **source),
         tokenizer=TokenizerConfig(name="tokenizer"),
         output=OutputConfig(root="out", name="name"),
-        layout=LayoutConfig(name="chat"),
+        layout=LayoutConfig(**layout),
     )
-    assert split_plans.padding_advice(request) == expected
+    assert split_plans.padding_advice(request) == advice
 
 
 @pytest.mark.parametrize("options", [("--max-length", 64), ("--max-length", 1000, "--layout", "concat")])

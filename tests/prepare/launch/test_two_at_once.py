@@ -1,6 +1,7 @@
 """Two builds, or two estimates, at a time in one process: neither of them notices the other."""
 
 import contextlib
+import dataclasses
 import logging
 import sys
 import threading
@@ -36,22 +37,15 @@ def padded(output: Path) -> PrepareConfig:
     )
 
 
-def packed(output: Path, data: Path, zoo: Zoo) -> PrepareConfig:
+def packed(output: Path, zoo: Zoo) -> PrepareConfig:
     """Other rows, another tokenizer, several of them in a row of 64."""
-    return PrepareConfig(
-        source=SourceConfig(dataset=str(data)),
+    return dataclasses.replace(
+        padded(output),
+        source=SourceConfig(dataset=str(REVIEWS / "train.jsonl")),
         tokenizer=TokenizerConfig(name=str(zoo.path("byte_bpe"))),
-        output=OutputConfig(root=str(output), name="lines", shard_bytes=6_000),
         layout=LayoutConfig(name="pack", max_length=64),
         seed=3,
-        workers=2,
     )
-
-
-@pytest.fixture(scope="module")
-def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    rows = [{"text": f"line {number}: " + "some words of it " * (number % 7)} for number in range(900)]
-    return building.source(tmp_path_factory.mktemp("lines") / "data", train=rows)
 
 
 def at_once(*builds: PrepareConfig) -> tuple[list[BuildResult], list[Counts]]:
@@ -89,10 +83,10 @@ def unchanged() -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_two_builds_at_once_make_what_each_makes_alone(tmp_path: Path, lines: Path, zoo: Zoo) -> None:
-    alone = [at_once(padded(tmp_path / "pad")), at_once(packed(tmp_path / "pack", lines, zoo))]
+def test_two_builds_at_once_make_what_each_makes_alone(tmp_path: Path, zoo: Zoo) -> None:
+    alone = [at_once(padded(tmp_path / "pad")), at_once(packed(tmp_path / "pack", zoo))]
     with unchanged():
-        made, counts = at_once(padded(tmp_path / "pad2"), packed(tmp_path / "pack2", lines, zoo))
+        made, counts = at_once(padded(tmp_path / "pad2"), packed(tmp_path / "pack2", zoo))
     for name in ("pad", "pack"):
         assert building.files(tmp_path / f"{name}2") == building.files(tmp_path / name)
         assert len(building.shard_bytes(tmp_path / name)) >= 7
@@ -102,23 +96,3 @@ def test_two_builds_at_once_make_what_each_makes_alone(tmp_path: Path, lines: Pa
         assert counted.rows == sum(split.ledger.rows_in for split in splits)
         assert counted.num_bytes == sum(split.num_bytes for split in splits)
         assert counted.shards == built.shards_made
-
-
-@pytest.mark.slow
-def test_two_builds_into_one_folder_are_one_too_many(tmp_path: Path) -> None:
-    """The lock is the folder's, and not the process's."""
-    begun, over = threading.Event(), threading.Event()
-
-    @contextlib.contextmanager
-    def hold(_: list[ShardTask], __: Progress) -> Iterator[None]:
-        begun.set()
-        over.wait(SECONDS)
-        yield
-
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(launcher.build, padded(tmp_path / "out"), watch=hold)
-        assert begun.wait(SECONDS)
-        with pytest.raises(Exception, match="another job is at work in this folder"):
-            launcher.build(padded(tmp_path / "out"))
-        over.set()
-    assert first.result().shards_made == len(building.shard_bytes(tmp_path / "out"))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipelines.prepare.options.config import LayoutConfig
-from pipelines.prepare.plan import sampling
+from pipelines.prepare.plan import sample_rows, sampling
 from pipelines.prepare.plan.sampling import SizeModel
 from tests.prepare import stored
 from tests.prepare.stored import Work
@@ -21,11 +21,11 @@ _WORDS = " ".join(texts.sentences(100, seed=7)).split()
 _SIGNS = "".join(texts.MULTI_SCRIPT)
 
 
-def _english(words: int, rng: np.random.Generator) -> str:
+def english(words: int, rng: np.random.Generator) -> str:
     return " ".join(_WORDS[index] for index in rng.integers(0, len(_WORDS), words))
 
 
-def _foreign(signs: int, rng: np.random.Generator) -> str:
+def foreign(signs: int, rng: np.random.Generator) -> str:
     return "".join(_SIGNS[index] for index in rng.integers(0, len(_SIGNS), signs))
 
 
@@ -34,24 +34,24 @@ def _skewed(rng: np.random.Generator, rows: int) -> np.ndarray:
 
 
 def _lognormal(rng: np.random.Generator, rows: int = ROWS) -> list[str]:
-    return [_english(words, rng) for words in _skewed(rng, rows)]
+    return [english(words, rng) for words in _skewed(rng, rows)]
 
 
 def _sorted(rng: np.random.Generator, rows: int = ROWS) -> list[str]:
-    return [_english(words, rng) for words in np.sort(_skewed(rng, rows))]
+    return [english(words, rng) for words in np.sort(_skewed(rng, rows))]
 
 
 def _bimodal(rng: np.random.Generator, rows: int = ROWS) -> list[str]:
-    return [_english(3 if rng.random() < 0.5 else 120, rng) for _ in range(rows)]
+    return [english(3 if rng.random() < 0.5 else 120, rng) for _ in range(rows)]
 
 
 def _half_foreign(rng: np.random.Generator, rows: int = ROWS) -> list[str]:
     """The same bytes of text give several times as many tokens in the second half."""
-    return [_english(40, rng) if row < rows // 2 else _foreign(90, rng) for row in range(rows)]
+    return [english(40, rng) if row < rows // 2 else foreign(90, rng) for row in range(rows)]
 
 
 def _alternating(rng: np.random.Generator, rows: int = ROWS) -> list[str]:
-    return [_english(40, rng) if row // 300 % 2 else _foreign(90, rng) for row in range(rows)]
+    return [english(40, rng) if row // 300 % 2 else foreign(90, rng) for row in range(rows)]
 
 
 def slow(*cases: Any) -> list[Any]:
@@ -102,43 +102,21 @@ def test_every_shard_is_within_a_tenth_of_the_target(
     assert np.abs(stored.shard_sizes(work, plan) / shard_bytes - 1).max() < 0.1
 
 
-def _measure(work: Work) -> sampling.Sample | None:
-    return work.measure()
-
-
 def test_a_small_split_is_sampled_almost_whole(tmp_path: Path, zoo: Zoo) -> None:
-    sample = _measure(_work(tmp_path, zoo, ["one two", "three"] * 50, layout=LayoutConfig(max_length=16)))
-    assert sample is not None
+    sample = _work(tmp_path, zoo, ["one two", "three"] * 50, layout=LayoutConfig(max_length=16)).measure()
     assert len(sample.row_tokens) == 96  # six clusters of sixteen
-    assert sample.text_bytes == 48 * len("one twothree")
-
-
-def test_a_sample_without_a_usable_row_is_none(tmp_path: Path, zoo: Zoo) -> None:
-    layout = LayoutConfig(max_length=4, truncation="do_not_truncate")
-    assert _measure(_work(tmp_path, zoo, ["far too long for four tokens"] * 20, layout=layout)) is None
-
-
-def test_long_texts_are_sampled_in_fewer_places(tmp_path: Path, zoo: Zoo) -> None:
-    rng = np.random.default_rng(0)
-    page = _english(4000, rng)
-    sample = _measure(_work(tmp_path, zoo, [page] * 600, layout=LayoutConfig(name="concat", max_length=512)))
-    assert sample is not None
-    assert sample.text_bytes <= 75 * len(page)
-    assert len(sample.row_tokens) == 592  # 37 clusters of sixteen
 
 
 def test_a_sample_too_short_for_one_row_still_foretells_its_size(tmp_path: Path, zoo: Zoo) -> None:
     layout = LayoutConfig(name="concat", max_length=512, remainder="drop")
-    sample = _measure(_work(tmp_path, zoo, ["a few words", "and some more"], layout=layout))
-    assert sample is not None
+    sample = _work(tmp_path, zoo, ["a few words", "and some more"], layout=layout).measure()
     assert 600 < sample.record_bytes < 2000
 
 
 def test_parts_of_a_split_are_sampled_where_they_lie(tmp_path: Path, zoo: Zoo) -> None:
     made = ["short"] * 500 + ["x " * 40] * 500
     source = stored.parquet(tmp_path, {"text": made}, ranges=[(900, 1000), (600, 700)])
-    sample = _measure(stored.work(zoo.path("wordpiece_uncased"), source))
-    assert sample is not None
+    sample = stored.work(zoo.path("wordpiece_uncased"), source).measure()
     assert len(sample.row_tokens) > 150
     assert set(sample.row_tokens.tolist()) == {42}
 
@@ -173,9 +151,7 @@ def _measured(folder: Path, zoo: Zoo, words: np.ndarray, **options: Any) -> samp
     """The sample of rows of so many words, each of which is a token of two bytes."""
     made = ["x " * int(count) for count in words]
     options.setdefault("layout", LayoutConfig(max_length=64))
-    sample = _measure(_work(folder, zoo, made, **options))
-    assert sample is not None
-    return sample
+    return _work(folder, zoo, made, **options).measure()
 
 
 @pytest.mark.parametrize("name", slow_but(_LENGTHS, "sorted", "one huge row"))
@@ -186,11 +162,12 @@ def test_long_rows_count_as_much_as_short_ones(tmp_path: Path, zoo: Zoo, name: s
     assert np.percentile(found, 95) == pytest.approx(np.percentile(words, 95), rel=0.04)
 
 
-def test_rows_of_any_length_take_bounded_time(tmp_path: Path, zoo: Zoo) -> None:
-    words = np.full(100, 150_000)
-    sample = _measured(tmp_path, zoo, words, layout=LayoutConfig(name="concat", max_length=512))
-    assert sample.text_bytes < 1 << 20
-    assert len(sample.row_tokens) == 96  # six clusters of sixteen
+@pytest.mark.parametrize(("words", "rows", "most_bytes"), [(150_000, 100, 1 << 20), (12_000, 600, 75 * 24_000)])
+def test_rows_of_any_length_take_bounded_time(tmp_path: Path, zoo: Zoo, words: int, rows: int, most_bytes: int) -> None:
+    work = _work(tmp_path, zoo, ["x " * words] * rows, layout=LayoutConfig(name="concat", max_length=512))
+    found = sample_rows.read(work.job.spec, work.encoder, work.splits["train"])
+    assert found.text_bytes.sum() < most_bytes
+    assert len(found.text_bytes) + len(found.weighed_bytes) == rows // 16 * 16  # clusters of sixteen
 
 
 @pytest.mark.parametrize("name", ["pad", "concat"])
@@ -213,30 +190,14 @@ def test_lengths_of_rows_are_chosen_by_long_rows_too(tmp_path: Path, zoo: Zoo) -
 # The model
 
 
-def _fitted(text_bytes: np.ndarray, output: np.ndarray, *, rising: bool) -> SizeModel:
-    return sampling.fit(text_bytes, output, np.arange(len(text_bytes)), rising=rising)
-
-
 def test_a_model_meets_the_averages_and_the_total() -> None:
     text_bytes = np.random.default_rng(0).permutation(np.arange(1, 1001))
     output = np.minimum(text_bytes, 600) * 2.0
-    model = _fitted(text_bytes, output, rising=False)
+    model = sampling.fit(text_bytes, output, np.arange(1000), rising=False)
     found = model(text_bytes, np.arange(1000))
     assert found.sum() == pytest.approx(output.sum(), rel=0.01)
     np.testing.assert_allclose(found[text_bytes > 50], output[text_bytes > 50], rtol=0.06)
     assert model(np.array([10**9]), np.array([500])) == pytest.approx(1200, rel=0.03)
-
-
-def test_a_rising_model_goes_on_in_proportion() -> None:
-    text_bytes = np.arange(1, 1001)
-    model = _fitted(text_bytes, text_bytes * 3.0, rising=True)
-    assert model(np.array([50_000]), np.array([500])) == pytest.approx(150_000, rel=0.01)
-
-
-def test_a_change_along_the_split_is_followed() -> None:
-    text_bytes, factors = np.full(4096, 50), np.repeat([1.5, 0.5], 2048)
-    model = _fitted(text_bytes, 100 * factors, rising=False)
-    np.testing.assert_allclose(model(text_bytes, np.arange(4096))[::300], 100 * factors[::300], rtol=0.05)
 
 
 CUT = SizeModel(text_bytes=np.array([0.0, 100.0, 1e6]), output_bytes=np.array([0.0, 100.0, 100.0]))

@@ -1,6 +1,6 @@
-"""Duplicates and contaminated rows found before the plan, by tasks on the same workers or runner as a build.
+"""Find duplicates and contaminated rows before the plan, by tasks on the same workers or runner as a build.
 
-What is decided is stored in OUT/.prep/FINGERPRINT/decided/SPLIT.parquet. A run of the same build reads it again.
+They are stored in OUT/.prep/FINGERPRINT/decided/SPLIT.parquet, where a run of the same build reads them again.
 """
 
 import dataclasses
@@ -13,7 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.prepare import storage
+from pipelines.prepare.dataset import reservation
 from pipelines.prepare.dataset.job import decided_path
+from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.dedup import deciding, text_hashes
 from pipelines.prepare.dedup.text_hashes import EvaluationRuns
 from pipelines.prepare.launch import task_runs
@@ -41,9 +43,9 @@ def evaluation_runs(config: SourceConfig) -> EvaluationRuns | None:
         named = re.fullmatch(r"(.+):([^\W\d][\w.]*)", each)
         dataset, column = (named[1], named[2]) if named else (each, "text")
         with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
-            opened = SourceConfig(dataset=dataset, text_columns=(column,))
-            found = opening.open_source(opened, columns=(column,))
-            source = selection.open_rows(opened, found, folder=folder, columns=(column,), run=ingest.run_here)
+            of_set = SourceConfig(dataset=dataset, text_columns=(column,))
+            found = opening.open_source(of_set, columns=(column,))
+            source = selection.open_rows(of_set, found, folder=folder, columns=(column,), run=ingest.run_here)
             splits = source.splits.values()
             if missing := [split.name for split in splits if column not in split.reader.schema.names]:
                 raise ConfigError(
@@ -58,17 +60,15 @@ def evaluation_runs(config: SourceConfig) -> EvaluationRuns | None:
     return EvaluationRuns.joined(sets, num_words=config.decontaminate_words)
 
 
-def decide(
+def mark(
     config: PrepareConfig,
     splits: Mapping[str, SplitSource],
     columns: ColumnPlan,
-    *,
     runs: EvaluationRuns | None,
+    *,
     fingerprint: str,
-    scratch: str,
-    inside: str | None,
 ) -> dict[str, SplitSource]:
-    """Return the splits without the rows that are decided to leave. `scratch` is a folder for files between tasks.
+    """Return the splits with readers that mark duplicates and contaminated rows, so that these are left out.
 
     Raises: ConfigError if the options do not fit the dataset; as `task_runs.run`.
     """
@@ -82,53 +82,49 @@ def decide(
             remedy="name one train, as in --split train=SPLIT, or leave it out",
         )
     paths = {name: decided_path(config.output.root, fingerprint, name) for name in splits}
-    if not config.overwrite and inside is not None and all(map(storage.exists, paths.values())):
+    if not config.overwrite and all(map(storage.exists, paths.values())):
         found = {name: unused_rows.decode(path) for name, path in paths.items()}
     else:
         stages.begin(f"comparing {sum(split.num_rows for split in splits.values()):,} rows")
-        found = _run(config, splits, columns, runs, scratch=scratch, inside=inside)
-    kept = {}
+        found = _compare(config, splits, columns, runs)
+    marked = {}
     for name, split in splits.items():
         share = max(1 - len(found[name]) / split.num_rows, 1e-6)
         decided = DecidedRows(path=paths[name], share=share, content=found[name])
-        kept[name] = dataclasses.replace(split, reader=dataclasses.replace(split.reader, decided=decided))
-    return kept
+        marked[name] = dataclasses.replace(split, reader=dataclasses.replace(split.reader, decided=decided))
+    return marked
 
 
-def _run(
-    config: PrepareConfig,
-    splits: Mapping[str, SplitSource],
-    columns: ColumnPlan,
-    runs: EvaluationRuns | None,
-    *,
-    scratch: str,
-    inside: str | None,
+def _compare(
+    config: PrepareConfig, splits: Mapping[str, SplitSource], columns: ColumnPlan, runs: EvaluationRuns | None
 ) -> dict[str, pa.Table]:
-    across = config.source.dedup_across_splits
+    """Run the tasks, and return the rows to leave out of each split."""
+    root, across, dedup = config.output.root, config.source.dedup_across_splits, config.source.dedup
+    folder = storage.join(root, WORK_FOLDER, f"{reservation.INGESTED}compared")
     # Rows of train yield to the others, so they come last.
     names = sorted(splits, key=lambda name: name == "train") if across else list(splits)
     ordered = {name: splits[name] for name in names}
-    dedup = config.source.dedup
     comparison, parts = deciding.divide(
-        ordered, columns=columns, dedup=dedup, runs=runs, across=across, folder=scratch, inside=inside
+        ordered, columns=columns, dedup=dedup, runs=runs, across=across, folder=folder, inside=root
     )
     rounds: list[tuple[Any, Sequence[Any]]] = [(deciding.write_keys, parts)]
     if dedup is not None:
         rounds.append((deciding.find_duplicates, range(comparison.num_ranges)))
     # Addresses with credentials never leave this process.
     sees_secrets = any(split.reader.addresses for split in splits.values())
-    for function, some in rounds:
+    for function, tasks in rounds:
+        most = processes.number(len(tasks), task_bytes=_TASK_BYTES, wanted=config.workers)
         task_runs.run(
             functools.partial(function, comparison),
-            some,
-            processes=0 if sees_secrets else processes.number(len(some), task_bytes=_TASK_BYTES, wanted=config.workers),
-            folder=scratch,
-            root=config.output.root,
+            tasks,
+            processes=0 if sees_secrets else most,
+            folder=folder,
+            root=root,
             name=config.output.name,
             workers=config.workers,
-            beam_args=config.beam_args if inside is not None else (),
+            beam_args=config.beam_args,
             progress=Progress(),
         )
     found = deciding.tables(comparison, names)
-    storage.delete(scratch, inside=inside)
+    storage.delete(folder, inside=root)
     return found
