@@ -76,7 +76,7 @@ class ChatEncoder(RowsEncoder):
 
     def __init__(self, engine: Engine, context: LayoutContext, template: Template, aligner: Aligner) -> None:
         mask = feature("loss_mask", "1 on the tokens to be learned", context.length)
-        field = Field(feature=mask, side=context.facts.padding_side, held=UINT8, laid_out=UINT8)
+        field = Field(feature=mask, side=context.facts.padding_side, laid_out=UINT8)
         super().__init__(engine, context, [ids_field(context), field])
         self._engine, self._template, self._aligner = engine, template, aligner
         self._side: Side = context.tokenizer.truncation_side
@@ -135,8 +135,7 @@ class ChatEncoder(RowsEncoder):
     def builder(self) -> Builder:
         if not self._context.layout.pack_rows:
             return super().builder()
-        facts, dtype = self._context.facts, id_dtype(self._context.facts.vocab_size)
-        return PackBuilder(length=self._context.length, pad_id=facts.pad_id, dtype=dtype, loss_mask=True)
+        return PackBuilder(length=self._context.length, pad_id=self._context.facts.pad_id)
 
 
 def cuts(roles: Sequence[str], *, side: Side) -> list[np.ndarray]:

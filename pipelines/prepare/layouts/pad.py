@@ -54,7 +54,7 @@ def token_fields(context: LayoutContext, *, constant_type: int | None = None) ->
         return [ids_field(context)]
     meaning, pad_type = "which text of a pair a token belongs to", tokenizer.pad_token_type_id
     types = feature("token_type_ids", meaning, context.length, constant=constant_type)
-    return [ids_field(context), Field(feature=types, fill=pad_type, side=side, held=UINT8, laid_out=UINT8)]
+    return [ids_field(context), Field(feature=types, fill=pad_type, side=side, laid_out=UINT8)]
 
 
 class PadEncoder(RowsEncoder):
@@ -117,7 +117,7 @@ class _TokensEncoder(PadEncoder):
         meaning = "class id of the word that a token begins, 0 where tag_mask is 0"
         tags = feature("token_labels", meaning, length, name="tags")
         mask = feature("token_label_mask", "1 on tokens with a label of their own", length, name="tag_mask")
-        fields = Field(feature=tags, side=side), Field(feature=mask, side=side, held=UINT8, laid_out=UINT8)
+        fields = Field(feature=tags, side=side), Field(feature=mask, side=side, laid_out=UINT8)
         super().__init__(encoder, context, *fields)
 
     def features(self) -> tuple[Feature, ...]:

@@ -29,7 +29,6 @@ from pipelines.prepare.layouts.rows_builder import Field, RowsEncoder
 from pipelines.prepare.options.config import SourceConfig, Truncation
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Rows
 from pipelines.prepare.tokenize import engines
-from pipelines.prepare.tokenize.ragged import id_dtype
 from tfrecord_io.errors import ConfigError
 
 
@@ -60,7 +59,6 @@ def _open_encoder(context: LayoutContext) -> BatchEncoder:
     target = Field(
         feature=feature("target_ids", "token ids of what is to be generated", length),
         fill=facts.pad_id,
-        held=id_dtype(facts.vocab_size),
         mask=feature("target_mask", "1 on tokens of the target, 0 on padding", length),
     )
     return _Seq2SeqEncoder(inputs, open_pad(targets), context, [*inputs.fields, target])

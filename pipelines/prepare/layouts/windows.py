@@ -109,13 +109,13 @@ class _WindowsEncoder(RowsEncoder):
         self._whole, self._backend = reference, copy_backend(tokenizer)
         strategy, side = "only_second" if pair else "longest_first", tokenizer.truncation_side
         self._backend.enable_truncation(max_length=length, stride=self._stride, strategy=strategy, direction=side)
-        side, numbers = context.facts.padding_side, np.dtype(np.int64)
+        side = context.facts.padding_side
         source_row = feature("source_row", "number of the row in the source's split, from 0")
         starts = feature("char_starts", "where a token begins in the text, in characters", length)
         ends = feature("char_ends", "where it ends; both are 0 on tokens that are not of this text", length)
         fields = [
             *token_fields(context),
-            Field(feature=source_row, held=numbers, laid_out=numbers),
+            Field(feature=source_row, laid_out=np.dtype(np.int64)),
             *(Field(feature=each, side=side) for each in (starts, ends)),
             *more,
         ]

@@ -122,7 +122,7 @@ def test_records_are_the_documents_in_their_frames_with_their_mask_and_lineage(
     content = [list(range(start, stop)) for start, stop in itertools.pairwise(ends)]
     masks = [[token % 2 for token in tokens] for tokens in content]
     frame = DocumentFrame(before=(BOS,) * around[0], after=(EOS,) * around[1])
-    builder = PackBuilder(length=length, pad_id=PAD, dtype=UINT16, frame=frame, loss_mask=True)
+    builder = PackBuilder(length=length, pad_id=PAD, frame=frame)
     order = list(range(len(content)))
     if seed is not None:
         np.random.default_rng(seed).shuffle(order)
@@ -144,7 +144,7 @@ def test_records_are_the_documents_in_their_frames_with_their_mask_and_lineage(
 
 
 def test_documents_that_cannot_be_used_are_in_no_record() -> None:
-    builder = PackBuilder(length=8, pad_id=PAD, dtype=UINT16, loss_mask=True)
+    builder = PackBuilder(length=8, pad_id=PAD)
     builder.add(encoded([[5, 6, 7], [8, 9]], [[0, 1, 1], [1, 1]], reasons=["", "too_long"]))
     builder.add(encoded([[11, 12]], [[0, 1]]))
     (chunk,) = builder.chunks(None)
@@ -247,7 +247,7 @@ def test_the_example_in_the_docs_of_the_format_is_what_is_made() -> None:
     lines = dict(re.findall(r"^(documents|input_ids|segment_ids|positions) +(.+)$", section, re.MULTILINE))
     letters = {letter: index for index, letter in enumerate("_.abcdefghijklmnopqrstuvwxyz")}
     content = [[letters[letter] for letter in part.split()] for part in lines.pop("documents").split("|")]
-    builder = PackBuilder(length=8, pad_id=letters["_"], dtype=UINT16, frame=DocumentFrame(after=(letters["."],)))
+    builder = PackBuilder(length=8, pad_id=letters["_"], frame=DocumentFrame(after=(letters["."],)))
     builder.add(encoded(content, content))
     (chunk,) = builder.chunks(None)
     spelled = {number: letter for letter, number in letters.items()}

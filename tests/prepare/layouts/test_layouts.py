@@ -161,7 +161,7 @@ def test_a_type_id_is_said_to_be_constant_only_where_it_is(
 @given(rows=st.lists(st.lists(st.integers(0, 65_535), max_size=7), min_size=1, max_size=10))
 def test_the_unmasked_values_of_a_padded_row_are_the_row(side: Side, rows: list[list[int]]) -> None:
     mask_of = feature("attention_mask", "", 7, name="mask")
-    builder = RowsBuilder([Field(feature=input_ids(7), fill=99_999, side=side, held=UINT16, mask=mask_of)])
+    builder = RowsBuilder([Field(feature=input_ids(7), fill=99_999, side=side, mask=mask_of)])
     ids = from_lists(rows, dtype=UINT16)
     reasons = np.full(len(rows), "", object)
     builder.add(Encoded(ragged={"input_ids": ids}, arrays={}, reasons=reasons, full_lengths=ids.lengths))
@@ -176,7 +176,7 @@ def test_the_unmasked_values_of_a_padded_row_are_the_row(side: Side, rows: list[
 def test_a_row_that_is_too_long_is_refused() -> None:
     ids = from_lists([[1], [1, 2, 3]], dtype=UINT16)
     with pytest.raises(SchemaError, match="a row of 3 tokens, expected at most 2"):
-        Field(feature=input_ids(2), held=UINT16).laid_out_rows({"input_ids": ids}, np.arange(2))
+        Field(feature=input_ids(2)).laid_out_rows({"input_ids": ids}, np.arange(2))
 
 
 # --- concat ---------------------------------------------------------------------------------------------------------
