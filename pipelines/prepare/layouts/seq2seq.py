@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.prepare.layouts.base import BatchEncoder, Encoded, Layout, LayoutContext, feature
-from pipelines.prepare.layouts.pad import open_pad
+from pipelines.prepare.layouts.pad import PadEncoder
 from pipelines.prepare.layouts.rows_builder import Field, RowsEncoder
 from pipelines.prepare.options.config import SourceConfig, Truncation
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Rows
@@ -54,14 +54,14 @@ def _open_encoder(context: LayoutContext) -> BatchEncoder:
             f"--target-length {targets.length}, but {special} positions of each target are special tokens",
             remedy=f"give at least {special + 1}",
         )
-    inputs = open_pad(context)
+    inputs = PadEncoder.open(context)
     facts, length = context.facts, _target_length(context)
     target = Field(
         feature=feature("target_ids", "token ids of what is to be generated", length),
         fill=facts.pad_id,
         mask=feature("target_mask", "1 on tokens of the target, 0 on padding", length),
     )
-    return _Seq2SeqEncoder(inputs, open_pad(targets), context, [*inputs.fields, target])
+    return _Seq2SeqEncoder(inputs, PadEncoder.open(targets), context, [*inputs.fields, target])
 
 
 def _target_length(context: LayoutContext) -> int:

@@ -146,13 +146,13 @@ def _gather(task: ShardTask, job: Job, encoder: BatchEncoder, *, threads: int, p
     gathered = _Gathered(builder=encoder.builder(), rejected=RejectedRows(task.row_ranges))
 
     def encode(batch: _Batch) -> tuple[_Batch, Encoded]:
-        return batch, comparing.encode(encoder, batch.rows, split=task.split, numbers=batch.numbers)
+        return batch, comparing.encode(encoder, batch.rows, split=task.split)
 
     with concurrent.futures.ThreadPoolExecutor(1) as beside:
         checks = CrossCheck(encoder, split=task.split, pool=beside)
         usable = _usable_batches(task, job, encoder, gathered, progress)
         for batch, encoded in ordered_map(encode, usable, threads=threads if encoder.concurrent else 1):
-            checks.add_some(batch.rows, encoded, numbers=batch.numbers, seed=job.spec.seed)
+            checks.add(batch.rows, encoded, which=comparing.chosen(batch.numbers, seed=job.spec.seed))
             gathered.builder.add(encoded)
             if (labels := _unnamed_labels(encoded, job.spec)) is not None:
                 known = np.zeros(0, np.int64) if gathered.labels is None else gathered.labels

@@ -20,7 +20,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import metadata
 from typing import Any, Protocol
 
@@ -224,41 +224,51 @@ class ReferenceRows:
 
 
 def open_rows(
-    tokenizer: Any, *, length: int, truncation: Truncation, pair: bool, dtype: np.dtype
+    tokenizer: Any, *, length: int, truncation: Truncation, dtype: np.dtype, pair: bool = False, words: bool = False
 ) -> TemplateRows | ReferenceRows:
-    """Open an encoder that gives what `transformers` gives, with the reference engine.
+    """Open an encoder that gives what `transformers` gives, with the reference engine. `words`: on lists of words.
 
-    Raises: ConfigError if a row of `length` has no room for text besides the special tokens.
+    It has a template if that makes the same rows as `transformers`, else it calls it.
+
+    Raises: ConfigError if a row of `length` has no room for text besides the special tokens; TokenizerError if the
+        tokenizer does not report the words of tokens, or refuses lists of words.
     """
     require_room(tokenizer, length=length, pair=pair)
     if truncation == "only_second" and not pair:
+        one = "--layout tokens, which has one text in a row" if words else "one text column, expected a pair"
         raise ConfigError(
-            "--truncation only_second with one text column, expected a pair", remedy="give --text-column twice"
+            f"--truncation only_second with {one}",
+            remedy="leave --truncation out" if words else "give --text-column twice",
         )
+    if words:
+        _require_words(tokenizer)
+    reference = functools.partial(ReferenceRows, tokenizer, truncation=truncation, dtype=dtype, words=words)
+    engine = open_reference(tokenizer, dtype=dtype)
+    template = probe(engine.backend, pair=pair) if isinstance(engine, HuggingFaceEngine) else None
+    if template is None:
+        return reference(length=length)
+    rows = functools.partial(TemplateRows, engine, template, tokenizer=tokenizer, truncation=truncation)
+    special = template.num_special
+    for tried in {special + _SOME_ROOM, special + _ALL_ROOM, min(length, special + _ALL_ROOM)}:
+        columns = _word_battery() if words else _battery(tried - special, pair=pair)
+        if not rows(length=tried).encode(columns).equals(reference(length=tried).encode(columns)):
+            return reference(length=length)
+    return rows(length=length)
 
-    def battery(room: int) -> list[pa.Array]:
-        # `transformers` also makes windows of the text that it cuts away, for a pair as many as the product of both
-        # texts': with little room, long texts would take seconds.
-        texts = [text for text in BATTERY if len(text) <= _LETTERS_PER_ROOM * room]
-        return [pa.array(each, pa.string()) for each in ([texts, [*texts[1:], texts[0]]] if pair else [texts])]
 
-    return _opened(tokenizer, length=length, truncation=truncation, pair=pair, dtype=dtype, battery=battery)
+def _battery(room: int, *, pair: bool) -> list[pa.Array]:
+    # `transformers` also makes windows of the text that it cuts away, for a pair as many as the product of both texts':
+    # with little room, long texts would take seconds.
+    texts = [text for text in BATTERY if len(text) <= _LETTERS_PER_ROOM * room]
+    return [pa.array(each, pa.string()) for each in ([texts, [*texts[1:], texts[0]]] if pair else [texts])]
 
 
-def open_words(
-    tokenizer: Any, *, length: int, truncation: Truncation, dtype: np.dtype, wanted: EngineName = "auto"
-) -> tuple[RowEncoder, RowEncoder]:
-    """Open what makes rows of words: with the engine to use, and with the reference engine.
+def _word_battery() -> list[pa.Array]:
+    rows = [*(text.split(" ") for text in BATTERY), list(BATTERY), [], ["Rome"], *([text] for text in BATTERY)]
+    return [pa.array(rows, pa.list_(pa.string()))]
 
-    Raises: ConfigError if a row of `length` has no room for words, or the engine cannot serve the tokenizer;
-        TokenizerError if the tokenizer does not report the words of tokens, or refuses lists of words.
-    """
-    require_room(tokenizer, length=length, pair=False)
-    if truncation == "only_second":
-        raise ConfigError(
-            "--truncation only_second with --layout tokens, which has one text in a row",
-            remedy="leave --truncation out",
-        )
+
+def _require_words(tokenizer: Any) -> None:
     if not tokenizer.is_fast:
         raise TokenizerError(
             f"--layout tokens needs the word of each token, which a {type(tokenizer).__name__} does not report",
@@ -272,52 +282,12 @@ def open_words(
             remedy="load it with AutoTokenizer.from_pretrained(NAME, add_prefix_space=True), save it to a folder with "
             "save_pretrained, and give that folder as --tokenizer",
         ) from error
-    rows = [*(text.split(" ") for text in BATTERY), list(BATTERY), [], ["Rome"], *([text] for text in BATTERY)]
-    battery = [pa.array(rows, pa.list_(pa.string()))]
-    slow = _opened(
-        tokenizer,
-        length=length,
-        truncation=truncation,
-        pair=False,
-        dtype=dtype,
-        battery=lambda room: battery,
-        words=True,
-    )
-    return with_engine(slow, tokenizer, dtype=dtype, wanted=wanted), slow
 
 
 def joins_words(tokenizer: Any) -> bool:
     """Return whether the tokenizer joins words without a space between them."""
     encoded = tokenizer([["a", "b"]], is_split_into_words=True, add_special_tokens=False)
     return " " not in tokenizer.decode(encoded["input_ids"][0], clean_up_tokenization_spaces=False).strip()
-
-
-def _opened(
-    tokenizer: Any,
-    *,
-    length: int,
-    truncation: Truncation,
-    pair: bool,
-    dtype: np.dtype,
-    battery: Callable[[int], list[pa.Array]],
-    words: bool = False,
-) -> TemplateRows | ReferenceRows:
-    """Open the encoder with a template if it makes the same rows as `transformers`, else the one that calls it.
-
-    `battery` returns the columns to compare for rows with so much room for text.
-    """
-    reference = functools.partial(ReferenceRows, tokenizer, truncation=truncation, dtype=dtype, words=words)
-    engine = open_reference(tokenizer, dtype=dtype)
-    template = probe(engine.backend, pair=pair) if isinstance(engine, HuggingFaceEngine) else None
-    if template is None:
-        return reference(length=length)
-    rows = functools.partial(TemplateRows, engine, template, tokenizer=tokenizer, truncation=truncation)
-    special = template.num_special
-    for tried in {special + _SOME_ROOM, special + _ALL_ROOM, min(length, special + _ALL_ROOM)}:
-        columns = battery(tried - special)
-        if not rows(length=tried).encode(columns).equals(reference(length=tried).encode(columns)):
-            return reference(length=length)
-    return rows(length=length)
 
 
 def with_engine(

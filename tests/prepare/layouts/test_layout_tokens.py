@@ -20,7 +20,7 @@ from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows, extract
 from pipelines.prepare.sources.columns.labels import LabelPlan
-from pipelines.prepare.tokenize.text_rows import ReferenceRows, TemplateRows, open_words
+from pipelines.prepare.tokenize.text_rows import ReferenceRows, TemplateRows, open_rows, with_engine
 from tests import building
 from tests.building import built, read_manifest, read_rows
 from tests.prepare.layouts import encoding
@@ -123,7 +123,8 @@ def test_any_lists_of_words_come_out_as_those_of_the_tokenizer(
 @pytest.mark.parametrize("kind", ["wordpiece_cased", "unigram_left"])
 def test_the_reference_gives_what_the_template_gives(zoo: Zoo, kind: str) -> None:
     tokenizer, dtype = _tokenizer(zoo, kind), np.dtype(np.int32)
-    fast, slow = open_words(tokenizer, length=LENGTH, truncation="longest_first", dtype=dtype)
+    slow = open_rows(tokenizer, length=LENGTH, truncation="longest_first", dtype=dtype, words=True)
+    fast = with_engine(slow, tokenizer, dtype=dtype, wanted="auto")
     assert isinstance(fast, TemplateRows)
     assert isinstance(slow, TemplateRows)
     reference = ReferenceRows(tokenizer, length=LENGTH, truncation="longest_first", dtype=dtype, words=True)
@@ -137,8 +138,9 @@ def test_a_tokenizer_whose_words_depend_on_one_another_is_left_to_transformers(
 ) -> None:
     monkeypatch.setattr("pipelines.prepare.tokenize.text_rows.probe", lambda backend, pair: None)
     tokenizer = zoo.tokenizer("wordpiece_cased")
-    fast, slow = open_words(tokenizer, length=LENGTH, truncation="longest_first", dtype=np.dtype(np.int32))
-    assert fast is slow
+    dtype = np.dtype(np.int32)
+    fast = open_rows(tokenizer, length=LENGTH, truncation="longest_first", dtype=dtype, words=True)
+    assert with_engine(fast, tokenizer, dtype=dtype, wanted="auto") is fast
     assert isinstance(fast, ReferenceRows)
     empty = fast.encode([pa.array([], pa.list_(pa.string()))])
     assert empty.words is not None
@@ -159,7 +161,7 @@ def test_a_tokenizer_that_refuses_words_is_an_error_with_the_way_out(zoo: Zoo) -
             raise AssertionError("You need to instantiate it with add_prefix_space=True")
 
     with pytest.raises(TokenizerError, match=r"takes no lists of words: You need.*add_prefix_space=True\), save it"):
-        open_words(Refusing(), length=9, truncation="longest_first", dtype=np.dtype(np.int32))
+        open_rows(Refusing(), length=9, truncation="longest_first", dtype=np.dtype(np.int32), words=True)
 
 
 @pytest.mark.parametrize(("kind", "joins"), [("byte_bpe", True), ("byte_bpe_prefixed", False), ("unigram", False)])

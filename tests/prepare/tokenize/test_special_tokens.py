@@ -1,8 +1,5 @@
 """Special tokens are read off tokenizers as they are; texts are cut as the tokenizers library cuts them."""
 
-from types import SimpleNamespace
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -61,21 +58,6 @@ def _words(*, template: str = "$A", pair: str = "$A $B:1") -> Tokenizer:
 @pytest.mark.parametrize("pair", ["S $B:1 S $A:0", "S $A $A $B:1", "$A:0 S $A:1 S $B:1"])
 def test_what_a_post_processor_does_otherwise_with_a_pair_is_no_template(pair: str) -> None:
     assert probe(_words(pair=pair), pair=True) is None
-
-
-@pytest.mark.parametrize("types", [[0, 1, 2, 2], [0, 0, 1, 2]])
-def test_a_text_whose_tokens_have_several_type_ids_is_no_template(types: list[int]) -> None:
-    """No post-processor of the tokenizers library does it, so the backend is one of this test."""
-
-    class Backend:
-        def encode(self, *texts: str, add_special_tokens: bool = True) -> Any:
-            ids = [ord(word) for text in texts for word in text.split()]
-            of_type = types if len(texts) == 2 else [0] * len(ids)
-            return SimpleNamespace(ids=ids, type_ids=of_type, special_tokens_mask=[0] * len(ids))
-
-    assert probe(Backend(), pair=True) is None
-    types[:] = [0, 0, 1, 1]
-    assert probe(Backend(), pair=True) == Template(added=((),) * 3, added_types=((),) * 3, text_types=(0, 1))
 
 
 def test_a_tokenizer_that_finds_nothing_in_the_probing_text_has_no_template() -> None:
