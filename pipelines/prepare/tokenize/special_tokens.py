@@ -36,7 +36,7 @@ from tfrecord_io.errors import ConfigError, TokenizerError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Template:
+class RowTemplate:
     """The fixed parts of a row: the tokens before, between and after its texts, and the type ids of all parts."""
 
     added: tuple[tuple[int, ...], ...]
@@ -54,7 +54,7 @@ class Template:
         return frozenset(self.text_types).union(*self.added_types)
 
 
-def probe(backend: Any, *, pair: bool) -> Template | None:
+def probe(backend: Any, *, pair: bool) -> RowTemplate | None:
     """Return the template of a `tokenizers.Tokenizer`, or None if the tokens that it adds are not of that form."""
     texts = ("a b", "c d")[: 1 + pair]
     whole = backend.encode(*texts)
@@ -76,7 +76,7 @@ def probe(backend: Any, *, pair: bool) -> Template | None:
             return None
     if len(text_types) < len(texts):
         return None
-    return Template(added=tuple(added), added_types=tuple(added_types), text_types=tuple(text_types))
+    return RowTemplate(added=tuple(added), added_types=tuple(added_types), text_types=tuple(text_types))
 
 
 def require_room(tokenizer: Any, *, length: int, pair: bool) -> int:
@@ -124,7 +124,7 @@ def _halve(first: np.ndarray, second: np.ndarray, room: int) -> list[np.ndarray]
 
 
 def assemble(
-    texts: Sequence[RaggedTokens], kept: Sequence[np.ndarray], template: Template, *, side: Side
+    texts: Sequence[RaggedTokens], kept: Sequence[np.ndarray], template: RowTemplate, *, side: Side
 ) -> tuple[RaggedTokens, np.ndarray]:
     """Return whole rows without padding, and their type ids uint8 [T]. Texts lose tokens on `side`."""
     offsets = offsets_of(np.sum(kept, axis=0) + template.num_special)

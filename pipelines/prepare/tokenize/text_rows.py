@@ -40,7 +40,7 @@ from pipelines.prepare.tokenize.engines import (
     open_reference,
 )
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists, offsets_of
-from pipelines.prepare.tokenize.special_tokens import Template, assemble, kept_lengths, probe, require_room
+from pipelines.prepare.tokenize.special_tokens import RowTemplate, assemble, kept_lengths, probe, require_room
 from tfrecord_io.errors import ConfigError, TokenizerError
 
 # Room for text of the rows that are compared, besides the requested length: the first cuts most of the battery, the
@@ -97,7 +97,7 @@ class TemplateRows:
     """Encoder that puts an engine's tokens into a template of special tokens."""
 
     def __init__(
-        self, engine: Engine, template: Template, *, tokenizer: Any, length: int, truncation: Truncation
+        self, engine: Engine, template: RowTemplate, *, tokenizer: Any, length: int, truncation: Truncation
     ) -> None:
         self._take(engine)
         self._template = template

@@ -24,7 +24,7 @@ from pipelines.prepare.tokenize.engines.package_engines import LLAMA3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Template:
+class StyleTemplate:
     """A tokenizer without a vocabulary.
 
     `first` and `last` are special tokens with the first and the last ids; `roles` names some of them, as
@@ -91,7 +91,9 @@ class Template:
         return tokenizer
 
 
-def template_of(style: Style, kind: Kind, *, lowercase: bool = True, special_tokens: tuple[str, ...] = ()) -> Template:
+def template_of(
+    style: Style, kind: Kind, *, lowercase: bool = True, special_tokens: tuple[str, ...] = ()
+) -> StyleTemplate:
     """Return the template of a style, whose own special tokens come before `special_tokens`."""
     template = _TEMPLATES[style, kind]
     if not lowercase and style in _CASED:
@@ -129,8 +131,8 @@ _CASED = {
     "bert": normalizers.BertNormalizer(lowercase=False),
     "albert": normalizers.Sequence([*_QUOTES, normalizers.NFKC()]),
 }
-_TEMPLATES: dict[tuple[Style, Kind], Template] = {
-    ("bert", "wordpiece"): Template(
+_TEMPLATES: dict[tuple[Style, Kind], StyleTemplate] = {
+    ("bert", "wordpiece"): StyleTemplate(
         kind="wordpiece",
         first=("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
         roles=_roles(pad="[PAD]", unk="[UNK]", cls="[CLS]", sep="[SEP]", mask="[MASK]"),
@@ -139,7 +141,7 @@ _TEMPLATES: dict[tuple[Style, Kind], Template] = {
         decoder=decoders.WordPiece(prefix="##"),
         **_CLS_AND_SEP,
     ),
-    ("albert", "unigram"): Template(
+    ("albert", "unigram"): StyleTemplate(
         kind="unigram",
         first=("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
         roles=_roles(bos="[CLS]", eos="[SEP]", pad="<pad>", unk="<unk>", cls="[CLS]", sep="[SEP]", mask="[MASK]"),
@@ -152,7 +154,7 @@ _TEMPLATES: dict[tuple[Style, Kind], Template] = {
         decoder=decoders.Metaspace(),
         **_CLS_AND_SEP,
     ),
-    ("t5", "unigram"): Template(
+    ("t5", "unigram"): StyleTemplate(
         kind="unigram",
         first=("<pad>", "</s>", "<unk>"),
         last=tuple(f"<extra_id_{number}>" for number in reversed(range(100))),
@@ -164,7 +166,7 @@ _TEMPLATES: dict[tuple[Style, Kind], Template] = {
         decoder=decoders.Metaspace(),
         max_length=512,
     ),
-    ("roberta", "byte-bpe"): Template(
+    ("roberta", "byte-bpe"): StyleTemplate(
         kind="byte-bpe",
         first=("<s>", "<pad>", "</s>", "<unk>", "<mask>"),
         roles=_roles(bos="<s>", eos="</s>", pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>"),
@@ -173,7 +175,7 @@ _TEMPLATES: dict[tuple[Style, Kind], Template] = {
         post_processor=_process_roberta,
         max_length=512,
     ),
-    ("gpt2", "byte-bpe"): Template(
+    ("gpt2", "byte-bpe"): StyleTemplate(
         kind="byte-bpe",
         first=("<|endoftext|>",),
         roles=_roles(bos="<|endoftext|>", eos="<|endoftext|>", unk="<|endoftext|>"),
@@ -182,7 +184,7 @@ _TEMPLATES: dict[tuple[Style, Kind], Template] = {
         post_processor=lambda _: processors.ByteLevel(trim_offsets=False),
         max_length=1024,
     ),
-    ("llama", "bpe"): Template(
+    ("llama", "bpe"): StyleTemplate(
         kind="bpe",
         first=("<unk>", "<s>", "</s>"),
         reserved=tuple(f"<0x{byte:02X}>" for byte in range(256)),
@@ -194,7 +196,7 @@ _TEMPLATES: dict[tuple[Style, Kind], Template] = {
         padding_side="left",
         model={"unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True},
     ),
-    ("llama", "byte-bpe"): Template(
+    ("llama", "byte-bpe"): StyleTemplate(
         kind="byte-bpe",
         first=("<|begin_of_text|>", *(f"<|{name}|>" for name in _LLAMA3_NAMES)),
         roles=_roles(bos="<|begin_of_text|>", eos="<|end_of_text|>", pad="<|finetune_right_pad_id|>"),

@@ -10,7 +10,7 @@ from pipelines.prepare.options.config import Side, Truncation
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 from pipelines.prepare.tokenize.special_tokens import (
     DocumentFrame,
-    Template,
+    RowTemplate,
     assemble,
     kept_lengths,
     left_out_bos,
@@ -21,7 +21,7 @@ from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io.errors import TokenizerError
 
 UINT16 = np.dtype(np.uint16)
-BERT = Template(added=((2,), (3,), (3,)), added_types=((0,), (0,), (1,)), text_types=(0, 1))
+BERT = RowTemplate(added=((2,), (3,), (3,)), added_types=((0,), (0,), (1,)), text_types=(0, 1))
 
 # kind: what is added before, between and behind the texts of a pair, with type ids; and the type ids of both texts.
 PAIRS: dict[str, tuple[tuple[str, str, str], tuple[int, int]]] = {
@@ -40,7 +40,7 @@ def test_the_template_of_a_pair_is_what_the_tokenizer_adds(zoo: Zoo, kind: str) 
     backend = zoo.tokenizer(kind).backend_tokenizer
     pieces, text_types = PAIRS[kind]
     parts = [[part.rpartition(":") for part in piece.split()] for piece in pieces]
-    assert probe(backend, pair=True) == Template(
+    assert probe(backend, pair=True) == RowTemplate(
         added=tuple(tuple(backend.token_to_id(token) for token, _, _ in piece) for piece in parts),
         added_types=tuple(tuple(int(kind) for _, _, kind in piece) for piece in parts),
         text_types=text_types,
@@ -65,7 +65,7 @@ def test_a_tokenizer_that_finds_nothing_in_the_probing_text_has_no_template() ->
 
 
 def test_a_template_may_have_special_tokens_on_one_end_only() -> None:
-    expected = Template(added=((), (4, 4)), added_types=((), (5, 6)), text_types=(2,))
+    expected = RowTemplate(added=((), (4, 4)), added_types=((), (5, 6)), text_types=(2,))
     assert probe(_words(template="$A:2 S:5 S:6"), pair=False) == expected
 
 

@@ -51,7 +51,10 @@ class MarkedParts(Extension):
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, in which a message's keys are found first: Jinja's own way to them is an error of `getattr`."""
+    """Jinja's sandbox, in which a message's keys are found first.
+
+    Jinja itself asks for an attribute before, which takes twice the time of templates that write `message.content`.
+    """
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         if type(obj) is dict and attribute in obj and attribute not in _METHODS:

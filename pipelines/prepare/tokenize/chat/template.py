@@ -54,27 +54,17 @@ class Texts:
         return np.asarray(np.searchsorted(self.spans.ravel(), places, side="right") % 2 == 1)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Rendered:
-    """N conversations as texts, empty where one cannot be used; the reasons (object [N]), '' where it can; and details
-    by row where there is a reason.
-    """
-
-    texts: Texts
-    reasons: np.ndarray
-    details: dict[int, str]
-
-
-class Template:
+class ChatRenderer:
     """Renders batches of conversations for any number of threads."""
 
     def __init__(self, settings: Settings) -> None:
         self._cpu_seconds = settings.cpu_seconds
         self._settings = json.dumps(dataclasses.asdict(settings), default=str)
 
-    def render(self, messages: pa.Array, tools: pa.Array | None = None) -> Rendered:
+    def render(self, messages: pa.Array, tools: pa.Array | None = None) -> tuple[Texts, np.ndarray, dict[int, str]]:
         """Render each conversation, a list of messages, with what it may call, if there is such a column.
 
+        Returns: N texts, empty where one cannot be used; the reasons, object [N], '' where it can; details by row.
         Raises: TokenizerError if the template can serve none.
         """
         columns = {"messages": messages} if tools is None else {"messages": messages, "tools": tools}
@@ -83,8 +73,7 @@ class Template:
         details = {row: batch["detail"][row].as_py() for row in np.flatnonzero(reasons != "").tolist()}
         for row, detail in details.items():
             _require_template(reasons[row], detail)
-        texts = Texts.of(batch["text"].view(pa.large_string()), batch["learned"])
-        return Rendered(texts=texts, reasons=reasons, details=details)
+        return Texts.of(batch["text"].view(pa.large_string()), batch["learned"]), reasons, details
 
     def _rendered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """As `renderer.RENDERED`. A batch that ends its process is taken row by row, to tell which row does."""
@@ -105,7 +94,7 @@ class Template:
         return f"the process that renders by the chat template {error.how}"
 
 
-def open_template(tokenizer: Any, *, date: str | None = None, name: str | None = None) -> Template:
+def open_template(tokenizer: Any, *, date: str | None = None, name: str | None = None) -> ChatRenderer:
     """Open the tokenizer's template: that with the `name`, or of several the one that `transformers` takes. `date`
     (ISO) is what it is told if it asks for today's.
 
@@ -120,15 +109,15 @@ def open_template(tokenizer: Any, *, date: str | None = None, name: str | None =
         added_tokens=sorted(map(str, tokenizer.get_added_vocab())),
         date=date,
     )
-    template = Template(settings)
+    template = ChatRenderer(settings)
     _try_out(template)
     return template
 
 
-def _try_out(template: Template) -> None:
+def _try_out(template: ChatRenderer) -> None:
     """Render a question and its answer."""
-    rendered = template.render(pa.array([[QUESTION, ANSWER]]))
-    reason, detail = rendered.reasons[0], rendered.details.get(0, "")
+    texts, (reason,), details = template.render(pa.array([[QUESTION, ANSWER]]))
+    detail = details.get(0, "")
     if reason == "template_prefix":
         raise _no_telling(detail)
     if reason == OVER_LIMIT:
@@ -136,7 +125,7 @@ def _try_out(template: Template) -> None:
             f"the chat template takes more for a question and its answer than a row may: {detail}",
             remedy="do not use this tokenizer, or mend the template in a copy of it",
         )
-    if not reason and not len(rendered.texts.spans):
+    if not reason and not len(texts.spans):
         raise _no_telling("none of its text is within {% generation %} markers")
     # Any other reason: it wants something else than a question and an answer, and the rows will show what.
 

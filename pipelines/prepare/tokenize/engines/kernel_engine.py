@@ -37,19 +37,6 @@ from pipelines.prepare.tokenize.engines.base import FastEngine, utf8_of
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io.codec.kernels import frozen
 
-__all__ = ["ASK", "DROP", "ISOLATED", "MISSING_PAGE", "NUM_PAGES", "ORDINARY", "PAGE", "REORDERED", "SPACE"]
-__all__ += [
-    "Contents",
-    "KernelEngine",
-    "Pages",
-    "changed_between_marks",
-    "code_point",
-    "entry_of",
-    "first_bytes",
-    "holds",
-]
-__all__ += ["jit", "letters_of_page", "memory_row", "one_by_one", "recall", "remember"]
-
 DROP, SPACE, ISOLATED, ORDINARY, REORDERED, ASK = range(6)
 MISSING_PAGE = -1
 PAGE = 256

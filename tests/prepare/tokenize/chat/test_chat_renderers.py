@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from pipelines.prepare.process import workers
 from pipelines.prepare.tokenize.chat.conversation import Message
 from pipelines.prepare.tokenize.chat.rendering import Settings
-from pipelines.prepare.tokenize.chat.template import Rendered, Template, open_template
+from pipelines.prepare.tokenize.chat.template import ChatRenderer, Texts, open_template
 from tests import building
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES, chat_tokenizer
 from tests.support.tokenizers_zoo import Zoo
@@ -37,8 +37,8 @@ TRAPS = (
 )
 
 
-def template_of(source: str, limits: dict[str, Any] = SMALL) -> Template:
-    return Template(Settings(source=source, tools_source=source, **limits))
+def template_of(source: str, limits: dict[str, Any] = SMALL) -> ChatRenderer:
+    return ChatRenderer(Settings(source=source, tools_source=source, **limits))
 
 
 def conversations(*contents: str) -> pa.Array:
@@ -49,9 +49,9 @@ def conversations(*contents: str) -> pa.Array:
 
 
 def refusal(source: str) -> str:
-    found = template_of(source).render(pa.array([MESSAGES]))
-    assert found.reasons.tolist() == ["template_limit"], found
-    return found.details[0]
+    _, reasons, details = template_of(source).render(pa.array([MESSAGES]))
+    assert reasons.tolist() == ["template_limit"]
+    return details[0]
 
 
 def growing(start: str, step: str) -> str:
@@ -63,8 +63,8 @@ def _slow(*cases: str) -> list[Any]:
     return [pytest.param(case, marks=pytest.mark.slow) for case in cases]
 
 
-def texts(found: Rendered) -> list[str]:
-    return [str(text) for text in found.texts.strings.to_pylist()]
+def as_text(found: Texts) -> list[str]:
+    return [str(text) for text in found.strings.to_pylist()]
 
 
 # --- limits ---------------------------------------------------------------------------------------------------------
@@ -99,17 +99,17 @@ def test_what_does_not_end_or_takes_gigabytes_is_ended(template: str) -> None:
 
 def test_a_long_conversation_is_within_the_limits() -> None:
     messages = [{"role": role, "content": "word " * 1000} for _ in range(100) for role in ("user", "assistant")]
-    found = template_of(TEMPLATES["header"], {}).render(pa.array([messages]))
-    assert found.reasons.tolist() == [""]
-    assert texts(found)[0].count("word") == 200_000
+    found, reasons, _ = template_of(TEMPLATES["header"], {}).render(pa.array([messages]))
+    assert reasons.tolist() == [""]
+    assert as_text(found)[0].count("word") == 200_000
 
 
 @pytest.mark.slow
 def test_each_rendering_has_all_of_the_limits() -> None:
     """All together take more than one may, and no row is rejected for that."""
     template = template_of("{% for i in range(99999) %}{% endfor %}{{ messages[0].content }}" + MARKER)
-    found = template.render(conversations(*map(str, range(200))))
-    assert texts(found) == [str(row) for row in range(200)]
+    found, _, _ = template.render(conversations(*map(str, range(200))))
+    assert as_text(found) == [str(row) for row in range(200)]
 
 
 @pytest.mark.slow
@@ -117,11 +117,11 @@ def test_each_rendering_has_all_of_the_limits() -> None:
 def test_a_row_over_the_limits_costs_itself_only(trap: str) -> None:
     contents = [f"row {number}" for number in range(20)]
     contents[3] = contents[17] = trap
-    found = template_of(TRAPS).render(conversations(*contents))
-    assert [row for row, reason in enumerate(found.reasons) if reason] == [3, 17]
-    assert set(found.reasons) == {"", "template_limit"}
-    assert texts(found) == [text if text != trap else "" for text in contents]
-    assert found.details.keys() == {3, 17}
+    found, reasons, details = template_of(TRAPS).render(conversations(*contents))
+    assert [row for row, reason in enumerate(reasons) if reason] == [3, 17]
+    assert set(reasons) == {"", "template_limit"}
+    assert as_text(found) == [text if text != trap else "" for text in contents]
+    assert details.keys() == {3, 17}
 
 
 def test_a_template_that_is_over_the_limits_for_any_question_is_refused_before_any_work() -> None:
@@ -142,14 +142,12 @@ def tokenizer(template: str) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("in_processes", [False, True])
 def test_rows_over_the_limits_are_rejected_with_that_reason(
-    zoo: Zoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_processes: bool
+    zoo: Zoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Workers render by themselves, and are ended by a row that takes too long: 10 to a large power, in one call."""
-    if in_processes:
-        monkeypatch.setattr(workers, "_SMALL_BYTES", 0)
-        monkeypatch.setattr(workers, "_THREADED_BYTES", 0)
+    monkeypatch.setattr(workers, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(workers, "_THREADED_BYTES", 0)
     monkeypatch.setattr(Settings, "__init__", functools.partialmethod(Settings.__init__, cpu_seconds=0.5))
     template = (
         "{% for m in messages %}{% if 'much' in m.content %}{{ 'x' * (messages | length * 10 ** 9) }}{% endif %}"
@@ -176,9 +174,9 @@ def test_threads_get_the_rows_that_they_asked_for() -> None:
     template = template_of("{{ messages[0].content }}" + MARKER)
     batches = [[f"{number} {row}" for row in range(50)] for number in range(40)]
     with concurrent.futures.ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(lambda batch: texts(template.render(conversations(*batch))), batches))
+        found = list(threads.map(lambda batch: as_text(template.render(conversations(*batch))[0]), batches))
     assert found == batches
 
 
 def test_no_rows_are_no_rows() -> None:
-    assert len(template_of(TRAPS).render(conversations()).texts) == 0
+    assert len(template_of(TRAPS).render(conversations())[0]) == 0

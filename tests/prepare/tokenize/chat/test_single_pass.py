@@ -6,7 +6,7 @@ import pytest
 
 from pipelines.prepare.tokenize.chat.conversation import Message, Rejected
 from pipelines.prepare.tokenize.chat.environment import create_environment
-from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Rendering, Settings, prompt_behind_loop
+from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Settings, prompt_behind_loop
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES
 
 TURN = "{{ '<|im_start|>' ~ m.role ~ '\n' ~ m.content ~ '<|im_end|>\n' }}"
@@ -54,7 +54,7 @@ LOOKING = {
 }
 
 
-def found(source: str, messages: list[Message], *, by_prefixes: bool) -> Rendering | tuple[str, str]:
+def found(source: str, messages: list[Message], *, by_prefixes: bool) -> object:
     settings = Settings(source=source, tools_source=source, added_tokens=["<|im_end|>"])
     template = ChatTemplate(settings, start_clock=lambda: None)
     if by_prefixes:

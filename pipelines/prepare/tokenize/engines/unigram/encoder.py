@@ -31,7 +31,7 @@ from pipelines.prepare.tokenize.engines.kernel_engine import (
     KernelEngine,
     Pages,
 )
-from pipelines.prepare.tokenize.engines.unigram import kernels as kernels
+from pipelines.prepare.tokenize.engines.unigram import kernels
 from pipelines.prepare.tokenize.engines.unigram.paths import MARK_BYTES, Scratch
 from pipelines.prepare.tokenize.engines.unigram.points import MARK, Reader
 from pipelines.prepare.tokenize.ragged import RaggedTokens
@@ -82,7 +82,7 @@ class UnigramEngine(KernelEngine):
                 out = np.concatenate([out[: progress[1]], np.empty(2 * len(out) - progress[1], np.int32)])
         return RaggedTokens(out[: offsets[-1]].astype(self._dtype), offsets)
 
-    def _tables_of(self, pages: Pages) -> kernels.Tables:
+    def _tables_of(self, pages: Pages) -> kernels.UnigramTables:
         raw, normal, merges = self._fixed["raw"], self._fixed["normal"], self._fixed["merges"]
 
         def is_plain(byte: int) -> bool:
@@ -95,7 +95,7 @@ class UnigramEngine(KernelEngine):
 
         space = int(pages.entries[0x20])
         kept = space & 7 == SPACE and not space & int(kernels.JOINS) and not raw.first[0x20]
-        return kernels.Tables(
+        return kernels.UnigramTables(
             pages=pages,
             plain=frozen(np.array([is_plain(byte) for byte in range(256)])),
             plain_space=bool(kept and (not merges or space & int(kernels.MERGES))),

@@ -40,9 +40,6 @@ from pipelines.prepare.tokenize.engines.unigram.paths import MARK_BYTES, best_pa
 from pipelines.prepare.tokenize.engines.vocabulary_trie import Trie
 from tfrecord_io.codec.kernels import load, lowest_bit, store
 
-__all__ = ["ENDS_IN_MARK", "JOINS", "MEMORY_WORDS", "MERGES", "NO_ROOM", "STRIPPED", "Tables", "Words"]
-__all__ += ["encode"]
-
 _REFERENCE, NO_ROOM = -2, -3
 # 8 MB for each thread. Words stand there with their punctuation, so there are many: of English of 60,000 word forms a
 # tenth is not found, 18 % with 2^16 rows, which takes 1.7 times as long.
@@ -65,7 +62,7 @@ class Words(NamedTuple):
     marks_kept_first: bool  # ... but not where what the text begins with is taken away
 
 
-class Tables(NamedTuple):
+class UnigramTables(NamedTuple):
     """Read-only tables of the loop."""
 
     vocabulary: Trie

@@ -56,7 +56,7 @@ from pipelines.prepare.tokenize.engines.kernel_engine import (
     changed_between_marks,
     one_by_one,
 )
-from pipelines.prepare.tokenize.engines.wordpiece import kernels as kernels
+from pipelines.prepare.tokenize.engines.wordpiece import kernels
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io.codec.kernels import frozen
 
@@ -110,9 +110,9 @@ class WordPieceEngine(KernelEngine):
             self._ask_for_pages(data, edges)
         return RaggedTokens(out[: offsets[-1]].astype(self._dtype), offsets)
 
-    def _tables_of(self, pages: Pages) -> kernels.Tables:
+    def _tables_of(self, pages: Pages) -> kernels.WordPieceTables:
         breaks = [byte < 128 and int(pages.entries[byte]) & 7 in (SPACE, ISOLATED) for byte in range(256)]
-        return kernels.Tables(
+        return kernels.WordPieceTables(
             vocabulary=self._trie,
             unknown=self._model["vocab"][self._model["unk_token"]],
             max_chars=min(self._model["max_input_chars_per_word"], _MAX_CHARS),
