@@ -4,26 +4,23 @@ import dataclasses
 import itertools
 import json
 import re
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.audit import reopened_dataset
 from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.layouts import documents
 from pipelines.prepare.layouts.base import Encoded
 from pipelines.prepare.layouts.documents import PackBuilder
 from pipelines.prepare.layouts.packing import pack
 from pipelines.prepare.tokenize.ragged import from_lists
-from pipelines.prepare.tokenize.special_tokens import DocumentFrame, open_frame
+from pipelines.prepare.tokenize.special_tokens import DocumentFrame
 from tests import building
-from tests.building import REVIEWS, built, read_manifest, read_rows, read_shard
+from tests.building import REVIEWS, built, read_rows
 from tests.support.tokenizers_zoo import Zoo
 
 LENGTH = 64
@@ -168,53 +165,6 @@ def test_rows_of_natural_texts_are_full(median: int, spread: float, length: int,
 # --- what is built --------------------------------------------------------------------------------------------------
 
 
-def packed(**changes: object) -> Path:
-    """A finished build of the reviews, packed; some of them are longer than a row."""
-    return built(REVIEWS, **{"layout": "pack", "max_length": LENGTH, "split": "train", **changes})
-
-
-def shard_rows(root: Path, index: int) -> Columns:
-    return read_shard(root, read_manifest(root).splits["train"].shards[index])
-
-
-def framed_reviews(root: Path) -> list[list[int]]:
-    """The tokens that each review should become."""
-    facts, tokenizer = read_manifest(root), load_tokenizer(str(root))
-    frame = open_frame(tokenizer, facts.layout.get("special_tokens", "eos"))
-    ids = tokenizer(ROWS, add_special_tokens=False)["input_ids"]
-    return [[*frame.before, *document, *frame.after] for document in ids]
-
-
-def shard_order(root: Path, index: int, *, usable: set[int], shuffled: bool) -> list[int]:
-    """The rows of a shard in the order in which they are packed, as docs/format.md says."""
-    row_ranges = reopened_dataset.reopen(str(root), read_manifest(root)).task("train", index).row_ranges
-    rows = np.array([row for start, stop in row_ranges for row in range(start, stop) if row in usable])
-    if shuffled:
-        np.random.default_rng([0, zlib.crc32(b"train"), index]).shuffle(rows)
-    return [int(row) for row in rows]
-
-
-@pytest.mark.parametrize(
-    ("kind", "changes"),
-    [
-        (None, {}),
-        pytest.param(None, {"long_documents": "drop", "max_error_rate": 1.0}, marks=pytest.mark.slow),
-        pytest.param("byte_bpe_bos", {"special_tokens": "bos-eos"}, marks=pytest.mark.slow),
-    ],
-    ids=str,
-)
-def test_records_are_those_of_a_plain_packer(zoo: Zoo, kind: str | None, changes: dict[str, Any]) -> None:
-    root = packed(**changes, **({} if kind is None else {"tokenizer": zoo.path(kind)}))
-    facts = read_manifest(root)
-    content = framed_reviews(root)
-    usable = {row for row, tokens in enumerate(content) if "long_documents" not in changes or len(tokens) <= LENGTH}
-    assert len(facts.splits["train"].shards) > 1
-    for index in range(len(facts.splits["train"].shards)):
-        order = shard_order(root, index, usable=usable, shuffled="no_shuffle" not in changes)
-        found = {name: values.tolist() for name, values in shard_rows(root, index).items()}
-        assert found == expected_rows([content[row] for row in order], pad_id=facts.tokenizer.pad_id)
-
-
 @pytest.mark.parametrize("layout", ["concat", "pack"])
 def test_documents_without_any_token_are_used_and_leave_no_trace(tmp_path: Path, layout: str) -> None:
     texts = ["", "the film was good", " ", "never again", ""]
@@ -229,9 +179,8 @@ def test_documents_without_any_token_are_used_and_leave_no_trace(tmp_path: Path,
     assert [row["row"] for row in json.loads(traced.out)["rows"]] == [1, 3]
 
 
-@pytest.mark.parametrize("layout", ["concat", "pack"])
-def test_a_build_warns_that_documents_go_without_the_bos_that_the_tokenizer_adds(zoo: Zoo, layout: str) -> None:
-    plan = ("plan", REVIEWS, "--layout", layout, "--tokenizer", zoo.path("byte_bpe_bos"), "--max-length", 64)
+def test_a_build_warns_that_documents_go_without_the_bos_that_the_tokenizer_adds(zoo: Zoo) -> None:
+    plan = ("plan", REVIEWS, "--layout", "pack", "--tokenizer", zoo.path("byte_bpe_bos"), "--max-length", 64)
     said = "begins every text with <|begin_of_text|>, but --special-tokens eos leaves it out"
     assert said in building.command(*plan).err
     assert said not in building.command(*plan, "--special-tokens", "tokenizer").err

@@ -118,18 +118,6 @@ def test_rows_that_cannot_be_made_are_given_a_reason_and_left_out(zoo: Zoo, trun
     assert _build(opened, columns, cuts=[2], chunk=3)["row"].tolist() == [0, 2]
 
 
-def test_tokens_cut_and_full_lengths_are_those_of_the_whole_rows(zoo: Zoo) -> None:
-    opened = _pad(zoo)
-    builder = opened.encoder.builder()
-    whole = [len(ids) for ids in opened.tokenizer(SOME_TEXTS)["input_ids"]]
-    for rows in _batches([SOME_TEXTS], [5]):
-        encoded = opened.encoder.encode(rows)
-        assert encoded.full_lengths.tolist() == [whole[row] for row in rows.arrays["row"]]
-        assert encoded.num_tokens == np.minimum(encoded.full_lengths, LENGTH).sum()
-        builder.add(encoded)
-    assert builder.tokens_cut == sum(max(0, length - LENGTH) for length in whole)
-
-
 # --- the one type id of single texts --------------------------------------------------------------------------------
 
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,24 +16,12 @@ from tests.qualifying.comparing import INT32
 from tests.qualifying.kinds import NORMALIZERS, altered
 from tests.support.tokenizers_zoo import Zoo
 
-__all__ = ["BYTES", "INT32", "altered_kind", "assert_same", "bert", "byte_level", "check", "saved", "sentencepiece"]
-__all__ += ["served", "state_of", "wrapped"]
-
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 _ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 
 
 def wrapped(backend: Tokenizer, **options: Any) -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=10**9, **options)
-
-
-def saved(folder: Path, backend: Tokenizer) -> Path:
-    """A folder that `--tokenizer` takes. The tokenizer needs a pad token."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "tokenizer.json").write_text(backend.to_str(), encoding="utf-8")
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<pad>", "eos_token": "<pad>"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    return folder
 
 
 def byte_level(

@@ -3,19 +3,23 @@
 import logging
 import sys
 from importlib import metadata
-from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tokenizers import AddedToken
 
+from pipelines.prepare.crosscheck import comparing as crosscheck
+from pipelines.prepare.options.config import LayoutConfig
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
 from pipelines.prepare.tokenize.engines import BATTERY, HuggingFaceEngine, choice, decide, open_reference
 from pipelines.prepare.tokenize.library_failures import TextsNotEncoded
-from tests import building
 from tests.prepare.crosscheck import lying_engine
-from tests.prepare.tokenize.odd_tokenizers import INT32, altered_kind, byte_level, saved, sentencepiece, wrapped
+from tests.prepare.layouts import encoding
+from tests.prepare.tokenize.odd_tokenizers import altered_kind, byte_level, sentencepiece, wrapped
 from tests.qualifying import comparing
+from tests.qualifying.comparing import INT32
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io.errors import ConfigError, TokenizerError
 
@@ -160,15 +164,16 @@ def test_a_tokenizer_that_fails_on_ordinary_texts_is_an_error_with_a_remedy(zoo:
     assert "unknown token" in failed.value.remedy
 
 
-def test_a_build_names_the_rows_on_which_the_tokenizer_panics(tmp_path: Path) -> None:
-    rows = [{"text": text} for text in ["one", "x\n\n", "two", "three", "and x \n\n"]]
-    dataset = building.source(tmp_path / "rows", train=rows)
-    tokenizer = saved(tmp_path / "tokenizer", byte_level(PANICS))
-    options = building.options(tmp_path / "out", tokenizer=tokenizer, layout="concat")
-    cause, remedy = building.command("build", dataset, *options).error
-    assert "rows 1, 4 of train: the tokenizer" in cause
-    assert "AddedVocabulary bad split" in cause
-    assert "--filter" in remedy
+def test_the_rows_on_which_the_tokenizer_panics_are_named() -> None:
+    layout, columns = LayoutConfig(name="concat", max_length=8), ColumnPlan(texts=("text",))
+    encoder = encoding.open_encoder(wrapped(byte_level(PANICS), pad_token="<pad>", eos_token="<pad>"), layout, columns)
+    texts = pa.array(["one", "x\n\n", "two", "three", "and x \n\n"])
+    rows = Rows(texts=(texts,), arrays={}, numbers=np.arange(10, 15))
+    with pytest.raises(
+        TokenizerError, match=r"rows 11, 14 of train: the tokenizer .*AddedVocabulary bad split"
+    ) as failed:
+        crosscheck.encode(encoder, rows, split="train")
+    assert "--filter" in failed.value.remedy
 
 
 def test_an_engine_that_gives_other_tokens_for_a_text_is_not_used(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ class UnigramEngine(KernelEngine):
                 out = np.concatenate([out[: progress[1]], np.empty(2 * len(out) - progress[1], np.int32)])
         return RaggedTokens(out[: offsets[-1]].astype(self._dtype), offsets)
 
-    def _tables_of(self, pages: Pages) -> kernels.UnigramTables:
+    def _tables_of(self, pages: Pages) -> kernels.Tables:
         raw, normal, merges = self._fixed["raw"], self._fixed["normal"], self._fixed["merges"]
 
         def is_plain(byte: int) -> bool:
@@ -95,7 +95,7 @@ class UnigramEngine(KernelEngine):
 
         space = int(pages.entries[0x20])
         kept = space & 7 == SPACE and not space & int(kernels.JOINS) and not raw.first[0x20]
-        return kernels.UnigramTables(
+        return kernels.Tables(
             pages=pages,
             plain=frozen(np.array([is_plain(byte) for byte in range(256)])),
             plain_space=bool(kept and (not merges or space & int(kernels.MERGES))),

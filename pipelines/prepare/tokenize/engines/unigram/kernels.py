@@ -62,7 +62,7 @@ class Words(NamedTuple):
     marks_kept_first: bool  # ... but not where what the text begins with is taken away
 
 
-class UnigramTables(NamedTuple):
+class Tables(NamedTuple):
     """Read-only tables of the loop."""
 
     vocabulary: Trie

@@ -110,9 +110,9 @@ class WordPieceEngine(KernelEngine):
             self._ask_for_pages(data, edges)
         return RaggedTokens(out[: offsets[-1]].astype(self._dtype), offsets)
 
-    def _tables_of(self, pages: Pages) -> kernels.WordPieceTables:
+    def _tables_of(self, pages: Pages) -> kernels.Tables:
         breaks = [byte < 128 and int(pages.entries[byte]) & 7 in (SPACE, ISOLATED) for byte in range(256)]
-        return kernels.WordPieceTables(
+        return kernels.Tables(
             vocabulary=self._trie,
             unknown=self._model["vocab"][self._model["unk_token"]],
             max_chars=min(self._model["max_input_chars_per_word"], _MAX_CHARS),

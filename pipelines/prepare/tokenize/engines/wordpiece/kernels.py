@@ -48,7 +48,7 @@ _TO_0, _PAST_9 = np.uint64(0x50) * _ONES, np.uint64(0x46) * _ONES
 _CASE = np.uint64(0x20) * _ONES
 
 
-class WordPieceTables(NamedTuple):
+class Tables(NamedTuple):
     """Read-only tables of the loop."""
 
     vocabulary: Trie
