@@ -20,11 +20,10 @@ from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows, extract
 from pipelines.prepare.sources.columns.labels import LabelPlan
-from pipelines.prepare.tokenize.text_rows import ReferenceRows, TemplateRows, open_rows, with_engine
+from pipelines.prepare.tokenize.text_rows import ReferenceRows, open_rows, with_engine
 from tests import building
 from tests.building import built, read_manifest, read_rows
 from tests.prepare.layouts import encoding
-from tests.support import texts
 from tests.support.speed import slow_but
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io.errors import ColumnError, TokenizerError
@@ -32,14 +31,6 @@ from tfrecord_io.errors import ColumnError, TokenizerError
 LENGTH = 12
 TAGS = building.REPOSITORY / "examples" / "tags"
 ROWS = [json.loads(line) for line in (TAGS / "train.jsonl").read_text(encoding="utf-8").splitlines()]
-HOSTILE_ROWS = [
-    ["Hello,", "  world ", "", "\x00", "it's", "Ann-Marie", "中文", "naïve", " x", "\u200b", "[CLS]", "<s>"],
-    [],
-    ["", ""],
-    ["internationalization"] * 5,
-    *(sentence.split(" ")[:30] for sentence in texts.sentences(6, seed=4)),
-    *(text.split(" ") for text in texts.HOSTILE[::4]),
-]
 INTS = LabelPlan(column="tags", kind="int")
 WORDS = st.sampled_from(["the", "a", "of", "house", "river", "7", ",", "unbelievably", "", "\x00", "é", "中文"])
 LISTS = st.lists(st.lists(WORDS, max_size=12), min_size=1, max_size=8)
@@ -118,19 +109,6 @@ def test_any_lists_of_words_come_out_as_those_of_the_tokenizer(
     rows = _rows(lists)
     got = encoding.lists(encoding.laid_out(_encoder(zoo, kind, every=every), rows))
     assert got == _expected(_tokenizer(zoo, kind), lists, rows.nested["tags"].to_pylist(), every=every)
-
-
-@pytest.mark.parametrize("kind", ["wordpiece_cased", "unigram_left"])
-def test_the_reference_gives_what_the_template_gives(zoo: Zoo, kind: str) -> None:
-    tokenizer, dtype = _tokenizer(zoo, kind), np.dtype(np.int32)
-    slow = open_rows(tokenizer, length=LENGTH, truncation="longest_first", dtype=dtype, words=True)
-    fast = with_engine(slow, tokenizer, dtype=dtype, wanted="auto")
-    assert isinstance(fast, TemplateRows)
-    assert isinstance(slow, TemplateRows)
-    reference = ReferenceRows(tokenizer, length=LENGTH, truncation="longest_first", dtype=dtype, words=True)
-    lists = pa.array(HOSTILE_ROWS, pa.list_(pa.string()))
-    for encoder in (fast, slow):
-        assert encoder.encode([lists]).equals(reference.encode([lists]))
 
 
 def test_a_tokenizer_whose_words_depend_on_one_another_is_left_to_transformers(

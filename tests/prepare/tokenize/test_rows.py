@@ -23,8 +23,8 @@ from tests.support import texts
 from tests.support.tokenizers_zoo import FAST_KINDS, KINDS, Zoo
 from tfrecord_io.errors import ConfigError
 
-SIDES: tuple[Side, Side] = ("left", "right")
-OPPOSITES: tuple[tuple[Side, Side, int], ...] = (("left", "right", 1), ("right", "left", 2))
+# Sides of truncation and padding, room for text in short rows, and the length of longer ones.
+OPPOSITES: tuple[tuple[Side, Side, int, int], ...] = (("left", "right", 1, 33), ("right", "left", 2, 512))
 SINGLE: tuple[Truncation, ...] = ("longest_first", "only_first", "do_not_truncate")
 PAIR: tuple[Truncation, ...] = (*SINGLE, "only_second")
 TEXTS = [*texts.HOSTILE, *texts.sentences(12, seed=1), *texts.mutated(12, seed=2)]
@@ -129,22 +129,12 @@ def _texts_of(kind: str) -> list[str]:
     "kind",
     [kind if kind == "wordpiece_cased" else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS],
 )
-def test_short_rows_of_every_strategy_are_those_of_transformers(zoo: Zoo, kind: str) -> None:
-    for at, (truncation_side, padding_side, room) in enumerate(OPPOSITES):
+def test_rows_of_every_strategy_are_those_of_transformers(zoo: Zoo, kind: str) -> None:
+    for at, (truncation_side, padding_side, room, length) in enumerate(OPPOSITES):
         tokenizer, dtype = _resolve(zoo.path(kind), truncation_side=truncation_side, padding_side=padding_side)
         assert (tokenizer.truncation_side, tokenizer.padding_side) == (truncation_side, padding_side)
-        for case in _cases(tokenizer, rooms=(room,), lengths=(33,)):
+        for case in _cases(tokenizer, rooms=(room,), lengths=(length,)):
             _compare(tokenizer, dtype, case, engine=_engine_of(kind), among=_texts_of(kind)[at::2])
-
-
-@BYT5_WARNS
-@pytest.mark.slow
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"slow_canine"}))
-def test_long_rows_of_every_strategy_are_those_of_transformers(zoo: Zoo, kind: str, side: Side) -> None:
-    tokenizer, dtype = _resolve(zoo.path(kind), truncation_side=side, padding_side=side)
-    for case in _cases(tokenizer, lengths=(64, 512)):
-        _compare(tokenizer, dtype, case, engine=_engine_of(kind), among=_texts_of(kind)[SIDES.index(side) :: 2])
 
 
 # --- tokenizers that are not a template -----------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 chatml          turns between <|im_start|> and <|im_end|>, as Qwen 2 and many others
 chatml_marked   the same with {% generation %} markers
-default_system  chatml with a system prompt of its own where the conversation has none
 header          <|start_header_id|>role<|end_header_id|>, contents stripped, as Llama 3
 inst            [INST] question [/INST] answer </s>, the system prompt within the first question, as Llama 2;
                 refuses turns that don't alternate
@@ -42,14 +41,6 @@ _CHATML_MARKED = """\
     {{- '\\n' }}
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
-_DEFAULT_SYSTEM = (
-    """\
-{%- if messages[0].role != 'system' %}
-    {{- '<|im_start|>system\\nYou are of great help.<|im_end|>\\n' }}
-{%- endif %}
-"""
-    + _CHATML
-)
 _HEADER = """\
 {{- '<s>' }}
 {%- for message in messages %}
@@ -126,7 +117,6 @@ _PARTS = """\
 TEMPLATES = {
     "chatml": _CHATML,
     "chatml_marked": _CHATML_MARKED,
-    "default_system": _DEFAULT_SYSTEM,
     "header": _HEADER,
     "inst": _INST,
     "plain": _PLAIN,

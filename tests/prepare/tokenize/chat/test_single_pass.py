@@ -13,7 +13,7 @@ TURN = "{{ '<|im_start|>' ~ m.role ~ '\n' ~ m.content ~ '<|im_end|>\n' }}"
 LOOP = f"{{% for m in messages %}}{TURN}{{% endfor %}}"
 PROMPT = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 PASSING = {
-    **{name: TEMPLATES[name] for name in ("chatml", "default_system", "header", "plain", "tools", "thinking", "parts")},
+    **{name: TEMPLATES[name] for name in ("chatml", "header", "plain", "tools", "thinking", "parts")},
     "as Llama 3": "{% set turns = messages %}{% for m in turns %}{% set c = m.content | trim %}"
     "{% if loop.index0 == 0 %}{% set c = '<s>' + c %}{% endif %}{{ m.role + c }}{% endfor %}"
     "{% if add_generation_prompt %}assistant{% endif %}",
