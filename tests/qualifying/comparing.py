@@ -227,17 +227,17 @@ def try_strange(seed: int, number: int, *, num_texts: int) -> Trial:
     if unusable:
         return trial
     with _errors() as raised:
-        chosen = decide(tokenizer, reference, dtype=INT32)
-        trial.engine = chosen.engine.name
-        trial.examples += [f"{name}: {why}" for name, why in chosen.reasons.items() if why.startswith(_FAILS)]
+        engine, reasons = decide(tokenizer, reference, dtype=INT32)
+        trial.engine = engine.name
+        trial.examples += [f"{name}: {why}" for name, why in reasons.items() if why.startswith(_FAILS)]
         if not is_reference(trial.engine):
             trial.strings += len(texts)
-            if wrong := differing(chosen.engine, reference, texts):
-                text = shortened(min((texts[index] for index in wrong), key=len), chosen.engine, reference)
+            if wrong := differing(engine, reference, texts):
+                text = shortened(min((texts[index] for index in wrong), key=len), engine, reference)
                 trial.examples.append(f"{len(wrong)} texts differ, such as {text}")
             else:
                 rng = random.Random(f"rows {seed} {number}")
-                _try_strange_rows(trial, chosen.engine, tokenizer, texts[: num_texts // 2], rng=rng)
+                _try_strange_rows(trial, engine, tokenizer, texts[: num_texts // 2], rng=rng)
     trial.examples += raised
     trial.differing = len(trial.examples)
     trial.examples = [f"{each}; strange --seed {seed} --only {number}" for each in trial.examples]

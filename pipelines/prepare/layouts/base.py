@@ -194,11 +194,6 @@ class LayoutContext:
         return {**vars(self), "tokenizer": None}  # an encoder that travels to a worker has what it needs of it
 
 
-def text_inputs(source: SourceConfig) -> Inputs:
-    """Return the requested text columns."""
-    return Inputs(texts=source.text_columns)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
     """Description of one layout.
@@ -209,7 +204,7 @@ class Layout:
     """
 
     open_encoder: Callable[[LayoutContext], BatchEncoder]
-    inputs: Callable[[SourceConfig], Inputs] = text_inputs
+    inputs: Callable[[SourceConfig], Inputs] = lambda source: Inputs(texts=source.text_columns)
     joins_rows: bool = False
     one_record: bool = True
 

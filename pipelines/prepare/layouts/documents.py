@@ -50,7 +50,7 @@ def open_engines(context: LayoutContext) -> tuple[Engine, Engine]:
     """Open engines that tokenize documents without special tokens: the one to use, and the reference."""
     dtype = id_dtype(context.facts.vocab_size)
     reference = open_reference(context.tokenizer, dtype=dtype)
-    return decide(context.tokenizer, reference, dtype=dtype, wanted=context.engine).engine, reference
+    return decide(context.tokenizer, reference, dtype=dtype, wanted=context.engine)[0], reference
 
 
 def packed_features(length: int) -> tuple[Feature, ...]:
@@ -161,7 +161,7 @@ class _DocumentEncoder(BatchEncoder):
     def encode(self, rows: Rows) -> Encoded:
         """Tokenize one batch."""
         documents = self._engine.encode(rows.texts[0])
-        full_lengths = documents.lengths + self._frame.num_tokens
+        full_lengths = documents.lengths + len(self._frame.before) + len(self._frame.after)
         is_too_long = (full_lengths > self._context.length) & self.may_reject
         reasons = np.where(is_too_long, "too_long", "").astype(object)
         return Encoded(ragged={"input_ids": documents}, arrays={}, reasons=reasons, full_lengths=full_lengths)

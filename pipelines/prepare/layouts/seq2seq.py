@@ -55,18 +55,13 @@ def _open_encoder(context: LayoutContext) -> BatchEncoder:
             remedy=f"give at least {special + 1}",
         )
     inputs = PadEncoder.open(context)
-    facts, length = context.facts, _target_length(context)
+    facts, length = context.facts, targets.length
     target = Field(
         feature=feature("target_ids", "token ids of what is to be generated", length),
         fill=facts.pad_id,
         mask=feature("target_mask", "1 on tokens of the target, 0 on padding", length),
     )
     return _Seq2SeqEncoder(inputs, PadEncoder.open(targets), context, [*inputs.fields, target])
-
-
-def _target_length(context: LayoutContext) -> int:
-    """Return T, the number of positions of a target."""
-    return context.layout.target_length or context.length
 
 
 def _of_targets(context: LayoutContext) -> LayoutContext:
@@ -76,7 +71,7 @@ def _of_targets(context: LayoutContext) -> LayoutContext:
     one = dataclasses.replace(
         context,
         layout=dataclasses.replace(context.layout, truncation=cut),
-        length=_target_length(context),
+        length=context.layout.target_length or context.length,
         columns=ColumnPlan(texts=context.columns.texts[:1]),
     )
     texts = list(engines.BATTERY)

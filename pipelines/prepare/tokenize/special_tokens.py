@@ -48,11 +48,6 @@ class RowTemplate:
         """Number of tokens that every row has besides those of its texts."""
         return sum(map(len, self.added))
 
-    @property
-    def type_ids(self) -> frozenset[int]:
-        """The token type ids that occur in a row."""
-        return frozenset(self.text_types).union(*self.added_types)
-
 
 def probe(backend: Any, *, pair: bool) -> RowTemplate | None:
     """Return the template of a `tokenizers.Tokenizer`, or None if the tokens that it adds are not of that form."""
@@ -165,11 +160,6 @@ class DocumentFrame:
 
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
-
-    @property
-    def num_tokens(self) -> int:
-        """Number of tokens that each document gets besides its own."""
-        return len(self.before) + len(self.after)
 
 
 def open_frame(tokenizer: Any, special_tokens: SpecialTokens) -> DocumentFrame:

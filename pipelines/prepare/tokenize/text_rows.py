@@ -22,7 +22,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from importlib import metadata
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +35,6 @@ from pipelines.prepare.tokenize.engines import (
     Engine,
     HuggingFaceEngine,
     SlowEngine,
-    Tokenizing,
     decide,
     open_reference,
 )
@@ -81,39 +80,26 @@ class EncodedRows:
         return [self.impossible, self.full_lengths, ids.ids, ids.offsets, *(each.take(kept).ids for each in ragged)]
 
 
-class RowEncoder(Tokenizing, Protocol):
-    """Protocol of encoders that turn columns into rows of a limited length.
+class TemplateRows:
+    """Encoder that puts an engine's tokens into a template of special tokens.
 
     `only_type`: the type id of every token, if it is always the same.
     """
 
-    only_type: int | None
-
-    def encode(self, columns: Sequence[pa.Array]) -> EncodedRows:
-        """Encode the rows of one text column, or of two, or of one with lists of words: without nulls."""
-
-
-class TemplateRows:
-    """Encoder that puts an engine's tokens into a template of special tokens."""
-
     def __init__(
         self, engine: Engine, template: RowTemplate, *, tokenizer: Any, length: int, truncation: Truncation
     ) -> None:
-        self._take(engine)
+        self.use(engine)
         self._template = template
         self._side = tokenizer.truncation_side
         self._room = length - template.num_special
         self._truncation: Truncation = truncation
         self._has_types = "token_type_ids" in tokenizer.model_input_names
-        self.only_type = min(template.type_ids) if len(template.type_ids) == 1 else None
+        types = set(template.text_types).union(*template.added_types)
+        self.only_type = types.pop() if len(types) == 1 else None
 
-    def with_engine(self, engine: Engine) -> TemplateRows:
-        """Return an encoder that makes the same rows with another engine."""
-        other = copy.copy(self)
-        other._take(engine)
-        return other
-
-    def _take(self, engine: Engine) -> None:
+    def use(self, engine: Engine) -> None:
+        """Make the same rows with another engine."""
         self.concurrent = engine.concurrent
         self.name, self.version = engine.name, engine.version
         self.engine = engine
@@ -223,9 +209,12 @@ class ReferenceRows:
         return full_lengths
 
 
+RowEncoder: TypeAlias = TemplateRows | ReferenceRows
+
+
 def open_rows(
     tokenizer: Any, *, length: int, truncation: Truncation, dtype: np.dtype, pair: bool = False, words: bool = False
-) -> TemplateRows | ReferenceRows:
+) -> RowEncoder:
     """Open an encoder that gives what `transformers` gives, with the reference engine. `words`: on lists of words.
 
     It has a template if that makes the same rows as `transformers`, else it calls it.
@@ -290,13 +279,15 @@ def joins_words(tokenizer: Any) -> bool:
     return " " not in tokenizer.decode(encoded["input_ids"][0], clean_up_tokenization_spaces=False).strip()
 
 
-def with_engine(
-    rows: TemplateRows | ReferenceRows, tokenizer: Any, *, dtype: np.dtype, wanted: EngineName
-) -> RowEncoder:
+def with_engine(rows: RowEncoder, tokenizer: Any, *, dtype: np.dtype, wanted: EngineName) -> RowEncoder:
     """Return the encoder with the engine to use, or unchanged if no other engine can make its rows.
 
     Raises: ConfigError if an engine that was requested by name cannot.
     """
     reference = rows.engine if isinstance(rows, TemplateRows) else SlowEngine(tokenizer, dtype=dtype)
-    chosen = decide(tokenizer, reference, dtype=dtype, wanted=wanted).engine
-    return rows if isinstance(rows, ReferenceRows) or chosen is rows.engine else rows.with_engine(chosen)
+    chosen, _ = decide(tokenizer, reference, dtype=dtype, wanted=wanted)
+    if isinstance(rows, ReferenceRows) or chosen is rows.engine:
+        return rows
+    other = copy.copy(rows)
+    other.use(chosen)
+    return other

@@ -7,12 +7,13 @@ the shards: a trainer that loads OUT/tokenizer gets exactly the tokenizer that m
 
 import contextlib
 import hashlib
+import itertools
 import json
 import logging
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -254,36 +255,38 @@ def require_deterministic(tokenizer: Any, name: str) -> None:
 
 def _require_different_ids(vocabulary: dict[str, int], name: str) -> None:
     """Refuse two entries with one id: a tokenizer.json is written by ids, and gets either entry by chance."""
-    if len(set(vocabulary.values())) == len(vocabulary):
-        return
-    entry_of: dict[int, str] = {}
-    for entry, number in sorted(vocabulary.items()):
-        other = entry_of.setdefault(number, entry)
-        if other != entry:
-            raise TokenizerError(
-                f"tokenizer {name!r}: {other!r} and {entry!r} of its vocabulary have the same id, {number}; a saved "
-                "tokenizer keeps only one of them, by chance",
-                remedy="give each entry of the vocabulary an id of its own in its tokenizer.json",
-            )
+    if len(set(vocabulary.values())) < len(vocabulary):
+        one, other, number = _clash((number, entry) for entry, number in vocabulary.items())
+        raise TokenizerError(
+            f"tokenizer {name!r}: {one!r} and {other!r} of its vocabulary have the same id, {number}; a saved "
+            "tokenizer keeps only one of them, by chance",
+            remedy="give each entry of the vocabulary an id of its own in its tokenizer.json",
+        )
 
 
 def _require_different_texts(backend: Any, name: str) -> None:
     """Refuse two added tokens that are searched for as the same text: either is found by chance."""
     normalize = backend.normalizer.normalize_str if backend.normalizer is not None else str
-    token_of: dict[str, str] = {}
-    for content in (token.content for token in backend.get_added_tokens_decoder().values() if token.normalized):
-        text = normalize(content)
+    added = [token.content for token in backend.get_added_tokens_decoder().values() if token.normalized]
+    texts = [(normalize(content), content) for content in added]
+    remedy = 'take it out of "added_tokens" in its tokenizer.json, or make it "normalized": false'
+    for text, content in texts:
         if not text:
             raise TokenizerError(
                 f"tokenizer {name!r}: nothing is left of its added token {content!r} once it is normalized, and "
                 "`tokenizers` would search for the empty text forever",
-                remedy='take it out of "added_tokens" in its tokenizer.json, or make it "normalized": false',
+                remedy=remedy,
             )
-        other = token_of.setdefault(text, content)
-        if other != content:
-            first, second = sorted((other, content))
-            raise TokenizerError(
-                f"tokenizer {name!r}: its added tokens {first!r} and {second!r} are the same text, {text!r}, once they "
-                "are normalized; which of them is found is chance",
-                remedy='take one of them out of "added_tokens" in its tokenizer.json, or make it "normalized": false',
-            )
+    if len({text for text, _ in texts}) < len(texts):
+        one, other, text = _clash(texts)
+        raise TokenizerError(
+            f"tokenizer {name!r}: its added tokens {one!r} and {other!r} are the same text, {text!r}, once they "
+            "are normalized; which of them is found is chance",
+            remedy=remedy.replace("take it", "take one of them", 1),
+        )
+
+
+def _clash(pairs: Iterable[tuple[Any, str]]) -> tuple[str, str, Any]:
+    """Return two names with the same key, and the key."""
+    (_, one), (key, other) = next(pair for pair in itertools.pairwise(sorted(pairs)) if pair[0][0] == pair[1][0])
+    return one, other, key

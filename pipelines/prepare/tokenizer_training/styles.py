@@ -79,7 +79,7 @@ class StyleTemplate:
         elif self.row:
             names = sorted({piece.partition(":")[0] for piece in f"{self.row} {self.pair}".split()} - {"$A", "$B"})
             tokenizer.post_processor = processors.TemplateProcessing(
-                single=self.row, pair=self.pair, special_tokens=[_with_id(tokenizer, name) for name in names]
+                single=self.row, pair=self.pair, special_tokens=[(name, tokenizer.get_vocab()[name]) for name in names]
             )
         return tokenizer
 
@@ -102,18 +102,12 @@ def template_of(
     return dataclasses.replace(template, first=(*template.first, *own))
 
 
-def _with_id(tokenizer: Tokenizer, token: str) -> tuple[str, int]:
-    number = tokenizer.token_to_id(token)
-    assert number is not None, "special tokens are part of every vocabulary"
-    return token, number
-
-
 def _roles(**tokens: str) -> dict[str, str]:
     return {f"{role}_token": token for role, token in tokens.items()}
 
 
 def _process_roberta(tokenizer: Tokenizer) -> Any:
-    ends = (_with_id(tokenizer, "</s>"), _with_id(tokenizer, "<s>"))
+    ends = (("</s>", tokenizer.get_vocab()["</s>"]), ("<s>", tokenizer.get_vocab()["<s>"]))
     return processors.RobertaProcessing(*ends, trim_offsets=True, add_prefix_space=False)
 
 
@@ -124,7 +118,6 @@ _CLS_AND_SEP: dict[str, Any] = {
     "input_names": ("input_ids", "token_type_ids", "attention_mask"),
 }
 _QUOTES = (normalizers.Replace("``", '"'), normalizers.Replace("''", '"'))
-_SPACES = (decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0))
 _LLAMA3_NAMES = ("end_of_text", "finetune_right_pad_id", "start_header_id", "end_header_id", "eot_id")
 # Normalizers of the styles that can keep case.
 _CASED = {
@@ -192,7 +185,9 @@ _TEMPLATES: dict[tuple[Style, Kind], StyleTemplate] = {
         row="<s>:0 $A:0",
         pair="<s>:0 $A:0 <s>:1 $B:1",
         pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first"),
-        decoder=decoders.Sequence([*_SPACES]),
+        decoder=decoders.Sequence(
+            [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        ),
         padding_side="left",
         model={"unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True},
     ),

@@ -39,7 +39,7 @@ def encoder(tokenizer: Any, *, length: int = 10**6, side: Side = "right") -> Cha
     """An encoder that shares engine and aligner with those of tokenizers that differ in their templates alone."""
     content = tokenizer.backend_tokenizer.to_str()
     if content not in _engines:
-        engine = decide(tokenizer, open_reference(tokenizer, dtype=DTYPE), dtype=DTYPE).engine
+        engine, _ = decide(tokenizer, open_reference(tokenizer, dtype=DTYPE), dtype=DTYPE)
         _engines[content] = engine, Aligner(tokenizer, dtype=DTYPE)
     engine, aligner = _engines[content]
     tokenizer.truncation_side = side

@@ -118,15 +118,18 @@ def _try_out(template: ChatRenderer) -> None:
     """Render a question and its answer."""
     texts, (reason,), details = template.render(pa.array([[QUESTION, ANSWER]]))
     detail = details.get(0, "")
-    if reason == "template_prefix":
-        raise _no_telling(detail)
     if reason == OVER_LIMIT:
         raise TokenizerError(
             f"the chat template takes more for a question and its answer than a row may: {detail}",
             remedy="do not use this tokenizer, or mend the template in a copy of it",
         )
-    if not reason and not len(texts.spans):
-        raise _no_telling("none of its text is within {% generation %} markers")
+    is_unmarked = not reason and not len(texts.spans)
+    if is_unmarked or reason == "template_prefix":
+        why = "none of its text is within {% generation %} markers" if is_unmarked else detail
+        raise TokenizerError(
+            f"the chat template does not tell which part of a conversation is the assistant's: {why}",
+            remedy="in a copy of the tokenizer, put {% generation %} and {% endgeneration %} around it in the template",
+        )
     # Any other reason: it wants something else than a question and an answer, and the rows will show what.
 
 
@@ -162,10 +165,3 @@ def _require_template(reason: str, detail: str) -> None:
             "the chat template writes today's date, so that rows made tomorrow would differ from today's",
             remedy="give the date that all rows are to say, such as --chat-date 2024-07-26",
         )
-
-
-def _no_telling(why: str) -> TokenizerError:
-    return TokenizerError(
-        f"the chat template does not tell which part of a conversation is the assistant's: {why}",
-        remedy="in a copy of the tokenizer, put {% generation %} and {% endgeneration %} around it in the template",
-    )

@@ -68,18 +68,7 @@ class PackageEngine(FastEngine):
     def _open(self, parts: dict[str, Any]) -> None:
         # Without the parts that do not affect the ids of a text.
         parts = {**parts, **dict.fromkeys(("post_processor", "decoder", "truncation", "padding"))}
-        self._require_merges_only(parts["model"])
-        self._require(parts)
-        self.version = require_release(self.name, tried=self.tried)
-        try:
-            self._backend = self._open_package(importlib.import_module(self.name), parts)
-        except BaseException as error:
-            if not library_failures.is_of_library(error):
-                raise
-            _log.debug("%s cannot open the tokenizer", self.name, exc_info=True)
-            raise NotQualified(f"{self.name} cannot open it: {first_line(error)}") from error
-
-    def _require_merges_only(self, model: dict[str, Any]) -> None:
+        model = parts["model"]
         if model["type"] != "BPE":
             raise NotQualified(f"its model is {model['type']}, not BPE")
         if bool(model["byte_fallback"]) is not self.byte_fallback:
@@ -89,6 +78,15 @@ class PackageEngine(FastEngine):
                 raise NotQualified(f"its BPE has a {setting}")
         if sum(len(entry) ** 2 for entry in model["vocab"]) > _MAX_SQUARED_LENGTHS:
             raise NotQualified("the entries of its vocabulary are very long")
+        self._require(parts)
+        self.version = require_release(self.name, tried=self.tried)
+        try:
+            self._backend = self._open_package(importlib.import_module(self.name), parts)
+        except BaseException as error:
+            if not library_failures.is_of_library(error):
+                raise
+            _log.debug("%s cannot open the tokenizer", self.name, exc_info=True)
+            raise NotQualified(f"{self.name} cannot open it: {first_line(error)}") from error
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
         """Return the tokens of each text."""

@@ -13,7 +13,7 @@ from tokenizers import AddedToken
 from pipelines.prepare.crosscheck import comparing as crosscheck
 from pipelines.prepare.options.config import LayoutConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
-from pipelines.prepare.tokenize.engines import BATTERY, HuggingFaceEngine, choice, decide, open_reference
+from pipelines.prepare.tokenize.engines import BATTERY, Engine, HuggingFaceEngine, choice, decide, open_reference
 from pipelines.prepare.tokenize.library_failures import TextsNotEncoded
 from tests.prepare.crosscheck import lying_engine
 from tests.prepare.layouts import encoding
@@ -47,7 +47,7 @@ class _Failing:
     encode_batch = encode_batch_flat = _fail
 
 
-def _decide(tokenizer: Any, **options: Any) -> choice.Choice:
+def _decide(tokenizer: Any, **options: Any) -> tuple[Engine, dict[str, str]]:
     return decide(tokenizer, open_reference(tokenizer, dtype=INT32), dtype=INT32, **options)
 
 
@@ -86,9 +86,9 @@ def _open_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
 def test_the_engine_and_a_reason_for_each_that_was_refused_before_it(
     zoo: Zoo, kind: str, engine: str, refused: list[str]
 ) -> None:
-    found = _decide(zoo.tokenizer(kind))
-    assert (found.engine.name, list(found.reasons)) == (engine, refused)
-    assert all(reason and not reason.endswith(".") and "\n" not in reason for reason in found.reasons.values())
+    found, reasons = _decide(zoo.tokenizer(kind))
+    assert (found.name, list(reasons)) == (engine, refused)
+    assert all(reason and not reason.endswith(".") and "\n" not in reason for reason in reasons.values())
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_a_package_that_is_missing_or_untried_is_a_reason_with_its_remedy(
     zoo: Zoo, kind: str, package: str, version: str | None, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _pretend_version(monkeypatch, package, version)
-    found = _decide(zoo.tokenizer(kind))
-    assert found.engine.name == "hf"
-    assert any(reason.startswith(said) for reason in found.reasons.values())
+    found, reasons = _decide(zoo.tokenizer(kind))
+    assert found.name == "hf"
+    assert any(reason.startswith(said) for reason in reasons.values())
 
 
 @pytest.mark.parametrize(
@@ -119,9 +119,9 @@ def test_a_package_that_cannot_be_imported_is_a_reason(
     zoo: Zoo, kind: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    found = _decide(zoo.tokenizer(kind))
-    assert found.engine.name == "hf"
-    assert any("cannot open it: " in reason and package in reason for reason in found.reasons.values())
+    found, reasons = _decide(zoo.tokenizer(kind))
+    assert found.name == "hf"
+    assert any("cannot open it: " in reason and package in reason for reason in reasons.values())
 
 
 @pytest.mark.parametrize("error", [ValueError("unsupported model type: X\nmore"), PanicException("out of bounds")])
@@ -130,9 +130,9 @@ def test_an_opener_that_fails_is_a_reason_and_logged(
 ) -> None:
     _open_with(monkeypatch, error)
     with caplog.at_level(logging.DEBUG, logger=choice.__name__):
-        found = _decide(zoo.tokenizer("byte_bpe"))
-    assert found.engine.name == "hf"
-    assert found.reasons == {"fastokens": f"it fails on this tokenizer: {str(error).splitlines()[0]}"}
+        found, reasons = _decide(zoo.tokenizer("byte_bpe"))
+    assert found.name == "hf"
+    assert reasons == {"fastokens": f"it fails on this tokenizer: {str(error).splitlines()[0]}"}
     assert any(record.exc_info for record in caplog.records)
 
 
@@ -179,8 +179,8 @@ def test_the_rows_on_which_the_tokenizer_panics_are_named() -> None:
 def test_an_engine_that_gives_other_tokens_for_a_text_is_not_used(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "_FAST", {"wordpiece": (lying_engine.__name__, "open_lying")})
     tokenizer = zoo.tokenizer("wordpiece_cased")
-    assert _decide(tokenizer).engine.name == "wordpiece"
+    assert _decide(tokenizer)[0].name == "wordpiece"
     monkeypatch.setattr(lying_engine, "LIES", {next(filter(None, BATTERY))})
-    chosen = _decide(tokenizer)
-    assert isinstance(chosen.engine, HuggingFaceEngine)
-    assert chosen.reasons["wordpiece"].startswith("it gives other tokens than the tokenizer")
+    chosen, reasons = _decide(tokenizer)
+    assert isinstance(chosen, HuggingFaceEngine)
+    assert reasons["wordpiece"].startswith("it gives other tokens than the tokenizer")
