@@ -7,9 +7,6 @@ row on which a tokenizer's own library fails: both errors name the row.
 
 from __future__ import annotations
 
-import collections
-import concurrent.futures
-
 import numpy as np
 
 from pipelines.prepare.layouts import BatchEncoder, Encoded
@@ -22,8 +19,6 @@ _ONE_IN = 2_000
 _ROWS_AT_ONCE = 64
 # The most failing rows that an error names.
 _NAMED = 5
-# The most comparisons that may be under way or queued beside the work.
-_BATCHES_BEHIND = 16
 # The finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
 _GAMMA, _MIX = np.uint64(0x9E3779B97F4A7C15), (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
@@ -46,17 +41,14 @@ def engine_of(encoder: BatchEncoder) -> str:
 class CrossCheck:
     """Compares rows of a split with the reference, many at a time: calls with two or three rows take twice as long.
 
-    `rows_checked` counts rows that were equal. With a `pool`, comparisons run beside the caller's work, which waits
-    only if the reference falls behind.
+    `rows_checked` counts rows that were equal.
     """
 
-    def __init__(self, encoder: BatchEncoder, *, split: str, pool: concurrent.futures.Executor | None = None) -> None:
+    def __init__(self, encoder: BatchEncoder, *, split: str) -> None:
         self.rows_checked = 0
         self._encoder = encoder
         self._split = split
-        self._pool = pool
         self._waiting: list[tuple[Rows, Encoded]] = []
-        self._begun: collections.deque[concurrent.futures.Future[int]] = collections.deque()
 
     def add(self, rows: Rows, encoded: Encoded, *, which: np.ndarray) -> None:
         """Queue rows for comparison with the reference; `which` are indices into `rows` and `encoded`.
@@ -67,32 +59,16 @@ class CrossCheck:
             return
         self._waiting.append((rows.take(which), encoded.take(which)))
         if sum(len(waiting) for waiting, _ in self._waiting) >= _ROWS_AT_ONCE:
-            self._begin()
+            self.finish()
 
     def finish(self) -> None:
         """Compare all rows that are still queued. Raises: as `add`."""
-        if self._waiting:
-            self._begin()
-        while self._begun:
-            self._await()
-
-    def _begin(self) -> None:
+        if self._encoder.reference is None or not self._waiting:
+            return
         every, of_engine = zip(*self._waiting, strict=True)
         self._waiting.clear()
-        sampled = Rows.joined(every), Encoded.joined(of_engine)
-        if self._pool is None:
-            self.rows_checked += self._compare(*sampled)
-            return
-        while len(self._begun) >= _BATCHES_BEHIND:
-            self._await()
-        self._begun.append(self._pool.submit(self._compare, *sampled))
-
-    def _await(self) -> None:
-        self.rows_checked += self._begun.popleft().result()
-
-    def _compare(self, rows: Rows, encoded: Encoded) -> int:
-        assert self._encoder.reference is not None, "rows are queued for it"
-        differ = _differing(encoded, self._encoder.reference.encode(rows))
+        rows = Rows.joined(every)
+        differ = _differing(Encoded.joined(of_engine), self._encoder.reference.encode(rows))
         if differ.any():
             row = int(rows.numbers[np.flatnonzero(differ)[0]])
             raise TokenizerError(
@@ -101,7 +77,7 @@ class CrossCheck:
                 remedy="run the same command again with --engine hf, which makes every shard by the reference, and "
                 "report the text of this row to the project's issue tracker",
             )
-        return len(rows)
+        self.rows_checked += len(rows)
 
 
 def _differing(ours: Encoded, expected: Encoded) -> np.ndarray:

@@ -194,6 +194,11 @@ class LayoutContext:
         return {**vars(self), "tokenizer": None}  # an encoder that travels to a worker has what it needs of it
 
 
+def text_inputs(source: SourceConfig) -> Inputs:
+    """Return the requested text columns."""
+    return Inputs(texts=source.text_columns)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
     """Description of one layout.
@@ -204,7 +209,7 @@ class Layout:
     """
 
     open_encoder: Callable[[LayoutContext], BatchEncoder]
-    inputs: Callable[[SourceConfig], Inputs] = lambda source: Inputs(texts=source.text_columns)
+    inputs: Callable[[SourceConfig], Inputs] = text_inputs
     joins_rows: bool = False
     one_record: bool = True
 

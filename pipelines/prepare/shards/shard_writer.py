@@ -5,7 +5,6 @@
 Everything random is seeded by (seed, split, shard), so the bytes are the same wherever and whenever this runs.
 """
 
-import concurrent.futures
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -148,20 +147,19 @@ def _gather(task: ShardTask, job: Job, encoder: BatchEncoder, *, threads: int, p
     def encode(batch: _Batch) -> tuple[_Batch, Encoded]:
         return batch, comparing.encode(encoder, batch.rows, split=task.split)
 
-    with concurrent.futures.ThreadPoolExecutor(1) as beside:
-        checks = CrossCheck(encoder, split=task.split, pool=beside)
-        usable = _usable_batches(task, job, encoder, gathered, progress)
-        for batch, encoded in ordered_map(encode, usable, threads=threads if encoder.concurrent else 1):
-            checks.add(batch.rows, encoded, which=comparing.chosen(batch.numbers, seed=job.spec.seed))
-            gathered.builder.add(encoded)
-            if (labels := _unnamed_labels(encoded, job.spec)) is not None:
-                known = np.zeros(0, np.int64) if gathered.labels is None else gathered.labels
-                gathered.labels = receipts.with_labels(known, labels)
-            if batch.source is not None:
-                gathered.rejected.add(batch.source, encoded.reasons, batch.numbers, details=encoded.details)
-                _require_usable(task, job, gathered.rejected)
-            progress.add(rows=len(batch.numbers), tokens=encoded.num_tokens)
-        checks.finish()
+    checks = CrossCheck(encoder, split=task.split)
+    usable = _usable_batches(task, job, encoder, gathered, progress)
+    for batch, encoded in ordered_map(encode, usable, threads=threads if encoder.concurrent else 1):
+        checks.add(batch.rows, encoded, which=comparing.chosen(batch.numbers, seed=job.spec.seed))
+        gathered.builder.add(encoded)
+        if (labels := _unnamed_labels(encoded, job.spec)) is not None:
+            known = np.zeros(0, np.int64) if gathered.labels is None else gathered.labels
+            gathered.labels = receipts.with_labels(known, labels)
+        if batch.source is not None:
+            gathered.rejected.add(batch.source, encoded.reasons, batch.numbers, details=encoded.details)
+            _require_usable(task, job, gathered.rejected)
+        progress.add(rows=len(batch.numbers), tokens=encoded.num_tokens)
+    checks.finish()
     gathered.rows_checked = checks.rows_checked
     return gathered
 
