@@ -239,22 +239,20 @@ def open_rows(
     rows = functools.partial(TemplateRows, engine, template, tokenizer=tokenizer, truncation=truncation)
     special = template.num_special
     for tried in {special + _SOME_ROOM, special + _ALL_ROOM, min(length, special + _ALL_ROOM)}:
-        columns = _word_battery() if words else _battery(tried - special, pair=pair)
+        columns = _battery(tried - special, pair=pair, words=words)
         if not rows(length=tried).encode(columns).equals(reference(length=tried).encode(columns)):
             return reference(length=length)
     return rows(length=length)
 
 
-def _battery(room: int, *, pair: bool) -> list[pa.Array]:
+def _battery(room: int, *, pair: bool, words: bool) -> list[pa.Array]:
+    if words:
+        rows = [*(text.split(" ") for text in BATTERY), list(BATTERY), [], ["Rome"], *([text] for text in BATTERY)]
+        return [pa.array(rows, pa.list_(pa.string()))]
     # `transformers` also makes windows of the text that it cuts away, for a pair as many as the product of both texts':
     # with little room, long texts would take seconds.
     texts = [text for text in BATTERY if len(text) <= _LETTERS_PER_ROOM * room]
     return [pa.array(each, pa.string()) for each in ([texts, [*texts[1:], texts[0]]] if pair else [texts])]
-
-
-def _word_battery() -> list[pa.Array]:
-    rows = [*(text.split(" ") for text in BATTERY), list(BATTERY), [], ["Rome"], *([text] for text in BATTERY)]
-    return [pa.array(rows, pa.list_(pa.string()))]
 
 
 def _require_words(tokenizer: Any) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -23,18 +24,13 @@ from tests import building
 from tests.building import REVIEWS, built, read_rows
 from tests.support.tokenizers_zoo import Zoo
 
-LENGTH = 64
 UINT16 = np.dtype(np.uint16)
 PAD, BOS, EOS = 0, 1, 2
-ROWS = [json.loads(line)["text"] for line in (REVIEWS / "train.jsonl").read_text(encoding="utf-8").splitlines()]
 # On both sides of what a word of the bitmap holds.
 ROW_LENGTHS = st.sampled_from([1, 2, 3, 7, 8, 16, 63, 64, 65, 4095, 4096, 4097, 70_000])
 
-Columns = dict[str, np.ndarray]
 
-
-@dataclasses.dataclass(frozen=True, order=True)
-class Part:
+class Part(NamedTuple):
     """Tokens [first, first + size) of a document; `place` counts the parts in the documents' order."""
 
     place: int
@@ -71,13 +67,13 @@ def plainly_packed(lengths: Sequence[int], *, length: int) -> list[list[Part]]:
     return [sorted(row.parts) for row in rows]
 
 
-def expected_rows(content: list[list[int]], *, length: int = LENGTH, pad_id: int = PAD) -> dict[str, list[list[int]]]:
+def expected_rows(content: list[list[int]], *, length: int) -> dict[str, list[list[int]]]:
     """What packing makes of documents with all that is put around them."""
     laid_out: dict[str, list[list[int]]] = {"input_ids": [], "segment_ids": [], "positions": []}
     for row in plainly_packed([len(tokens) for tokens in content], length=length):
         ids = [token for part in row for token in content[part.document][part.first : part.first + part.size]]
         padding = [0] * (length - len(ids))
-        laid_out["input_ids"].append(ids + [pad_id] * len(padding))
+        laid_out["input_ids"].append(ids + [PAD] * len(padding))
         marks = [segment for segment, part in enumerate(row, start=1) for _ in range(part.size)]
         laid_out["segment_ids"].append(marks + padding)
         laid_out["positions"].append([at for part in row for at in range(part.size)] + padding)

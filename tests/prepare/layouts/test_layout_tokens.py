@@ -2,7 +2,6 @@
 
 import functools
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoTokenizer
+from tokenizers import pre_tokenizers
 
 from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows, extract
 from pipelines.prepare.sources.columns.labels import LabelPlan
-from pipelines.prepare.tokenize.text_rows import ReferenceRows, open_rows, with_engine
+from pipelines.prepare.tokenize.text_rows import ReferenceRows, joins_words, open_rows, with_engine
 from tests import building
 from tests.building import built, read_manifest, read_rows
 from tests.prepare.layouts import encoding
@@ -36,30 +35,11 @@ WORDS = st.sampled_from(["the", "a", "of", "house", "river", "7", ",", "unbeliev
 LISTS = st.lists(st.lists(WORDS, max_size=12), min_size=1, max_size=8)
 
 
-def _prefixed(zoo: Zoo, folder: Path) -> Path:
-    """A byte-level BPE that puts a space before each word."""
-    copied = Path(shutil.copytree(zoo.path("byte_bpe"), folder))
-    told = json.loads((copied / "tokenizer.json").read_text(encoding="utf-8"))
-    told["pre_tokenizer"]["add_prefix_space"] = True
-    (copied / "tokenizer.json").write_text(json.dumps(told), encoding="utf-8")
-    return copied
-
-
-@functools.cache
-def _tokenizer(zoo: Zoo, kind: str) -> Any:
-    """A tokenizer of the zoo, or one that puts a space before words."""
-    if kind != "byte_bpe_prefixed":
-        return encoding.tokenizer(zoo, kind)
-    found = AutoTokenizer.from_pretrained(str(_prefixed(zoo, zoo.path("byte_bpe").parent / kind)))
-    found.pad_token = found.eos_token
-    return found
-
-
 @functools.cache
 def _encoder(zoo: Zoo, kind: str, *, every: bool = False) -> BatchEncoder:
     layout = LayoutConfig(name="tokens", max_length=LENGTH, label_all_tokens=every)
     columns = ColumnPlan(texts=(), nested={"words": "tokens", "tags": "tags"}, tags=INTS)
-    return encoding.open_encoder(_tokenizer(zoo, kind), layout, columns)
+    return encoding.open_encoder(encoding.tokenizer(zoo, kind), layout, columns)
 
 
 def _rows(lists: Sequence[Sequence[str]]) -> Rows:
@@ -108,7 +88,7 @@ def test_any_lists_of_words_come_out_as_those_of_the_tokenizer(
 ) -> None:
     rows = _rows(lists)
     got = encoding.lists(encoding.laid_out(_encoder(zoo, kind, every=every), rows))
-    assert got == _expected(_tokenizer(zoo, kind), lists, rows.nested["tags"].to_pylist(), every=every)
+    assert got == _expected(encoding.tokenizer(zoo, kind), lists, rows.nested["tags"].to_pylist(), every=every)
 
 
 def test_a_tokenizer_whose_words_depend_on_one_another_is_left_to_transformers(
@@ -142,12 +122,14 @@ def test_a_tokenizer_that_refuses_words_is_an_error_with_the_way_out(zoo: Zoo) -
         open_rows(Refusing(), length=9, truncation="longest_first", dtype=np.dtype(np.int32), words=True)
 
 
-@pytest.mark.parametrize(("kind", "joins"), [("byte_bpe", True), ("byte_bpe_prefixed", False), ("unigram", False)])
-def test_words_that_run_together_are_warned_of(
-    zoo: Zoo, kind: str, joins: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    _encoder(zoo, kind).features()
-    assert ("puts no space between words" in caplog.text) == joins
+def test_words_that_run_together_are_warned_of(zoo: Zoo, caplog: pytest.LogCaptureFixture) -> None:
+    _encoder(zoo, "unigram").features()
+    assert "puts no space between words" not in caplog.text
+    _encoder(zoo, "byte_bpe").features()
+    assert "puts no space between words" in caplog.text
+    tokenizer = zoo.tokenizer("byte_bpe")
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    assert not joins_words(tokenizer)
 
 
 # --- columns --------------------------------------------------------------------------------------------------------

@@ -75,14 +75,6 @@ def test_no_saved_file_is_written_beside_the_folder() -> None:
         tokenization.load({"additional_chat_templates/../../x": b""})
 
 
-@pytest.mark.parametrize("kind", ["wordpiece_cased", "unigram", "slow_ctrl"])
-def test_where_a_tokenizer_lies_is_not_in_its_files(zoo: Zoo, tmp_path: Path, kind: str) -> None:
-    _, files = _resolve(zoo.path(kind))
-    _, elsewhere = _resolve(_copy(zoo, kind, tmp_path / "a" / "folder with another name"))
-    assert files == elsewhere
-    assert not any(str(zoo.path(kind).parent).encode() in content for content in files.values())
-
-
 def _into_the_hub_cache(folder: Path, *, repository: str) -> None:
     """Puts a folder where the hub's client looks for a repository's files before it asks the network."""
     owner, _, name = repository.partition("/")

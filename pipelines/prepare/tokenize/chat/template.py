@@ -44,9 +44,6 @@ class Texts:
         places = learned.flatten().to_numpy() + np.repeat(edges[:-1], np.diff(learned.offsets.to_numpy()))
         return cls(strings, data[: edges[-1]], edges, places.reshape(-1, 2))
 
-    def __len__(self) -> int:
-        return len(self.strings)
-
     def learned_letters(self, index: int) -> np.ndarray:
         """Return which characters of a text are learned, bool."""
         start, stop = self.edges[index : index + 2]

@@ -44,8 +44,6 @@ DEEPSEEK = (
 )
 
 _SPLITS = [*([pattern] for pattern in (LLAMA3, QWEN2, QWEN35, O200K, TEKKEN)), list(DEEPSEEK)]
-# fastokens merges each entry in a time that grows with its length squared. Vocabularies in use are far below this.
-_MAX_SQUARED_LENGTHS = 1 << 28
 _NO_CHANGE = {"type": "Sequence", "normalizers": []}
 _NORMALIZERS: tuple[dict[str, Any] | None, ...] = (None, _NO_CHANGE, {"type": "NFC"})
 _MARK = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
@@ -76,8 +74,6 @@ class PackageEngine(FastEngine):
         for setting in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
             if model[setting]:
                 raise NotQualified(f"its BPE has a {setting}")
-        if sum(len(entry) ** 2 for entry in model["vocab"]) > _MAX_SQUARED_LENGTHS:
-            raise NotQualified("the entries of its vocabulary are very long")
         self._require(parts)
         self.version = require_release(self.name, tried=self.tried)
         try:

@@ -179,4 +179,4 @@ def test_threads_get_the_rows_that_they_asked_for() -> None:
 
 
 def test_no_rows_are_no_rows() -> None:
-    assert len(template_of(TRAPS).render(conversations())[0]) == 0
+    assert as_text(template_of(TRAPS).render(conversations())[0]) == []

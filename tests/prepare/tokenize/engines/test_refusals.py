@@ -54,16 +54,9 @@ class TestFastokens:
             "fastokens", wrapped(byte_level(added[:1], normalizer=normalizer)), ["K  \n x", "aK", "\u212a \n"]
         )
 
-    @pytest.mark.parametrize(
-        ("change", "said"),
-        [
-            (lambda vocab: {each: 2 * at for each, at in vocab.items()}, "holes"),
-            (lambda vocab: {**vocab, "a" * 50_000: 256}, "very long"),
-        ],
-        ids=["holes", "long"],
-    )
-    def test_a_vocabulary_that_it_cannot_open(self, change: Any, said: str) -> None:
-        assert said in reason("fastokens", wrapped(byte_level(vocabulary=change(byte_level().get_vocab()))))
+    def test_a_vocabulary_with_holes(self) -> None:
+        holes = {each: 2 * at for each, at in byte_level().get_vocab().items()}
+        assert "holes" in reason("fastokens", wrapped(byte_level(vocabulary=holes)))
 
 
 class TestGigatoken:
