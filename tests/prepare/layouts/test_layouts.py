@@ -18,10 +18,11 @@ from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
 from pipelines.prepare.options.config import LayoutConfig, Side, SpecialTokens
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
 from pipelines.prepare.tokenize.ragged import from_lists
+from pipelines.prepare.tokenize.special_tokens import open_frame
 from tests.prepare.layouts import encoding
 from tests.support import texts
 from tests.support.tokenizers_zoo import Zoo
-from tfrecord_io.errors import ConfigError, SchemaError, TokenizerError
+from tfrecord_io.errors import ConfigError, SchemaError
 
 LENGTH = 12
 UINT16 = np.dtype(np.uint16)
@@ -81,22 +82,20 @@ def _build(
         return encoding.laid_out(opened.encoder, *_batches(columns, cuts), seed=seed)
 
 
-def _same(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> bool:
-    return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
-
-
 # --- pad ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("layout", ["pad", "concat"])
 @settings(deadline=None, max_examples=40)
 @given(texts=TEXTS, cuts=CUTS, chunk=st.integers(1, 5), seed=st.none() | st.integers(0, 9))
-def test_padded_rows_are_the_same_through_any_batches_and_chunks(
-    zoo: Zoo, texts: list[str], cuts: list[int], chunk: int, seed: int | None
+def test_records_are_the_same_through_any_batches_and_chunks(
+    zoo: Zoo, layout: str, texts: list[str], cuts: list[int], chunk: int, seed: int | None
 ) -> None:
-    opened = _pad(zoo, pair=True)
-    columns = [texts, texts[::-1]]
-    whole = _build(opened, columns, cuts=[], chunk=1000, seed=seed)
-    assert _same(_build(opened, columns, cuts=cuts, chunk=chunk, seed=seed), whole)
+    opened, columns = (_pad(zoo, pair=True), [texts, texts[::-1]]) if layout == "pad" else (_concat(zoo), [texts])
+    whole = _build(opened, columns, cuts=[], chunk=10**6, seed=seed)
+    found = _build(opened, columns, cuts=cuts, chunk=chunk, seed=seed)
+    assert found.keys() == whole.keys()
+    assert all(np.array_equal(found[name], whole[name]) for name in found)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece_cased", "truncation_left", "bpe_fallback", "slow_byt5"])
@@ -170,20 +169,11 @@ def test_a_row_that_is_too_long_is_refused() -> None:
 # --- concat ---------------------------------------------------------------------------------------------------------
 
 
-def _around(tokenizer: Any, special_tokens: str) -> tuple[list[int], list[int]]:
-    end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
-    return {"eos": ([], [end]), "bos-eos": ([tokenizer.bos_token_id], [end]), "none": ([], [])}.get(special_tokens) or (
-        [tokenizer.cls_token_id],
-        [tokenizer.sep_token_id],
-    )
-
-
 def _documents(opened: Opened, texts: list[str]) -> list[list[int]]:
     """The tokens that each text should become."""
-    tokenizer = opened.tokenizer
-    before, after = _around(tokenizer, opened.layout.special_tokens)
-    ids = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
-    return [[*before, *document, *after] for document in ids]
+    frame = open_frame(opened.tokenizer, opened.layout.special_tokens)
+    ids = opened.tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
+    return [[*frame.before, *document, *frame.after] for document in ids]
 
 
 def _unpadded(blocks: dict[str, np.ndarray]) -> list[int]:
@@ -215,15 +205,6 @@ def test_blocks_hold_the_documents_with_their_separators_in_source_order(
 
 
 @settings(deadline=None, max_examples=40)
-@given(texts=TEXTS, cuts=CUTS, chunk=st.integers(1, 40), seed=st.integers(0, 9))
-def test_permuted_blocks_are_the_same_through_any_batches_and_chunks(
-    zoo: Zoo, texts: list[str], cuts: list[int], chunk: int, seed: int
-) -> None:
-    whole = _build(_concat(zoo), [texts], cuts=[], chunk=10**6, seed=seed)
-    assert _same(_build(_concat(zoo), [texts], cuts=cuts, chunk=chunk, seed=seed), whole)
-
-
-@settings(deadline=None, max_examples=40)
 @given(texts=TEXTS, chunk=st.integers(1, 40))
 def test_a_dropped_remainder_is_counted_to_the_token(zoo: Zoo, texts: list[str], chunk: int) -> None:
     opened = _concat(zoo, remainder="drop")
@@ -238,11 +219,6 @@ def test_a_dropped_remainder_is_counted_to_the_token(zoo: Zoo, texts: list[str],
     assert builder.tokens_cut == size % LENGTH
 
 
-# --- refusals ------------------------------------------------------------------------------------------
-
-
-def test_a_layout_that_the_tokenizer_cannot_serve_is_refused_when_opened(zoo: Zoo) -> None:
-    with pytest.raises(TokenizerError, match="neither an EOS nor a separator token"):
-        _concat(zoo, "slow_ctrl")
+def test_cutting_the_second_of_one_text_is_refused(zoo: Zoo) -> None:
     with pytest.raises(ConfigError, match="--text-column twice"):
         _pad(zoo, truncation="only_second")

@@ -338,19 +338,6 @@ def test_sentinels_are_the_extra_ids_by_number(zoo: Zoo) -> None:
     assert tokenization.facts(tokenizer, name="t5", files={}).sentinel_ids == tuple(expected)
 
 
-def test_the_content_digest_changes_with_the_content_and_with_the_sides(zoo: Zoo) -> None:
-    digests = {
-        tokenization.facts(tokenizer, name="tokenizer", files=files).content_sha256
-        for tokenizer, files in (
-            _resolve(zoo.path("wordpiece_cased")),
-            _resolve(zoo.path("wordpiece_uncased")),
-            _resolve(zoo.path("wordpiece_cased"), padding_side="left"),
-            _resolve(zoo.path("wordpiece_cased"), truncation_side="left"),
-        )
-    }
-    assert len(digests) == 4
-
-
 # --- the length of rows ---------------------------------------------------------------------------------------------
 
 

@@ -58,11 +58,6 @@ def growing(start: str, step: str) -> str:
     return GROWING.replace("START", start).replace("STEP", step)
 
 
-def _slow(*cases: str) -> list[Any]:
-    """Cases that each start a process, of which `--fast` takes the first of its kind alone."""
-    return [pytest.param(case, marks=pytest.mark.slow) for case in cases]
-
-
 def as_text(found: Texts) -> list[str]:
     return [str(text) for text in found.strings.to_pylist()]
 
@@ -75,18 +70,17 @@ def as_text(found: Texts) -> list[str]:
     [
         "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
         growing("'x'", "ns.s + ns.s"),
-        *_slow(
-            "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}",
-            "{% for x in [1, 2] recursive %}{{ loop([1, 2]) if loop.depth < 60 }}{% endfor %}",
-            "{% for i in range(100000) %}{% generation %}{% for j in range(100000) %}{% endfor %}{% endgeneration %}"
-            "{% endfor %}",
-            "{{ 10 ** 1000000000 }}",
-            "{{ (messages | length * 9 ** 9) ** (9 ** 9) % 3 }}",
-            growing("['x']", "dict(a=ns.s, b=ns.s) | string"),
-            "{% set x = 'x' * 100000 %}{% set y %}{% for i in range(99999) %}{{ x }}{% endfor %}{% endset %}",
-            "{{ range(100000) | map('center', 100000) | list | length }}",
-            "{% set x = '%1000000000d' % 1 %}{{ x | length }}",
-            "{% set x = [1, [2]] | tojson(indent=1000000000) %}{{ x | length }}",
+        # Each starts a process.
+        *(
+            pytest.param(template, marks=pytest.mark.slow)
+            for template in (
+                "{% for x in [1, 2] recursive %}{{ loop([1, 2]) if loop.depth < 60 }}{% endfor %}",
+                "{{ 10 ** 1000000000 }}",
+                growing("['x']", "dict(a=ns.s, b=ns.s) | string"),
+                "{{ range(100000) | map('center', 100000) | list | length }}",
+                "{% set x = '%1000000000d' % 1 %}{{ x | length }}",
+                "{% set x = [1, [2]] | tojson(indent=1000000000) %}{{ x | length }}",
+            )
         ),
     ],
 )
