@@ -38,7 +38,7 @@ os.environ.setdefault("RUST_BACKTRACE", "0")
 
 from pipelines.prepare.tokenize.engines import NotQualified
 from tests.qualifying import comparing, kinds, strange
-from tests.qualifying.comparing import Effort, Trial
+from tests.qualifying.comparing import Trial
 
 _DESCRIPTION = (__doc__ or "").partition("\n")[0]
 
@@ -70,14 +70,18 @@ def _compare(tokenizers: Mapping[str, Any], options: argparse.Namespace) -> int:
     for engine, kind in opened:
         print(f"{engine.name}, {kind} ({len(trials) + 1} of {len(opened)})", file=sys.stderr, flush=True)
         random_strings = -(-options.strings // len(opened))
-        effort = Effort(
-            random_strings=random_strings,
-            code_point_step=options.code_point_step,
-            rows=max(100, random_strings // 20),
-            long_bytes=options.long_bytes,
-            seed=options.seed,
+        trials.append(
+            comparing.try_engine(
+                engine,
+                kind=kind,
+                tokenizer=tokenizers[kind],
+                random_strings=random_strings,
+                code_point_step=options.code_point_step,
+                rows=max(100, random_strings // 20),
+                long_bytes=options.long_bytes,
+                seed=options.seed,
+            )
         )
-        trials.append(comparing.try_engine(engine, kind=kind, tokenizer=tokenizers[kind], effort=effort))
     print(comparing.as_table(trials))
     return 1 if any(trial.differing for trial in trials) else 0
 

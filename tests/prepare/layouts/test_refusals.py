@@ -129,7 +129,8 @@ def test_a_loss_on_padding_is_found(pack_rows: bool) -> None:
 def test_what_a_target_a_tag_or_a_window_cannot_be_is_found(
     example: str, name: str, place: int | None, value: int, problem: str
 ) -> None:
-    root = dataset(example, **{"translations": SEQ2SEQ, "tags": {"layout": "tokens"}, "questions": QA}[example])
+    options: dict[str, dict[str, Any]] = {"translations": SEQ2SEQ, "tags": {"layout": "tokens"}, "questions": QA}
+    root = dataset(example, **options[example])
     rows, row = read_rows(root, "train"), 3
     if example == "translations":  # one that is short
         row = int(np.flatnonzero(rows["target_mask"].sum(axis=1) < 15)[0])
