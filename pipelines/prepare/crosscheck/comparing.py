@@ -39,7 +39,7 @@ def engine_of(encoder: BatchEncoder) -> str:
 
 
 class CrossCheck:
-    """Compares rows of a split with the reference, many at a time: calls with two or three rows take twice as long.
+    """Comparison of a split's rows with the reference, many at a time: calls with two or three rows take twice as long.
 
     `rows_checked` counts rows that were equal.
     """

@@ -63,7 +63,7 @@ def packed_features(length: int) -> tuple[Feature, ...]:
 
 
 class PackBuilder(Builder):
-    """Packs the documents of a shard, one sequence of `input_ids` for each row.
+    """Builder that packs the documents of a shard, one sequence of `input_ids` for each row.
 
     `frame` is put around each document; one without any token counts as used, but is in no record. Where there are
     sequences called `loss_mask` too, with 0 or 1 for each token, it is 0 on what the frame puts before a document, and
@@ -122,7 +122,7 @@ class PackBuilder(Builder):
 
 
 class JoinBuilder(PackBuilder):
-    """Joins the documents of a shard, and cuts them at every L-th token. `drop`: leave out a record with padding."""
+    """Builder that joins documents, and cuts them at every L-th token. `drop`: leave out a record with padding."""
 
     def __init__(self, *, length: int, pad_id: int, frame: DocumentFrame, drop: bool) -> None:
         super().__init__(length=length, pad_id=pad_id, frame=frame)

@@ -1,4 +1,4 @@
-"""Loads a tokenizer, saves it for workers, and collects the facts about it for the manifest.
+"""Loading of a tokenizer, its saved copy for workers, and the facts about it for the manifest.
 
 The launcher resolves the tokenizer once (hub id or folder), applies the user's choices (sides, a pad token if there is
 none), and saves it to a folder. Every worker loads this saved copy, the fingerprint covers it, and it is stored beside

@@ -160,7 +160,7 @@ def _no_room(request: TokenizerRequest) -> ConfigError:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerEvaluation:
-    """How a tokenizer does on texts, `held_out` of its training or not.
+    """Evaluation of a tokenizer on texts, `held_out` of its training or not.
 
     `tokens_per_word`: a word is what stands between white space. `unknown_share`: of the tokens. `engine` is the one
     that `build` takes for the tokenizer, `reasons` say why no faster one.

@@ -23,7 +23,7 @@ _METHODS = frozenset(dir(dict))
 
 
 class MarkedParts(Extension):
-    """{% generation %} … {% endgeneration %}: notes which bytes of the text are between the two."""
+    """Jinja extension that notes which bytes of the text are between {% generation %} and {% endgeneration %}."""
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
     is_used = False
@@ -34,7 +34,7 @@ class MarkedParts(Extension):
         self.spans: Spans = []
 
     def parse(self, parser: Parser) -> nodes.CallBlock:
-        """Called by Jinja at the tag."""
+        """Parse the tag and what is between it and its end, for Jinja."""
         self.is_used = True
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)

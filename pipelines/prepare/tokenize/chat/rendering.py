@@ -1,4 +1,4 @@
-"""What a chat template makes of one conversation: its text, and which bytes of it the assistant says.
+"""Rendering of one conversation by a chat template: its text, and which bytes of it the assistant says.
 
 The template's own {% generation %} markers say which, where it has them. Else it follows from renderings of the
 conversation's beginnings. For the answer a of
@@ -49,7 +49,7 @@ _PAST_OF_LOOP = ("first", "index", "index0")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """All that a template's renderings depend on, and what one rendering may take.
+    """Parameters of a template's renderings, and the limits of one.
 
     `source` is the template, `tools_source` the one for conversations with tools; `variables` are what it sees besides
     the messages, `added_tokens` the contents of the tokenizer's added tokens. A template that asks for the date is told
@@ -148,7 +148,7 @@ class ChatTemplate:
         return _joined(spans)
 
     def _space_behind(self, text: bytes, stop: int) -> int:
-        """Bytes of white space between the token that ends an answer and the end of its turn, at `stop`."""
+        """Return the bytes of white space between the token that ends an answer and the end of its turn, at `stop`."""
         closing, space = self._closing
         return space if closing and text.endswith(closing, 0, stop) else 0
 
@@ -214,7 +214,7 @@ class _CompiledTemplate:
 
 
 class _Watched(list[Message]):
-    """Messages that add to `taken` the number of bytes that are written when a loop takes each of them."""
+    """List of messages that adds to `taken` the number of bytes that are written when a loop takes each of them."""
 
     def __init__(self, messages: Sequence[Message], marked: MarkedParts, taken: list[int]) -> None:
         super().__init__(messages)

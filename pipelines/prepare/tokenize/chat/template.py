@@ -1,4 +1,4 @@
-"""A tokenizer's chat template, by which worker processes render conversations.
+"""Rendering of conversations by a tokenizer's chat template, in worker processes.
 
 A worker that makes shards renders by itself. Any other process has children for it (see `process.workers`), one for
 each thread that renders at a time: Jinja holds the interpreter, and a child can be ended whatever a template does.
@@ -37,8 +37,9 @@ class Texts:
 
     @classmethod
     def of(cls, strings: pa.Array, learned: pa.Array) -> Texts:
-        """From large strings that begin at their buffer's first byte, and the bytes [start, stop, start, stop, …] of
-        each that are to be learned.
+        """Return the texts of large strings that begin at their buffer's first byte.
+
+        `learned`: the bytes [start, stop, start, stop, …] of each that are to be learned.
         """
         data, edges = utf8_of(strings)
         places = learned.flatten().to_numpy() + np.repeat(edges[:-1], np.diff(learned.offsets.to_numpy()))
@@ -52,7 +53,7 @@ class Texts:
 
 
 class ChatRenderer:
-    """Renders batches of conversations for any number of threads."""
+    """Renderer of batches of conversations for any number of threads."""
 
     def __init__(self, settings: Settings) -> None:
         self._cpu_seconds = settings.cpu_seconds
@@ -73,7 +74,7 @@ class ChatRenderer:
         return Texts.of(batch["text"].view(pa.large_string()), batch["learned"]), reasons, details
 
     def _rendered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """As `renderer.RENDERED`. A batch that ends its process is taken row by row, to tell which row does."""
+        """Return a `renderer.RENDERED` batch. One that ends its process is taken row by row, to tell which row does."""
         try:
             return renderer.batch_of(workers.call(renderer.render, self._settings, renderer.message_of(batch)))
         except (WorkerDiedError, MemoryError) as error:

@@ -150,11 +150,11 @@ def test_rows_over_the_limits_are_rejected_with_that_reason(
         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
     )
     chats = chat_tokenizer(zoo, tmp_path / "tokenizer", template=template)
-    texts = ["a"] * 9 + ["too much"] + ["b"] * 900 + ["too long"]
+    texts = ["a"] * 9 + ["too much"] + ["b"] * 200 + ["too long"]
     rows = [{"messages": [{**MESSAGES[0], "content": text}, MESSAGES[1]]} for text in texts]
     data = building.source(tmp_path / "in", train=rows)
     options = {"layout": "chat", "tokenizer": chats, "max_length": 64, "max_error_rate": "0.2", "workers": 2}
-    outcome = building.command("build", data, *building.options(tmp_path / "out", **options, shard_size="20kB"))
+    outcome = building.command("build", data, *building.options(tmp_path / "out", **options, shard_size="6kB"))
     assert outcome.status == 0, outcome.err
     ledger = building.read_manifest(tmp_path / "out").splits["train"].ledger
     assert dict(ledger.unusable) == {"template_limit": 2}

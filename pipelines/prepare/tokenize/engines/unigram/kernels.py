@@ -55,7 +55,7 @@ _SPACES = np.uint64(0x20) * _ONES
 
 
 class Words(NamedTuple):
-    """How a pre-tokenizer splits text into words."""
+    """Rules by which a pre-tokenizer splits text into words."""
 
     splits_white: bool  # at any white space, which is dropped; otherwise at spaces, which become marks
     marks_first: bool  # whether a word without a space before it has the mark
