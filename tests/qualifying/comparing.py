@@ -29,13 +29,13 @@ from pipelines.prepare.tokenize.engines import (
 )
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from pipelines.prepare.tokenize.special_tokens import probe
-from pipelines.prepare.tokenize.text_rows import TemplateRows, open_rows
+from pipelines.prepare.tokenize.text_rows import RowEncoder, TemplateRows, open_rows
 from pipelines.prepare.tokenize.tokenization import require_deterministic
 from scripts.benchmarks.figures import table
 from tests.qualifying import kinds, strange, strings
 
 __all__ = ["ENGINES", "INT32", "Trial", "as_table", "differing", "opened", "rows_differ", "shortened"]
-__all__ += ["try_engine", "try_strange"]
+__all__ += ["try_engine", "try_strange", "wrong_rows"]
 
 INT32 = np.dtype(np.int32)
 ENGINES = tuple(choice._FAST)
@@ -176,6 +176,13 @@ def rows_differ(
     template = probe(copy_backend(tokenizer), pair=len(columns) == 2)
     assert template is not None
     encoder = TemplateRows(engine, template, tokenizer=tokenizer, length=length, truncation=truncation)
+    return wrong_rows(encoder, tokenizer, columns, length=length, truncation=truncation)
+
+
+def wrong_rows(
+    encoder: RowEncoder, tokenizer: Any, columns: list[list[str]], *, length: int, truncation: Truncation
+) -> list[int]:
+    """The indices of those possible rows that are not the tokenizer's own."""
     got = encoder.encode([pa.array(column, pa.string()) for column in columns])
     possible = np.flatnonzero(~got.impossible)
     if not len(possible):
@@ -189,6 +196,7 @@ def rows_differ(
     ours = {"input_ids": _lists(got.ids)}
     if got.types is not None:
         ours["token_type_ids"] = _lists(RaggedTokens(got.types, got.ids.offsets))
+    assert ours.keys() == expected.keys() - {"attention_mask"}
     return [
         int(row)
         for at, row in enumerate(possible)

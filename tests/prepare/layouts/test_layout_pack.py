@@ -1,6 +1,5 @@
 """Packed rows hold every token of every document once, in full rows, as a packer that is slow and plain fills them."""
 
-import dataclasses
 import itertools
 import json
 import re
@@ -39,13 +38,6 @@ class Part(NamedTuple):
     size: int
 
 
-@dataclasses.dataclass
-class _Row:
-    room: int
-    changed: int
-    parts: list[Part]
-
-
 def plainly_packed(lengths: Sequence[int], *, length: int) -> list[list[Part]]:
     """The parts of each row, in order: best fit, longest first, a look at every row; rows by what opened them."""
     cuts = [(document, first) for document, size in enumerate(lengths) for first in range(0, size, length)]
@@ -53,18 +45,13 @@ def plainly_packed(lengths: Sequence[int], *, length: int) -> list[list[Part]]:
         Part(place, document, first, min(length, lengths[document] - first))
         for place, (document, first) in enumerate(cuts)
     ]
-    rows: list[_Row] = []
+    rows: list[tuple[int, int, list[Part]]] = []  # room, when it last changed, parts
     for step, part in enumerate(sorted(parts, key=lambda part: (-part.size, part.place))):
-        fitting = [row for row in rows if row.room >= part.size]
-        row = min(fitting, key=lambda row: (row.room, -row.changed), default=None)
-        if row is None:
-            row = _Row(length, step, [])
-            rows.append(row)
-        row.parts.append(part)
-        row.room -= part.size
-        row.changed = step
-    rows.sort(key=lambda row: row.parts[0])
-    return [sorted(row.parts) for row in rows]
+        fitting = [at for at, (room, _, _) in enumerate(rows) if room >= part.size]
+        at = min(fitting, key=lambda at: (rows[at][0], -rows[at][1]), default=len(rows))
+        room, _, held = rows[at] if fitting else (length, step, [])
+        rows[at : at + 1] = [(room - part.size, step, [*held, part])]
+    return [sorted(held) for _, _, held in sorted(rows, key=lambda row: row[2][0])]
 
 
 def expected_rows(content: list[list[int]], *, length: int) -> dict[str, list[list[int]]]:

@@ -17,8 +17,9 @@ from tokenizers import Tokenizer, processors
 
 from pipelines.prepare.options.config import Side, TokenizerConfig, Truncation
 from pipelines.prepare.tokenize import tokenization
-from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype
-from pipelines.prepare.tokenize.text_rows import EncodedRows, open_rows
+from pipelines.prepare.tokenize.ragged import id_dtype
+from pipelines.prepare.tokenize.text_rows import open_rows
+from tests.qualifying import comparing
 from tests.support import texts
 from tests.support.tokenizers_zoo import FAST_KINDS, KINDS, Zoo
 from tfrecord_io.errors import ConfigError
@@ -68,49 +69,30 @@ def _resolve(path: Path, *, truncation_side: Side | None = None, padding_side: S
     return tokenizer, id_dtype(tokenization.facts(tokenizer, name="tokenizer", files=files).vocab_size)
 
 
-def _call(tokenizer: Any, columns: list[list[str]], *, length: int, truncation: Truncation) -> dict[str, Any]:
-    return dict(tokenizer(*columns, truncation=truncation, max_length=length, verbose=False) if columns[0] else {})
-
-
 def _arrow(columns: list[list[str]]) -> list[pa.Array]:
     return [pa.array(column, pa.string()) for column in columns]
-
-
-def _chosen(columns: list[list[str]], rows: np.ndarray) -> list[list[str]]:
-    return [[column[index] for index in rows] for column in columns]
 
 
 def _is_refused(tokenizer: Any, columns: list[list[str]], *, length: int, truncation: Truncation) -> bool:
     """Whether `transformers` fails at a row, or leaves it longer than it may be."""
     try:
-        encoded = _call(tokenizer, columns, length=length, truncation=truncation)
+        encoded = tokenizer(*columns, truncation=truncation, max_length=length, verbose=False)
     except Exception as error:
         return "Truncation error" in str(error)
     return len(encoded["input_ids"][0]) > length
-
-
-def _check(tokenizer: Any, rows: EncodedRows, columns: list[list[str]], *, length: int, truncation: Truncation) -> None:
-    possible = np.flatnonzero(~rows.impossible)
-    expected = _call(tokenizer, _chosen(columns, possible), length=length, truncation=truncation)
-    ours = {"input_ids": rows.ids}
-    if rows.types is not None:
-        ours["token_type_ids"] = RaggedTokens(rows.types, rows.ids.offsets)
-    assert not expected or ours.keys() == expected.keys() - {"attention_mask"}
-    for name in ours if expected else ():
-        got = [each.tolist() for each in np.split(ours[name].ids, rows.ids.offsets[1:-1])]
-        assert [got[row] for row in possible] == expected[name], (name, length, truncation)
-    # A few are enough: whether a row is impossible follows from two lengths.
-    refused = np.flatnonzero(rows.impossible)
-    for index in refused[:: max(1, len(refused) // 3)]:
-        assert _is_refused(tokenizer, _chosen(columns, np.array([index])), length=length, truncation=truncation)
 
 
 def _compare(tokenizer: Any, dtype: Any, case: Case, *, engine: str | None, among: list[str]) -> None:
     rows = open_rows(tokenizer, length=case.length, truncation=case.truncation, pair=case.pair, dtype=dtype)
     assert rows.name == (engine or rows.name)
     columns = _columns([text for text in among if len(text) <= LETTERS_PER_ROOM * case.room + 12], pair=case.pair)
+    options: dict[str, Any] = {"length": case.length, "truncation": case.truncation}
+    assert comparing.wrong_rows(rows, tokenizer, columns, **options) == []
     encoded = rows.encode(_arrow(columns))
-    _check(tokenizer, encoded, columns, length=case.length, truncation=case.truncation)
+    # A few are enough: whether a row is impossible follows from two lengths.
+    refused = np.flatnonzero(encoded.impossible)
+    for index in refused[:: max(1, len(refused) // 3)]:
+        assert _is_refused(tokenizer, [[column[index]] for column in columns], **options)
     if rows.only_type is not None and encoded.types is not None:
         assert (encoded.types == rows.only_type).all()
 
