@@ -29,6 +29,7 @@ from pipelines.prepare.layouts.rows_builder import Field, RowsEncoder
 from pipelines.prepare.options.config import SourceConfig, Truncation
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Rows
 from pipelines.prepare.tokenize import engines
+from pipelines.prepare.tokenize.special_tokens import require_room
 from tfrecord_io.errors import ConfigError
 
 
@@ -48,12 +49,7 @@ def _open_encoder(context: LayoutContext) -> BatchEncoder:
     except UnicodeEncodeError as error:
         raise ConfigError(f"--input-prefix {prefix!r} is not UTF-8", remedy="write it in UTF-8") from error
     targets = _of_targets(context)
-    special = int(targets.tokenizer.num_special_tokens_to_add(pair=False))
-    if targets.length <= special:
-        raise ConfigError(
-            f"--target-length {targets.length}, but {special} positions of each target are special tokens",
-            remedy=f"give at least {special + 1}",
-        )
+    require_room(targets.tokenizer, length=targets.length, pair=False, option="--target-length", of="target")
     inputs = PadEncoder.open(context)
     facts, length = context.facts, targets.length
     target = Field(

@@ -28,7 +28,6 @@ padding on the left too; both are 0 where the answer is not, or not completely, 
 
 import dataclasses
 import itertools
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +37,6 @@ from pipelines.prepare.layouts.pad import token_fields
 from pipelines.prepare.layouts.rows_builder import UINT8, Field, RowsEncoder
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Rows
-from pipelines.prepare.sources.columns.labels import list_lengths
 from pipelines.prepare.tokenize.engines import HuggingFaceEngine, copy_backend, open_reference
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists, id_dtype
 from pipelines.prepare.tokenize.special_tokens import require_room
@@ -229,25 +227,17 @@ def _answers(column: pa.Array, contexts: list[str]) -> tuple[np.ndarray, np.ndar
 
     Returns: int64 [N, 2], [0, 0) without an answer; bool [N].
     """
-    texts, places = column.field("text"), column.field("answer_start")
-    counts = list_lengths(texts)
-    spans = np.zeros((len(contexts), 2), np.int64)
-    mismatched = counts != list_lengths(places)
-    answered = np.flatnonzero(~mismatched & (counts > 0))
-    firsts = _firsts(texts, answered), _firsts(places, answered)
-    for row, text, start in zip(answered.tolist(), *firsts, strict=True):
-        if text is None or start is None or start < 0 or contexts[row][start : start + len(text)] != text:
+    spans, mismatched = np.zeros((len(contexts), 2), np.int64), np.zeros(len(contexts), bool)
+    for row, answers in enumerate(column.to_pylist()):
+        texts, places = answers["text"] or [], answers["answer_start"] or []
+        text, start = next(zip(texts, places, strict=False), ("", 0))
+        if len(texts) != len(places) or text is None or start is None or start < 0:
+            mismatched[row] = True
+        elif contexts[row][start : start + len(text)] != text:
             mismatched[row] = True
         else:
             spans[row] = start, start + len(text)
     return spans, mismatched
-
-
-def _firsts(lists: pa.Array, which: np.ndarray) -> list[Any]:
-    """Return the first value of each list with an index in `which`."""
-    counts = list_lengths(lists)
-    firsts: list[Any] = lists.flatten().take(pa.array((np.cumsum(counts) - counts)[which])).to_pylist()
-    return firsts
 
 
 WINDOWS = Layout(open_encoder=_WindowsEncoder, one_record=False)

@@ -74,12 +74,12 @@ def probe(backend: Any, *, pair: bool) -> RowTemplate | None:
     return RowTemplate(added=tuple(added), added_types=tuple(added_types), text_types=tuple(text_types))
 
 
-def require_room(tokenizer: Any, *, length: int, pair: bool) -> int:
+def require_room(tokenizer: Any, *, length: int, pair: bool, option: str = "--max-length", of: str = "row") -> int:
     """Return the number of special tokens in a row. Raises: ConfigError if they leave no room for text in `length`."""
     special = int(tokenizer.num_special_tokens_to_add(pair=pair))
     if length <= special:
         raise ConfigError(
-            f"--max-length {length}, but {special} positions of each row are special tokens",
+            f"{option} {length}, but {special} positions of each {of} are special tokens",
             remedy=f"give at least {special + 1}",
         )
     return special
