@@ -231,11 +231,9 @@ def _answers(column: pa.Array, contexts: list[str]) -> tuple[np.ndarray, np.ndar
     for row, answers in enumerate(column.to_pylist()):
         texts, places = answers["text"] or [], answers["answer_start"] or []
         text, start = next(zip(texts, places, strict=False), ("", 0))
-        if len(texts) != len(places) or text is None or start is None or start < 0:
-            mismatched[row] = True
-        elif contexts[row][start : start + len(text)] != text:
-            mismatched[row] = True
-        else:
+        is_place = len(texts) == len(places) and text is not None and start is not None and start >= 0
+        mismatched[row] = not is_place or contexts[row][start : start + len(text)] != text
+        if not mismatched[row]:
             spans[row] = start, start + len(text)
     return spans, mismatched
 
