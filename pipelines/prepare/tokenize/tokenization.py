@@ -73,7 +73,14 @@ def resolve(config: TokenizerConfig) -> tuple[Any, Files]:
     for key in _WHERE_FROM:
         tokenizer.init_kwargs.pop(key, None)
     if tokenizer.pad_token_id is None:
-        _borrow_pad_token(tokenizer, config.name)
+        if tokenizer.eos_token is None:
+            raise TokenizerError(
+                f"tokenizer {config.name!r} has neither a pad token nor an EOS token to pad with",
+                remedy="set pad_token in its tokenizer_config.json",
+            )
+        said = "tokenizer %r has no pad token; rows are padded with its EOS token %s"
+        _log.warning(said, config.name, tokenizer.eos_token)
+        tokenizer.pad_token = tokenizer.eos_token
     files = _saved(tokenizer, config.name)
     return load(files), files
 
@@ -180,16 +187,6 @@ def _remedy(error: BaseException, *, local: bool) -> str:
     if local:
         return "check that the folder holds tokenizer.json or the vocabulary files, and tokenizer_config.json"
     return "check the spelling, the network and HF_HUB_OFFLINE; for a private or gated one set HF_TOKEN"
-
-
-def _borrow_pad_token(tokenizer: Any, name: str) -> None:
-    if tokenizer.eos_token is None:
-        raise TokenizerError(
-            f"tokenizer {name!r} has neither a pad token nor an EOS token to pad with",
-            remedy="set pad_token in its tokenizer_config.json",
-        )
-    _log.warning("tokenizer %r has no pad token; rows are padded with its EOS token %s", name, tokenizer.eos_token)
-    tokenizer.pad_token = tokenizer.eos_token
 
 
 def bytes_digest(files: Mapping[str, bytes]) -> str:

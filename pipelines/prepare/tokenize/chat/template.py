@@ -70,7 +70,16 @@ class ChatRenderer:
         reasons = np.array(batch["reason"].to_pylist(), dtype=object)
         details = {row: batch["detail"][row].as_py() for row in np.flatnonzero(reasons != "").tolist()}
         for row, detail in details.items():
-            _require_template(reasons[row], detail)
+            if reasons[row] == INVALID:
+                raise TokenizerError(
+                    f"the chat template cannot be compiled: {detail}",
+                    remedy="choose another tokenizer, or mend the template in a copy of this one",
+                )
+            if reasons[row] == DATE_UNKNOWN:
+                raise TokenizerError(
+                    "the chat template writes today's date, so that rows made tomorrow would differ from today's",
+                    remedy="give the date that all rows are to say, such as --chat-date 2024-07-26",
+                )
         return Texts.of(batch["text"].view(pa.large_string()), batch["learned"]), reasons, details
 
     def _rendered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -108,12 +117,6 @@ def open_template(tokenizer: Any, *, date: str | None = None, name: str | None =
         date=date,
     )
     template = ChatRenderer(settings)
-    _try_out(template)
-    return template
-
-
-def _try_out(template: ChatRenderer) -> None:
-    """Render a question and its answer."""
     texts, (reason,), details = template.render(pa.array([[QUESTION, ANSWER]]))
     detail = details.get(0, "")
     if reason == OVER_LIMIT:
@@ -129,6 +132,7 @@ def _try_out(template: ChatRenderer) -> None:
             remedy="in a copy of the tokenizer, put {% generation %} and {% endgeneration %} around it in the template",
         )
     # Any other reason: it wants something else than a question and an answer, and the rows will show what.
+    return template
 
 
 def _require_named(tokenizer: Any, *, name: str | None) -> None:
@@ -148,18 +152,4 @@ def _require_named(tokenizer: Any, *, name: str | None) -> None:
         raise TokenizerError(
             f"the tokenizer has several chat templates, {', '.join(names)}, and none of them is called default",
             remedy=f"choose one, such as --chat-template {names[0]}",
-        )
-
-
-def _require_template(reason: str, detail: str) -> None:
-    """Raise TokenizerError if a row's reason says that the template serves no row at all."""
-    if reason == INVALID:
-        raise TokenizerError(
-            f"the chat template cannot be compiled: {detail}",
-            remedy="choose another tokenizer, or mend the template in a copy of this one",
-        )
-    if reason == DATE_UNKNOWN:
-        raise TokenizerError(
-            "the chat template writes today's date, so that rows made tomorrow would differ from today's",
-            remedy="give the date that all rows are to say, such as --chat-date 2024-07-26",
         )
