@@ -3,7 +3,8 @@
 import logging
 import sys
 from importlib import metadata
-from typing import Any, NoReturn
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -35,18 +36,6 @@ class PanicException(BaseException):
     """As pyo3's: no Exception."""
 
 
-class _Failing:
-    """The backend of a package that fails on every text."""
-
-    def __init__(self, error: BaseException) -> None:
-        self._error = error
-
-    def _fail(self, *arguments: Any, **options: Any) -> NoReturn:
-        raise self._error
-
-    encode_batch = encode_batch_flat = _fail
-
-
 def _decide(tokenizer: Any, **options: Any) -> tuple[Engine, dict[str, str]]:
     return decide(tokenizer, open_reference(tokenizer, dtype=INT32), dtype=INT32, **options)
 
@@ -62,14 +51,6 @@ def _pretend_version(monkeypatch: pytest.MonkeyPatch, package: str, version: str
         return version
 
     monkeypatch.setattr(metadata, "version", pretended)
-
-
-def _open_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    def opener(tokenizer: Any, **options: Any) -> NoReturn:
-        raise error
-
-    monkeypatch.setattr(sys.modules[__name__], "opener", opener, raising=False)
-    monkeypatch.setattr(choice, "_FAST", {"fastokens": (__name__, "opener")})
 
 
 @pytest.mark.parametrize(
@@ -128,7 +109,8 @@ def test_a_package_that_cannot_be_imported_is_a_reason(
 def test_an_opener_that_fails_is_a_reason_and_logged(
     zoo: Zoo, error: BaseException, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _open_with(monkeypatch, error)
+    monkeypatch.setattr(lying_engine, "open_lying", mock.Mock(side_effect=error))
+    monkeypatch.setattr(choice, "_FAST", {"fastokens": (lying_engine.__name__, "open_lying")})
     with caplog.at_level(logging.DEBUG, logger=choice.__name__):
         found, reasons = _decide(zoo.tokenizer("byte_bpe"))
     assert found.name == "hf"
@@ -146,7 +128,8 @@ def test_an_engine_asked_for_by_name_is_refused_with_its_reason(zoo: Zoo) -> Non
 def test_a_batch_on_which_a_package_fails_is_left_to_the_reference(name: str, error: BaseException) -> None:
     tokenizer = wrapped(byte_level() if name == "fastokens" else sentencepiece(["a"]))
     engine: Any = comparing.opened(name, tokenizer)
-    engine._backend = _Failing(error)
+    fails = mock.Mock(side_effect=error)
+    engine._backend = mock.Mock(encode_batch=fails, encode_batch_flat=fails)
     assert comparing.differing(engine, HuggingFaceEngine(tokenizer, dtype=INT32), ["a b", "\n", ""]) == []
 
 
