@@ -7,7 +7,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import sentencepiece
@@ -156,12 +157,9 @@ def test_a_tokenizer_that_chance_or_a_search_without_end_decides_is_refused(
 
 
 def test_a_tokenizer_in_python_that_samples_is_refused() -> None:
-    class Sampling:
-        is_fast = False
-        sp_model_kwargs: ClassVar = {"enable_sampling": True, "alpha": 0.1}
-
+    sampling = SimpleNamespace(is_fast=False, sp_model_kwargs={"enable_sampling": True, "alpha": 0.1})
     with pytest.raises(TokenizerError, match="samples among segmentations"):
-        require_deterministic(Sampling(), "mine")
+        require_deterministic(sampling, "mine")
 
 
 # --- the pad token --------------------------------------------------------------------------------------------------
