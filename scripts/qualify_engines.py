@@ -38,7 +38,7 @@ os.environ.setdefault("RUST_BACKTRACE", "0")
 
 from pipelines.prepare.tokenize.engines import NotQualified
 from tests.qualifying import comparing, kinds, strange
-from tests.qualifying.comparing import Effort, Trial
+from tests.qualifying.comparing import Trial
 
 _DESCRIPTION = (__doc__ or "").partition("\n")[0]
 
@@ -70,14 +70,18 @@ def _compare(tokenizers: Mapping[str, Any], options: argparse.Namespace) -> int:
     for engine, kind in opened:
         print(f"{engine.name}, {kind} ({len(trials) + 1} of {len(opened)})", file=sys.stderr, flush=True)
         random_strings = -(-options.strings // len(opened))
-        effort = Effort(
-            random_strings=random_strings,
-            code_point_step=options.code_point_step,
-            rows=max(100, random_strings // 20),
-            long_bytes=options.long_bytes,
-            seed=options.seed,
+        trials.append(
+            comparing.try_engine(
+                engine,
+                kind=kind,
+                tokenizer=tokenizers[kind],
+                random_strings=random_strings,
+                code_point_step=options.code_point_step,
+                rows=max(100, random_strings // 20),
+                long_bytes=options.long_bytes,
+                seed=options.seed,
+            )
         )
-        trials.append(comparing.try_engine(engine, kind=kind, tokenizer=tokenizers[kind], effort=effort))
     print(comparing.as_table(trials))
     return 1 if any(trial.differing for trial in trials) else 0
 
@@ -103,39 +107,31 @@ def _strange(options: argparse.Namespace) -> int:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=_DESCRIPTION)
     commands = parser.add_subparsers(dest="command", required=True)
-    _add_kinds(commands.add_parser("kinds", help="tokenizers of every kind in use"))
-    files = commands.add_parser("files", help="published tokenizers")
-    files.add_argument("folders", nargs="+", type=pathlib.Path, metavar="FOLDER", help="a tokenizer's folder")
-    _add_effort(files)
-    _add_strange(commands.add_parser("strange", help="tokenizers put together at random"))
-    return parser.parse_args(arguments)
-
-
-def _add_kinds(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    kinds_in_use = commands.add_parser("kinds", help="tokenizers of every kind in use")
+    kinds_in_use.add_argument(
         "--kind", nargs="+", action="extend", metavar="TEXT", help="kinds whose names contain one of these"
     )
-    _add_effort(parser)
-
-
-def _add_effort(parser: argparse.ArgumentParser) -> None:
+    files = commands.add_parser("files", help="published tokenizers")
+    files.add_argument("folders", nargs="+", type=pathlib.Path, metavar="FOLDER", help="a tokenizer's folder")
     names = comparing.ENGINES
-    parser.add_argument(
-        "--engine", nargs="+", action="extend", choices=names, metavar="NAME", help=f"of {', '.join(names)}"
-    )
-    parser.add_argument("--any-version", action="store_true", help="also of packages that were not tried before")
-    parser.add_argument("--strings", type=int, default=1_000_000, metavar="N", help="random ones, default %(default)s")
-    parser.add_argument("--code-point-step", type=int, default=1, metavar="N", help="every Nth code point only")
-    parser.add_argument("--long-bytes", type=int, default=2_500_000, metavar="N", help="of each long document")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="default %(default)s")
-
-
-def _add_strange(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--minutes", type=float, default=10.0, metavar="N", help="default %(default)s")
-    parser.add_argument("--tokenizers", type=int, metavar="N", help="so many at most, default: as time allows")
-    parser.add_argument("--texts", type=int, default=300, metavar="N", help="for each tokenizer, default %(default)s")
-    parser.add_argument("--seed", type=int, metavar="N", help="default: a new one")
-    parser.add_argument("--only", type=int, metavar="NUMBER", help="the tokenizer of this number alone, again")
+    for each in (kinds_in_use, files):
+        each.add_argument(
+            "--engine", nargs="+", action="extend", choices=names, metavar="NAME", help=f"of {', '.join(names)}"
+        )
+        each.add_argument("--any-version", action="store_true", help="also of packages that were not tried before")
+        each.add_argument(
+            "--strings", type=int, default=1_000_000, metavar="N", help="random ones, default %(default)s"
+        )
+        each.add_argument("--code-point-step", type=int, default=1, metavar="N", help="every Nth code point only")
+        each.add_argument("--long-bytes", type=int, default=2_500_000, metavar="N", help="of each long document")
+        each.add_argument("--seed", type=int, default=0, metavar="N", help="default %(default)s")
+    odd = commands.add_parser("strange", help="tokenizers put together at random")
+    odd.add_argument("--minutes", type=float, default=10.0, metavar="N", help="default %(default)s")
+    odd.add_argument("--tokenizers", type=int, metavar="N", help="so many at most, default: as time allows")
+    odd.add_argument("--texts", type=int, default=300, metavar="N", help="for each tokenizer, default %(default)s")
+    odd.add_argument("--seed", type=int, metavar="N", help="default: a new one")
+    odd.add_argument("--only", type=int, metavar="NUMBER", help="the tokenizer of this number alone, again")
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

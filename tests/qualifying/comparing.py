@@ -9,7 +9,7 @@ import dataclasses
 import importlib
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
@@ -29,13 +29,13 @@ from pipelines.prepare.tokenize.engines import (
 )
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from pipelines.prepare.tokenize.special_tokens import probe
-from pipelines.prepare.tokenize.text_rows import TemplateRows, open_rows
+from pipelines.prepare.tokenize.text_rows import RowEncoder, TemplateRows, open_rows
 from pipelines.prepare.tokenize.tokenization import require_deterministic
 from scripts.benchmarks.figures import table
 from tests.qualifying import kinds, strange, strings
 
-__all__ = ["ENGINES", "INT32", "Effort", "Trial", "as_table", "differing", "opened", "rows_differ", "shortened"]
-__all__ += ["try_engine", "try_strange"]
+__all__ = ["ENGINES", "INT32", "Trial", "as_table", "differing", "opened", "rows_differ", "shortened"]
+__all__ += ["try_engine", "try_strange", "wrong_rows"]
 
 INT32 = np.dtype(np.int32)
 ENGINES = tuple(choice._FAST)
@@ -64,17 +64,6 @@ def opened(name: str, tokenizer: Any, *, dtype: np.dtype = INT32, any_version: b
     return engine
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Effort:
-    """How much is tried of each engine and kind."""
-
-    random_strings: int
-    code_point_step: int
-    rows: int
-    long_bytes: int
-    seed: int = 0
-
-
 @dataclasses.dataclass(kw_only=True)
 class Trial:
     """What came out for an engine and a kind of tokenizer.
@@ -92,29 +81,39 @@ class Trial:
     examples: list[str] = dataclasses.field(default_factory=list)
 
 
-def try_engine(engine: Engine, *, kind: str, tokenizer: Any, effort: Effort) -> Trial:
-    """Compares it with the reference on all that the effort asks for."""
+def try_engine(
+    engine: Engine,
+    *,
+    kind: str,
+    tokenizer: Any,
+    random_strings: int,
+    code_point_step: int,
+    rows: int,
+    long_bytes: int,
+    seed: int = 0,
+) -> Trial:
+    """Compares it with the reference: on so many random strings, on every so many-th code point, and on rows."""
     reference = HuggingFaceEngine(tokenizer, dtype=INT32)
     trial = Trial(engine=engine.name, kind=kind)
     found: list[str] = []
-    for batch in _batches(effort, material=kinds.material(tokenizer)):
+    material = kinds.material(tokenizer)
+    batches: list[Iterable[list[str]]] = [
+        [strings.written()],
+        strings.random_batches(random_strings, seed=seed, material=material),
+        strings.every_code_point(step=code_point_step),
+    ]
+    if long_bytes:
+        white = strings.white_document(min(long_bytes // 20, _MAX_WHITE))
+        batches.append([[*strings.long_documents(long_bytes, seed=seed, material=material), white]])
+    for batch in itertools.chain.from_iterable(batches):
         trial.strings += len(batch)
         trial.megabytes += sum(len(text.encode()) for text in batch) / 1e6
         found += [batch[index] for index in differing(engine, reference, batch)]
     trial.differing = len(found)
     shortest = sorted(found, key=len)[:_KEPT]
     trial.examples = sorted({shortened(text, engine, reference) for text in shortest})
-    _try_rows(trial, engine, tokenizer=tokenizer, effort=effort)
+    _try_rows(trial, engine, tokenizer, strings.random_batches(rows, seed=seed + 1, material=material))
     return trial
-
-
-def _batches(effort: Effort, *, material: list[str]) -> Iterator[list[str]]:
-    yield strings.written()
-    yield from strings.random_batches(effort.random_strings, seed=effort.seed, material=material)
-    yield from strings.every_code_point(step=effort.code_point_step)
-    if effort.long_bytes:
-        white = strings.white_document(min(effort.long_bytes // 20, _MAX_WHITE))
-        yield [*strings.long_documents(effort.long_bytes, seed=effort.seed, material=material), white]
 
 
 def differing(engine: Engine, reference: Engine, texts: list[str]) -> list[int]:
@@ -152,8 +151,7 @@ def shortened(text: str, engine: Engine, reference: Engine) -> str:
     return text
 
 
-def _try_rows(trial: Trial, engine: Engine, *, tokenizer: Any, effort: Effort) -> None:
-    batches = strings.random_batches(effort.rows, seed=effort.seed + 1, material=kinds.material(tokenizer))
+def _try_rows(trial: Trial, engine: Engine, tokenizer: Any, batches: Iterable[list[str]]) -> None:
     pads = tokenizer.pad_token_id is not None
     possible = [pair for pair in (False, True) if pads and probe(copy_backend(tokenizer), pair=pair) is not None]
     for texts in itertools.chain([strings.written()], batches):
@@ -178,6 +176,13 @@ def rows_differ(
     template = probe(copy_backend(tokenizer), pair=len(columns) == 2)
     assert template is not None
     encoder = TemplateRows(engine, template, tokenizer=tokenizer, length=length, truncation=truncation)
+    return wrong_rows(encoder, tokenizer, columns, length=length, truncation=truncation)
+
+
+def wrong_rows(
+    encoder: RowEncoder, tokenizer: Any, columns: list[list[str]], *, length: int, truncation: Truncation
+) -> list[int]:
+    """The indices of those possible rows that are not the tokenizer's own."""
     got = encoder.encode([pa.array(column, pa.string()) for column in columns])
     possible = np.flatnonzero(~got.impossible)
     if not len(possible):
@@ -191,6 +196,7 @@ def rows_differ(
     ours = {"input_ids": _lists(got.ids)}
     if got.types is not None:
         ours["token_type_ids"] = _lists(RaggedTokens(got.types, got.ids.offsets))
+    assert ours.keys() == expected.keys() - {"attention_mask"}
     return [
         int(row)
         for at, row in enumerate(possible)
@@ -227,17 +233,17 @@ def try_strange(seed: int, number: int, *, num_texts: int) -> Trial:
     if unusable:
         return trial
     with _errors() as raised:
-        chosen = decide(tokenizer, reference, dtype=INT32)
-        trial.engine = chosen.engine.name
-        trial.examples += [f"{name}: {why}" for name, why in chosen.reasons.items() if why.startswith(_FAILS)]
+        engine, reasons = decide(tokenizer, reference, dtype=INT32)
+        trial.engine = engine.name
+        trial.examples += [f"{name}: {why}" for name, why in reasons.items() if why.startswith(_FAILS)]
         if not is_reference(trial.engine):
             trial.strings += len(texts)
-            if wrong := differing(chosen.engine, reference, texts):
-                text = shortened(min((texts[index] for index in wrong), key=len), chosen.engine, reference)
+            if wrong := differing(engine, reference, texts):
+                text = shortened(min((texts[index] for index in wrong), key=len), engine, reference)
                 trial.examples.append(f"{len(wrong)} texts differ, such as {text}")
             else:
                 rng = random.Random(f"rows {seed} {number}")
-                _try_strange_rows(trial, chosen.engine, tokenizer, texts[: num_texts // 2], rng=rng)
+                _try_strange_rows(trial, engine, tokenizer, texts[: num_texts // 2], rng=rng)
     trial.examples += raised
     trial.differing = len(trial.examples)
     trial.examples = [f"{each}; strange --seed {seed} --only {number}" for each in trial.examples]

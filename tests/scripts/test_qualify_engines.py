@@ -10,7 +10,7 @@ from pipelines.prepare.tokenize.engines import HuggingFaceEngine, choice
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from scripts import qualify_engines
 from tests.qualifying import comparing, kinds
-from tests.qualifying.comparing import INT32, Effort, Trial
+from tests.qualifying.comparing import INT32, Trial
 
 LITTLE = ("--strings=40", "--long-bytes=0", "--code-point-step=100000")
 
@@ -41,7 +41,7 @@ def test_published_tokenizers_are_opened_from_folders(tmp_path: Path, capsys: py
 def test_without_a_name_all_engines_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
 
-    def recorded(engine: Any, *, kind: str, tokenizer: Any, effort: Effort) -> Trial:
+    def recorded(engine: Any, *, kind: str, tokenizer: Any, **effort: int) -> Trial:
         tried.append(engine.name)
         return Trial(engine=engine.name, kind=kind)
 
@@ -54,8 +54,8 @@ def test_without_a_name_all_engines_are_tried(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.slow
 def test_an_engine_that_errs_is_found_out_with_the_smallest_text() -> None:
     tokenizer = kinds.tokenizer("gpt2")
-    effort = Effort(random_strings=60, code_point_step=100_000, rows=0, long_bytes=0)
-    trial = comparing.try_engine(Erring(tokenizer, dtype=INT32), kind="gpt2", tokenizer=tokenizer, effort=effort)
+    effort = {"random_strings": 60, "code_point_step": 100_000, "rows": 0, "long_bytes": 0}
+    trial = comparing.try_engine(Erring(tokenizer, dtype=INT32), kind="gpt2", tokenizer=tokenizer, **effort)
     assert trial.differing
     assert "x" in trial.examples
     columns = [["a", "bx", "c"]]
@@ -70,9 +70,7 @@ def test_a_difference_of_a_strange_tokenizer_is_told_with_what_repeats_it(
 ) -> None:
 
     def decide(tokenizer: Any, reference: Any, **options: Any) -> Any:
-        found = choice.decide(tokenizer, reference, **options)
-        object.__setattr__(found, "engine", Erring(tokenizer, **options))
-        return found
+        return Erring(tokenizer, **options), choice.decide(tokenizer, reference, **options)[1]
 
     monkeypatch.setattr(comparing, "decide", decide)
     if not texts_too:

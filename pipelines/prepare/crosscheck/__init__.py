@@ -1,1 +1,1 @@
-"""Compares the tokens of fast engines with those of the reference tokenizer while a job runs."""
+"""Comparison of fast engines with the reference tokenizer while a job runs."""

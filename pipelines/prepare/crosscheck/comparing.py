@@ -7,11 +7,6 @@ row on which a tokenizer's own library fails: both errors name the row.
 
 from __future__ import annotations
 
-import collections
-import concurrent.futures
-import dataclasses
-from collections.abc import Sequence
-
 import numpy as np
 
 from pipelines.prepare.layouts import BatchEncoder, Encoded
@@ -24,8 +19,6 @@ _ONE_IN = 2_000
 _ROWS_AT_ONCE = 64
 # The most failing rows that an error names.
 _NAMED = 5
-# The most comparisons that may be under way or queued beside the work.
-_BATCHES_BEHIND = 16
 # The finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
 _GAMMA, _MIX = np.uint64(0x9E3779B97F4A7C15), (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
@@ -46,108 +39,65 @@ def engine_of(encoder: BatchEncoder) -> str:
 
 
 class CrossCheck:
-    """Compares rows of a split with the reference, many at a time: calls with two or three rows take twice as long.
+    """Comparison of a split's rows with the reference, many at a time: calls with two or three rows take twice as long.
 
-    `rows_checked` counts rows that were equal. With a `pool`, comparisons run beside the caller's work, which waits
-    only if the reference falls behind.
+    `rows_checked` counts rows that were equal.
     """
 
-    def __init__(self, encoder: BatchEncoder, *, split: str, pool: concurrent.futures.Executor | None = None) -> None:
+    def __init__(self, encoder: BatchEncoder, *, split: str) -> None:
         self.rows_checked = 0
         self._encoder = encoder
         self._split = split
-        self._pool = pool
-        self._waiting: list[_Sampled] = []
-        self._begun: collections.deque[concurrent.futures.Future[int]] = collections.deque()
+        self._waiting: list[tuple[Rows, Encoded]] = []
 
-    def add(self, rows: Rows, encoded: Encoded, *, numbers: np.ndarray, which: np.ndarray) -> None:
-        """Queue rows for comparison with the reference; `which` are indices into `rows`, `encoded` and `numbers`.
+    def add(self, rows: Rows, encoded: Encoded, *, which: np.ndarray) -> None:
+        """Queue rows for comparison with the reference; `which` are indices into `rows` and `encoded`.
 
         Raises: TokenizerError if the reference gives something else for a row that was queued, now or before.
         """
         if self._encoder.reference is None or not len(which):
             return
-        self._waiting.append(_Sampled.of(rows, encoded, numbers=numbers, which=which))
-        if sum(len(sampled.numbers) for sampled in self._waiting) >= _ROWS_AT_ONCE:
-            self._begin()
-
-    def add_some(self, rows: Rows, encoded: Encoded, *, numbers: np.ndarray, seed: int) -> None:
-        """Choose and queue some of the shard's next rows for comparison. Raises: as `add`."""
-        self.add(rows, encoded, numbers=numbers, which=chosen(numbers, seed=seed))
+        self._waiting.append((rows.take(which), encoded.take(which)))
+        if sum(len(waiting) for waiting, _ in self._waiting) >= _ROWS_AT_ONCE:
+            self.finish()
 
     def finish(self) -> None:
         """Compare all rows that are still queued. Raises: as `add`."""
-        if self._waiting:
-            self._begin()
-        while self._begun:
-            self._await()
-
-    def _begin(self) -> None:
-        sampled = _Sampled.joined(self._waiting)
-        self._waiting.clear()
-        if self._pool is None:
-            self.rows_checked += self._compare(sampled)
+        if self._encoder.reference is None or not self._waiting:
             return
-        while len(self._begun) >= _BATCHES_BEHIND:
-            self._await()
-        self._begun.append(self._pool.submit(self._compare, sampled))
-
-    def _await(self) -> None:
-        self.rows_checked += self._begun.popleft().result()
-
-    def _compare(self, sampled: _Sampled) -> int:
-        assert self._encoder.reference is not None, "rows are queued for it"
-        differ = sampled.differ_from(self._encoder.reference.encode(sampled.rows))
+        every, of_engine = zip(*self._waiting, strict=True)
+        self._waiting.clear()
+        rows = Rows.joined(every)
+        differ = _differing(Encoded.joined(of_engine), self._encoder.reference.encode(rows))
         if differ.any():
-            row = int(sampled.numbers[np.flatnonzero(differ)[0]])
+            row = int(rows.numbers[np.flatnonzero(differ)[0]])
             raise TokenizerError(
                 f"row {row:,} of {self._split}: engine {engine_of(self._encoder)} gives other tokens than the "
                 "reference tokenizer",
                 remedy="run the same command again with --engine hf, which makes every shard by the reference, and "
                 "report the text of this row to the project's issue tracker",
             )
-        return len(sampled.numbers)
+        self.rows_checked += len(rows)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Sampled:
-    """Rows, their numbers in the split, and what the engine made of them."""
-
-    rows: Rows
-    numbers: np.ndarray
-    encoded: Encoded
-
-    @classmethod
-    def of(cls, rows: Rows, encoded: Encoded, *, numbers: np.ndarray, which: np.ndarray) -> _Sampled:
-        return cls(rows=rows.take(which), numbers=numbers[which], encoded=encoded.take(which))
-
-    @classmethod
-    def joined(cls, parts: Sequence[_Sampled]) -> _Sampled:
-        return cls(
-            rows=Rows.joined([part.rows for part in parts]),
-            numbers=np.concatenate([part.numbers for part in parts]),
-            encoded=Encoded.joined([part.encoded for part in parts]),
-        )
-
-    def differ_from(self, expected: Encoded) -> np.ndarray:
-        """Return which rows differ from what the reference gives, bool [N]."""
-        ours = self.encoded
-        differ = (ours.full_lengths != expected.full_lengths) | (ours.reasons != expected.reasons)
-        differ |= ours.num_sequences != expected.num_sequences
-        if not np.array_equal(ours.row_of_sequence, expected.row_of_sequence):
-            return differ  # a row has more or fewer sequences
-        for name, ragged in ours.ragged.items():
-            other = expected.ragged[name]
-            changed = ragged.lengths != other.lengths
-            for index in np.flatnonzero(~changed):
-                one, two = (each.ids[each.offsets[index] : each.offsets[index + 1]] for each in (ragged, other))
-                changed[index] = not np.array_equal(one, two)
-            differ[ours.row_of_sequence[changed]] = True
-        return differ
+def _differing(ours: Encoded, expected: Encoded) -> np.ndarray:
+    """Return which rows differ from what the reference gives, bool [N]."""
+    differ = (ours.full_lengths != expected.full_lengths) | (ours.reasons != expected.reasons)
+    differ |= ours.num_sequences != expected.num_sequences
+    if not np.array_equal(ours.row_of_sequence, expected.row_of_sequence):
+        return differ  # a row has more or fewer sequences
+    for name, ragged in ours.ragged.items():
+        other = expected.ragged[name]
+        changed = ragged.lengths != other.lengths
+        for index in np.flatnonzero(~changed):
+            one, two = (each.ids[each.offsets[index] : each.offsets[index + 1]] for each in (ragged, other))
+            changed[index] = not np.array_equal(one, two)
+        differ[ours.row_of_sequence[changed]] = True
+    return differ
 
 
-def encode(encoder: BatchEncoder, rows: Rows, *, split: str, numbers: np.ndarray) -> Encoded:
-    """Return `encoder.encode(rows)`; `numbers` int64 [N] are the row numbers in the split.
+def encode(encoder: BatchEncoder, rows: Rows, *, split: str) -> Encoded:
+    """Return `encoder.encode(rows)`.
 
     Raises: TokenizerError, which names the failing rows, if the tokenizer fails.
     """
@@ -156,16 +106,15 @@ def encode(encoder: BatchEncoder, rows: Rows, *, split: str, numbers: np.ndarray
     except BaseException as error:
         if not library_failures.is_failure(error):
             raise
-        causes = [_failure(encoder, rows.take(np.array([index]))) for index in range(len(rows))]
-        failing = [index for index, cause in enumerate(causes) if cause]
-        named = [f"{numbers[index]:,}" for index in failing[:_NAMED]]
-        if len(failing) > _NAMED:
-            named.append(f"{len(failing) - _NAMED:,} more")
-        # Possibly no row fails alone, and only all rows together are too much.
-        which = (
-            f"row{'s' * (len(named) > 1)} {', '.join(named)}" if named else f"rows {numbers[0]:,} to {numbers[-1]:,}"
-        )
-        cause = causes[failing[0]] if failing else _cause(error)
+        alone = ((number, _failure(encoder, rows.take(np.array([at])))) for at, number in enumerate(rows.numbers))
+        causes = {f"{number:,}": cause for number, cause in alone if cause}
+        named = list(causes)[:_NAMED]
+        if len(causes) > _NAMED:
+            named.append(f"{len(causes) - _NAMED:,} more")
+        which = f"row{'s' * (len(named) > 1)} {', '.join(named)}"
+        if not causes:  # possibly no row fails alone, and only all rows together are too much
+            which = f"rows {rows.numbers[0]:,} to {rows.numbers[-1]:,}"
+        cause = next(iter(causes.values()), _cause(error))
         raise TokenizerError(f"{which} of {split}: {cause}", remedy=library_failures.REMEDY) from error
 
 

@@ -21,9 +21,9 @@ from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.tokenize import tokenization
 from pipelines.prepare.tokenize.chat import environment
 from pipelines.prepare.tokenizer_training import texts, tokenizer_folder, training
-from pipelines.prepare.tokenizer_training.styles import Template
+from pipelines.prepare.tokenizer_training.styles import StyleTemplate
 from pipelines.prepare.tokenizer_training.texts import RowCounts, TrainingTexts
-from pipelines.prepare.tokenizer_training.training import Evaluation
+from pipelines.prepare.tokenizer_training.training import TokenizerEvaluation
 from pipelines.terminal import stages
 from tfrecord_io.errors import ConfigError
 
@@ -50,7 +50,7 @@ class TrainedTokenizer:
     rows: RowCounts
     sampled_rows: int
     vocab_size: int
-    evaluation: Evaluation
+    evaluation: TokenizerEvaluation
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def train_tokenizer(request: TokenizerRequest, *, watch: Watch | None = None) ->
     return trained
 
 
-def _train(source: TrainingTexts, template: Template, request: TokenizerRequest, *, watch: Watch | None) -> Any:
+def _train(source: TrainingTexts, template: StyleTemplate, request: TokenizerRequest, *, watch: Watch | None) -> Any:
     """Return the trained `tokenizers.Tokenizer`."""
     progress = Progress()
     characters: list[str] = []

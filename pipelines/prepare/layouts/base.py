@@ -12,7 +12,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -85,11 +85,11 @@ class Encoded:
 
     @classmethod
     def joined(cls, parts: Sequence[Encoded]) -> Encoded:
-        """Return the rows of several batches as one, without `arrays`."""
+        """Return the rows of several batches, at least one, as one batch without details."""
         firsts = np.cumsum([0, *(len(part.reasons) for part in parts)])
         return cls(
             ragged={name: concatenated([part.ragged[name] for part in parts]) for name in parts[0].ragged},
-            arrays={},
+            arrays={name: np.concatenate([part.arrays[name] for part in parts]) for name in parts[0].arrays},
             reasons=np.concatenate([part.reasons for part in parts]),
             full_lengths=np.concatenate([part.full_lengths for part in parts]),
             owners=None
@@ -111,23 +111,33 @@ class Piece:
 Lineage = Callable[[int], list[Piece]]
 
 
-class Builder(Protocol):
-    """Protocol of builders, which gather the rows of one shard and lay them out."""
+class Builder(abc.ABC):
+    """Base class of builders, which gather the rows of one shard and lay them out.
 
-    @property
-    def rows_used(self) -> int:
-        """Number of rows that are in a record; final once all chunks are taken."""
+    `rows_used`: how many rows are in a record; `tokens_cut`: how many tokens of used rows are in none. Both are final
+    once all chunks are taken.
+    """
 
-    @property
-    def tokens_cut(self) -> int:
-        """Number of tokens of used rows that are in no record."""
+    def __init__(self) -> None:
+        self.rows_used = self.tokens_cut = 0
+        self._batches: list[Encoded] = []
 
     def add(self, encoded: Encoded) -> None:
         """Add the usable rows of a batch."""
+        self.tokens_cut += encoded.tokens_cut
+        self._batches.append(encoded)
 
+    def _take(self) -> Encoded:
+        """Return all that was added, usable or not; the builder is empty afterwards."""
+        whole = Encoded.joined(self._batches) if len(self._batches) != 1 else self._batches[0]
+        self._batches = []
+        return whole
+
+    @abc.abstractmethod
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
         """Yield columns by feature name, each [n, ...], with rows permuted if `rng` is given. Empties the builder."""
 
+    @abc.abstractmethod
     def lineage(self, rng: np.random.Generator | None) -> Lineage:
         """Return the lineage of the records that `chunks` would give with the same `rng`. Empties the builder."""
 

@@ -42,7 +42,7 @@ from pipelines.prepare.options.config import Side, SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Purpose, Rows
 from pipelines.prepare.tokenize.chat.alignment import Aligner
 from pipelines.prepare.tokenize.chat.conversation import objects_of
-from pipelines.prepare.tokenize.chat.template import Template, open_template
+from pipelines.prepare.tokenize.chat.template import ChatRenderer, open_template
 from pipelines.prepare.tokenize.engines import Engine, HuggingFaceEngine
 from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, id_dtype, offsets_of
 from tfrecord_io.errors import TokenizerError
@@ -74,9 +74,9 @@ class ChatEncoder(RowsEncoder):
 
     may_reject = True
 
-    def __init__(self, engine: Engine, context: LayoutContext, template: Template, aligner: Aligner) -> None:
+    def __init__(self, engine: Engine, context: LayoutContext, template: ChatRenderer, aligner: Aligner) -> None:
         mask = feature("loss_mask", "1 on the tokens to be learned", context.length)
-        field = Field(feature=mask, side=context.facts.padding_side, held=UINT8, laid_out=UINT8)
+        field = Field(feature=mask, side=context.facts.padding_side, laid_out=UINT8)
         super().__init__(engine, context, [ids_field(context), field])
         self._engine, self._template, self._aligner = engine, template, aligner
         self._side: Side = context.tokenizer.truncation_side
@@ -101,10 +101,9 @@ class ChatEncoder(RowsEncoder):
 
     def _encoded(self, messages: pa.Array, tools: pa.Array | None) -> Encoded:
         """Encode conversations whole, with what each may call, if there is such a column."""
-        rendered = self._template.render(messages, tools)
-        ids, mask = self._aligner.align(self._engine.encode(rendered.texts.strings), rendered.texts)
+        texts, reasons, details = self._template.render(messages, tools)
+        ids, mask = self._aligner.align(self._engine.encode(texts.strings), texts)
         ragged = {"input_ids": ids, "loss_mask": RaggedTokens(mask, ids.offsets)}
-        reasons, details = rendered.reasons, rendered.details
         return Encoded(ragged=ragged, arrays={}, reasons=reasons, full_lengths=ids.lengths, details=details)
 
     def _cut(
@@ -135,8 +134,7 @@ class ChatEncoder(RowsEncoder):
     def builder(self) -> Builder:
         if not self._context.layout.pack_rows:
             return super().builder()
-        facts, dtype = self._context.facts, id_dtype(self._context.facts.vocab_size)
-        return PackBuilder(length=self._context.length, pad_id=facts.pad_id, dtype=dtype, loss_mask=True)
+        return PackBuilder(length=self._context.length, pad_id=self._context.facts.pad_id)
 
 
 def cuts(roles: Sequence[str], *, side: Side) -> list[np.ndarray]:

@@ -18,8 +18,7 @@ A document that is longer than a row is split, or left out (`--long-documents dr
 share a row is decided for a whole shard at once, in its permuted order; see `packing` for how, and for the rows' order.
 """
 
-import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -39,7 +38,7 @@ from pipelines.prepare.layouts.base import (
 )
 from pipelines.prepare.sources.columns.extraction import Rows
 from pipelines.prepare.tokenize.engines import Engine, decide, open_reference
-from pipelines.prepare.tokenize.ragged import GrowingRagged, RaggedTokens, id_dtype
+from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype
 from pipelines.prepare.tokenize.special_tokens import DocumentFrame, open_frame
 from tfrecord_io.schema import Feature
 
@@ -51,7 +50,7 @@ def open_engines(context: LayoutContext) -> tuple[Engine, Engine]:
     """Open engines that tokenize documents without special tokens: the one to use, and the reference."""
     dtype = id_dtype(context.facts.vocab_size)
     reference = open_reference(context.tokenizer, dtype=dtype)
-    return decide(context.tokenizer, reference, dtype=dtype, wanted=context.engine).engine, reference
+    return decide(context.tokenizer, reference, dtype=dtype, wanted=context.engine)[0], reference
 
 
 def packed_features(length: int) -> tuple[Feature, ...]:
@@ -63,38 +62,23 @@ def packed_features(length: int) -> tuple[Feature, ...]:
     )
 
 
-class PackBuilder:
-    """Packs the documents of a shard, one sequence of `input_ids` for each row.
+class PackBuilder(Builder):
+    """Builder that packs the documents of a shard, one sequence of `input_ids` for each row.
 
-    `frame` is put around each document; one without any token counts as used, but is in no record. `loss_mask`: there
-    are sequences of that name too, with 0 or 1 for each token. It is 0 on what the frame puts before a document, and 1
-    on what it puts behind.
+    `frame` is put around each document; one without any token counts as used, but is in no record. Where there are
+    sequences called `loss_mask` too, with 0 or 1 for each token, it is 0 on what the frame puts before a document, and
+    1 on what it puts behind.
     """
 
-    def __init__(
-        self, *, length: int, pad_id: int, dtype: np.dtype, frame: DocumentFrame = _NO_FRAME, loss_mask: bool = False
-    ) -> None:
-        self.rows_used = 0
-        self.tokens_cut = 0
+    def __init__(self, *, length: int, pad_id: int, frame: DocumentFrame = _NO_FRAME) -> None:
+        super().__init__()
         self._length = length
         self._pad_id = pad_id
         self._before, self._after = np.array(frame.before, np.int32), np.array(frame.after, np.int32)
-        self._ragged = {"input_ids": GrowingRagged(dtype)}
-        if loss_mask:
-            self._ragged["loss_mask"] = GrowingRagged(np.dtype(np.uint8))
-
-    def add(self, encoded: Encoded) -> None:
-        """Add the documents of the usable rows."""
-        self.tokens_cut += encoded.tokens_cut
-        usable = encoded.usable
-        for name, growing in self._ragged.items():
-            ragged = encoded.ragged[name]
-            growing.append(ragged if usable.all() else ragged.take(np.flatnonzero(usable)))
 
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
         """Yield columns by feature name, about half a million tokens at a time."""
-        ragged = {name: growing.take_all() for name, growing in self._ragged.items()}
-        packed = self._packed(ragged["input_ids"], rng)
+        ragged, packed = self._packed(rng)
         if not len(self._before) + len(self._after):
             self.rows_used += int(np.count_nonzero(ragged["input_ids"].lengths == 0))
         chunk_rows = max(1, _TOKENS_PER_CHUNK // self._length)
@@ -105,17 +89,22 @@ class PackBuilder:
 
     def lineage(self, rng: np.random.Generator | None) -> Lineage:
         """Return the lineage of records: the documents in each, or parts of them, in order."""
-        packed = self._packed(self._ragged["input_ids"].take_all(), rng)
+        _, packed = self._packed(rng)
         return lambda record: [Piece(*part) for part in packed.parts(record)]
 
-    def _packed(self, documents: RaggedTokens, rng: np.random.Generator | None) -> packing.Packing:
+    def _packed(self, rng: np.random.Generator | None) -> tuple[Mapping[str, RaggedTokens], packing.Packing]:
+        """Return the documents of usable rows, and how they are packed; the builder is empty afterwards."""
+        whole = self._take()
+        if not whole.usable.all():
+            whole = whole.take(np.flatnonzero(whole.reasons == ""))
+        documents = whole.ragged["input_ids"]
         lengths = documents.lengths + len(self._before) + len(self._after)
-        return self._pack(lengths, permuted(len(documents), rng))
+        return whole.ragged, self._pack(lengths, permuted(len(documents), rng))
 
     def _pack(self, lengths: np.ndarray, order: np.ndarray) -> packing.Packing:
         return packing.pack(lengths, length=self._length, order=order)
 
-    def _laid_out(self, ragged: dict[str, RaggedTokens], part: packing.Packing) -> dict[str, np.ndarray]:
+    def _laid_out(self, ragged: Mapping[str, RaggedTokens], part: packing.Packing) -> dict[str, np.ndarray]:
         """Return the columns of some rows of the packing."""
         segment_ids, positions = packing.segments(part, length=self._length)
         columns = {"input_ids": self._ids(ragged, part), "segment_ids": segment_ids, "positions": positions}
@@ -124,20 +113,19 @@ class PackBuilder:
             columns["loss_mask"] = packing.lay_out(ragged["loss_mask"], part, length=self._length, around=around)
         return columns
 
-    def _ids(self, ragged: dict[str, RaggedTokens], part: packing.Packing) -> np.ndarray:
+    def _ids(self, ragged: Mapping[str, RaggedTokens], part: packing.Packing) -> np.ndarray:
         """Return the tokens of some rows, int32 [R, L]."""
-        around = self._before, self._after
-        documents = ragged["input_ids"]
+        around, dtype = (self._before, self._after), np.dtype(np.int32)
         return packing.lay_out(
-            documents, part, length=self._length, around=around, fill=self._pad_id, dtype=np.dtype(np.int32)
+            ragged["input_ids"], part, length=self._length, around=around, fill=self._pad_id, dtype=dtype
         )
 
 
 class JoinBuilder(PackBuilder):
-    """Joins the documents of a shard, and cuts them at every L-th token. `drop`: leave out a record with padding."""
+    """Builder that joins documents, and cuts them at every L-th token. `drop`: leave out a record with padding."""
 
-    def __init__(self, *, length: int, pad_id: int, dtype: np.dtype, frame: DocumentFrame, drop: bool) -> None:
-        super().__init__(length=length, pad_id=pad_id, dtype=dtype, frame=frame)
+    def __init__(self, *, length: int, pad_id: int, frame: DocumentFrame, drop: bool) -> None:
+        super().__init__(length=length, pad_id=pad_id, frame=frame)
         self._drop = drop
 
     def _pack(self, lengths: np.ndarray, order: np.ndarray) -> packing.Packing:
@@ -150,64 +138,43 @@ class JoinBuilder(PackBuilder):
         self.tokens_cut += int(dropped.sizes.sum())
         return joined.rows(0, num_whole)
 
-    def _laid_out(self, ragged: dict[str, RaggedTokens], part: packing.Packing) -> dict[str, np.ndarray]:
+    def _laid_out(self, ragged: Mapping[str, RaggedTokens], part: packing.Packing) -> dict[str, np.ndarray]:
         return {"input_ids": self._ids(ragged, part), "num_tokens": part.num_tokens.astype(np.int32)}
 
 
 class _DocumentEncoder(BatchEncoder):
-    """Base class of encoders that put special tokens around each document, and cut none."""
+    """Batch encoder that puts special tokens around each document, and cuts none."""
 
     def __init__(self, engine: Engine, context: LayoutContext) -> None:
         super().__init__(engine)
         self._engine = engine
         self._context = context
         self._frame = open_frame(context.tokenizer, context.layout.special_tokens)
+        self.may_reject = context.layout.long_documents == "drop"
 
-    @classmethod
-    def open(cls, context: LayoutContext) -> BatchEncoder:
-        """Open the encoder with the engine to use, and the reference beside it."""
-        return beside_reference(lambda engine: cls(engine, context), *open_engines(context))
+    def features(self) -> tuple[Feature, ...]:
+        length = self._context.length
+        if self._context.layout.name == "pack":
+            return packed_features(length)
+        return input_ids(length), feature("num_tokens", "tokens of this row that are not padding")
 
     def encode(self, rows: Rows) -> Encoded:
         """Tokenize one batch."""
         documents = self._engine.encode(rows.texts[0])
-        return Encoded(
-            ragged={"input_ids": documents},
-            arrays={},
-            reasons=np.full(len(rows), "", dtype=object),
-            full_lengths=documents.lengths + self._frame.num_tokens,
-        )
-
-
-class _ConcatEncoder(_DocumentEncoder):
-    def features(self) -> tuple[Feature, ...]:
-        return (input_ids(self._context.length), feature("num_tokens", "tokens of this row that are not padding"))
+        full_lengths = documents.lengths + len(self._frame.before) + len(self._frame.after)
+        is_too_long = (full_lengths > self._context.length) & self.may_reject
+        reasons = np.where(is_too_long, "too_long", "").astype(object)
+        return Encoded(ragged={"input_ids": documents}, arrays={}, reasons=reasons, full_lengths=full_lengths)
 
     def builder(self) -> Builder:
-        context, dtype = self._context, id_dtype(self._context.facts.vocab_size)
-        drop, pad_id = context.layout.remainder == "drop", context.facts.pad_id
-        return JoinBuilder(length=context.length, pad_id=pad_id, dtype=dtype, frame=self._frame, drop=drop)
+        length, pad_id, layout = self._context.length, self._context.facts.pad_id, self._context.layout
+        if layout.name == "pack":
+            return PackBuilder(length=length, pad_id=pad_id, frame=self._frame)
+        return JoinBuilder(length=length, pad_id=pad_id, frame=self._frame, drop=layout.remainder == "drop")
 
 
-class _PackEncoder(_DocumentEncoder):
-    def __init__(self, engine: Engine, context: LayoutContext) -> None:
-        super().__init__(engine, context)
-        self.may_reject = context.layout.long_documents == "drop"
-
-    def features(self) -> tuple[Feature, ...]:
-        return packed_features(self._context.length)
-
-    def encode(self, rows: Rows) -> Encoded:
-        encoded = super().encode(rows)
-        if not self.may_reject:
-            return encoded
-        reasons = np.where(encoded.full_lengths > self._context.length, "too_long", "").astype(object)
-        return dataclasses.replace(encoded, reasons=reasons)
-
-    def builder(self) -> Builder:
-        context, dtype = self._context, id_dtype(self._context.facts.vocab_size)
-        return PackBuilder(length=context.length, pad_id=context.facts.pad_id, dtype=dtype, frame=self._frame)
+def _open_encoder(context: LayoutContext) -> BatchEncoder:
+    return beside_reference(lambda engine: _DocumentEncoder(engine, context), *open_engines(context))
 
 
-CONCAT = Layout(open_encoder=_ConcatEncoder.open, joins_rows=True, one_record=False)
-PACK = Layout(open_encoder=_PackEncoder.open, joins_rows=True, one_record=False)
+CONCAT = PACK = Layout(open_encoder=_open_encoder, joins_rows=True, one_record=False)

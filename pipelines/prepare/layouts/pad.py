@@ -21,11 +21,13 @@ there is no label, and `tags` is 0: special tokens, the other pieces of a word, 
 that was cut away, is in no record; see `tokenize.text_rows` for how tokens are assigned to words.
 """
 
+from __future__ import annotations
+
 import logging
 
 import numpy as np
 
-from pipelines.prepare.layouts.base import BatchEncoder, Encoded, Layout, LayoutContext, beside_reference, feature
+from pipelines.prepare.layouts.base import Encoded, Layout, LayoutContext, beside_reference, feature
 from pipelines.prepare.layouts.rows_builder import UINT8, Field, RowsEncoder, ids_field
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Rows
@@ -36,7 +38,6 @@ from pipelines.prepare.tokenize.text_rows import (
     RowEncoder,
     joins_words,
     open_rows,
-    open_words,
     with_engine,
 )
 from tfrecord_io.schema import Feature
@@ -54,11 +55,16 @@ def token_fields(context: LayoutContext, *, constant_type: int | None = None) ->
         return [ids_field(context)]
     meaning, pad_type = "which text of a pair a token belongs to", tokenizer.pad_token_type_id
     types = feature("token_type_ids", meaning, context.length, constant=constant_type)
-    return [ids_field(context), Field(feature=types, fill=pad_type, side=side, held=UINT8, laid_out=UINT8)]
+    return [ids_field(context), Field(feature=types, fill=pad_type, side=side, laid_out=UINT8)]
 
 
 class PadEncoder(RowsEncoder):
-    """Batch encoder that pads what `encoder` makes of each row. `more`: fields behind those of tokens."""
+    """Batch encoder that pads what `encoder` makes of each row, of lists of words with `words`.
+
+    `more`: fields behind those of tokens.
+    """
+
+    words = False
 
     def __init__(self, encoder: RowEncoder, context: LayoutContext, *more: Field) -> None:
         only, pad_type = encoder.only_type, context.tokenizer.pad_token_type_id
@@ -68,6 +74,17 @@ class PadEncoder(RowsEncoder):
         self.may_reject = truncation != "longest_first"
         self._encoder = encoder
         self._impossible = "too_long" if truncation == "do_not_truncate" else "cannot_truncate"
+
+    @classmethod
+    def open(cls, context: LayoutContext) -> PadEncoder:
+        """Open the encoder with the engine to use, and the reference beside it."""
+        tokenizer, dtype = context.tokenizer, id_dtype(context.facts.vocab_size)
+        pair, truncation = len(context.columns.texts) == 2, context.layout.truncation
+        slow = open_rows(
+            tokenizer, length=context.length, truncation=truncation, dtype=dtype, pair=pair, words=cls.words
+        )
+        fast = with_engine(slow, tokenizer, dtype=dtype, wanted=context.engine)
+        return beside_reference(lambda rows: cls(rows, context), fast, slow)
 
     def encode(self, rows: Rows) -> Encoded:
         """Tokenize one batch."""
@@ -87,37 +104,19 @@ class PadEncoder(RowsEncoder):
         )
 
 
-def open_pad(context: LayoutContext) -> PadEncoder:
-    """Open the encoder with the engine to use, and the reference beside it."""
-    tokenizer, dtype = context.tokenizer, id_dtype(context.facts.vocab_size)
-    pair, truncation = len(context.columns.texts) == 2, context.layout.truncation
-    slow = open_rows(tokenizer, length=context.length, truncation=truncation, pair=pair, dtype=dtype)
-    fast = with_engine(slow, tokenizer, dtype=dtype, wanted=context.engine)
-    return beside_reference(lambda rows: PadEncoder(rows, context), fast, slow)
-
-
 def _tagged_words(source: SourceConfig) -> Inputs:
     return Inputs(nested={"words": source.words_column or "tokens", "tags": source.tags_column or "tags"})
 
 
-def _open_tokens(context: LayoutContext) -> BatchEncoder:
-    fast, slow = open_words(
-        context.tokenizer,
-        length=context.length,
-        truncation=context.layout.truncation,
-        dtype=id_dtype(context.facts.vocab_size),
-        wanted=context.engine,
-    )
-    return beside_reference(lambda rows: _TokensEncoder(rows, context), fast, slow)
-
-
 class _TokensEncoder(PadEncoder):
+    words = True
+
     def __init__(self, encoder: RowEncoder, context: LayoutContext) -> None:
         length, side = context.length, context.facts.padding_side
         meaning = "class id of the word that a token begins, 0 where tag_mask is 0"
         tags = feature("token_labels", meaning, length, name="tags")
         mask = feature("token_label_mask", "1 on tokens with a label of their own", length, name="tag_mask")
-        fields = Field(feature=tags, side=side), Field(feature=mask, side=side, held=UINT8, laid_out=UINT8)
+        fields = Field(feature=tags, side=side), Field(feature=mask, side=side, laid_out=UINT8)
         super().__init__(encoder, context, *fields)
 
     def features(self) -> tuple[Feature, ...]:
@@ -163,5 +162,5 @@ def _aligned(
     return of_tokens, labelled.astype(np.uint8)
 
 
-PAD = Layout(open_encoder=open_pad)
-TOKENS = Layout(open_encoder=_open_tokens, inputs=_tagged_words)
+PAD = Layout(open_encoder=PadEncoder.open)
+TOKENS = Layout(open_encoder=_TokensEncoder.open, inputs=_tagged_words)

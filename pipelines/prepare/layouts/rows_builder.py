@@ -33,12 +33,12 @@ from pipelines.prepare.layouts.base import (
 from pipelines.prepare.options.bucket_lengths import bucket_of
 from pipelines.prepare.options.config import Side
 from pipelines.prepare.tokenize.engines import Tokenizing
-from pipelines.prepare.tokenize.ragged import GrowingRagged, GrowingVector, RaggedTokens, id_dtype
+from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io.codec.kernels import jit
 from tfrecord_io.errors import SchemaError
 from tfrecord_io.schema import Feature
 
-UINT8, INT32, _INT64 = np.dtype(np.uint8), np.dtype(np.int32), np.dtype(np.int64)
+UINT8, INT32 = np.dtype(np.uint8), np.dtype(np.int32)
 _ROWS_PER_CHUNK = 1024
 # A chunk has fewer long rows, since they are laid out with all of their padding.
 _POSITIONS_PER_CHUNK = 1 << 24
@@ -48,15 +48,13 @@ _POSITIONS_PER_CHUNK = 1 << 24
 class Field:
     """Description of how the ragged values of a feature's name become [N, L], filled up with `fill` on `side`.
 
-    A feature of shape () has one value a record; one with a `constant` has no ragged values. `held`: the dtype of the
-    values while a shard is gathered. `laid_out`: that of the array. `mask`: a feature that is 1 on the values and 0
-    elsewhere.
+    A feature of shape () has one value a record; one with a `constant` has no ragged values. `laid_out`: the dtype of
+    the array. `mask`: a feature that is 1 on the values and 0 elsewhere.
     """
 
     feature: Feature
     fill: int = 0
     side: Side = "right"
-    held: np.dtype = INT32
     laid_out: np.dtype = INT32
     mask: Feature | None = None
 
@@ -90,8 +88,7 @@ def ids_field(context: LayoutContext) -> Field:
     """Return the field of the tokens, with the attention mask."""
     facts, length = context.facts, context.length
     mask = feature("attention_mask", "1 on tokens, 0 on padding", length)
-    held = id_dtype(facts.vocab_size)
-    return Field(feature=input_ids(length), fill=facts.pad_id, side=facts.padding_side, held=held, mask=mask)
+    return Field(feature=input_ids(length), fill=facts.pad_id, side=facts.padding_side, mask=mask)
 
 
 class RowsEncoder(BatchEncoder):
@@ -111,112 +108,63 @@ class RowsEncoder(BatchEncoder):
         return RowsBuilder(self.fields, lengths=self._context.layout.buckets)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Gathered:
-    """Sequences, and what R records are made of them.
-
-    `ragged`: all sequences, by feature name. By record: `sequences`, the index of its sequence; `rows`, that of its
-    row among the usable rows; `tokens_cut`, how many tokens the sequence is shorter than the row; `arrays`, other
-    features.
-    """
-
-    ragged: Mapping[str, RaggedTokens]
-    sequences: np.ndarray
-    rows: np.ndarray
-    tokens_cut: np.ndarray
-    arrays: Mapping[str, np.ndarray]
-
-    def take(self, which: np.ndarray) -> _Gathered:
-        """Return the records with the indices `which`."""
-        arrays = {name: values[which] for name, values in self.arrays.items()}
-        sequences, rows, tokens_cut = self.sequences[which], self.rows[which], self.tokens_cut[which]
-        return _Gathered(ragged=self.ragged, sequences=sequences, rows=rows, tokens_cut=tokens_cut, arrays=arrays)
-
-
-class RowsBuilder:
+class RowsBuilder(Builder):
     """Builder that makes one record of each sequence, with other arrays beside it.
 
     With `lengths`, each record has the smallest length that holds it: `length_groups` takes the builder apart.
     """
 
     def __init__(self, fields: Sequence[Field], *, lengths: Sequence[int] = ()) -> None:
-        self.rows_used = 0
-        self.tokens_cut = 0
+        super().__init__()
         self.lengths = tuple(lengths)
         self._fields = tuple(fields)
-        named = {field.feature.name: field for field in fields if field.feature.constant is None}
-        self._ragged = {name: GrowingRagged(field.held) for name, field in named.items()}
-        self._arrays: list[dict[str, np.ndarray]] = []
-        self._sequences, self._rows, self._cut = (GrowingVector(_INT64) for _ in range(3))
-        self._num_sequences = self._num_rows = 0
-        self._gathered: _Gathered | None = None
-
-    def add(self, encoded: Encoded) -> None:
-        """Add the usable rows of a batch."""
-        self.tokens_cut += encoded.tokens_cut
-        for name, ragged in self._ragged.items():
-            ragged.append(encoded.ragged[name])
-        usable = np.flatnonzero(encoded.usable)
-        owners = encoded.row_of_sequence[usable]
-        # Unusable rows do not count: they are listed in rejected/.
-        number = np.cumsum(encoded.reasons == "") - 1 + self._num_rows
-        self._rows.append(number[owners])
-        self._num_rows += int((encoded.reasons == "").sum())
-        self._sequences.append(usable + self._num_sequences)
-        self._num_sequences += len(encoded.row_of_sequence)
-        self._arrays.append({name: values[owners] for name, values in encoded.arrays.items()})
-        self._cut.append(encoded.full_lengths[owners] - encoded.ragged["input_ids"].lengths[usable])
+        self._chosen: np.ndarray | None = None
 
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
         """Yield columns by feature name, a thousand records at a time, or fewer long ones."""
-        gathered = self._take()
-        order = permuted(len(gathered.rows), rng)
-        laid_out = np.zeros(int(gathered.rows.max(initial=-1)) + 1, bool)
+        whole, sequences = self._take_sequences()
+        order, owners = sequences[permuted(len(sequences), rng)], whole.row_of_sequence
+        laid_out = np.zeros(len(whole.reasons), bool)
         longest = max(max(field.feature.shape, default=1) for field in self._fields)
         chunk_rows = max(1, min(_ROWS_PER_CHUNK, _POSITIONS_PER_CHUNK // longest))
         for start in range(0, len(order), chunk_rows):
-            chosen = gathered.take(order[start : start + chunk_rows])
-            laid_out[chosen.rows] = True
+            chosen = order[start : start + chunk_rows]
+            laid_out[owners[chosen]] = True
             self.rows_used = int(np.count_nonzero(laid_out))
             columns: dict[str, np.ndarray] = {}
             for field in self._fields:
-                columns |= field.laid_out_rows(chosen.ragged, chosen.sequences)
-            yield columns | dict(chosen.arrays)
+                columns |= field.laid_out_rows(whole.ragged, chosen)
+            yield columns | {name: values[owners[chosen]] for name, values in whole.arrays.items()}
 
     def lineage(self, rng: np.random.Generator | None) -> Lineage:
         """Return the lineage of records: each comes from one row."""
-        gathered = self._take()
-        lengths = gathered.ragged["input_ids"].lengths[gathered.sequences]
-        order = permuted(len(gathered.rows), rng)
-        return lambda record: [Piece(int(gathered.rows[order[record]]), 0, int(lengths[order[record]]))]
+        whole, sequences = self._take_sequences()
+        order = sequences[permuted(len(sequences), rng)]
+        rows, lengths = _usable_row_of(whole, order), whole.ragged["input_ids"].lengths[order]
+        return lambda record: [Piece(int(rows[record]), 0, int(lengths[record]))]
 
     def length_groups(self) -> tuple[LengthGroup, ...]:
         """Return the groups that have rows, or the one of the longest records if none has. Empties the builder."""
-        gathered = self._take()
-        bucket = bucket_of(self.lengths, gathered.ragged["input_ids"].lengths[gathered.sequences])
+        whole, sequences = self._take_sequences()
+        kept, full = whole.ragged["input_ids"].lengths, whole.full_lengths[whole.row_of_sequence]
+        bucket = bucket_of(self.lengths, kept[sequences])
         groups = []
         for at, length in enumerate(self.lengths):
             builder = RowsBuilder([field.of_length(length) for field in self._fields])
-            builder._gathered = taken = gathered.take(np.flatnonzero(bucket == at))
-            builder.tokens_cut = int(taken.tokens_cut.sum())
-            groups.append(LengthGroup(length=length, builder=builder, rows=taken.rows))
+            builder._batches, builder._chosen = [whole], sequences[bucket == at]
+            builder.tokens_cut = int((full - kept)[builder._chosen].sum())
+            groups.append(LengthGroup(length=length, builder=builder, rows=_usable_row_of(whole, builder._chosen)))
         return tuple(group for group in groups if group.rows is not None and len(group.rows)) or (groups[-1],)
 
-    def _take(self) -> _Gathered:
-        """Return what was gathered; the builder is empty afterwards."""
-        gathered, self._gathered = self._gathered, None
-        if gathered is None:
-            first = self._arrays[0] if self._arrays else {}
-            gathered = _Gathered(
-                ragged={name: growing.take_all() for name, growing in self._ragged.items()},
-                sequences=self._sequences.take_all(),
-                rows=self._rows.take_all(),
-                tokens_cut=self._cut.take_all(),
-                arrays={name: np.concatenate([batch[name] for batch in self._arrays]) for name in first},
-            )
-            self._arrays.clear()
-            self._num_sequences = self._num_rows = 0
-        return gathered
+    def _take_sequences(self) -> tuple[Encoded, np.ndarray]:
+        """Return what was added, and the sequences that become records; the builder is empty afterwards."""
+        whole = self._take()
+        return whole, np.flatnonzero(whole.usable) if self._chosen is None else self._chosen
+
+
+def _usable_row_of(whole: Encoded, sequences: np.ndarray) -> np.ndarray:
+    """Return the row of each sequence, counted among the usable rows; the others are listed in rejected/."""
+    return np.asarray((np.cumsum(whole.reasons == "") - 1)[whole.row_of_sequence[sequences]])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -24,12 +24,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.prepare.layouts.base import BatchEncoder, Encoded, Layout, LayoutContext, feature
-from pipelines.prepare.layouts.pad import open_pad
+from pipelines.prepare.layouts.pad import PadEncoder
 from pipelines.prepare.layouts.rows_builder import Field, RowsEncoder
 from pipelines.prepare.options.config import SourceConfig, Truncation
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Rows
 from pipelines.prepare.tokenize import engines
-from pipelines.prepare.tokenize.ragged import id_dtype
+from pipelines.prepare.tokenize.special_tokens import require_room
 from tfrecord_io.errors import ConfigError
 
 
@@ -49,26 +49,15 @@ def _open_encoder(context: LayoutContext) -> BatchEncoder:
     except UnicodeEncodeError as error:
         raise ConfigError(f"--input-prefix {prefix!r} is not UTF-8", remedy="write it in UTF-8") from error
     targets = _of_targets(context)
-    special = int(targets.tokenizer.num_special_tokens_to_add(pair=False))
-    if targets.length <= special:
-        raise ConfigError(
-            f"--target-length {targets.length}, but {special} positions of each target are special tokens",
-            remedy=f"give at least {special + 1}",
-        )
-    inputs = open_pad(context)
-    facts, length = context.facts, _target_length(context)
+    require_room(targets.tokenizer, length=targets.length, pair=False, option="--target-length", of="target")
+    inputs = PadEncoder.open(context)
+    facts, length = context.facts, targets.length
     target = Field(
         feature=feature("target_ids", "token ids of what is to be generated", length),
         fill=facts.pad_id,
-        held=id_dtype(facts.vocab_size),
         mask=feature("target_mask", "1 on tokens of the target, 0 on padding", length),
     )
-    return _Seq2SeqEncoder(inputs, open_pad(targets), context, [*inputs.fields, target])
-
-
-def _target_length(context: LayoutContext) -> int:
-    """Return T, the number of positions of a target."""
-    return context.layout.target_length or context.length
+    return _Seq2SeqEncoder(inputs, PadEncoder.open(targets), context, [*inputs.fields, target])
 
 
 def _of_targets(context: LayoutContext) -> LayoutContext:
@@ -78,7 +67,7 @@ def _of_targets(context: LayoutContext) -> LayoutContext:
     one = dataclasses.replace(
         context,
         layout=dataclasses.replace(context.layout, truncation=cut),
-        length=_target_length(context),
+        length=context.layout.target_length or context.length,
         columns=ColumnPlan(texts=context.columns.texts[:1]),
     )
     texts = list(engines.BATTERY)

@@ -28,8 +28,6 @@ padding on the left too; both are 0 where the answer is not, or not completely, 
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +37,6 @@ from pipelines.prepare.layouts.pad import token_fields
 from pipelines.prepare.layouts.rows_builder import UINT8, Field, RowsEncoder
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Rows
-from pipelines.prepare.sources.columns.labels import list_lengths
 from pipelines.prepare.tokenize.engines import HuggingFaceEngine, copy_backend, open_reference
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists, id_dtype
 from pipelines.prepare.tokenize.special_tokens import require_room
@@ -47,27 +44,6 @@ from tfrecord_io.codec.kernels import jit
 from tfrecord_io.errors import ConfigError, TokenizerError
 
 _NO_ANSWER = -1
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Windows:
-    """N rows in W windows with T tokens.
-
-    `ids`: one sequence for each window. `types`: uint8 [T]. `owners`: int64 [W], the windows' rows, ascending.
-    `impossible`: bool [N], rows that cannot be cut and have no window. `first`, `count`: int64 [W], the tokens of the
-    text that is cut (a pair's second) are [first, first + count). `starts`, `ends`: int32 [T], the characters of those
-    tokens, 0 on all others. `full_lengths`: int64 [N], the tokens of a row without windows.
-    """
-
-    ids: RaggedTokens
-    types: np.ndarray
-    owners: np.ndarray
-    impossible: np.ndarray
-    first: np.ndarray
-    count: np.ndarray
-    starts: np.ndarray
-    ends: np.ndarray
-    full_lengths: np.ndarray
 
 
 class _WindowsEncoder(RowsEncoder):
@@ -109,13 +85,13 @@ class _WindowsEncoder(RowsEncoder):
         self._whole, self._backend = reference, copy_backend(tokenizer)
         strategy, side = "only_second" if pair else "longest_first", tokenizer.truncation_side
         self._backend.enable_truncation(max_length=length, stride=self._stride, strategy=strategy, direction=side)
-        side, numbers = context.facts.padding_side, np.dtype(np.int64)
+        side = context.facts.padding_side
         source_row = feature("source_row", "number of the row in the source's split, from 0")
         starts = feature("char_starts", "where a token begins in the text, in characters", length)
         ends = feature("char_ends", "where it ends; both are 0 on tokens that are not of this text", length)
         fields = [
             *token_fields(context),
-            Field(feature=source_row, held=numbers, laid_out=numbers),
+            Field(feature=source_row, laid_out=np.dtype(np.int64)),
             *(Field(feature=each, side=side) for each in (starts, ends)),
             *more,
         ]
@@ -124,10 +100,15 @@ class _WindowsEncoder(RowsEncoder):
 
     def encode(self, rows: Rows) -> Encoded:
         """Tokenize one batch."""
-        return self._encoded(self._cut(rows.texts), rows)
+        return self._cut(rows)[0]
 
-    def _cut(self, texts: Sequence[pa.Array]) -> _Windows:
-        """Return the windows of rows of one text, or of two."""
+    def _cut(self, rows: Rows) -> tuple[Encoded, np.ndarray, np.ndarray, np.ndarray]:
+        """Return the windows of rows of one text, or of two.
+
+        Returns: the batch; which of N rows cannot be cut and have no window, bool [N]; where in each of W windows the
+        tokens of the text that is cut begin, and how many they are, int64 [W].
+        """
+        texts = rows.texts
         pair = len(texts) == 2
         led = self._whole.encode(texts[0]).lengths if pair else np.zeros(len(texts[0]), np.int64)
         # Where windows would not advance in the room that the first text leaves, the second must fit as a whole.
@@ -156,35 +137,20 @@ class _WindowsEncoder(RowsEncoder):
         # Each further window repeats special tokens, the first text and S tokens.
         total = np.bincount(owners, weights=ids.lengths, minlength=len(led)).astype(np.int64)
         repeated = np.maximum(np.bincount(owners, minlength=len(led)) - 1, 0)
-        return _Windows(
-            ids=ids,
-            types=from_lists([window.type_ids for window in windows], dtype=UINT8).ids,
-            owners=owners,
-            impossible=impossible,
-            first=first,
-            count=count,
-            starts=starts,
-            ends=ends,
-            full_lengths=np.asarray(total - repeated * (self._special + led + self._stride)),
-        )
-
-    def _encoded(self, windows: _Windows, rows: Rows, **more: np.ndarray) -> Encoded:
-        """Return the batch. `more`: other values by feature name, one for each window."""
-        of_tokens = {"input_ids": windows.ids.ids, "char_starts": windows.starts, "char_ends": windows.ends}
+        of_tokens = {"input_ids": ids.ids, "char_starts": starts, "char_ends": ends}
         if self._has_types:
-            of_tokens["token_type_ids"] = windows.types
-        of_windows = {"source_row": rows.numbers[windows.owners], **more}
-        one_each = np.arange(len(windows.owners) + 1)
-        return Encoded(
+            of_tokens["token_type_ids"] = from_lists([window.type_ids for window in windows], dtype=UINT8).ids
+        encoded = Encoded(
             ragged={
-                **{name: RaggedTokens(values, windows.ids.offsets) for name, values in of_tokens.items()},
-                **{name: RaggedTokens(values, one_each) for name, values in of_windows.items()},
+                **{name: RaggedTokens(values, ids.offsets) for name, values in of_tokens.items()},
+                "source_row": RaggedTokens(rows.numbers[owners], np.arange(len(owners) + 1)),
             },
             arrays=rows.arrays,
             reasons=np.full(len(rows), "", dtype=object),
-            full_lengths=windows.full_lengths,
-            owners=windows.owners,
+            full_lengths=np.asarray(total - repeated * (self._special + led + self._stride)),
+            owners=owners,
         )
+        return encoded, impossible, first, count
 
 
 def _inputs(source: SourceConfig) -> Inputs:
@@ -209,21 +175,29 @@ class _QaEncoder(_WindowsEncoder):
         self._padded_left = context.length if context.facts.padding_side == "left" else 0
 
     def encode(self, rows: Rows) -> Encoded:
-        windows = self._cut(rows.texts)
+        encoded, impossible, first, count = self._cut(rows)
         answers, mismatched = _answers(rows.nested["answers"], rows.texts[1].to_pylist())
-        starts, ends = self._positions(windows, answers)
-        encoded = self._encoded(windows, rows, start_positions=starts, end_positions=ends)
-        encoded.reasons[windows.impossible] = "question_too_long"
+        encoded.reasons[impossible] = "question_too_long"
         encoded.reasons[mismatched] = "answer_mismatch"
-        return encoded
+        of_windows = encoded.ragged["source_row"].offsets
+        positions = {
+            name: RaggedTokens(values, of_windows)
+            for name, values in zip(
+                ("start_positions", "end_positions"),
+                self._positions(encoded, first, count, answers[encoded.row_of_sequence]),
+                strict=True,
+            )
+        }
+        return dataclasses.replace(encoded, ragged={**encoded.ragged, **positions})
 
-    def _positions(self, windows: _Windows, answers: np.ndarray) -> np.ndarray:
-        """Return the first and the last position of the answer in each window, int32 [2, W]."""
-        found = np.full((2, len(windows.owners)), _NO_ANSWER, np.int64)
-        begins = windows.ids.offsets[:-1] + windows.first
-        _find(begins, windows.count, windows.starts, windows.ends, answers[windows.owners], found)
+    def _positions(self, encoded: Encoded, first: np.ndarray, count: np.ndarray, answers: np.ndarray) -> np.ndarray:
+        """Return the first and the last position of each window's answer in it, int32 [2, W]."""
+        starts, ends = encoded.ragged["char_starts"], encoded.ragged["char_ends"]
+        found = np.full((2, len(starts)), _NO_ANSWER, np.int64)
+        begins = starts.offsets[:-1]
+        _find(begins + first, count, starts.ids, ends.ids, answers, found)
         missing = found[0] == _NO_ANSWER
-        found += -windows.ids.offsets[:-1] + (self._padded_left - windows.ids.lengths if self._padded_left else 0)
+        found += -begins + (self._padded_left - starts.lengths if self._padded_left else 0)
         found[:, missing] = 0
         return found.astype(np.int32)
 
@@ -253,25 +227,15 @@ def _answers(column: pa.Array, contexts: list[str]) -> tuple[np.ndarray, np.ndar
 
     Returns: int64 [N, 2], [0, 0) without an answer; bool [N].
     """
-    texts, places = column.field("text"), column.field("answer_start")
-    counts = list_lengths(texts)
-    spans = np.zeros((len(contexts), 2), np.int64)
-    mismatched = counts != list_lengths(places)
-    answered = np.flatnonzero(~mismatched & (counts > 0))
-    firsts = _firsts(texts, answered), _firsts(places, answered)
-    for row, text, start in zip(answered.tolist(), *firsts, strict=True):
-        if text is None or start is None or start < 0 or contexts[row][start : start + len(text)] != text:
-            mismatched[row] = True
-        else:
+    spans, mismatched = np.zeros((len(contexts), 2), np.int64), np.zeros(len(contexts), bool)
+    for row, answers in enumerate(column.to_pylist()):
+        texts, places = answers["text"] or [], answers["answer_start"] or []
+        text, start = next(zip(texts, places, strict=False), ("", 0))
+        is_place = len(texts) == len(places) and text is not None and start is not None and start >= 0
+        mismatched[row] = not is_place or contexts[row][start : start + len(text)] != text
+        if not mismatched[row]:
             spans[row] = start, start + len(text)
     return spans, mismatched
-
-
-def _firsts(lists: pa.Array, which: np.ndarray) -> list[Any]:
-    """Return the first value of each list with an index in `which`."""
-    counts = list_lengths(lists)
-    firsts: list[Any] = lists.flatten().take(pa.array((np.cumsum(counts) - counts)[which])).to_pylist()
-    return firsts
 
 
 WINDOWS = Layout(open_encoder=_WindowsEncoder, one_record=False)

@@ -193,12 +193,12 @@ def _tokenize(
     (batch,) = table.combine_chunks().to_batches()
     rows = dataclasses.replace(extract(batch, spec.columns)[0], numbers=numbers)
     began = time.perf_counter()
-    encoded = comparing.encode(encoder, rows, split=split.name, numbers=numbers)
+    encoded = comparing.encode(encoder, rows, split=split.name)
     seconds = time.perf_counter() - began
     # An engine has to get the first runs, from all along the split, right before it makes a shard. Comparing all runs
     # with the reference would take longer than the rest of a small job.
     checks = CrossCheck(encoder, split=split.name)
-    checks.add(rows, encoded, numbers=numbers, which=np.flatnonzero(first[fits]))
+    checks.add(rows, encoded, which=np.flatnonzero(first[fits]))
     checks.finish()
     refused = np.flatnonzero(encoded.reasons != "").tolist()
     return SampledRows(

@@ -5,7 +5,6 @@
 Everything random is seeded by (seed, split, shard), so the bytes are the same wherever and whenever this runs.
 """
 
-import concurrent.futures
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -139,29 +138,26 @@ class _TaskRows:
         """Read, tokenize and collect the rows, rejecting those that cannot be used."""
         encoder, split = self._encoder, self._task.split
 
-        def encode(batch: tuple[Rows, np.ndarray, pa.RecordBatch | None]) -> tuple[Any, ...]:
-            rows, numbers, source = batch
-            return rows, numbers, source, comparing.encode(encoder, rows, split=split, numbers=numbers)
+        def encode(batch: tuple[Rows, pa.RecordBatch | None]) -> tuple[Rows, pa.RecordBatch | None, Encoded]:
+            rows, source = batch
+            return rows, source, comparing.encode(encoder, rows, split=split)
 
-        with concurrent.futures.ThreadPoolExecutor(1) as beside:
-            checks = CrossCheck(encoder, split=split, pool=beside)
-            threads = self._threads if encoder.concurrent else 1
-            for rows, numbers, source, encoded in ordered_map(encode, self._usable_batches(), threads=threads):
-                checks.add_some(rows, encoded, numbers=numbers, seed=self._job.spec.seed)
-                self._builder.add(encoded)
-                if (labels := _unnamed_labels(encoded, self._job.spec)) is not None:
-                    known = np.zeros(0, np.int64) if self.labels is None else self.labels
-                    self.labels = receipts.with_labels(known, labels)
-                if source is not None:
-                    self._reject(source, encoded.reasons, numbers, details=encoded.details)
-                self.progress.add(rows=len(numbers), tokens=encoded.num_tokens)
-            checks.finish()
+        checks = CrossCheck(encoder, split=split)
+        threads = self._threads if encoder.concurrent else 1
+        for rows, source, encoded in ordered_map(encode, self._usable_batches(), threads=threads):
+            checks.add(rows, encoded, which=comparing.chosen(rows.numbers, seed=self._job.spec.seed))
+            self._builder.add(encoded)
+            if (labels := _unnamed_labels(encoded, self._job.spec)) is not None:
+                known = np.zeros(0, np.int64) if self.labels is None else self.labels
+                self.labels = receipts.with_labels(known, labels)
+            if source is not None:
+                self._reject(source, encoded.reasons, rows.numbers, details=encoded.details)
+            self.progress.add(rows=len(rows), tokens=encoded.num_tokens)
+        checks.finish()
         self.rows_checked = checks.rows_checked
 
-    def _usable_batches(self) -> Iterator[tuple[Rows, np.ndarray, pa.RecordBatch | None]]:
-        """Yield the usable rows in batches, rejecting the others: (rows, their numbers in the split, all that was read
-        of them, if some may be rejected).
-        """
+    def _usable_batches(self) -> Iterator[tuple[Rows, pa.RecordBatch | None]]:
+        """Yield the usable rows in batches, each with all of its columns if encoding may reject some; reject others."""
         num_bytes = _BATCH_BYTES if self._encoder.reference is None else _FAST_BATCH_BYTES
         for first, batch in batches(self._job, self._task.split, self._task.located, num_bytes=num_bytes):
             self._rows_in += batch.num_rows
@@ -172,7 +168,7 @@ class _TaskRows:
             if self._encoder.may_reject:  # usually all rows are taken, and nested values take long to copy
                 source = batch if len(usable) == batch.num_rows else batch.take(pa.array(usable))
             self.progress.add(rows=batch.num_rows - len(usable))
-            yield rows, first + usable, source
+            yield rows, source
 
     def _reject(self, batch: pa.RecordBatch, reasons: np.ndarray, numbers: np.ndarray, **details: Any) -> None:
         """Note the rows with a reason. Raises: RowsRejectedError if there is one and the job allows none."""

@@ -1,4 +1,4 @@
-"""Recognizes failures of a tokenizer's compiled library on a text: a plain Exception, or a panic.
+"""Failures of a tokenizer's compiled library on a text: a plain Exception, or a panic.
 
 A panic of Rust reaches Python as pyo3's PanicException, a BaseException that `except Exception` does not catch.
 """

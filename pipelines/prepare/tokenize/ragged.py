@@ -79,43 +79,6 @@ def from_lists(lists: Sequence[Sequence[int]], *, dtype: np.dtype) -> RaggedToke
     return RaggedTokens(ids.astype(dtype), offsets)
 
 
-class GrowingVector:
-    """A vector that grows at its end without ever being held twice, as joining a list of parts would.
-
-    Large memory grows in place: Python asks the system to remap its pages, not to copy them (where there is mremap).
-    """
-
-    def __init__(self, dtype: np.dtype) -> None:
-        self._dtype = dtype
-        self._bytes = bytearray()
-
-    def append(self, values: np.ndarray) -> None:
-        """Append values."""
-        self._bytes += np.ascontiguousarray(values, self._dtype).data
-
-    def take_all(self) -> np.ndarray:
-        """Return all values; the vector is empty afterwards."""
-        taken, self._bytes = np.frombuffer(self._bytes, self._dtype), bytearray()
-        return taken
-
-
-class GrowingRagged:
-    """Ragged array that grows batch by batch."""
-
-    def __init__(self, dtype: np.dtype) -> None:
-        self._ids = GrowingVector(dtype)
-        self._lengths = GrowingVector(np.dtype(np.int64))
-
-    def append(self, ragged: RaggedTokens) -> None:
-        """Append sequences."""
-        self._ids.append(ragged.ids)
-        self._lengths.append(ragged.lengths)
-
-    def take_all(self) -> RaggedTokens:
-        """Return all sequences; this is empty afterwards."""
-        return RaggedTokens(self._ids.take_all(), offsets_of(self._lengths.take_all()))
-
-
 @jit
 def _gather(source, source_offsets, order, offsets, out):  # type: ignore[no-untyped-def]
     for index in range(len(order)):

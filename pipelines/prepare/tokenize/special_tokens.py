@@ -21,6 +21,7 @@ The layouts `concat` and `pack` put a `DocumentFrame` around each document:
 """
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,7 +36,7 @@ from tfrecord_io.errors import ConfigError, TokenizerError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Template:
+class RowTemplate:
     """The fixed parts of a row: the tokens before, between and after its texts, and the type ids of all parts."""
 
     added: tuple[tuple[int, ...], ...]
@@ -47,50 +48,38 @@ class Template:
         """Number of tokens that every row has besides those of its texts."""
         return sum(map(len, self.added))
 
-    @property
-    def type_ids(self) -> frozenset[int]:
-        """The token type ids that occur in a row."""
-        return frozenset(self.text_types).union(*self.added_types)
 
-
-def probe(backend: Any, *, pair: bool) -> Template | None:
+def probe(backend: Any, *, pair: bool) -> RowTemplate | None:
     """Return the template of a `tokenizers.Tokenizer`, or None if the tokens that it adds are not of that form."""
-    first, second = "a b", "c d"
-    parts = [backend.encode(text, add_special_tokens=False).ids for text in ([first, second] if pair else [first])]
-    whole = backend.encode(first, second) if pair else backend.encode(first)
-    ids, types = list(whole.ids), list(whole.type_ids)
-    edges = _edges(ids, list(whole.special_tokens_mask), parts)
-    if edges is None:
-        return None
-    gaps, spans = (list(zip(edges[first::2], edges[first + 1 :: 2], strict=False)) for first in (0, 1))
-    text_types = [set(types[start:stop]) for start, stop in spans]
-    if any(len(kinds) != 1 for kinds in text_types):
-        return None
-    return Template(
-        added=tuple(tuple(ids[start:stop]) for start, stop in gaps),
-        added_types=tuple(tuple(types[start:stop]) for start, stop in gaps),
-        text_types=tuple(kinds.pop() for kinds in text_types),
-    )
-
-
-def _edges(ids: list[int], special: list[int], parts: list[list[int]]) -> list[int] | None:
-    """Return 0, where each part starts and stops in `ids`, and their end; None unless all else is marked as added."""
-    edges = [0]
-    for part in parts:
-        start = next((at for at in range(edges[-1], len(ids)) if not special[at]), len(ids))
-        stop = start + len(part)
-        if not part or ids[start:stop] != part or any(special[start:stop]):
+    texts = ("a b", "c d")[: 1 + pair]
+    whole = backend.encode(*texts)
+    added, added_types, text_types = [()], [()], list[int]()
+    for text, group in itertools.groupby(range(len(whole.ids)), key=whole.sequence_ids.__getitem__):
+        places = list(group)
+        ids, types = (tuple(values[place] for place in places) for values in (whole.ids, whole.type_ids))
+        if text is None and all(whole.special_tokens_mask[place] for place in places):
+            added[-1], added_types[-1] = ids, types
+        elif (
+            text is not None
+            and text == len(text_types)
+            and list(ids) == backend.encode(texts[text], add_special_tokens=False).ids
+        ):
+            text_types.append(types[0])
+            added.append(())
+            added_types.append(())
+        else:
             return None
-        edges += [start, stop]
-    return [*edges, len(ids)] if all(special[edges[-1] :]) else None
+    if len(text_types) < len(texts):
+        return None
+    return RowTemplate(added=tuple(added), added_types=tuple(added_types), text_types=tuple(text_types))
 
 
-def require_room(tokenizer: Any, *, length: int, pair: bool) -> int:
+def require_room(tokenizer: Any, *, length: int, pair: bool, option: str = "--max-length", of: str = "row") -> int:
     """Return the number of special tokens in a row. Raises: ConfigError if they leave no room for text in `length`."""
     special = int(tokenizer.num_special_tokens_to_add(pair=pair))
     if length <= special:
         raise ConfigError(
-            f"--max-length {length}, but {special} positions of each row are special tokens",
+            f"{option} {length}, but {special} positions of each {of} are special tokens",
             remedy=f"give at least {special + 1}",
         )
     return special
@@ -130,7 +119,7 @@ def _halve(first: np.ndarray, second: np.ndarray, room: int) -> list[np.ndarray]
 
 
 def assemble(
-    texts: Sequence[RaggedTokens], kept: Sequence[np.ndarray], template: Template, *, side: Side
+    texts: Sequence[RaggedTokens], kept: Sequence[np.ndarray], template: RowTemplate, *, side: Side
 ) -> tuple[RaggedTokens, np.ndarray]:
     """Return whole rows without padding, and their type ids uint8 [T]. Texts lose tokens on `side`."""
     offsets = offsets_of(np.sum(kept, axis=0) + template.num_special)
@@ -171,11 +160,6 @@ class DocumentFrame:
 
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
-
-    @property
-    def num_tokens(self) -> int:
-        """Number of tokens that each document gets besides its own."""
-        return len(self.before) + len(self.after)
 
 
 def open_frame(tokenizer: Any, special_tokens: SpecialTokens) -> DocumentFrame:

@@ -20,9 +20,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import metadata
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -35,12 +35,11 @@ from pipelines.prepare.tokenize.engines import (
     Engine,
     HuggingFaceEngine,
     SlowEngine,
-    Tokenizing,
     decide,
     open_reference,
 )
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists, offsets_of
-from pipelines.prepare.tokenize.special_tokens import Template, assemble, kept_lengths, probe, require_room
+from pipelines.prepare.tokenize.special_tokens import RowTemplate, assemble, kept_lengths, probe, require_room
 from tfrecord_io.errors import ConfigError, TokenizerError
 
 # Room for text of the rows that are compared, besides the requested length: the first cuts most of the battery, the
@@ -81,39 +80,26 @@ class EncodedRows:
         return [self.impossible, self.full_lengths, ids.ids, ids.offsets, *(each.take(kept).ids for each in ragged)]
 
 
-class RowEncoder(Tokenizing, Protocol):
-    """Protocol of encoders that turn columns into rows of a limited length.
+class TemplateRows:
+    """Encoder that puts an engine's tokens into a template of special tokens.
 
     `only_type`: the type id of every token, if it is always the same.
     """
 
-    only_type: int | None
-
-    def encode(self, columns: Sequence[pa.Array]) -> EncodedRows:
-        """Encode the rows of one text column, or of two, or of one with lists of words: without nulls."""
-
-
-class TemplateRows:
-    """Encoder that puts an engine's tokens into a template of special tokens."""
-
     def __init__(
-        self, engine: Engine, template: Template, *, tokenizer: Any, length: int, truncation: Truncation
+        self, engine: Engine, template: RowTemplate, *, tokenizer: Any, length: int, truncation: Truncation
     ) -> None:
-        self._take(engine)
+        self.use(engine)
         self._template = template
         self._side = tokenizer.truncation_side
         self._room = length - template.num_special
         self._truncation: Truncation = truncation
         self._has_types = "token_type_ids" in tokenizer.model_input_names
-        self.only_type = min(template.type_ids) if len(template.type_ids) == 1 else None
+        types = set(template.text_types).union(*template.added_types)
+        self.only_type = types.pop() if len(types) == 1 else None
 
-    def with_engine(self, engine: Engine) -> TemplateRows:
-        """Return an encoder that makes the same rows with another engine."""
-        other = copy.copy(self)
-        other._take(engine)
-        return other
-
-    def _take(self, engine: Engine) -> None:
+    def use(self, engine: Engine) -> None:
+        """Make the same rows with another engine."""
         self.concurrent = engine.concurrent
         self.name, self.version = engine.name, engine.version
         self.engine = engine
@@ -223,42 +209,53 @@ class ReferenceRows:
         return full_lengths
 
 
-def open_rows(
-    tokenizer: Any, *, length: int, truncation: Truncation, pair: bool, dtype: np.dtype
-) -> TemplateRows | ReferenceRows:
-    """Open an encoder that gives what `transformers` gives, with the reference engine.
+RowEncoder: TypeAlias = TemplateRows | ReferenceRows
 
-    Raises: ConfigError if a row of `length` has no room for text besides the special tokens.
+
+def open_rows(
+    tokenizer: Any, *, length: int, truncation: Truncation, dtype: np.dtype, pair: bool = False, words: bool = False
+) -> RowEncoder:
+    """Open an encoder that gives what `transformers` gives, with the reference engine. `words`: on lists of words.
+
+    It has a template if that makes the same rows as `transformers`, else it calls it.
+
+    Raises: ConfigError if a row of `length` has no room for text besides the special tokens; TokenizerError if the
+        tokenizer does not report the words of tokens, or refuses lists of words.
     """
     require_room(tokenizer, length=length, pair=pair)
     if truncation == "only_second" and not pair:
+        one = "--layout tokens, which has one text in a row" if words else "one text column, expected a pair"
         raise ConfigError(
-            "--truncation only_second with one text column, expected a pair", remedy="give --text-column twice"
+            f"--truncation only_second with {one}",
+            remedy="leave --truncation out" if words else "give --text-column twice",
         )
+    if words:
+        _require_words(tokenizer)
+    reference = functools.partial(ReferenceRows, tokenizer, truncation=truncation, dtype=dtype, words=words)
+    engine = open_reference(tokenizer, dtype=dtype)
+    template = probe(engine.backend, pair=pair) if isinstance(engine, HuggingFaceEngine) else None
+    if template is None:
+        return reference(length=length)
+    rows = functools.partial(TemplateRows, engine, template, tokenizer=tokenizer, truncation=truncation)
+    special = template.num_special
+    for tried in {special + _SOME_ROOM, special + _ALL_ROOM, min(length, special + _ALL_ROOM)}:
+        columns = _battery(tried - special, pair=pair, words=words)
+        if not rows(length=tried).encode(columns).equals(reference(length=tried).encode(columns)):
+            return reference(length=length)
+    return rows(length=length)
 
-    def battery(room: int) -> list[pa.Array]:
-        # `transformers` also makes windows of the text that it cuts away, for a pair as many as the product of both
-        # texts': with little room, long texts would take seconds.
-        texts = [text for text in BATTERY if len(text) <= _LETTERS_PER_ROOM * room]
-        return [pa.array(each, pa.string()) for each in ([texts, [*texts[1:], texts[0]]] if pair else [texts])]
 
-    return _opened(tokenizer, length=length, truncation=truncation, pair=pair, dtype=dtype, battery=battery)
+def _battery(room: int, *, pair: bool, words: bool) -> list[pa.Array]:
+    if words:
+        rows = [*(text.split(" ") for text in BATTERY), list(BATTERY), [], ["Rome"], *([text] for text in BATTERY)]
+        return [pa.array(rows, pa.list_(pa.string()))]
+    # `transformers` also makes windows of the text that it cuts away, for a pair as many as the product of both texts':
+    # with little room, long texts would take seconds.
+    texts = [text for text in BATTERY if len(text) <= _LETTERS_PER_ROOM * room]
+    return [pa.array(each, pa.string()) for each in ([texts, [*texts[1:], texts[0]]] if pair else [texts])]
 
 
-def open_words(
-    tokenizer: Any, *, length: int, truncation: Truncation, dtype: np.dtype, wanted: EngineName = "auto"
-) -> tuple[RowEncoder, RowEncoder]:
-    """Open what makes rows of words: with the engine to use, and with the reference engine.
-
-    Raises: ConfigError if a row of `length` has no room for words, or the engine cannot serve the tokenizer;
-        TokenizerError if the tokenizer does not report the words of tokens, or refuses lists of words.
-    """
-    require_room(tokenizer, length=length, pair=False)
-    if truncation == "only_second":
-        raise ConfigError(
-            "--truncation only_second with --layout tokens, which has one text in a row",
-            remedy="leave --truncation out",
-        )
+def _require_words(tokenizer: Any) -> None:
     if not tokenizer.is_fast:
         raise TokenizerError(
             f"--layout tokens needs the word of each token, which a {type(tokenizer).__name__} does not report",
@@ -272,18 +269,6 @@ def open_words(
             remedy="load it with AutoTokenizer.from_pretrained(NAME, add_prefix_space=True), save it to a folder with "
             "save_pretrained, and give that folder as --tokenizer",
         ) from error
-    rows = [*(text.split(" ") for text in BATTERY), list(BATTERY), [], ["Rome"], *([text] for text in BATTERY)]
-    battery = [pa.array(rows, pa.list_(pa.string()))]
-    slow = _opened(
-        tokenizer,
-        length=length,
-        truncation=truncation,
-        pair=False,
-        dtype=dtype,
-        battery=lambda room: battery,
-        words=True,
-    )
-    return with_engine(slow, tokenizer, dtype=dtype, wanted=wanted), slow
 
 
 def joins_words(tokenizer: Any) -> bool:
@@ -292,41 +277,15 @@ def joins_words(tokenizer: Any) -> bool:
     return " " not in tokenizer.decode(encoded["input_ids"][0], clean_up_tokenization_spaces=False).strip()
 
 
-def _opened(
-    tokenizer: Any,
-    *,
-    length: int,
-    truncation: Truncation,
-    pair: bool,
-    dtype: np.dtype,
-    battery: Callable[[int], list[pa.Array]],
-    words: bool = False,
-) -> TemplateRows | ReferenceRows:
-    """Open the encoder with a template if it makes the same rows as `transformers`, else the one that calls it.
-
-    `battery` returns the columns to compare for rows with so much room for text.
-    """
-    reference = functools.partial(ReferenceRows, tokenizer, truncation=truncation, dtype=dtype, words=words)
-    engine = open_reference(tokenizer, dtype=dtype)
-    template = probe(engine.backend, pair=pair) if isinstance(engine, HuggingFaceEngine) else None
-    if template is None:
-        return reference(length=length)
-    rows = functools.partial(TemplateRows, engine, template, tokenizer=tokenizer, truncation=truncation)
-    special = template.num_special
-    for tried in {special + _SOME_ROOM, special + _ALL_ROOM, min(length, special + _ALL_ROOM)}:
-        columns = battery(tried - special)
-        if not rows(length=tried).encode(columns).equals(reference(length=tried).encode(columns)):
-            return reference(length=length)
-    return rows(length=length)
-
-
-def with_engine(
-    rows: TemplateRows | ReferenceRows, tokenizer: Any, *, dtype: np.dtype, wanted: EngineName
-) -> RowEncoder:
+def with_engine(rows: RowEncoder, tokenizer: Any, *, dtype: np.dtype, wanted: EngineName) -> RowEncoder:
     """Return the encoder with the engine to use, or unchanged if no other engine can make its rows.
 
     Raises: ConfigError if an engine that was requested by name cannot.
     """
     reference = rows.engine if isinstance(rows, TemplateRows) else SlowEngine(tokenizer, dtype=dtype)
-    chosen = decide(tokenizer, reference, dtype=dtype, wanted=wanted).engine
-    return rows if isinstance(rows, ReferenceRows) or chosen is rows.engine else rows.with_engine(chosen)
+    chosen, _ = decide(tokenizer, reference, dtype=dtype, wanted=wanted)
+    if isinstance(rows, ReferenceRows) or chosen is rows.engine:
+        return rows
+    other = copy.copy(rows)
+    other.use(chosen)
+    return other

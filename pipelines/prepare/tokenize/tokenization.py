@@ -1,4 +1,4 @@
-"""Loads a tokenizer, saves it for workers, and collects the facts about it for the manifest.
+"""Loading of a tokenizer, its saved copy for workers, and the facts about it for the manifest.
 
 The launcher resolves the tokenizer once (hub id or folder), applies the user's choices (sides, a pad token if there is
 none), and saves it to a folder. Every worker loads this saved copy, the fingerprint covers it, and it is stored beside
@@ -7,12 +7,13 @@ the shards: a trainer that loads OUT/tokenizer gets exactly the tokenizer that m
 
 import contextlib
 import hashlib
+import itertools
 import json
 import logging
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,14 @@ def resolve(config: TokenizerConfig) -> tuple[Any, Files]:
     for key in _WHERE_FROM:
         tokenizer.init_kwargs.pop(key, None)
     if tokenizer.pad_token_id is None:
-        _borrow_pad_token(tokenizer, config.name)
+        if tokenizer.eos_token is None:
+            raise TokenizerError(
+                f"tokenizer {config.name!r} has neither a pad token nor an EOS token to pad with",
+                remedy="set pad_token in its tokenizer_config.json",
+            )
+        said = "tokenizer %r has no pad token; rows are padded with its EOS token %s"
+        _log.warning(said, config.name, tokenizer.eos_token)
+        tokenizer.pad_token = tokenizer.eos_token
     files = _saved(tokenizer, config.name)
     return load(files), files
 
@@ -181,16 +189,6 @@ def _remedy(error: BaseException, *, local: bool) -> str:
     return "check the spelling, the network and HF_HUB_OFFLINE; for a private or gated one set HF_TOKEN"
 
 
-def _borrow_pad_token(tokenizer: Any, name: str) -> None:
-    if tokenizer.eos_token is None:
-        raise TokenizerError(
-            f"tokenizer {name!r} has neither a pad token nor an EOS token to pad with",
-            remedy="set pad_token in its tokenizer_config.json",
-        )
-    _log.warning("tokenizer %r has no pad token; rows are padded with its EOS token %s", name, tokenizer.eos_token)
-    tokenizer.pad_token = tokenizer.eos_token
-
-
 def bytes_digest(files: Mapping[str, bytes]) -> str:
     """Return the SHA-256 over names and contents, sorted by name, as hex digits."""
     total = hashlib.sha256()
@@ -254,36 +252,38 @@ def require_deterministic(tokenizer: Any, name: str) -> None:
 
 def _require_different_ids(vocabulary: dict[str, int], name: str) -> None:
     """Refuse two entries with one id: a tokenizer.json is written by ids, and gets either entry by chance."""
-    if len(set(vocabulary.values())) == len(vocabulary):
-        return
-    entry_of: dict[int, str] = {}
-    for entry, number in sorted(vocabulary.items()):
-        other = entry_of.setdefault(number, entry)
-        if other != entry:
-            raise TokenizerError(
-                f"tokenizer {name!r}: {other!r} and {entry!r} of its vocabulary have the same id, {number}; a saved "
-                "tokenizer keeps only one of them, by chance",
-                remedy="give each entry of the vocabulary an id of its own in its tokenizer.json",
-            )
+    if len(set(vocabulary.values())) < len(vocabulary):
+        one, other, number = _clash((number, entry) for entry, number in vocabulary.items())
+        raise TokenizerError(
+            f"tokenizer {name!r}: {one!r} and {other!r} of its vocabulary have the same id, {number}; a saved "
+            "tokenizer keeps only one of them, by chance",
+            remedy="give each entry of the vocabulary an id of its own in its tokenizer.json",
+        )
 
 
 def _require_different_texts(backend: Any, name: str) -> None:
     """Refuse two added tokens that are searched for as the same text: either is found by chance."""
     normalize = backend.normalizer.normalize_str if backend.normalizer is not None else str
-    token_of: dict[str, str] = {}
-    for content in (token.content for token in backend.get_added_tokens_decoder().values() if token.normalized):
-        text = normalize(content)
+    added = [token.content for token in backend.get_added_tokens_decoder().values() if token.normalized]
+    texts = [(normalize(content), content) for content in added]
+    remedy = 'take it out of "added_tokens" in its tokenizer.json, or make it "normalized": false'
+    for text, content in texts:
         if not text:
             raise TokenizerError(
                 f"tokenizer {name!r}: nothing is left of its added token {content!r} once it is normalized, and "
                 "`tokenizers` would search for the empty text forever",
-                remedy='take it out of "added_tokens" in its tokenizer.json, or make it "normalized": false',
+                remedy=remedy,
             )
-        other = token_of.setdefault(text, content)
-        if other != content:
-            first, second = sorted((other, content))
-            raise TokenizerError(
-                f"tokenizer {name!r}: its added tokens {first!r} and {second!r} are the same text, {text!r}, once they "
-                "are normalized; which of them is found is chance",
-                remedy='take one of them out of "added_tokens" in its tokenizer.json, or make it "normalized": false',
-            )
+    if len({text for text, _ in texts}) < len(texts):
+        one, other, text = _clash(texts)
+        raise TokenizerError(
+            f"tokenizer {name!r}: its added tokens {one!r} and {other!r} are the same text, {text!r}, once they "
+            "are normalized; which of them is found is chance",
+            remedy=remedy.replace("take it", "take one of them", 1),
+        )
+
+
+def _clash(pairs: Iterable[tuple[Any, str]]) -> tuple[str, str, Any]:
+    """Return two names with the same key, and the key."""
+    (_, one), (key, other) = next(pair for pair in itertools.pairwise(sorted(pairs)) if pair[0][0] == pair[1][0])
+    return one, other, key

@@ -24,7 +24,7 @@ from pipelines.prepare.tokenize.engines.package_engines import LLAMA3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Template:
+class StyleTemplate:
     """A tokenizer without a vocabulary.
 
     `first` and `last` are special tokens with the first and the last ids; `roles` names some of them, as
@@ -79,7 +79,7 @@ class Template:
         elif self.row:
             names = sorted({piece.partition(":")[0] for piece in f"{self.row} {self.pair}".split()} - {"$A", "$B"})
             tokenizer.post_processor = processors.TemplateProcessing(
-                single=self.row, pair=self.pair, special_tokens=[_with_id(tokenizer, name) for name in names]
+                single=self.row, pair=self.pair, special_tokens=[(name, tokenizer.get_vocab()[name]) for name in names]
             )
         return tokenizer
 
@@ -91,7 +91,9 @@ class Template:
         return tokenizer
 
 
-def template_of(style: Style, kind: Kind, *, lowercase: bool = True, special_tokens: tuple[str, ...] = ()) -> Template:
+def template_of(
+    style: Style, kind: Kind, *, lowercase: bool = True, special_tokens: tuple[str, ...] = ()
+) -> StyleTemplate:
     """Return the template of a style, whose own special tokens come before `special_tokens`."""
     template = _TEMPLATES[style, kind]
     if not lowercase and style in _CASED:
@@ -100,18 +102,12 @@ def template_of(style: Style, kind: Kind, *, lowercase: bool = True, special_tok
     return dataclasses.replace(template, first=(*template.first, *own))
 
 
-def _with_id(tokenizer: Tokenizer, token: str) -> tuple[str, int]:
-    number = tokenizer.token_to_id(token)
-    assert number is not None, "special tokens are part of every vocabulary"
-    return token, number
-
-
 def _roles(**tokens: str) -> dict[str, str]:
     return {f"{role}_token": token for role, token in tokens.items()}
 
 
 def _process_roberta(tokenizer: Tokenizer) -> Any:
-    ends = (_with_id(tokenizer, "</s>"), _with_id(tokenizer, "<s>"))
+    ends = (("</s>", tokenizer.get_vocab()["</s>"]), ("<s>", tokenizer.get_vocab()["<s>"]))
     return processors.RobertaProcessing(*ends, trim_offsets=True, add_prefix_space=False)
 
 
@@ -122,15 +118,14 @@ _CLS_AND_SEP: dict[str, Any] = {
     "input_names": ("input_ids", "token_type_ids", "attention_mask"),
 }
 _QUOTES = (normalizers.Replace("``", '"'), normalizers.Replace("''", '"'))
-_SPACES = (decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0))
 _LLAMA3_NAMES = ("end_of_text", "finetune_right_pad_id", "start_header_id", "end_header_id", "eot_id")
 # Normalizers of the styles that can keep case.
 _CASED = {
     "bert": normalizers.BertNormalizer(lowercase=False),
     "albert": normalizers.Sequence([*_QUOTES, normalizers.NFKC()]),
 }
-_TEMPLATES: dict[tuple[Style, Kind], Template] = {
-    ("bert", "wordpiece"): Template(
+_TEMPLATES: dict[tuple[Style, Kind], StyleTemplate] = {
+    ("bert", "wordpiece"): StyleTemplate(
         kind="wordpiece",
         first=("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
         roles=_roles(pad="[PAD]", unk="[UNK]", cls="[CLS]", sep="[SEP]", mask="[MASK]"),
@@ -139,7 +134,7 @@ _TEMPLATES: dict[tuple[Style, Kind], Template] = {
         decoder=decoders.WordPiece(prefix="##"),
         **_CLS_AND_SEP,
     ),
-    ("albert", "unigram"): Template(
+    ("albert", "unigram"): StyleTemplate(
         kind="unigram",
         first=("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
         roles=_roles(bos="[CLS]", eos="[SEP]", pad="<pad>", unk="<unk>", cls="[CLS]", sep="[SEP]", mask="[MASK]"),
@@ -152,7 +147,7 @@ _TEMPLATES: dict[tuple[Style, Kind], Template] = {
         decoder=decoders.Metaspace(),
         **_CLS_AND_SEP,
     ),
-    ("t5", "unigram"): Template(
+    ("t5", "unigram"): StyleTemplate(
         kind="unigram",
         first=("<pad>", "</s>", "<unk>"),
         last=tuple(f"<extra_id_{number}>" for number in reversed(range(100))),
@@ -164,7 +159,7 @@ _TEMPLATES: dict[tuple[Style, Kind], Template] = {
         decoder=decoders.Metaspace(),
         max_length=512,
     ),
-    ("roberta", "byte-bpe"): Template(
+    ("roberta", "byte-bpe"): StyleTemplate(
         kind="byte-bpe",
         first=("<s>", "<pad>", "</s>", "<unk>", "<mask>"),
         roles=_roles(bos="<s>", eos="</s>", pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>"),
@@ -173,7 +168,7 @@ _TEMPLATES: dict[tuple[Style, Kind], Template] = {
         post_processor=_process_roberta,
         max_length=512,
     ),
-    ("gpt2", "byte-bpe"): Template(
+    ("gpt2", "byte-bpe"): StyleTemplate(
         kind="byte-bpe",
         first=("<|endoftext|>",),
         roles=_roles(bos="<|endoftext|>", eos="<|endoftext|>", unk="<|endoftext|>"),
@@ -182,7 +177,7 @@ _TEMPLATES: dict[tuple[Style, Kind], Template] = {
         post_processor=lambda _: processors.ByteLevel(trim_offsets=False),
         max_length=1024,
     ),
-    ("llama", "bpe"): Template(
+    ("llama", "bpe"): StyleTemplate(
         kind="bpe",
         first=("<unk>", "<s>", "</s>"),
         reserved=tuple(f"<0x{byte:02X}>" for byte in range(256)),
@@ -190,11 +185,13 @@ _TEMPLATES: dict[tuple[Style, Kind], Template] = {
         row="<s>:0 $A:0",
         pair="<s>:0 $A:0 <s>:1 $B:1",
         pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first"),
-        decoder=decoders.Sequence([*_SPACES]),
+        decoder=decoders.Sequence(
+            [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        ),
         padding_side="left",
         model={"unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True},
     ),
-    ("llama", "byte-bpe"): Template(
+    ("llama", "byte-bpe"): StyleTemplate(
         kind="byte-bpe",
         first=("<|begin_of_text|>", *(f"<|{name}|>" for name in _LLAMA3_NAMES)),
         roles=_roles(bos="<|begin_of_text|>", eos="<|end_of_text|>", pad="<|finetune_right_pad_id|>"),

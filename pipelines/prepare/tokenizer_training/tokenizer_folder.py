@@ -19,7 +19,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from pipelines.prepare import storage
-from pipelines.prepare.tokenizer_training.styles import Template
+from pipelines.prepare.tokenizer_training.styles import StyleTemplate
 from tfrecord_io.errors import OutputError
 
 RECORD = "training.json"
@@ -31,7 +31,7 @@ _NO_LIMIT = int(1e30)
 
 
 def files_of(
-    tokenizer: Tokenizer, template: Template, *, max_length: int | None, chat_template: str | None
+    tokenizer: Tokenizer, template: StyleTemplate, *, max_length: int | None, chat_template: str | None
 ) -> dict[str, bytes]:
     """Return the content of the tokenizer's files by name."""
     own = [token for token in template.special if token not in template.roles.values()]

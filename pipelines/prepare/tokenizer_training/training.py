@@ -19,7 +19,7 @@ from tokenizers import Tokenizer, models, trainers
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
 from pipelines.prepare.tokenize import engines
 from pipelines.prepare.tokenize.ragged import id_dtype
-from pipelines.prepare.tokenizer_training.styles import Template, template_of
+from pipelines.prepare.tokenizer_training.styles import StyleTemplate, template_of
 from tfrecord_io.errors import ConfigError
 
 _PREFIX = "##"
@@ -29,7 +29,7 @@ _MOST_SEEN = 1 << 19
 _log = logging.getLogger(__name__)
 
 
-def template_for(request: TokenizerRequest) -> Template:
+def template_for(request: TokenizerRequest) -> StyleTemplate:
     """Return the template of the requested style and kind.
 
     Raises: ConfigError if the tokens that every vocabulary of the style has do not fit, before any text is read.
@@ -51,7 +51,7 @@ def needs_characters(request: TokenizerRequest) -> bool:
     return request.kind == "wordpiece" or request.limit_alphabet is not None
 
 
-def characters_of(texts: Iterable[list[str]], template: Template, *, limit: int | None) -> list[str]:
+def characters_of(texts: Iterable[list[str]], template: StyleTemplate, *, limit: int | None) -> list[str]:
     """Return the characters of the texts by code point, and, for WordPiece, `##` before each that continues a word.
 
     `limit`: the most characters to have; of equally frequent ones those with small code points stay.
@@ -90,7 +90,7 @@ def characters_of(texts: Iterable[list[str]], template: Template, *, limit: int 
 
 
 def train(
-    texts: Iterable[list[str]], template: Template, request: TokenizerRequest, characters: list[str]
+    texts: Iterable[list[str]], template: StyleTemplate, request: TokenizerRequest, characters: list[str]
 ) -> Tokenizer:
     """Return the tokenizer that the texts give. Warns if its vocabulary is smaller than requested.
 
@@ -120,7 +120,7 @@ def train(
     return tokenizer
 
 
-def _model_and_trainer(template: Template, request: TokenizerRequest, characters: list[str]) -> tuple[Any, Any]:
+def _model_and_trainer(template: StyleTemplate, request: TokenizerRequest, characters: list[str]) -> tuple[Any, Any]:
     options: dict[str, Any] = {"vocab_size": request.vocab_size - len(template.last), "show_progress": False}
     given = list(template.given)
     if template.kind == "unigram":
@@ -159,44 +159,36 @@ def _no_room(request: TokenizerRequest) -> ConfigError:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Evaluation:
-    """`words` are what stands between white space; shares are of tokens. `engine` is the one that `build` takes for the
-    tokenizer, `reasons` what speaks against faster ones.
+class TokenizerEvaluation:
+    """Evaluation of a tokenizer on texts, `held_out` of its training or not.
+
+    `tokens_per_word`: a word is what stands between white space. `unknown_share`: of the tokens. `engine` is the one
+    that `build` takes for the tokenizer, `reasons` say why no faster one.
     """
 
     texts: int
-    words: int
-    tokens: int
-    unknown: int
+    tokens_per_word: float
+    unknown_share: float
     held_out: bool
     engine: str
     reasons: dict[str, str]
 
-    @property
-    def tokens_per_word(self) -> float:
-        """Mean number of tokens of a word."""
-        return self.tokens / max(1, self.words)
 
-    @property
-    def unknown_share(self) -> float:
-        """Share of the tokens that stand for something unknown."""
-        return self.unknown / max(1, self.tokens)
-
-
-def evaluate(tokenizer: Any, texts: pa.Array, *, held_out: bool) -> Evaluation:
+def evaluate(tokenizer: Any, texts: pa.Array, *, held_out: bool) -> TokenizerEvaluation:
     """Encode texts, large_string, with the engine that `build` takes for a tokenizer of transformers.
 
     `held_out`: whether the texts were kept out of the training.
     """
     dtype, unknown = id_dtype(len(tokenizer)), tokenizer.unk_token_id
-    choice = engines.decide(tokenizer, engines.open_reference(tokenizer, dtype=dtype), dtype=dtype)
-    tokens = choice.engine.encode(texts)
-    return Evaluation(
+    engine, reasons = engines.decide(tokenizer, engines.open_reference(tokenizer, dtype=dtype), dtype=dtype)
+    ids = engine.encode(texts).ids
+    num_words = sum(len(text.split()) for text in texts.to_pylist())
+    num_unknown = 0 if unknown is None else int(np.count_nonzero(ids == unknown))
+    return TokenizerEvaluation(
         texts=len(texts),
-        words=sum(len(text.split()) for text in texts.to_pylist()),
-        tokens=len(tokens.ids),
-        unknown=0 if unknown is None else int(np.count_nonzero(tokens.ids == unknown)),
+        tokens_per_word=len(ids) / max(1, num_words),
+        unknown_share=num_unknown / max(1, len(ids)),
         held_out=held_out,
-        engine=choice.engine.name,
-        reasons=dict(choice.reasons),
+        engine=engine.name,
+        reasons=reasons,
     )

@@ -115,10 +115,3 @@ def test_the_manifest_says_how_many_rows_the_reference_confirmed_and_engine_hf_m
     assert after["shards_made"] == before["shards_made"]
     assert [engine.partition(" ")[0] for engine in after["engines"]["splits"]["train"]] == ["hf"]
     assert _build(dataset, tmp_path, engine="hf")["shards_made"] == 0
-
-
-def test_an_engine_that_does_not_serve_the_tokenizer_is_refused_by_name(dataset: Path, tmp_path: Path) -> None:
-    outcome = building.command("build", dataset, *building.options(tmp_path, engine="gigatoken"))
-    cause, remedy = outcome.error
-    assert "--engine gigatoken does not serve this tokenizer" in cause
-    assert "leave --engine out" in remedy

@@ -79,17 +79,11 @@ def test_shards_have_a_length_and_a_task_and_stand_in_order() -> None:
 # A task without rows of some length
 
 
-@pytest.fixture
-def sparse(tmp_path: Path) -> Path:
-    """One long row among many short ones, so that few tasks have rows of the largest length; none is of the middle."""
+def test_a_length_of_which_a_task_has_no_row_gets_no_file(tmp_path: Path) -> None:
+    """One long row is among many short ones: few tasks have rows of the largest length, and none of the middle one."""
     rows = [{"text": "word " * (25 if row == 7 else 3)} for row in range(200)]
     data = building.source(tmp_path / "data", train=rows)
-    options = building.options(tmp_path / "out", bucket_lengths="8,16,32", max_length=None, shard_size="3kB")
-    assert building.command("build", data, *options).status == 0
-    return tmp_path / "out"
-
-
-def test_a_length_of_which_a_task_has_no_row_gets_no_file(sparse: Path) -> None:
+    sparse = building.built(data, bucket_lengths="8,16,32", max_length=None, shard_size="3kB")
     split = read_manifest(sparse).splits["train"]
     tasks = split.by_task()
     assert sorted(tasks) == list(range(len(tasks)))

@@ -86,10 +86,7 @@ def _parquet(folder: Path, rows: list[Row]) -> None:
     ("form", "write"),
     [
         *((form, _json) for form in FORMS),
-        *(
-            (form, _parquet)
-            for form in ("ShareGPT", "prompt and completion", "lists as prompt and completion", "Alpaca")
-        ),
+        *((form, _parquet) for form in ("ShareGPT", "Alpaca")),
     ],
 )
 def test_tokens_are_those_of_the_template_on_the_messages(

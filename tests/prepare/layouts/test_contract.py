@@ -81,40 +81,23 @@ class Case:
         return building.command("build", self.source, "--json", *self.arguments(root, **changes))
 
 
-def _of_texts(tokenizer: Any, *texts: str, **options: Any) -> Runs:
-    found: Runs = tokenizer([texts[0]], *([text] for text in texts[1:]), **options)["input_ids"]
-    return found
+def _of(*columns: str, prefix: str = "", **options: Any) -> Callable[[Any, Row], Runs]:
+    """What the tokenizer makes of these columns of a row."""
 
+    def runs(tokenizer: Any, row: Row) -> Runs:
+        found: Runs = tokenizer(*([prefix + row[name]] for name in columns), **options)["input_ids"]
+        return found
 
-def _padded(tokenizer: Any, row: Row) -> Runs:
-    return _of_texts(tokenizer, row["text"], truncation=True, max_length=32)
+    return runs
 
 
 def _joined(tokenizer: Any, row: Row) -> Runs:
-    (ids,) = _of_texts(tokenizer, row["text"], add_special_tokens=False)
-    return [[*ids, tokenizer.sep_token_id]]
-
-
-def _windows(tokenizer: Any, row: Row) -> Runs:
-    return _of_texts(tokenizer, row["text"], truncation=True, max_length=24, stride=8, return_overflowing_tokens=True)
-
-
-def _bucketed(tokenizer: Any, row: Row) -> Runs:
-    return _of_texts(tokenizer, row["text"], truncation=True, max_length=40)
-
-
-def _translated(tokenizer: Any, row: Row) -> Runs:
-    return _of_texts(tokenizer, f"de: {row['en']}", truncation=True, max_length=32)
+    return [[*tokenizer(row["text"], add_special_tokens=False)["input_ids"], tokenizer.sep_token_id]]
 
 
 def _words(tokenizer: Any, row: Row) -> Runs:
     found: Runs = tokenizer([row["tokens"]], is_split_into_words=True, truncation=True, max_length=32)["input_ids"]
     return found
-
-
-def _answered(tokenizer: Any, row: Row) -> Runs:
-    options = {"truncation": "only_second", "stride": 8, "return_overflowing_tokens": True}
-    return _of_texts(tokenizer, row["question"], row["context"], max_length=40, **options)
 
 
 def _conversation(tokenizer: Any, row: Row) -> Runs:
@@ -130,18 +113,23 @@ QUESTION = {"question": "who ?", "context": "a house", "answers": {"text": ["now
 CHAT = {"layout": "chat", "max_length": 256, "shard_size": "4kB"}
 NO_CHAT: Unusable = {3: ({"messages": []}, "messages_empty")}
 CASES = {
-    "pad": Case(example="reviews", options={"label_column": "label"}, unusable=NULL, runs=_padded),
+    "pad": Case(
+        example="reviews",
+        options={"label_column": "label"},
+        unusable=NULL,
+        runs=_of("text", truncation=True, max_length=32),
+    ),
     "windows": Case(
         example="reviews",
         options={"stride": 8, "max_length": 24, "label_column": "label"},
         unusable=NULL,
-        runs=_windows,
+        runs=_of("text", truncation=True, max_length=24, stride=8, return_overflowing_tokens=True),
     ),
     "buckets": Case(
         example="reviews",
         options={"bucket_lengths": "16,24,40", "max_length": None, "shard_size": "10kB", "label_column": "label"},
         unusable=NULL,
-        runs=_bucketed,
+        runs=_of("text", truncation=True, max_length=40),
     ),
     "concat": Case(example="reviews", options={"layout": "concat", "shard_size": "8kB"}, unusable=NULL, runs=_joined),
     "pack": Case(
@@ -170,7 +158,7 @@ CASES = {
             9: ({"en": "x", "de": None}, "target_null"),
             11: ({"en": None, "de": None}, "text_null"),
         },
-        runs=_translated,
+        runs=_of("en", prefix="de: ", truncation=True, max_length=32),
     ),
     "tokens": Case(
         example="tags",
@@ -183,7 +171,9 @@ CASES = {
         options={"layout": "qa", "text_column": ("question", "context"), "max_length": 40, "stride": 8}
         | {"shard_size": "8kB"},
         unusable={3: (QUESTION, "answer_mismatch")},
-        runs=_answered,
+        runs=_of(
+            "question", "context", truncation="only_second", max_length=40, stride=8, return_overflowing_tokens=True
+        ),
     ),
     "chat": Case(example="chats", options=CHAT, unusable=NO_CHAT, runs=_conversation),
     "packed chat": Case(example="chats", options={**CHAT, "pack_rows": True}, unusable=NO_CHAT, runs=_conversation),

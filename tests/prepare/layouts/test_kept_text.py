@@ -37,7 +37,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "seq2seq": {"layout": "seq2seq", "target_column": "target", "target_length": 8},
     "tokens": {"layout": "tokens", "max_length": 16},
     "qa": {"layout": "qa", "text_column": ("question", "text")},
-    "chat": {"layout": "chat", "tokenizer": building.tokenizer, "example": "chats", "max_length": 64},
+    "chat": {"layout": "chat", "max_length": 64},
 }
 
 
@@ -49,10 +49,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def build(source: Path, layout: str = "pad") -> Path:
-    options = {**LAYOUTS[layout]}
-    if example := options.pop("example", None):
-        options["tokenizer"] = building.tokenizer(example)
-    return building.built(source, keep_column=("uid", "blob"), name="d", **options)
+    tokenizer = building.tokenizer("chats" if layout == "chat" else "reviews")
+    return building.built(source, keep_column=("uid", "blob"), name="d", tokenizer=tokenizer, **LAYOUTS[layout])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

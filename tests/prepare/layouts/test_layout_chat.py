@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from transformers import AutoTokenizer
 
+from pipelines.prepare.tokenize.chat.template import open_template
 from tests import building
 from tests.building import built, read_manifest, read_rows
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES, chat_tokenizer
@@ -21,17 +23,10 @@ CHATS = [json.loads(line)["messages"] for line in (EXAMPLE / "train.jsonl").read
 LENGTH = 256
 QUESTION, ANSWER = {"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}
 
-Tokens = tuple[int, ...]
-
 
 def trained() -> Path:
     """The example's tokenizer."""
     return building.tokenizer("chats")
-
-
-@functools.cache
-def loaded() -> Any:
-    return AutoTokenizer.from_pretrained(trained())
 
 
 def chats(**changes: object) -> Path:
@@ -67,12 +62,6 @@ def texts(root: Path, *, mask: str = "attention_mask") -> list[str]:
 learned = functools.partial(texts, mask="loss_mask")
 
 
-def expected() -> list[tuple[Tokens, Tokens]]:
-    """Tokens and mask of each conversation of the example, as `transformers` has them."""
-    rows = [loaded().apply_chat_template(each, return_assistant_tokens_mask=True, return_dict=True) for each in CHATS]
-    return [(tuple(row["input_ids"]), tuple(row["assistant_masks"])) for row in rows]
-
-
 # --- what is built --------------------------------------------------------------------------------------------------
 
 
@@ -80,27 +69,15 @@ def expected() -> list[tuple[Tokens, Tokens]]:
 def test_padded_rows_are_those_of_transformers_one_by_one(side: str) -> None:
     rows = read_rows(chats(no_shuffle=True, padding_side=side), "train")
     assert len(rows["input_ids"]) == len(CHATS)
-    for index, (ids, mask) in enumerate(expected()):
+    tokenizer = AutoTokenizer.from_pretrained(trained())
+    for index, messages in enumerate(CHATS):
+        theirs = tokenizer.apply_chat_template(messages, return_assistant_tokens_mask=True, return_dict=True)
+        ids, mask = theirs["input_ids"], theirs["assistant_masks"]
         tokens = np.arange(len(ids)) + (LENGTH - len(ids) if side == "left" else 0)
-        assert rows["input_ids"][index][tokens].tolist() == list(ids)
-        assert rows["loss_mask"][index][tokens].tolist() == list(mask)
+        assert rows["input_ids"][index][tokens].tolist() == ids
+        assert rows["loss_mask"][index][tokens].tolist() == mask
         assert np.flatnonzero(rows["attention_mask"][index]).tolist() == tokens.tolist()
         assert rows["loss_mask"][index].sum() == sum(mask)
-
-
-def test_packed_rows_have_each_conversation_of_transformers_once() -> None:
-    rows = read_rows(chats(pack_rows=True), "train")
-    found = []
-    names = ("input_ids", "segment_ids", "positions", "loss_mask")
-    assert set(names) == set(rows)
-    for ids, marks, positions, mask in zip(*(rows[name] for name in names), strict=True):
-        for segment in range(1, marks.max() + 1):
-            place = marks == segment
-            found.append((tuple(ids[place].tolist()), tuple(mask[place].tolist())))
-            assert positions[place].tolist() == list(range(place.sum()))
-        assert not mask[marks == 0].any()
-    assert sorted(found) == sorted(expected())
-    assert len(rows["input_ids"]) < len(CHATS) / 3
 
 
 # --- what the columns may be ----------------------------------------------------------------------------------------
@@ -140,17 +117,6 @@ def test_contents_may_be_lists_of_parts_or_some_of_each(zoo: Zoo, tmp_path: Path
     plain = build(tmp_path / "plain", rows=[{"messages": [QUESTION, ANSWER]}] * 2, tokenizer=tokenizer)
     assert texts(lists) == texts(mixed) == texts(plain)
     assert learned(lists) == learned(mixed) == learned(plain) == ["two<|im_end|>"] * 2
-
-
-@pytest.mark.slow
-def test_parts_that_the_template_would_print_as_python_does_are_rejected(zoo: Zoo, tmp_path: Path) -> None:
-    template = TEMPLATES["parts"].replace("message.content is string", "true")
-    tokenizer = chat_tokenizer(zoo, tmp_path / "tokenizer", template=template)
-    parts = {"role": "user", "content": [{"type": "text", "text": "it's one"}]}
-    rows: list[dict[str, Any]] = [{"messages": [parts, ANSWER]}, {"messages": [QUESTION, ANSWER]}]
-    root = build(tmp_path / "out", rows=rows, tokenizer=tokenizer, max_error_rate=0.5)
-    reason, detail = rejected(root)[0]
-    assert (reason, detail) == ("content_not_text", "message 0 holds a list of parts, which the template cannot read")
 
 
 @pytest.mark.slow
@@ -211,11 +177,6 @@ def documented_reasons() -> set[str]:
     return set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
 
 
-def test_a_tokenizer_without_a_chat_template_is_refused(tmp_path: Path) -> None:
-    outcome = building.command("build", EXAMPLE, *building.options(tmp_path / "out", layout="chat"))
-    assert "needs a chat template" in outcome.error[0]
-
-
 def test_a_column_that_holds_no_messages_is_refused(tmp_path: Path) -> None:
     data = building.source(tmp_path / "in", train=[{"messages": ["one", "two"]}])
     options = building.options(tmp_path / "out", layout="chat", tokenizer=trained())
@@ -266,21 +227,11 @@ def named(names: tuple[str, ...] = tuple(NAMED)) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("layout", [pytest.param("pad", marks=pytest.mark.slow), "chat"])
-def test_a_tokenizer_with_several_templates_serves_every_layout(tmp_path: Path, layout: str) -> None:
-    rows = [{"messages": [QUESTION, ANSWER], "text": "one two"}] * 3
-    changes = {"text_column": "text"} if layout != "chat" else {}
-    root = build(tmp_path / "out", rows=rows, tokenizer=named(), layout=layout, max_length=16, **changes)
-    assert AutoTokenizer.from_pretrained(root / "tokenizer").chat_template == NAMED
-    assert building.command("verify", root).status == 0
-
-
-def test_rows_with_tools_take_the_template_for_tools_and_others_the_default(tmp_path: Path) -> None:
-    rows = [{"messages": [QUESTION, ANSWER], "tools": tools} for tools in (TOOLS, None)]
-    root = build(tmp_path / "out", rows=rows, tokenizer=named(), tools_column="tools", max_length=256)
-    tokenizer = AutoTokenizer.from_pretrained(named())
-    expected = [tokenizer.apply_chat_template(row["messages"], tools=row["tools"], tokenize=False) for row in rows]
-    assert texts(root) == expected
+def test_rows_with_tools_take_the_template_for_tools_and_others_the_default() -> None:
+    tokenizer, messages = AutoTokenizer.from_pretrained(named()), [QUESTION, ANSWER]
+    found, _, _ = open_template(tokenizer).render(pa.array([messages] * 2), pa.array([json.dumps(TOOLS), None]))
+    expected = [tokenizer.apply_chat_template(messages, tools=tools, tokenize=False) for tools in (TOOLS, None)]
+    assert found.strings.to_pylist() == expected
     assert "Tools:" in expected[0]
 
 
@@ -289,7 +240,8 @@ def test_a_template_is_chosen_by_its_name(tmp_path: Path) -> None:
     root = build(tmp_path / "out", rows=rows, tokenizer=named(), chat_template="short")
     assert texts(root) == ["onetwo"]
     assert read_manifest(root).layout["chat_template"] == "short"
-    assert "chat_template" not in read_manifest(build(tmp_path / "other", rows=rows, tokenizer=named())).layout
+    assert AutoTokenizer.from_pretrained(root / "tokenizer").chat_template == NAMED
+    assert building.command("verify", root).status == 0
 
 
 @pytest.mark.parametrize(

@@ -1,56 +1,41 @@
 """Packed rows hold every token of every document once, in full rows, as a packer that is slow and plain fills them."""
 
-import dataclasses
 import itertools
 import json
 import re
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.audit import reopened_dataset
 from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.layouts import documents
 from pipelines.prepare.layouts.base import Encoded
 from pipelines.prepare.layouts.documents import PackBuilder
 from pipelines.prepare.layouts.packing import pack
 from pipelines.prepare.tokenize.ragged import from_lists
-from pipelines.prepare.tokenize.special_tokens import DocumentFrame, open_frame
+from pipelines.prepare.tokenize.special_tokens import DocumentFrame
 from tests import building
-from tests.building import REVIEWS, built, read_manifest, read_rows, read_shard
+from tests.building import REVIEWS, built, read_rows
 from tests.support.tokenizers_zoo import Zoo
 
-LENGTH = 64
 UINT16 = np.dtype(np.uint16)
 PAD, BOS, EOS = 0, 1, 2
-ROWS = [json.loads(line)["text"] for line in (REVIEWS / "train.jsonl").read_text(encoding="utf-8").splitlines()]
 # On both sides of what a word of the bitmap holds.
 ROW_LENGTHS = st.sampled_from([1, 2, 3, 7, 8, 16, 63, 64, 65, 4095, 4096, 4097, 70_000])
 
-Columns = dict[str, np.ndarray]
 
-
-@dataclasses.dataclass(frozen=True, order=True)
-class Part:
+class Part(NamedTuple):
     """Tokens [first, first + size) of a document; `place` counts the parts in the documents' order."""
 
     place: int
     document: int
     first: int
     size: int
-
-
-@dataclasses.dataclass
-class _Row:
-    room: int
-    changed: int
-    parts: list[Part]
 
 
 def plainly_packed(lengths: Sequence[int], *, length: int) -> list[list[Part]]:
@@ -60,27 +45,22 @@ def plainly_packed(lengths: Sequence[int], *, length: int) -> list[list[Part]]:
         Part(place, document, first, min(length, lengths[document] - first))
         for place, (document, first) in enumerate(cuts)
     ]
-    rows: list[_Row] = []
+    rows: list[tuple[int, int, list[Part]]] = []  # room, when it last changed, parts
     for step, part in enumerate(sorted(parts, key=lambda part: (-part.size, part.place))):
-        fitting = [row for row in rows if row.room >= part.size]
-        row = min(fitting, key=lambda row: (row.room, -row.changed), default=None)
-        if row is None:
-            row = _Row(length, step, [])
-            rows.append(row)
-        row.parts.append(part)
-        row.room -= part.size
-        row.changed = step
-    rows.sort(key=lambda row: row.parts[0])
-    return [sorted(row.parts) for row in rows]
+        fitting = [at for at, (room, _, _) in enumerate(rows) if room >= part.size]
+        at = min(fitting, key=lambda at: (rows[at][0], -rows[at][1]), default=len(rows))
+        room, _, held = rows[at] if fitting else (length, step, [])
+        rows[at : at + 1] = [(room - part.size, step, [*held, part])]
+    return [sorted(held) for _, _, held in sorted(rows, key=lambda row: row[2][0])]
 
 
-def expected_rows(content: list[list[int]], *, length: int = LENGTH, pad_id: int = PAD) -> dict[str, list[list[int]]]:
+def expected_rows(content: list[list[int]], *, length: int) -> dict[str, list[list[int]]]:
     """What packing makes of documents with all that is put around them."""
     laid_out: dict[str, list[list[int]]] = {"input_ids": [], "segment_ids": [], "positions": []}
     for row in plainly_packed([len(tokens) for tokens in content], length=length):
         ids = [token for part in row for token in content[part.document][part.first : part.first + part.size]]
         padding = [0] * (length - len(ids))
-        laid_out["input_ids"].append(ids + [pad_id] * len(padding))
+        laid_out["input_ids"].append(ids + [PAD] * len(padding))
         marks = [segment for segment, part in enumerate(row, start=1) for _ in range(part.size)]
         laid_out["segment_ids"].append(marks + padding)
         laid_out["positions"].append([at for part in row for at in range(part.size)] + padding)
@@ -122,7 +102,7 @@ def test_records_are_the_documents_in_their_frames_with_their_mask_and_lineage(
     content = [list(range(start, stop)) for start, stop in itertools.pairwise(ends)]
     masks = [[token % 2 for token in tokens] for tokens in content]
     frame = DocumentFrame(before=(BOS,) * around[0], after=(EOS,) * around[1])
-    builder = PackBuilder(length=length, pad_id=PAD, dtype=UINT16, frame=frame, loss_mask=True)
+    builder = PackBuilder(length=length, pad_id=PAD, frame=frame)
     order = list(range(len(content)))
     if seed is not None:
         np.random.default_rng(seed).shuffle(order)
@@ -144,7 +124,7 @@ def test_records_are_the_documents_in_their_frames_with_their_mask_and_lineage(
 
 
 def test_documents_that_cannot_be_used_are_in_no_record() -> None:
-    builder = PackBuilder(length=8, pad_id=PAD, dtype=UINT16, loss_mask=True)
+    builder = PackBuilder(length=8, pad_id=PAD)
     builder.add(encoded([[5, 6, 7], [8, 9]], [[0, 1, 1], [1, 1]], reasons=["", "too_long"]))
     builder.add(encoded([[11, 12]], [[0, 1]]))
     (chunk,) = builder.chunks(None)
@@ -168,53 +148,6 @@ def test_rows_of_natural_texts_are_full(median: int, spread: float, length: int,
 # --- what is built --------------------------------------------------------------------------------------------------
 
 
-def packed(**changes: object) -> Path:
-    """A finished build of the reviews, packed; some of them are longer than a row."""
-    return built(REVIEWS, **{"layout": "pack", "max_length": LENGTH, "split": "train", **changes})
-
-
-def shard_rows(root: Path, index: int) -> Columns:
-    return read_shard(root, read_manifest(root).splits["train"].shards[index])
-
-
-def framed_reviews(root: Path) -> list[list[int]]:
-    """The tokens that each review should become."""
-    facts, tokenizer = read_manifest(root), load_tokenizer(str(root))
-    frame = open_frame(tokenizer, facts.layout.get("special_tokens", "eos"))
-    ids = tokenizer(ROWS, add_special_tokens=False)["input_ids"]
-    return [[*frame.before, *document, *frame.after] for document in ids]
-
-
-def shard_order(root: Path, index: int, *, usable: set[int], shuffled: bool) -> list[int]:
-    """The rows of a shard in the order in which they are packed, as docs/format.md says."""
-    row_ranges = reopened_dataset.reopen(str(root), read_manifest(root)).task("train", index).row_ranges
-    rows = np.array([row for start, stop in row_ranges for row in range(start, stop) if row in usable])
-    if shuffled:
-        np.random.default_rng([0, zlib.crc32(b"train"), index]).shuffle(rows)
-    return [int(row) for row in rows]
-
-
-@pytest.mark.parametrize(
-    ("kind", "changes"),
-    [
-        (None, {}),
-        pytest.param(None, {"long_documents": "drop", "max_error_rate": 1.0}, marks=pytest.mark.slow),
-        pytest.param("byte_bpe_bos", {"special_tokens": "bos-eos"}, marks=pytest.mark.slow),
-    ],
-    ids=str,
-)
-def test_records_are_those_of_a_plain_packer(zoo: Zoo, kind: str | None, changes: dict[str, Any]) -> None:
-    root = packed(**changes, **({} if kind is None else {"tokenizer": zoo.path(kind)}))
-    facts = read_manifest(root)
-    content = framed_reviews(root)
-    usable = {row for row, tokens in enumerate(content) if "long_documents" not in changes or len(tokens) <= LENGTH}
-    assert len(facts.splits["train"].shards) > 1
-    for index in range(len(facts.splits["train"].shards)):
-        order = shard_order(root, index, usable=usable, shuffled="no_shuffle" not in changes)
-        found = {name: values.tolist() for name, values in shard_rows(root, index).items()}
-        assert found == expected_rows([content[row] for row in order], pad_id=facts.tokenizer.pad_id)
-
-
 @pytest.mark.parametrize("layout", ["concat", "pack"])
 def test_documents_without_any_token_are_used_and_leave_no_trace(tmp_path: Path, layout: str) -> None:
     texts = ["", "the film was good", " ", "never again", ""]
@@ -229,9 +162,8 @@ def test_documents_without_any_token_are_used_and_leave_no_trace(tmp_path: Path,
     assert [row["row"] for row in json.loads(traced.out)["rows"]] == [1, 3]
 
 
-@pytest.mark.parametrize("layout", ["concat", "pack"])
-def test_a_build_warns_that_documents_go_without_the_bos_that_the_tokenizer_adds(zoo: Zoo, layout: str) -> None:
-    plan = ("plan", REVIEWS, "--layout", layout, "--tokenizer", zoo.path("byte_bpe_bos"), "--max-length", 64)
+def test_a_build_warns_that_documents_go_without_the_bos_that_the_tokenizer_adds(zoo: Zoo) -> None:
+    plan = ("plan", REVIEWS, "--layout", "pack", "--tokenizer", zoo.path("byte_bpe_bos"), "--max-length", 64)
     said = "begins every text with <|begin_of_text|>, but --special-tokens eos leaves it out"
     assert said in building.command(*plan).err
     assert said not in building.command(*plan, "--special-tokens", "tokenizer").err
@@ -247,7 +179,7 @@ def test_the_example_in_the_docs_of_the_format_is_what_is_made() -> None:
     lines = dict(re.findall(r"^(documents|input_ids|segment_ids|positions) +(.+)$", section, re.MULTILINE))
     letters = {letter: index for index, letter in enumerate("_.abcdefghijklmnopqrstuvwxyz")}
     content = [[letters[letter] for letter in part.split()] for part in lines.pop("documents").split("|")]
-    builder = PackBuilder(length=8, pad_id=letters["_"], dtype=UINT16, frame=DocumentFrame(after=(letters["."],)))
+    builder = PackBuilder(length=8, pad_id=letters["_"], frame=DocumentFrame(after=(letters["."],)))
     builder.add(encoded(content, content))
     (chunk,) = builder.chunks(None)
     spelled = {number: letter for letter, number in letters.items()}

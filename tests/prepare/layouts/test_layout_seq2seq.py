@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from transformers import AutoTokenizer, NllbTokenizer
 
 from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.options.config import LayoutConfig
@@ -86,35 +87,16 @@ def test_a_target_is_as_long_as_an_input_unless_it_is_given_a_length_of_its_own(
 # --- tokenizers with a mode of their own for targets ----------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def bilingual(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tokenizer that begins a text with the code of its language: another one for targets."""
-    from transformers import NllbTokenizer
-
+def test_targets_of_a_tokenizer_with_a_target_mode_get_the_code_of_their_language(tmp_path: Path) -> None:
     pieces = ["<s>", "<pad>", "</s>", "<unk>", "▁", *"abcdefghijklmnopqrstuvwxyz"]
-    tokenizer = NllbTokenizer(
-        vocab={piece: index for index, piece in enumerate(pieces)},
-        merges=[],
-        src_lang="eng_Latn",
-        tgt_lang="deu_Latn",
-        extra_special_tokens=["eng_Latn", "deu_Latn"],
-    )
-    folder = tmp_path_factory.mktemp("bilingual")
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-def _load(folder: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
-
-
-def test_targets_of_a_tokenizer_with_a_target_mode_get_the_code_of_their_language(bilingual: Path) -> None:
-    tokenizer = _load(bilingual)
+    languages = {"src_lang": "eng_Latn", "tgt_lang": "deu_Latn"}
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
+    made = NllbTokenizer(vocab=vocabulary, merges=[], extra_special_tokens=[*languages.values()], **languages)
+    made.save_pretrained(tmp_path)
+    tokenizer: Any = AutoTokenizer.from_pretrained(tmp_path)
     built = _built(_encoder(tokenizer), [SOURCES], TARGETS, cuts=[4])
     assert encoding.lists(built) == _expected(tokenizer, [SOURCES], TARGETS)
-    source, target = tokenizer.convert_tokens_to_ids(["eng_Latn", "deu_Latn"])
+    source, target = tokenizer.convert_tokens_to_ids([*languages.values()])
     assert set(built["input_ids"][:, 0]) == {source}
     assert set(built["target_ids"][:, 0]) == {target}
 

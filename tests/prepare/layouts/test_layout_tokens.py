@@ -2,10 +2,10 @@
 
 import functools
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import datasets
 import numpy as np
@@ -13,18 +13,17 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoTokenizer
+from tokenizers import pre_tokenizers
 
 from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows, extract
 from pipelines.prepare.sources.columns.labels import LabelPlan
-from pipelines.prepare.tokenize.text_rows import ReferenceRows, TemplateRows, open_words
+from pipelines.prepare.tokenize.text_rows import ReferenceRows, joins_words, open_rows, with_engine
 from tests import building
 from tests.building import built, read_manifest, read_rows
 from tests.prepare.layouts import encoding
-from tests.support import texts
 from tests.support.speed import slow_but
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io.errors import ColumnError, TokenizerError
@@ -32,43 +31,16 @@ from tfrecord_io.errors import ColumnError, TokenizerError
 LENGTH = 12
 TAGS = building.REPOSITORY / "examples" / "tags"
 ROWS = [json.loads(line) for line in (TAGS / "train.jsonl").read_text(encoding="utf-8").splitlines()]
-HOSTILE_ROWS = [
-    ["Hello,", "  world ", "", "\x00", "it's", "Ann-Marie", "中文", "naïve", " x", "\u200b", "[CLS]", "<s>"],
-    [],
-    ["", ""],
-    ["internationalization"] * 5,
-    *(sentence.split(" ")[:30] for sentence in texts.sentences(6, seed=4)),
-    *(text.split(" ") for text in texts.HOSTILE[::4]),
-]
 INTS = LabelPlan(column="tags", kind="int")
 WORDS = st.sampled_from(["the", "a", "of", "house", "river", "7", ",", "unbelievably", "", "\x00", "é", "中文"])
 LISTS = st.lists(st.lists(WORDS, max_size=12), min_size=1, max_size=8)
-
-
-def _prefixed(zoo: Zoo, folder: Path) -> Path:
-    """A byte-level BPE that puts a space before each word."""
-    copied = Path(shutil.copytree(zoo.path("byte_bpe"), folder))
-    told = json.loads((copied / "tokenizer.json").read_text(encoding="utf-8"))
-    told["pre_tokenizer"]["add_prefix_space"] = True
-    (copied / "tokenizer.json").write_text(json.dumps(told), encoding="utf-8")
-    return copied
-
-
-@functools.cache
-def _tokenizer(zoo: Zoo, kind: str) -> Any:
-    """A tokenizer of the zoo, or one that puts a space before words."""
-    if kind != "byte_bpe_prefixed":
-        return encoding.tokenizer(zoo, kind)
-    found = AutoTokenizer.from_pretrained(str(_prefixed(zoo, zoo.path("byte_bpe").parent / kind)))
-    found.pad_token = found.eos_token
-    return found
 
 
 @functools.cache
 def _encoder(zoo: Zoo, kind: str, *, every: bool = False) -> BatchEncoder:
     layout = LayoutConfig(name="tokens", max_length=LENGTH, label_all_tokens=every)
     columns = ColumnPlan(texts=(), nested={"words": "tokens", "tags": "tags"}, tags=INTS)
-    return encoding.open_encoder(_tokenizer(zoo, kind), layout, columns)
+    return encoding.open_encoder(encoding.tokenizer(zoo, kind), layout, columns)
 
 
 def _rows(lists: Sequence[Sequence[str]]) -> Rows:
@@ -115,21 +87,10 @@ def _expected(
 def test_any_lists_of_words_come_out_as_those_of_the_tokenizer(
     zoo: Zoo, kind: str, lists: list[list[str]], every: bool
 ) -> None:
-    rows = _rows(lists)
-    got = encoding.lists(encoding.laid_out(_encoder(zoo, kind, every=every), rows))
-    assert got == _expected(_tokenizer(zoo, kind), lists, rows.nested["tags"].to_pylist(), every=every)
-
-
-@pytest.mark.parametrize("kind", ["wordpiece_cased", "unigram_left"])
-def test_the_reference_gives_what_the_template_gives(zoo: Zoo, kind: str) -> None:
-    tokenizer, dtype = _tokenizer(zoo, kind), np.dtype(np.int32)
-    fast, slow = open_words(tokenizer, length=LENGTH, truncation="longest_first", dtype=dtype)
-    assert isinstance(fast, TemplateRows)
-    assert isinstance(slow, TemplateRows)
-    reference = ReferenceRows(tokenizer, length=LENGTH, truncation="longest_first", dtype=dtype, words=True)
-    lists = pa.array(HOSTILE_ROWS, pa.list_(pa.string()))
-    for encoder in (fast, slow):
-        assert encoder.encode([lists]).equals(reference.encode([lists]))
+    rows, encoder = _rows(lists), _encoder(zoo, kind, every=every)
+    assert encoder.engine != "reference"
+    got = encoding.lists(encoding.laid_out(encoder, rows))
+    assert got == _expected(encoding.tokenizer(zoo, kind), lists, rows.nested["tags"].to_pylist(), every=every)
 
 
 def test_a_tokenizer_whose_words_depend_on_one_another_is_left_to_transformers(
@@ -137,8 +98,9 @@ def test_a_tokenizer_whose_words_depend_on_one_another_is_left_to_transformers(
 ) -> None:
     monkeypatch.setattr("pipelines.prepare.tokenize.text_rows.probe", lambda backend, pair: None)
     tokenizer = zoo.tokenizer("wordpiece_cased")
-    fast, slow = open_words(tokenizer, length=LENGTH, truncation="longest_first", dtype=np.dtype(np.int32))
-    assert fast is slow
+    dtype = np.dtype(np.int32)
+    fast = open_rows(tokenizer, length=LENGTH, truncation="longest_first", dtype=dtype, words=True)
+    assert with_engine(fast, tokenizer, dtype=dtype, wanted="auto") is fast
     assert isinstance(fast, ReferenceRows)
     empty = fast.encode([pa.array([], pa.list_(pa.string()))])
     assert empty.words is not None
@@ -148,26 +110,21 @@ def test_a_tokenizer_whose_words_depend_on_one_another_is_left_to_transformers(
 # --- refused at the start -------------------------------------------------------------------------------------------
 
 
-def test_a_tokenizer_that_refuses_words_is_an_error_with_the_way_out(zoo: Zoo) -> None:
-    class Refusing:
-        is_fast = True
-
-        def num_special_tokens_to_add(self, pair: bool) -> int:
-            return int(pair)
-
-        def __call__(self, *texts: object, **options: object) -> None:
-            raise AssertionError("You need to instantiate it with add_prefix_space=True")
-
+def test_a_tokenizer_that_refuses_words_is_an_error_with_the_way_out() -> None:
+    refuses = mock.Mock(is_fast=True, side_effect=AssertionError("You need add_prefix_space=True"))
+    refuses.num_special_tokens_to_add.return_value = 0
     with pytest.raises(TokenizerError, match=r"takes no lists of words: You need.*add_prefix_space=True\), save it"):
-        open_words(Refusing(), length=9, truncation="longest_first", dtype=np.dtype(np.int32))
+        open_rows(refuses, length=9, truncation="longest_first", dtype=np.dtype(np.int32), words=True)
 
 
-@pytest.mark.parametrize(("kind", "joins"), [("byte_bpe", True), ("byte_bpe_prefixed", False), ("unigram", False)])
-def test_words_that_run_together_are_warned_of(
-    zoo: Zoo, kind: str, joins: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    _encoder(zoo, kind).features()
-    assert ("puts no space between words" in caplog.text) == joins
+def test_words_that_run_together_are_warned_of(zoo: Zoo, caplog: pytest.LogCaptureFixture) -> None:
+    _encoder(zoo, "unigram").features()
+    assert "puts no space between words" not in caplog.text
+    _encoder(zoo, "byte_bpe").features()
+    assert "puts no space between words" in caplog.text
+    tokenizer = zoo.tokenizer("byte_bpe")
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    assert not joins_words(tokenizer)
 
 
 # --- columns --------------------------------------------------------------------------------------------------------

@@ -18,10 +18,11 @@ from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
 from pipelines.prepare.options.config import LayoutConfig, Side, SpecialTokens
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
 from pipelines.prepare.tokenize.ragged import from_lists
+from pipelines.prepare.tokenize.special_tokens import open_frame
 from tests.prepare.layouts import encoding
 from tests.support import texts
 from tests.support.tokenizers_zoo import Zoo
-from tfrecord_io.errors import ConfigError, SchemaError, TokenizerError
+from tfrecord_io.errors import ConfigError, SchemaError
 
 LENGTH = 12
 UINT16 = np.dtype(np.uint16)
@@ -81,22 +82,20 @@ def _build(
         return encoding.laid_out(opened.encoder, *_batches(columns, cuts), seed=seed)
 
 
-def _same(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> bool:
-    return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
-
-
 # --- pad ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("layout", ["pad", "concat"])
 @settings(deadline=None, max_examples=40)
 @given(texts=TEXTS, cuts=CUTS, chunk=st.integers(1, 5), seed=st.none() | st.integers(0, 9))
-def test_padded_rows_are_the_same_through_any_batches_and_chunks(
-    zoo: Zoo, texts: list[str], cuts: list[int], chunk: int, seed: int | None
+def test_records_are_the_same_through_any_batches_and_chunks(
+    zoo: Zoo, layout: str, texts: list[str], cuts: list[int], chunk: int, seed: int | None
 ) -> None:
-    opened = _pad(zoo, pair=True)
-    columns = [texts, texts[::-1]]
-    whole = _build(opened, columns, cuts=[], chunk=1000, seed=seed)
-    assert _same(_build(opened, columns, cuts=cuts, chunk=chunk, seed=seed), whole)
+    opened, columns = (_pad(zoo, pair=True), [texts, texts[::-1]]) if layout == "pad" else (_concat(zoo), [texts])
+    whole = _build(opened, columns, cuts=[], chunk=10**6, seed=seed)
+    found = _build(opened, columns, cuts=cuts, chunk=chunk, seed=seed)
+    assert found.keys() == whole.keys()
+    assert all(np.array_equal(found[name], whole[name]) for name in found)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece_cased", "truncation_left", "bpe_fallback", "slow_byt5"])
@@ -116,18 +115,6 @@ def test_rows_that_cannot_be_made_are_given_a_reason_and_left_out(zoo: Zoo, trun
     assert encoded.reasons.tolist() == ["", reason, "", reason]
     assert opened.encoder.may_reject
     assert _build(opened, columns, cuts=[2], chunk=3)["row"].tolist() == [0, 2]
-
-
-def test_tokens_cut_and_full_lengths_are_those_of_the_whole_rows(zoo: Zoo) -> None:
-    opened = _pad(zoo)
-    builder = opened.encoder.builder()
-    whole = [len(ids) for ids in opened.tokenizer(SOME_TEXTS)["input_ids"]]
-    for rows in _batches([SOME_TEXTS], [5]):
-        encoded = opened.encoder.encode(rows)
-        assert encoded.full_lengths.tolist() == [whole[row] for row in rows.arrays["row"]]
-        assert encoded.num_tokens == np.minimum(encoded.full_lengths, LENGTH).sum()
-        builder.add(encoded)
-    assert builder.tokens_cut == sum(max(0, length - LENGTH) for length in whole)
 
 
 # --- the one type id of single texts --------------------------------------------------------------------------------
@@ -161,7 +148,7 @@ def test_a_type_id_is_said_to_be_constant_only_where_it_is(
 @given(rows=st.lists(st.lists(st.integers(0, 65_535), max_size=7), min_size=1, max_size=10))
 def test_the_unmasked_values_of_a_padded_row_are_the_row(side: Side, rows: list[list[int]]) -> None:
     mask_of = feature("attention_mask", "", 7, name="mask")
-    builder = RowsBuilder([Field(feature=input_ids(7), fill=99_999, side=side, held=UINT16, mask=mask_of)])
+    builder = RowsBuilder([Field(feature=input_ids(7), fill=99_999, side=side, mask=mask_of)])
     ids = from_lists(rows, dtype=UINT16)
     reasons = np.full(len(rows), "", object)
     builder.add(Encoded(ragged={"input_ids": ids}, arrays={}, reasons=reasons, full_lengths=ids.lengths))
@@ -176,26 +163,17 @@ def test_the_unmasked_values_of_a_padded_row_are_the_row(side: Side, rows: list[
 def test_a_row_that_is_too_long_is_refused() -> None:
     ids = from_lists([[1], [1, 2, 3]], dtype=UINT16)
     with pytest.raises(SchemaError, match="a row of 3 tokens, expected at most 2"):
-        Field(feature=input_ids(2), held=UINT16).laid_out_rows({"input_ids": ids}, np.arange(2))
+        Field(feature=input_ids(2)).laid_out_rows({"input_ids": ids}, np.arange(2))
 
 
 # --- concat ---------------------------------------------------------------------------------------------------------
 
 
-def _around(tokenizer: Any, special_tokens: str) -> tuple[list[int], list[int]]:
-    end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
-    return {"eos": ([], [end]), "bos-eos": ([tokenizer.bos_token_id], [end]), "none": ([], [])}.get(special_tokens) or (
-        [tokenizer.cls_token_id],
-        [tokenizer.sep_token_id],
-    )
-
-
 def _documents(opened: Opened, texts: list[str]) -> list[list[int]]:
     """The tokens that each text should become."""
-    tokenizer = opened.tokenizer
-    before, after = _around(tokenizer, opened.layout.special_tokens)
-    ids = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
-    return [[*before, *document, *after] for document in ids]
+    frame = open_frame(opened.tokenizer, opened.layout.special_tokens)
+    ids = opened.tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
+    return [[*frame.before, *document, *frame.after] for document in ids]
 
 
 def _unpadded(blocks: dict[str, np.ndarray]) -> list[int]:
@@ -227,15 +205,6 @@ def test_blocks_hold_the_documents_with_their_separators_in_source_order(
 
 
 @settings(deadline=None, max_examples=40)
-@given(texts=TEXTS, cuts=CUTS, chunk=st.integers(1, 40), seed=st.integers(0, 9))
-def test_permuted_blocks_are_the_same_through_any_batches_and_chunks(
-    zoo: Zoo, texts: list[str], cuts: list[int], chunk: int, seed: int
-) -> None:
-    whole = _build(_concat(zoo), [texts], cuts=[], chunk=10**6, seed=seed)
-    assert _same(_build(_concat(zoo), [texts], cuts=cuts, chunk=chunk, seed=seed), whole)
-
-
-@settings(deadline=None, max_examples=40)
 @given(texts=TEXTS, chunk=st.integers(1, 40))
 def test_a_dropped_remainder_is_counted_to_the_token(zoo: Zoo, texts: list[str], chunk: int) -> None:
     opened = _concat(zoo, remainder="drop")
@@ -250,11 +219,6 @@ def test_a_dropped_remainder_is_counted_to_the_token(zoo: Zoo, texts: list[str],
     assert builder.tokens_cut == size % LENGTH
 
 
-# --- refusals ------------------------------------------------------------------------------------------
-
-
-def test_a_layout_that_the_tokenizer_cannot_serve_is_refused_when_opened(zoo: Zoo) -> None:
-    with pytest.raises(TokenizerError, match="neither an EOS nor a separator token"):
-        _concat(zoo, "slow_ctrl")
+def test_cutting_the_second_of_one_text_is_refused(zoo: Zoo) -> None:
     with pytest.raises(ConfigError, match="--text-column twice"):
         _pad(zoo, truncation="only_second")

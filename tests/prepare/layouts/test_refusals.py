@@ -108,25 +108,14 @@ def test_a_loss_on_padding_is_found(pack_rows: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "place", "value", "problem"),
-    [
-        ("target_ids", 0, 10**6, "a target id outside"),
-        ("target_ids", 0, -1, "a target id outside"),
-        ("target_ids", -1, 7, "in the padding of a target"),
-        ("target_mask", 0, 2, "other values than 0 and 1"),
-        ("target_mask", 0, 0, "not one run of 1 before padding on the right"),
-        ("target_mask", -1, 1, "not one run of 1 before padding on the right"),
-    ],
-)
-def test_a_target_that_is_none_is_found(name: str, place: int, value: int, problem: str) -> None:
-    root = dataset("translations", **SEQ2SEQ)
-    short = int(np.flatnonzero(read_rows(root, "train")["target_mask"].sum(axis=1) < 15)[0])
-    assert_found(root, name, short, place, value, problem)
-
-
-@pytest.mark.parametrize(
     ("example", "name", "place", "value", "problem"),
     [
+        ("translations", "target_ids", 0, 10**6, "a target id outside"),
+        ("translations", "target_ids", 0, -1, "a target id outside"),
+        ("translations", "target_ids", -1, 7, "in the padding of a target"),
+        ("translations", "target_mask", 0, 2, "other values than 0 and 1"),
+        ("translations", "target_mask", 0, 0, "not one run of 1 before padding on the right"),
+        ("translations", "target_mask", -1, 1, "not one run of 1 before padding on the right"),
         ("tags", "tag_mask", 1, 2, "a tag_mask of other values"),
         ("tags", "tags", 1, 99, "a tag outside 0 to 6"),
         ("tags", "tags", 0, 1, "a tag on a token that tag_mask says has none"),
@@ -137,13 +126,17 @@ def test_a_target_that_is_none_is_found(name: str, place: int, value: int, probl
         ("questions", "source_row", None, -1, "a source_row below 0"),
     ],
 )
-def test_what_a_tag_or_a_window_cannot_be_is_found(
+def test_what_a_target_a_tag_or_a_window_cannot_be_is_found(
     example: str, name: str, place: int | None, value: int, problem: str
 ) -> None:
-    root = dataset(example, **(QA if example == "questions" else {"layout": "tokens"}))
-    if place == -1:  # where a window has a token of the context
-        place = int(np.argmax(read_rows(root, "train")["char_starts"][3]))
-    assert_found(root, name, 3, place, value, problem)
+    options: dict[str, dict[str, Any]] = {"translations": SEQ2SEQ, "tags": {"layout": "tokens"}, "questions": QA}
+    root = dataset(example, **options[example])
+    rows, row = read_rows(root, "train"), 3
+    if example == "translations":  # one that is short
+        row = int(np.flatnonzero(rows["target_mask"].sum(axis=1) < 15)[0])
+    elif place == -1:  # where a window has a token of the context
+        place = int(np.argmax(rows["char_starts"][row]))
+    assert_found(root, name, row, place, value, problem)
 
 
 def test_a_manifest_in_which_a_row_is_not_one_example_is_refused() -> None:

@@ -17,14 +17,15 @@ from tokenizers import Tokenizer, processors
 
 from pipelines.prepare.options.config import Side, TokenizerConfig, Truncation
 from pipelines.prepare.tokenize import tokenization
-from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype
-from pipelines.prepare.tokenize.text_rows import EncodedRows, open_rows
+from pipelines.prepare.tokenize.ragged import id_dtype
+from pipelines.prepare.tokenize.text_rows import open_rows
+from tests.qualifying import comparing
 from tests.support import texts
 from tests.support.tokenizers_zoo import FAST_KINDS, KINDS, Zoo
 from tfrecord_io.errors import ConfigError
 
-SIDES: tuple[Side, Side] = ("left", "right")
-OPPOSITES: tuple[tuple[Side, Side, int], ...] = (("left", "right", 1), ("right", "left", 2))
+# Sides of truncation and padding, room for text in short rows, and the length of longer ones.
+OPPOSITES: tuple[tuple[Side, Side, int, int], ...] = (("left", "right", 1, 33), ("right", "left", 2, 512))
 SINGLE: tuple[Truncation, ...] = ("longest_first", "only_first", "do_not_truncate")
 PAIR: tuple[Truncation, ...] = (*SINGLE, "only_second")
 TEXTS = [*texts.HOSTILE, *texts.sentences(12, seed=1), *texts.mutated(12, seed=2)]
@@ -68,49 +69,30 @@ def _resolve(path: Path, *, truncation_side: Side | None = None, padding_side: S
     return tokenizer, id_dtype(tokenization.facts(tokenizer, name="tokenizer", files=files).vocab_size)
 
 
-def _call(tokenizer: Any, columns: list[list[str]], *, length: int, truncation: Truncation) -> dict[str, Any]:
-    return dict(tokenizer(*columns, truncation=truncation, max_length=length, verbose=False) if columns[0] else {})
-
-
 def _arrow(columns: list[list[str]]) -> list[pa.Array]:
     return [pa.array(column, pa.string()) for column in columns]
-
-
-def _chosen(columns: list[list[str]], rows: np.ndarray) -> list[list[str]]:
-    return [[column[index] for index in rows] for column in columns]
 
 
 def _is_refused(tokenizer: Any, columns: list[list[str]], *, length: int, truncation: Truncation) -> bool:
     """Whether `transformers` fails at a row, or leaves it longer than it may be."""
     try:
-        encoded = _call(tokenizer, columns, length=length, truncation=truncation)
+        encoded = tokenizer(*columns, truncation=truncation, max_length=length, verbose=False)
     except Exception as error:
         return "Truncation error" in str(error)
     return len(encoded["input_ids"][0]) > length
-
-
-def _check(tokenizer: Any, rows: EncodedRows, columns: list[list[str]], *, length: int, truncation: Truncation) -> None:
-    possible = np.flatnonzero(~rows.impossible)
-    expected = _call(tokenizer, _chosen(columns, possible), length=length, truncation=truncation)
-    ours = {"input_ids": rows.ids}
-    if rows.types is not None:
-        ours["token_type_ids"] = RaggedTokens(rows.types, rows.ids.offsets)
-    assert not expected or ours.keys() == expected.keys() - {"attention_mask"}
-    for name in ours if expected else ():
-        got = [each.tolist() for each in np.split(ours[name].ids, rows.ids.offsets[1:-1])]
-        assert [got[row] for row in possible] == expected[name], (name, length, truncation)
-    # A few are enough: whether a row is impossible follows from two lengths.
-    refused = np.flatnonzero(rows.impossible)
-    for index in refused[:: max(1, len(refused) // 3)]:
-        assert _is_refused(tokenizer, _chosen(columns, np.array([index])), length=length, truncation=truncation)
 
 
 def _compare(tokenizer: Any, dtype: Any, case: Case, *, engine: str | None, among: list[str]) -> None:
     rows = open_rows(tokenizer, length=case.length, truncation=case.truncation, pair=case.pair, dtype=dtype)
     assert rows.name == (engine or rows.name)
     columns = _columns([text for text in among if len(text) <= LETTERS_PER_ROOM * case.room + 12], pair=case.pair)
+    options: dict[str, Any] = {"length": case.length, "truncation": case.truncation}
+    assert comparing.wrong_rows(rows, tokenizer, columns, **options) == []
     encoded = rows.encode(_arrow(columns))
-    _check(tokenizer, encoded, columns, length=case.length, truncation=case.truncation)
+    # A few are enough: whether a row is impossible follows from two lengths.
+    refused = np.flatnonzero(encoded.impossible)
+    for index in refused[:: max(1, len(refused) // 3)]:
+        assert _is_refused(tokenizer, [[column[index]] for column in columns], **options)
     if rows.only_type is not None and encoded.types is not None:
         assert (encoded.types == rows.only_type).all()
 
@@ -129,22 +111,12 @@ def _texts_of(kind: str) -> list[str]:
     "kind",
     [kind if kind == "wordpiece_cased" else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS],
 )
-def test_short_rows_of_every_strategy_are_those_of_transformers(zoo: Zoo, kind: str) -> None:
-    for at, (truncation_side, padding_side, room) in enumerate(OPPOSITES):
+def test_rows_of_every_strategy_are_those_of_transformers(zoo: Zoo, kind: str) -> None:
+    for at, (truncation_side, padding_side, room, length) in enumerate(OPPOSITES):
         tokenizer, dtype = _resolve(zoo.path(kind), truncation_side=truncation_side, padding_side=padding_side)
         assert (tokenizer.truncation_side, tokenizer.padding_side) == (truncation_side, padding_side)
-        for case in _cases(tokenizer, rooms=(room,), lengths=(33,)):
+        for case in _cases(tokenizer, rooms=(room,), lengths=(length,)):
             _compare(tokenizer, dtype, case, engine=_engine_of(kind), among=_texts_of(kind)[at::2])
-
-
-@BYT5_WARNS
-@pytest.mark.slow
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"slow_canine"}))
-def test_long_rows_of_every_strategy_are_those_of_transformers(zoo: Zoo, kind: str, side: Side) -> None:
-    tokenizer, dtype = _resolve(zoo.path(kind), truncation_side=side, padding_side=side)
-    for case in _cases(tokenizer, lengths=(64, 512)):
-        _compare(tokenizer, dtype, case, engine=_engine_of(kind), among=_texts_of(kind)[SIDES.index(side) :: 2])
 
 
 # --- tokenizers that are not a template -----------------------------------------------------------------------------
@@ -195,22 +167,16 @@ def test_other_post_processors_give_the_rows_of_transformers(
         _compare(tokenizer, dtype, case, engine=engine, among=SHORT_TEXTS)
 
 
-def _with_habit(tokenizer: Any, habit: Callable[[Any], Any]) -> Any:
-    """The tokenizer as an object of a subclass whose `__call__` passes the texts through `habit` first."""
+@pytest.mark.parametrize("pair", [False, True])
+def test_a_tokenizer_whose_python_layer_changes_texts_falls_back_to_it(zoo: Zoo, pair: bool) -> None:
+    tokenizer, dtype = _resolve(zoo.path("wordpiece_cased"))
     kind = type(tokenizer)
 
     class Peculiar(kind):  # type: ignore[misc, valid-type]
         def __call__(self, *columns: Any, **options: Any) -> Any:
-            return super().__call__(*([habit(text) for text in column] for column in columns), **options)
+            return super().__call__(*([text.replace("a", "the dog") for text in each] for each in columns), **options)
 
     tokenizer.__class__ = Peculiar
-    return tokenizer
-
-
-@pytest.mark.parametrize("pair", [False, True])
-def test_a_tokenizer_whose_python_layer_changes_texts_falls_back_to_it(zoo: Zoo, pair: bool) -> None:
-    tokenizer, dtype = _resolve(zoo.path("wordpiece_cased"))
-    tokenizer = _with_habit(tokenizer, lambda text: text.replace("a", "the dog"))
     case = Case(truncation="longest_first", pair=pair, length=24, room=21)
     _compare(tokenizer, dtype, case, engine="reference", among=SHORT_TEXTS)
 

@@ -5,12 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.tokenize.ragged import (
-    GrowingRagged,
-    RaggedTokens,
-    from_lists,
-    id_dtype,
-)
+from pipelines.prepare.tokenize.ragged import RaggedTokens, concatenated, from_lists, id_dtype
 
 UINT16, INT32 = np.dtype(np.uint16), np.dtype(np.int32)
 LISTS = st.lists(st.lists(st.integers(0, 2**16 - 1), max_size=9), max_size=12)
@@ -37,30 +32,11 @@ def test_take_picks_runs_in_any_order_and_any_number_of_times(lists: list[list[i
     assert taken.ids.dtype == UINT16
 
 
-def _gathered(parts: list[RaggedTokens], dtype: np.dtype) -> GrowingRagged:
-    growing = GrowingRagged(dtype)
-    for part in parts:
-        growing.append(part)
-    return growing
-
-
-@given(st.lists(LISTS, max_size=6))
-def test_runs_gathered_batch_by_batch_are_the_lists_one_after_another(parts: list[list[list[int]]]) -> None:
-    runs = _gathered([from_lists(part, dtype=UINT16) for part in parts], UINT16).take_all()
+@given(st.lists(LISTS, min_size=1, max_size=6))
+def test_runs_of_several_batches_are_the_lists_one_after_another(parts: list[list[list[int]]]) -> None:
+    runs = concatenated([from_lists(part, dtype=UINT16) for part in parts])
     assert _to_lists(runs) == [values for part in parts for values in part]
-    assert runs.ids.dtype == UINT16
-    assert runs.offsets.dtype == np.int64
-
-
-def test_gathering_leaves_the_parts_alone_and_starts_anew_once_all_is_taken() -> None:
-    part = from_lists([[1, 2], [], [3]], dtype=UINT16)
-    growing = _gathered([part, part], UINT16)
-    first = growing.take_all()
-    assert len(growing.take_all()) == 0
-    growing.append(from_lists([[9] * 100], dtype=UINT16))
-    assert _to_lists(growing.take_all()) == [[9] * 100]
-    assert _to_lists(first) == [[1, 2], [], [3]] * 2
-    assert _to_lists(part) == [[1, 2], [], [3]]
+    assert (str(runs.ids.dtype), str(runs.offsets.dtype)) == ("uint16", "int64")
 
 
 @pytest.mark.parametrize(

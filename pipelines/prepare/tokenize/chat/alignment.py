@@ -32,7 +32,7 @@ _MODES = (0, 1, 2)
 
 
 class Aligner:
-    """Computes loss masks for the tokens of one fast tokenizer."""
+    """Aligner of one fast tokenizer's tokens with rendered texts, which gives their loss masks."""
 
     def __init__(self, tokenizer: Any, *, dtype: np.dtype) -> None:
         self._backend = copy_backend(tokenizer)

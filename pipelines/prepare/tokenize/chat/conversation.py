@@ -1,4 +1,4 @@
-"""One conversation as Python objects: what is wrong with it, and what of it a chat template sees.
+"""Checks of one conversation, and the form in which a chat template sees it.
 
 Imported where templates run (`renderer`), so it needs PyArrow and nothing heavier.
 """

@@ -23,7 +23,7 @@ _METHODS = frozenset(dir(dict))
 
 
 class MarkedParts(Extension):
-    """{% generation %} … {% endgeneration %}: notes which bytes of the text are between the two."""
+    """Jinja extension that notes which bytes of the text are between {% generation %} and {% endgeneration %}."""
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
     is_used = False
@@ -34,7 +34,7 @@ class MarkedParts(Extension):
         self.spans: Spans = []
 
     def parse(self, parser: Parser) -> nodes.CallBlock:
-        """Called by Jinja at the tag."""
+        """Parse the tag and what is between it and its end, for Jinja."""
         self.is_used = True
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
@@ -51,7 +51,10 @@ class MarkedParts(Extension):
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, in which a message's keys are found first: Jinja's own way to them is an error of `getattr`."""
+    """Jinja's sandbox, in which a message's keys are found first.
+
+    Jinja itself asks for an attribute before, which takes twice the time of templates that write `message.content`.
+    """
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         if type(obj) is dict and attribute in obj and attribute not in _METHODS:

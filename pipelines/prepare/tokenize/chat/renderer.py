@@ -101,8 +101,8 @@ def _rendered(
             raise Rejected("messages_empty")
         if not are_plain:
             messages = [checked_message(message, index) for index, message in enumerate(messages)]
-        rendering = template.render(messages, checked_tools(tools), are_plain=are_plain)
-        return rendering.text, list(itertools.chain.from_iterable(rendering.spans)), "", ""
+        text, spans = template.render(messages, checked_tools(tools), are_plain=are_plain)
+        return text, list(itertools.chain.from_iterable(spans)), "", ""
     except Rejected as rejected:
         return b"", [], rejected.reason, rejected.detail
     except MemoryError:

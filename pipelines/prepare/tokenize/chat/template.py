@@ -1,4 +1,4 @@
-"""A tokenizer's chat template, by which worker processes render conversations.
+"""Rendering of conversations by a tokenizer's chat template, in worker processes.
 
 A worker that makes shards renders by itself. Any other process has children for it (see `process.workers`), one for
 each thread that renders at a time: Jinja holds the interpreter, and a child can be ended whatever a template does.
@@ -37,15 +37,13 @@ class Texts:
 
     @classmethod
     def of(cls, strings: pa.Array, learned: pa.Array) -> Texts:
-        """From large strings that begin at their buffer's first byte, and the bytes [start, stop, start, stop, …] of
-        each that are to be learned.
+        """Return the texts of large strings that begin at their buffer's first byte.
+
+        `learned`: the bytes [start, stop, start, stop, …] of each that are to be learned.
         """
         data, edges = utf8_of(strings)
         places = learned.flatten().to_numpy() + np.repeat(edges[:-1], np.diff(learned.offsets.to_numpy()))
         return cls(strings, data[: edges[-1]], edges, places.reshape(-1, 2))
-
-    def __len__(self) -> int:
-        return len(self.strings)
 
     def learned_letters(self, index: int) -> np.ndarray:
         """Return which characters of a text are learned, bool."""
@@ -54,27 +52,17 @@ class Texts:
         return np.asarray(np.searchsorted(self.spans.ravel(), places, side="right") % 2 == 1)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Rendered:
-    """N conversations as texts, empty where one cannot be used; the reasons (object [N]), '' where it can; and details
-    by row where there is a reason.
-    """
-
-    texts: Texts
-    reasons: np.ndarray
-    details: dict[int, str]
-
-
-class Template:
-    """Renders batches of conversations for any number of threads."""
+class ChatRenderer:
+    """Renderer of batches of conversations for any number of threads."""
 
     def __init__(self, settings: Settings) -> None:
         self._cpu_seconds = settings.cpu_seconds
         self._settings = json.dumps(dataclasses.asdict(settings), default=str)
 
-    def render(self, messages: pa.Array, tools: pa.Array | None = None) -> Rendered:
+    def render(self, messages: pa.Array, tools: pa.Array | None = None) -> tuple[Texts, np.ndarray, dict[int, str]]:
         """Render each conversation, a list of messages, with what it may call, if there is such a column.
 
+        Returns: N texts, empty where one cannot be used; the reasons, object [N], '' where it can; details by row.
         Raises: TokenizerError if the template can serve none.
         """
         columns = {"messages": messages} if tools is None else {"messages": messages, "tools": tools}
@@ -82,12 +70,20 @@ class Template:
         reasons = np.array(batch["reason"].to_pylist(), dtype=object)
         details = {row: batch["detail"][row].as_py() for row in np.flatnonzero(reasons != "").tolist()}
         for row, detail in details.items():
-            _require_template(reasons[row], detail)
-        texts = Texts.of(batch["text"].view(pa.large_string()), batch["learned"])
-        return Rendered(texts=texts, reasons=reasons, details=details)
+            if reasons[row] == INVALID:
+                raise TokenizerError(
+                    f"the chat template cannot be compiled: {detail}",
+                    remedy="choose another tokenizer, or mend the template in a copy of this one",
+                )
+            if reasons[row] == DATE_UNKNOWN:
+                raise TokenizerError(
+                    "the chat template writes today's date, so that rows made tomorrow would differ from today's",
+                    remedy="give the date that all rows are to say, such as --chat-date 2024-07-26",
+                )
+        return Texts.of(batch["text"].view(pa.large_string()), batch["learned"]), reasons, details
 
     def _rendered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """As `renderer.RENDERED`. A batch that ends its process is taken row by row, to tell which row does."""
+        """Return a `renderer.RENDERED` batch. One that ends its process is taken row by row, to tell which row does."""
         try:
             return renderer.batch_of(workers.call(renderer.render, self._settings, renderer.message_of(batch)))
         except (WorkerDiedError, MemoryError) as error:
@@ -105,7 +101,7 @@ class Template:
         return f"the process that renders by the chat template {error.how}"
 
 
-def open_template(tokenizer: Any, *, date: str | None = None, name: str | None = None) -> Template:
+def open_template(tokenizer: Any, *, date: str | None = None, name: str | None = None) -> ChatRenderer:
     """Open the tokenizer's template: that with the `name`, or of several the one that `transformers` takes. `date`
     (ISO) is what it is told if it asks for today's.
 
@@ -120,25 +116,23 @@ def open_template(tokenizer: Any, *, date: str | None = None, name: str | None =
         added_tokens=sorted(map(str, tokenizer.get_added_vocab())),
         date=date,
     )
-    template = Template(settings)
-    _try_out(template)
-    return template
-
-
-def _try_out(template: Template) -> None:
-    """Render a question and its answer."""
-    rendered = template.render(pa.array([[QUESTION, ANSWER]]))
-    reason, detail = rendered.reasons[0], rendered.details.get(0, "")
-    if reason == "template_prefix":
-        raise _no_telling(detail)
+    template = ChatRenderer(settings)
+    texts, (reason,), details = template.render(pa.array([[QUESTION, ANSWER]]))
+    detail = details.get(0, "")
     if reason == OVER_LIMIT:
         raise TokenizerError(
             f"the chat template takes more for a question and its answer than a row may: {detail}",
             remedy="do not use this tokenizer, or mend the template in a copy of it",
         )
-    if not reason and not len(rendered.texts.spans):
-        raise _no_telling("none of its text is within {% generation %} markers")
+    is_unmarked = not reason and not len(texts.spans)
+    if is_unmarked or reason == "template_prefix":
+        why = "none of its text is within {% generation %} markers" if is_unmarked else detail
+        raise TokenizerError(
+            f"the chat template does not tell which part of a conversation is the assistant's: {why}",
+            remedy="in a copy of the tokenizer, put {% generation %} and {% endgeneration %} around it in the template",
+        )
     # Any other reason: it wants something else than a question and an answer, and the rows will show what.
+    return template
 
 
 def _require_named(tokenizer: Any, *, name: str | None) -> None:
@@ -159,24 +153,3 @@ def _require_named(tokenizer: Any, *, name: str | None) -> None:
             f"the tokenizer has several chat templates, {', '.join(names)}, and none of them is called default",
             remedy=f"choose one, such as --chat-template {names[0]}",
         )
-
-
-def _require_template(reason: str, detail: str) -> None:
-    """Raise TokenizerError if a row's reason says that the template serves no row at all."""
-    if reason == INVALID:
-        raise TokenizerError(
-            f"the chat template cannot be compiled: {detail}",
-            remedy="choose another tokenizer, or mend the template in a copy of this one",
-        )
-    if reason == DATE_UNKNOWN:
-        raise TokenizerError(
-            "the chat template writes today's date, so that rows made tomorrow would differ from today's",
-            remedy="give the date that all rows are to say, such as --chat-date 2024-07-26",
-        )
-
-
-def _no_telling(why: str) -> TokenizerError:
-    return TokenizerError(
-        f"the chat template does not tell which part of a conversation is the assistant's: {why}",
-        remedy="in a copy of the tokenizer, put {% generation %} and {% endgeneration %} around it in the template",
-    )

@@ -25,15 +25,13 @@ from pipelines.prepare.tokenize.engines.base import (
     is_reference,
     utf8_of,
 )
-from pipelines.prepare.tokenize.engines.choice import Choice, Reference, decide, open_reference, why_slow
+from pipelines.prepare.tokenize.engines.choice import decide, open_reference, why_slow
 
 __all__ = [
     "BATTERY",
-    "Choice",
     "Engine",
     "HuggingFaceEngine",
     "NotQualified",
-    "Reference",
     "SlowEngine",
     "Tokenizing",
     "copy_backend",

@@ -46,7 +46,7 @@ _REFERENCES = ("hf", "slow", "reference")
 
 
 class Tokenizing(Protocol):
-    """Protocol of whatever makes tokens.
+    """Protocol of engines, and of encoders that make rows with one.
 
     `name`, `version`: as in the manifest. `concurrent`: whether threads may encode at once, and gain from it.
     """
@@ -57,7 +57,7 @@ class Tokenizing(Protocol):
 
 
 class Engine(Tokenizing, Protocol):
-    """Turn texts into token ids."""
+    """Protocol of engines, which turn texts into token ids."""
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
         """Return the tokens of each text, those of `tokenizer(text, add_special_tokens=False)`.
@@ -98,7 +98,7 @@ class HuggingFaceEngine:
 
     @property
     def split_special_tokens(self) -> bool:
-        """Whether special tokens in a text are split as any other text is."""
+        """Return whether special tokens in a text are split as any other text is."""
         return bool(self.backend.encode_special_tokens)
 
     def parts(self) -> dict[str, Any]:

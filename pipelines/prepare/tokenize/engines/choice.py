@@ -1,9 +1,7 @@
 """Choosing the engine for a tokenizer: the fastest one that gives the tokenizer's own ids."""
 
-import dataclasses
 import importlib
 import logging
-from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,14 +26,6 @@ _FAST = {
 _log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Choice:
-    """The engine to use, and for each engine that was rejected, by name, a sentence that gives the reason."""
-
-    engine: Engine
-    reasons: Mapping[str, str]
-
-
 def open_reference(tokenizer: Any, *, dtype: np.dtype) -> Reference:
     """Open the reference engine: the Rust tokenizer, if it gives the tokenizer's own ids, else the tokenizer itself.
 
@@ -54,19 +44,22 @@ def open_reference(tokenizer: Any, *, dtype: np.dtype) -> Reference:
         ) from error
 
 
-def decide(tokenizer: Any, reference: Engine, *, dtype: np.dtype, wanted: EngineName = "auto") -> Choice:
-    """Choose `wanted`, or the first qualified engine, or else the reference, with reasons against those before it.
+def decide(
+    tokenizer: Any, reference: Engine, *, dtype: np.dtype, wanted: EngineName = "auto"
+) -> tuple[Engine, dict[str, str]]:
+    """Choose `wanted`, or the first qualified engine, or else the reference.
 
+    Returns: the engine, and for each one that was rejected before it, by name, a sentence that gives the reason.
     Raises: ConfigError if an engine that was requested by name is not qualified for the tokenizer.
     """
     reasons: dict[str, str] = {}
     if wanted == "hf":
-        return Choice(engine=reference, reasons=reasons)
+        return reference, reasons
     parts = reference.parts() if isinstance(reference, HuggingFaceEngine) else {}
     for name in _FAST if wanted == "auto" else (wanted,):
         found = _opened(name, tokenizer, reference, dtype=dtype, parts=parts)
         if not isinstance(found, str):
-            return Choice(engine=found, reasons=reasons)
+            return found, reasons
         reasons[name] = found
         _log.debug("engine %s is not used: %s", name, found)
     if wanted != "auto":
@@ -74,15 +67,15 @@ def decide(tokenizer: Any, reference: Engine, *, dtype: np.dtype, wanted: Engine
             f"--engine {wanted} does not serve this tokenizer, a {type(tokenizer).__name__}: {reasons[wanted]}",
             remedy="leave --engine out: then the fastest engine that gives the tokenizer's own tokens is used",
         )
-    return Choice(engine=reference, reasons=reasons)
+    return reference, reasons
 
 
 def why_slow(tokenizer: Any, *, dtype: np.dtype) -> str:
     """Return why transformers' own tokenizer is used although nobody requested it: a reason for each fast engine."""
-    choice = decide(tokenizer, open_reference(tokenizer, dtype=dtype), dtype=dtype)
-    if choice.engine.name in _FAST:
-        return f"{choice.engine.name} has its tokens, but not all that these rows need, such as offsets"
-    return "; ".join(f"{name}: {reason}" for name, reason in choice.reasons.items())
+    engine, reasons = decide(tokenizer, open_reference(tokenizer, dtype=dtype), dtype=dtype)
+    if engine.name in _FAST:
+        return f"{engine.name} has its tokens, but not all that these rows need, such as offsets"
+    return "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
 
 
 def _opened(name: str, tokenizer: Any, reference: Engine, *, dtype: np.dtype, parts: dict[str, Any]) -> Engine | str:

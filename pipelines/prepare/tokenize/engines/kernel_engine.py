@@ -1,4 +1,4 @@
-"""What our own engines share: kernels for texts, a cache of code points, memory, and what is left to the reference.
+"""Base of our own engines: kernels for texts, a cache of code points, memory, and texts left to the reference.
 
 What a tokenizer makes of code points is kept in pages of 256, each computed when a text first needs it (1 ms). An entry
 has 64 bits. The lowest 3 say of what kind the code point is:
@@ -18,6 +18,8 @@ Words seen before, with at most three ids, are remembered in a table of rows of 
     row of `memory`    key, key | ids 0, 1 | id 2, count
 
 A row is overwritten by the next word that falls on it. The table belongs to one call at a time.
+
+Numba's caches on disk name the types of arguments. To rename or move such a NamedTuple makes all caches unreadable.
 """
 
 from __future__ import annotations
@@ -36,19 +38,6 @@ from pipelines.prepare.tokenize.engines import vocabulary_trie
 from pipelines.prepare.tokenize.engines.base import FastEngine, utf8_of
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io.codec.kernels import frozen
-
-__all__ = ["ASK", "DROP", "ISOLATED", "MISSING_PAGE", "NUM_PAGES", "ORDINARY", "PAGE", "REORDERED", "SPACE"]
-__all__ += [
-    "Contents",
-    "KernelEngine",
-    "Pages",
-    "changed_between_marks",
-    "code_point",
-    "entry_of",
-    "first_bytes",
-    "holds",
-]
-__all__ += ["jit", "letters_of_page", "memory_row", "one_by_one", "recall", "remember"]
 
 DROP, SPACE, ISOLATED, ORDINARY, REORDERED, ASK = range(6)
 MISSING_PAGE = -1

@@ -44,8 +44,6 @@ DEEPSEEK = (
 )
 
 _SPLITS = [*([pattern] for pattern in (LLAMA3, QWEN2, QWEN35, O200K, TEKKEN)), list(DEEPSEEK)]
-# fastokens merges each entry in a time that grows with its length squared. Vocabularies in use are far below this.
-_MAX_SQUARED_LENGTHS = 1 << 28
 _NO_CHANGE = {"type": "Sequence", "normalizers": []}
 _NORMALIZERS: tuple[dict[str, Any] | None, ...] = (None, _NO_CHANGE, {"type": "NFC"})
 _MARK = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
@@ -68,7 +66,14 @@ class PackageEngine(FastEngine):
     def _open(self, parts: dict[str, Any]) -> None:
         # Without the parts that do not affect the ids of a text.
         parts = {**parts, **dict.fromkeys(("post_processor", "decoder", "truncation", "padding"))}
-        self._require_merges_only(parts["model"])
+        model = parts["model"]
+        if model["type"] != "BPE":
+            raise NotQualified(f"its model is {model['type']}, not BPE")
+        if bool(model["byte_fallback"]) is not self.byte_fallback:
+            raise NotQualified("its BPE has no byte fallback" if self.byte_fallback else "its BPE has byte fallback")
+        for setting in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
+            if model[setting]:
+                raise NotQualified(f"its BPE has a {setting}")
         self._require(parts)
         self.version = require_release(self.name, tried=self.tried)
         try:
@@ -78,17 +83,6 @@ class PackageEngine(FastEngine):
                 raise
             _log.debug("%s cannot open the tokenizer", self.name, exc_info=True)
             raise NotQualified(f"{self.name} cannot open it: {first_line(error)}") from error
-
-    def _require_merges_only(self, model: dict[str, Any]) -> None:
-        if model["type"] != "BPE":
-            raise NotQualified(f"its model is {model['type']}, not BPE")
-        if bool(model["byte_fallback"]) is not self.byte_fallback:
-            raise NotQualified("its BPE has no byte fallback" if self.byte_fallback else "its BPE has byte fallback")
-        for setting in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
-            if model[setting]:
-                raise NotQualified(f"its BPE has a {setting}")
-        if sum(len(entry) ** 2 for entry in model["vocab"]) > _MAX_SQUARED_LENGTHS:
-            raise NotQualified("the entries of its vocabulary are very long")
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
         """Return the tokens of each text."""

@@ -2,9 +2,7 @@
 
 chatml          turns between <|im_start|> and <|im_end|>, as Qwen 2 and many others
 chatml_marked   the same with {% generation %} markers
-default_system  chatml with a system prompt of its own where the conversation has none
 header          <|start_header_id|>role<|end_header_id|>, contents stripped, as Llama 3
-header_marked   the same with markers
 inst            [INST] question [/INST] answer </s>, the system prompt within the first question, as Llama 2;
                 refuses turns that don't alternate
 plain           "### Role:" without any special token
@@ -13,7 +11,6 @@ thinking        looks into answers for </think> and leaves thoughts out
 parts           takes contents that are lists of parts
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +41,6 @@ _CHATML_MARKED = """\
     {{- '\\n' }}
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
-_DEFAULT_SYSTEM = (
-    """\
-{%- if messages[0].role != 'system' %}
-    {{- '<|im_start|>system\\nYou are of great help.<|im_end|>\\n' }}
-{%- endif %}
-"""
-    + _CHATML
-)
 _HEADER = """\
 {{- '<s>' }}
 {%- for message in messages %}
@@ -61,16 +50,6 @@ _HEADER = """\
 {%- if add_generation_prompt %}
     {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
 {%- endif %}"""
-_HEADER_MARKED = """\
-{{- '<s>' }}
-{%- for message in messages %}
-    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' }}
-    {%- if message['role'] == 'assistant' %}
-        {%- generation %}{{ message['content'] | trim + '<|eot_id|>' }}{% endgeneration %}
-    {%- else %}
-        {{- message['content'] | trim + '<|eot_id|>' }}
-    {%- endif %}
-{%- endfor %}"""
 _INST = """\
 {%- if messages[0]['role'] == 'system' %}
     {%- set turns = messages[1:] %}
@@ -138,9 +117,7 @@ _PARTS = """\
 TEMPLATES = {
     "chatml": _CHATML,
     "chatml_marked": _CHATML_MARKED,
-    "default_system": _DEFAULT_SYSTEM,
     "header": _HEADER,
-    "header_marked": _HEADER_MARKED,
     "inst": _INST,
     "plain": _PLAIN,
     "tools": _TOOLS,
@@ -159,5 +136,4 @@ def chat_tokenizer(zoo: Zoo, folder: Path, *, template: str, kind: str = "byte_b
     if tokenizer.pad_token is None:
         tokenizer.pad_token = "<|im_end|>"
     tokenizer.save_pretrained(folder)
-    json.loads((folder / "tokenizer_config.json").read_text())
     return folder

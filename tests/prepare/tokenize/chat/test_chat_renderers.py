@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from pipelines.prepare.process import workers
 from pipelines.prepare.tokenize.chat.conversation import Message
 from pipelines.prepare.tokenize.chat.rendering import Settings
-from pipelines.prepare.tokenize.chat.template import Rendered, Template, open_template
+from pipelines.prepare.tokenize.chat.template import ChatRenderer, Texts, open_template
 from tests import building
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES, chat_tokenizer
 from tests.support.tokenizers_zoo import Zoo
@@ -37,8 +37,8 @@ TRAPS = (
 )
 
 
-def template_of(source: str, limits: dict[str, Any] = SMALL) -> Template:
-    return Template(Settings(source=source, tools_source=source, **limits))
+def template_of(source: str, limits: dict[str, Any] = SMALL) -> ChatRenderer:
+    return ChatRenderer(Settings(source=source, tools_source=source, **limits))
 
 
 def conversations(*contents: str) -> pa.Array:
@@ -49,22 +49,17 @@ def conversations(*contents: str) -> pa.Array:
 
 
 def refusal(source: str) -> str:
-    found = template_of(source).render(pa.array([MESSAGES]))
-    assert found.reasons.tolist() == ["template_limit"], found
-    return found.details[0]
+    _, reasons, details = template_of(source).render(pa.array([MESSAGES]))
+    assert reasons.tolist() == ["template_limit"]
+    return details[0]
 
 
 def growing(start: str, step: str) -> str:
     return GROWING.replace("START", start).replace("STEP", step)
 
 
-def _slow(*cases: str) -> list[Any]:
-    """Cases that each start a process, of which `--fast` takes the first of its kind alone."""
-    return [pytest.param(case, marks=pytest.mark.slow) for case in cases]
-
-
-def texts(found: Rendered) -> list[str]:
-    return [str(text) for text in found.texts.strings.to_pylist()]
+def as_text(found: Texts) -> list[str]:
+    return [str(text) for text in found.strings.to_pylist()]
 
 
 # --- limits ---------------------------------------------------------------------------------------------------------
@@ -75,18 +70,17 @@ def texts(found: Rendered) -> list[str]:
     [
         "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
         growing("'x'", "ns.s + ns.s"),
-        *_slow(
-            "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}",
-            "{% for x in [1, 2] recursive %}{{ loop([1, 2]) if loop.depth < 60 }}{% endfor %}",
-            "{% for i in range(100000) %}{% generation %}{% for j in range(100000) %}{% endfor %}{% endgeneration %}"
-            "{% endfor %}",
-            "{{ 10 ** 1000000000 }}",
-            "{{ (messages | length * 9 ** 9) ** (9 ** 9) % 3 }}",
-            growing("['x']", "dict(a=ns.s, b=ns.s) | string"),
-            "{% set x = 'x' * 100000 %}{% set y %}{% for i in range(99999) %}{{ x }}{% endfor %}{% endset %}",
-            "{{ range(100000) | map('center', 100000) | list | length }}",
-            "{% set x = '%1000000000d' % 1 %}{{ x | length }}",
-            "{% set x = [1, [2]] | tojson(indent=1000000000) %}{{ x | length }}",
+        # Each starts a process.
+        *(
+            pytest.param(template, marks=pytest.mark.slow)
+            for template in (
+                "{% for x in [1, 2] recursive %}{{ loop([1, 2]) if loop.depth < 60 }}{% endfor %}",
+                "{{ 10 ** 1000000000 }}",
+                growing("['x']", "dict(a=ns.s, b=ns.s) | string"),
+                "{{ range(100000) | map('center', 100000) | list | length }}",
+                "{% set x = '%1000000000d' % 1 %}{{ x | length }}",
+                "{% set x = [1, [2]] | tojson(indent=1000000000) %}{{ x | length }}",
+            )
         ),
     ],
 )
@@ -99,17 +93,17 @@ def test_what_does_not_end_or_takes_gigabytes_is_ended(template: str) -> None:
 
 def test_a_long_conversation_is_within_the_limits() -> None:
     messages = [{"role": role, "content": "word " * 1000} for _ in range(100) for role in ("user", "assistant")]
-    found = template_of(TEMPLATES["header"], {}).render(pa.array([messages]))
-    assert found.reasons.tolist() == [""]
-    assert texts(found)[0].count("word") == 200_000
+    found, reasons, _ = template_of(TEMPLATES["header"], {}).render(pa.array([messages]))
+    assert reasons.tolist() == [""]
+    assert as_text(found)[0].count("word") == 200_000
 
 
 @pytest.mark.slow
 def test_each_rendering_has_all_of_the_limits() -> None:
     """All together take more than one may, and no row is rejected for that."""
     template = template_of("{% for i in range(99999) %}{% endfor %}{{ messages[0].content }}" + MARKER)
-    found = template.render(conversations(*map(str, range(200))))
-    assert texts(found) == [str(row) for row in range(200)]
+    found, _, _ = template.render(conversations(*map(str, range(200))))
+    assert as_text(found) == [str(row) for row in range(200)]
 
 
 @pytest.mark.slow
@@ -117,11 +111,11 @@ def test_each_rendering_has_all_of_the_limits() -> None:
 def test_a_row_over_the_limits_costs_itself_only(trap: str) -> None:
     contents = [f"row {number}" for number in range(20)]
     contents[3] = contents[17] = trap
-    found = template_of(TRAPS).render(conversations(*contents))
-    assert [row for row, reason in enumerate(found.reasons) if reason] == [3, 17]
-    assert set(found.reasons) == {"", "template_limit"}
-    assert texts(found) == [text if text != trap else "" for text in contents]
-    assert found.details.keys() == {3, 17}
+    found, reasons, details = template_of(TRAPS).render(conversations(*contents))
+    assert [row for row, reason in enumerate(reasons) if reason] == [3, 17]
+    assert set(reasons) == {"", "template_limit"}
+    assert as_text(found) == [text if text != trap else "" for text in contents]
+    assert details.keys() == {3, 17}
 
 
 def test_a_template_that_is_over_the_limits_for_any_question_is_refused_before_any_work() -> None:
@@ -142,14 +136,12 @@ def tokenizer(template: str) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("in_processes", [False, True])
 def test_rows_over_the_limits_are_rejected_with_that_reason(
-    zoo: Zoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_processes: bool
+    zoo: Zoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Workers render by themselves, and are ended by a row that takes too long: 10 to a large power, in one call."""
-    if in_processes:
-        monkeypatch.setattr(workers, "_SMALL_BYTES", 0)
-        monkeypatch.setattr(workers, "_THREADED_BYTES", 0)
+    monkeypatch.setattr(workers, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(workers, "_THREADED_BYTES", 0)
     monkeypatch.setattr(Settings, "__init__", functools.partialmethod(Settings.__init__, cpu_seconds=0.5))
     template = (
         "{% for m in messages %}{% if 'much' in m.content %}{{ 'x' * (messages | length * 10 ** 9) }}{% endif %}"
@@ -158,11 +150,11 @@ def test_rows_over_the_limits_are_rejected_with_that_reason(
         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
     )
     chats = chat_tokenizer(zoo, tmp_path / "tokenizer", template=template)
-    texts = ["a"] * 9 + ["too much"] + ["b"] * 900 + ["too long"]
+    texts = ["a"] * 9 + ["too much"] + ["b"] * 200 + ["too long"]
     rows = [{"messages": [{**MESSAGES[0], "content": text}, MESSAGES[1]]} for text in texts]
     data = building.source(tmp_path / "in", train=rows)
     options = {"layout": "chat", "tokenizer": chats, "max_length": 64, "max_error_rate": "0.2", "workers": 2}
-    outcome = building.command("build", data, *building.options(tmp_path / "out", **options, shard_size="20kB"))
+    outcome = building.command("build", data, *building.options(tmp_path / "out", **options, shard_size="6kB"))
     assert outcome.status == 0, outcome.err
     ledger = building.read_manifest(tmp_path / "out").splits["train"].ledger
     assert dict(ledger.unusable) == {"template_limit": 2}
@@ -176,9 +168,9 @@ def test_threads_get_the_rows_that_they_asked_for() -> None:
     template = template_of("{{ messages[0].content }}" + MARKER)
     batches = [[f"{number} {row}" for row in range(50)] for number in range(40)]
     with concurrent.futures.ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(lambda batch: texts(template.render(conversations(*batch))), batches))
+        found = list(threads.map(lambda batch: as_text(template.render(conversations(*batch))[0]), batches))
     assert found == batches
 
 
 def test_no_rows_are_no_rows() -> None:
-    assert len(template_of(TRAPS).render(conversations()).texts) == 0
+    assert as_text(template_of(TRAPS).render(conversations())[0]) == []

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
 from pipelines.prepare.tokenize.chat.conversation import Message, Rejected, checked_message, checked_tools, objects_of
-from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Rendering, Settings
+from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Settings
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES
 
 MESSAGES = [{"role": "user", "content": "one\ntwo"}, {"role": "assistant", "content": "  three "}]
@@ -29,13 +29,15 @@ def chat_template(source: str, **settings: Any) -> ChatTemplate:
     return ChatTemplate(made, start_clock=lambda: None)
 
 
-def rendered(template: str, messages: list[Message] | None = None, tools: list[Any] | None = None) -> Rendering:
+def rendered(
+    template: str, messages: list[Message] | None = None, tools: list[Any] | None = None
+) -> tuple[bytes, list[tuple[int, int]]]:
     checked = [checked_message(message, index) for index, message in enumerate(messages or MESSAGES)]
     return chat_template(template).render(checked, checked_tools(tools))
 
 
 def text(template: str, messages: list[Message] | None = None, tools: list[Any] | None = None) -> str:
-    return rendered(template, messages, tools).text.decode()
+    return rendered(template, messages, tools)[0].decode()
 
 
 def refusal(template: str, messages: list[Message] | None = None) -> Rejected:
@@ -128,6 +130,13 @@ def test_what_transformers_refuses_is_refused(expression: str) -> None:
         assert rejected.detail == " ".join(str(caught.value).split())[:300]
 
 
+def test_parts_that_the_template_would_print_as_python_does_are_rejected() -> None:
+    parts: list[Message] = [{"role": "user", "content": [{"type": "text", "text": "it's one"}]}, MESSAGES[1]]
+    template = TEMPLATES["parts"].replace("message.content is string", "true")
+    assert b"it's one" in rendered(TEMPLATES["parts"], parts)[0]
+    assert refusal(template, parts).detail == "message 0 holds a list of parts, which the template cannot read"
+
+
 def test_nothing_is_chosen_by_chance() -> None:
     for expression in ("['a', 'b'] | random", "[['a', 'b']] | map('random') | first", "lipsum()"):
         assert refusal(f"{{{{ {expression} }}}}").reason in ("template_invalid", "template_rejected")
@@ -150,7 +159,7 @@ def test_a_template_that_cannot_be_compiled_is_no_row_s_fault(template: str) -> 
 
 def test_a_date_is_asked_for_by_name_and_given_once_known() -> None:
     template = marked("{{ strftime_now('%d %b %Y') }}")
-    assert chat_template(template, date="2024-07-26").render(MESSAGES).text == b"26 Jul 2024"
+    assert chat_template(template, date="2024-07-26").render(MESSAGES)[0] == b"26 Jul 2024"
     assert refusal(template).reason == "template_date"
 
 
@@ -159,7 +168,7 @@ def test_a_text_that_is_too_long_is_over_the_limit_wherever_it_comes_from() -> N
         with pytest.raises(Rejected, match="template_limit") as caught:
             chat_template(template, text_bytes=100).render(MESSAGES)
         assert caught.value.detail == "the chat template makes a text of more than 100 bytes"
-    assert len(chat_template(marked("{{ 'x' * 100 }}"), text_bytes=100).render(MESSAGES).text) == 100
+    assert len(chat_template(marked("{{ 'x' * 100 }}"), text_bytes=100).render(MESSAGES)[0]) == 100
 
 
 def test_spans_are_joined_and_empty_ones_left_out() -> None:
@@ -167,4 +176,4 @@ def test_spans_are_joined_and_empty_ones_left_out() -> None:
         "a{% generation %}b{% endgeneration %}{% generation %}c{% endgeneration %}d"
         "{% generation %}{% endgeneration %}{% generation %}e{% endgeneration %}"
     )
-    assert rendered(template) == Rendering(b"abcde", [(1, 3), (4, 5)])
+    assert rendered(template) == (b"abcde", [(1, 3), (4, 5)])

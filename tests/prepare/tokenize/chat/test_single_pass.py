@@ -6,14 +6,14 @@ import pytest
 
 from pipelines.prepare.tokenize.chat.conversation import Message, Rejected
 from pipelines.prepare.tokenize.chat.environment import create_environment
-from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Rendering, Settings, prompt_behind_loop
+from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Settings, prompt_behind_loop
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES
 
 TURN = "{{ '<|im_start|>' ~ m.role ~ '\n' ~ m.content ~ '<|im_end|>\n' }}"
 LOOP = f"{{% for m in messages %}}{TURN}{{% endfor %}}"
 PROMPT = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 PASSING = {
-    **{name: TEMPLATES[name] for name in ("chatml", "default_system", "header", "plain", "tools", "thinking", "parts")},
+    **{name: TEMPLATES[name] for name in ("chatml", "header", "plain", "tools", "thinking", "parts")},
     "as Llama 3": "{% set turns = messages %}{% for m in turns %}{% set c = m.content | trim %}"
     "{% if loop.index0 == 0 %}{% set c = '<s>' + c %}{% endif %}{{ m.role + c }}{% endfor %}"
     "{% if add_generation_prompt %}assistant{% endif %}",
@@ -54,7 +54,7 @@ LOOKING = {
 }
 
 
-def found(source: str, messages: list[Message], *, by_prefixes: bool) -> Rendering | tuple[str, str]:
+def found(source: str, messages: list[Message], *, by_prefixes: bool) -> object:
     settings = Settings(source=source, tools_source=source, added_tokens=["<|im_end|>"])
     template = ChatTemplate(settings, start_clock=lambda: None)
     if by_prefixes:

@@ -3,19 +3,24 @@
 import logging
 import sys
 from importlib import metadata
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
+from unittest import mock
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tokenizers import AddedToken
 
-from pipelines.prepare.tokenize.engines import BATTERY, HuggingFaceEngine, choice, decide, open_reference
+from pipelines.prepare.crosscheck import comparing as crosscheck
+from pipelines.prepare.options.config import LayoutConfig
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
+from pipelines.prepare.tokenize.engines import BATTERY, Engine, HuggingFaceEngine, choice, decide, open_reference
 from pipelines.prepare.tokenize.library_failures import TextsNotEncoded
-from tests import building
 from tests.prepare.crosscheck import lying_engine
-from tests.prepare.tokenize.odd_tokenizers import INT32, altered_kind, byte_level, saved, sentencepiece, wrapped
+from tests.prepare.layouts import encoding
+from tests.prepare.tokenize.odd_tokenizers import altered_kind, byte_level, sentencepiece, wrapped
 from tests.qualifying import comparing
+from tests.qualifying.comparing import INT32
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io.errors import ConfigError, TokenizerError
 
@@ -31,19 +36,7 @@ class PanicException(BaseException):
     """As pyo3's: no Exception."""
 
 
-class _Failing:
-    """The backend of a package that fails on every text."""
-
-    def __init__(self, error: BaseException) -> None:
-        self._error = error
-
-    def _fail(self, *arguments: Any, **options: Any) -> NoReturn:
-        raise self._error
-
-    encode_batch = encode_batch_flat = _fail
-
-
-def _decide(tokenizer: Any, **options: Any) -> choice.Choice:
+def _decide(tokenizer: Any, **options: Any) -> tuple[Engine, dict[str, str]]:
     return decide(tokenizer, open_reference(tokenizer, dtype=INT32), dtype=INT32, **options)
 
 
@@ -60,14 +53,6 @@ def _pretend_version(monkeypatch: pytest.MonkeyPatch, package: str, version: str
     monkeypatch.setattr(metadata, "version", pretended)
 
 
-def _open_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    def opener(tokenizer: Any, **options: Any) -> NoReturn:
-        raise error
-
-    monkeypatch.setattr(sys.modules[__name__], "opener", opener, raising=False)
-    monkeypatch.setattr(choice, "_FAST", {"fastokens": (__name__, "opener")})
-
-
 @pytest.mark.parametrize(
     ("kind", "engine", "refused"),
     [
@@ -82,9 +67,9 @@ def _open_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
 def test_the_engine_and_a_reason_for_each_that_was_refused_before_it(
     zoo: Zoo, kind: str, engine: str, refused: list[str]
 ) -> None:
-    found = _decide(zoo.tokenizer(kind))
-    assert (found.engine.name, list(found.reasons)) == (engine, refused)
-    assert all(reason and not reason.endswith(".") and "\n" not in reason for reason in found.reasons.values())
+    found, reasons = _decide(zoo.tokenizer(kind))
+    assert (found.name, list(reasons)) == (engine, refused)
+    assert all(reason and not reason.endswith(".") and "\n" not in reason for reason in reasons.values())
 
 
 @pytest.mark.parametrize(
@@ -103,9 +88,9 @@ def test_a_package_that_is_missing_or_untried_is_a_reason_with_its_remedy(
     zoo: Zoo, kind: str, package: str, version: str | None, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _pretend_version(monkeypatch, package, version)
-    found = _decide(zoo.tokenizer(kind))
-    assert found.engine.name == "hf"
-    assert any(reason.startswith(said) for reason in found.reasons.values())
+    found, reasons = _decide(zoo.tokenizer(kind))
+    assert found.name == "hf"
+    assert any(reason.startswith(said) for reason in reasons.values())
 
 
 @pytest.mark.parametrize(
@@ -115,20 +100,21 @@ def test_a_package_that_cannot_be_imported_is_a_reason(
     zoo: Zoo, kind: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    found = _decide(zoo.tokenizer(kind))
-    assert found.engine.name == "hf"
-    assert any("cannot open it: " in reason and package in reason for reason in found.reasons.values())
+    found, reasons = _decide(zoo.tokenizer(kind))
+    assert found.name == "hf"
+    assert any("cannot open it: " in reason and package in reason for reason in reasons.values())
 
 
 @pytest.mark.parametrize("error", [ValueError("unsupported model type: X\nmore"), PanicException("out of bounds")])
 def test_an_opener_that_fails_is_a_reason_and_logged(
     zoo: Zoo, error: BaseException, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _open_with(monkeypatch, error)
+    monkeypatch.setattr(lying_engine, "open_lying", mock.Mock(side_effect=error))
+    monkeypatch.setattr(choice, "_FAST", {"fastokens": (lying_engine.__name__, "open_lying")})
     with caplog.at_level(logging.DEBUG, logger=choice.__name__):
-        found = _decide(zoo.tokenizer("byte_bpe"))
-    assert found.engine.name == "hf"
-    assert found.reasons == {"fastokens": f"it fails on this tokenizer: {str(error).splitlines()[0]}"}
+        found, reasons = _decide(zoo.tokenizer("byte_bpe"))
+    assert found.name == "hf"
+    assert reasons == {"fastokens": f"it fails on this tokenizer: {str(error).splitlines()[0]}"}
     assert any(record.exc_info for record in caplog.records)
 
 
@@ -142,7 +128,8 @@ def test_an_engine_asked_for_by_name_is_refused_with_its_reason(zoo: Zoo) -> Non
 def test_a_batch_on_which_a_package_fails_is_left_to_the_reference(name: str, error: BaseException) -> None:
     tokenizer = wrapped(byte_level() if name == "fastokens" else sentencepiece(["a"]))
     engine: Any = comparing.opened(name, tokenizer)
-    engine._backend = _Failing(error)
+    fails = mock.Mock(side_effect=error)
+    engine._backend = mock.Mock(encode_batch=fails, encode_batch_flat=fails)
     assert comparing.differing(engine, HuggingFaceEngine(tokenizer, dtype=INT32), ["a b", "\n", ""]) == []
 
 
@@ -160,22 +147,23 @@ def test_a_tokenizer_that_fails_on_ordinary_texts_is_an_error_with_a_remedy(zoo:
     assert "unknown token" in failed.value.remedy
 
 
-def test_a_build_names_the_rows_on_which_the_tokenizer_panics(tmp_path: Path) -> None:
-    rows = [{"text": text} for text in ["one", "x\n\n", "two", "three", "and x \n\n"]]
-    dataset = building.source(tmp_path / "rows", train=rows)
-    tokenizer = saved(tmp_path / "tokenizer", byte_level(PANICS))
-    options = building.options(tmp_path / "out", tokenizer=tokenizer, layout="concat")
-    cause, remedy = building.command("build", dataset, *options).error
-    assert "rows 1, 4 of train: the tokenizer" in cause
-    assert "AddedVocabulary bad split" in cause
-    assert "--filter" in remedy
+def test_the_rows_on_which_the_tokenizer_panics_are_named() -> None:
+    layout, columns = LayoutConfig(name="concat", max_length=8), ColumnPlan(texts=("text",))
+    encoder = encoding.open_encoder(wrapped(byte_level(PANICS), pad_token="<pad>", eos_token="<pad>"), layout, columns)
+    texts = pa.array(["one", "x\n\n", "two", "three", "and x \n\n"])
+    rows = Rows(texts=(texts,), arrays={}, numbers=np.arange(10, 15))
+    with pytest.raises(
+        TokenizerError, match=r"rows 11, 14 of train: the tokenizer .*AddedVocabulary bad split"
+    ) as failed:
+        crosscheck.encode(encoder, rows, split="train")
+    assert "--filter" in failed.value.remedy
 
 
 def test_an_engine_that_gives_other_tokens_for_a_text_is_not_used(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "_FAST", {"wordpiece": (lying_engine.__name__, "open_lying")})
     tokenizer = zoo.tokenizer("wordpiece_cased")
-    assert _decide(tokenizer).engine.name == "wordpiece"
+    assert _decide(tokenizer)[0].name == "wordpiece"
     monkeypatch.setattr(lying_engine, "LIES", {next(filter(None, BATTERY))})
-    chosen = _decide(tokenizer)
-    assert isinstance(chosen.engine, HuggingFaceEngine)
-    assert chosen.reasons["wordpiece"].startswith("it gives other tokens than the tokenizer")
+    chosen, reasons = _decide(tokenizer)
+    assert isinstance(chosen, HuggingFaceEngine)
+    assert reasons["wordpiece"].startswith("it gives other tokens than the tokenizer")

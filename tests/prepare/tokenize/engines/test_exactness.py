@@ -21,11 +21,10 @@ from tokenizers import AddedToken
 from pipelines.prepare.tokenize.engines import BATTERY, Engine, HuggingFaceEngine, NotQualified
 from tests.prepare.tokenize.odd_tokenizers import altered_kind, assert_same, bert, check
 from tests.qualifying import comparing, kinds, strings
-from tests.qualifying.comparing import INT32, Effort
+from tests.qualifying.comparing import INT32
 from tests.support import texts
 from tests.support.tokenizers_zoo import Zoo
 
-EFFORT = Effort(random_strings=300, code_point_step=300, rows=12, long_bytes=0)
 # One of each engine, and for our own one for each way of treating spaces and each step that looks at neighbours.
 SERVED = {
     "wordpiece": ["zoo wordpiece_uncased", "zoo wordpiece_cased"],
@@ -62,7 +61,8 @@ def pair_of(name: str, kind: str) -> tuple[Engine, HuggingFaceEngine]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), EACH)
 def test_an_engine_gives_the_ids_and_the_rows_of_the_tokenizer(name: str, kind: str) -> None:
-    trial = comparing.try_engine(pair_of(name, kind)[0], kind=kind, tokenizer=tokenizer(kind), effort=EFFORT)
+    effort = {"random_strings": 300, "code_point_step": 300, "rows": 12, "long_bytes": 0}
+    trial = comparing.try_engine(pair_of(name, kind)[0], kind=kind, tokenizer=tokenizer(kind), **effort)
     assert trial.strings > 400
     assert trial.rows > 400
     assert trial.examples == []

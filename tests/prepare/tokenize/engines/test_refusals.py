@@ -7,7 +7,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, normalizers, processors
 
 from pipelines.prepare.tokenize.engines import NotQualified
-from tests.prepare.tokenize.odd_tokenizers import BYTES, altered_kind, bert, byte_level, sentencepiece, served, wrapped
+from tests.prepare.tokenize.odd_tokenizers import BYTES, altered_kind, bert, byte_level, check, sentencepiece, wrapped
 from tests.qualifying import comparing
 from tests.qualifying.kinds import metaspace, white_split
 from tests.support.tokenizers_zoo import Zoo
@@ -43,27 +43,18 @@ class TestFastokens:
     )
     def test_added_tokens_of_both_kinds_are_looked_for_in_two_passes(self, added: list[AddedToken], text: str) -> None:
         texts = [text, f"a{text}b", text * 3, "12 ", "user <|im_start|> u"]
-        assert served("fastokens", wrapped(byte_level(added)), texts)
-        assert served("fastokens", wrapped(byte_level(added, normalizer=normalizers.Sequence([]))), texts)
+        check("fastokens", wrapped(byte_level(added)), texts)
+        check("fastokens", wrapped(byte_level(added, normalizer=normalizers.Sequence([]))), texts)
 
     @pytest.mark.parametrize("normalizer", [None, normalizers.NFC()], ids=["none", "nfc"])
     def test_an_added_token_that_begins_in_white_space_that_another_one_takes(self, normalizer: Any) -> None:
         added = [plain("K", rstrip=True), raw("\n", lstrip=True)]
         assert "takes the white space" in reason("fastokens", wrapped(byte_level(added, normalizer=normalizer)))
-        assert served(
-            "fastokens", wrapped(byte_level(added[:1], normalizer=normalizer)), ["K  \n x", "aK", "\u212a \n"]
-        )
+        check("fastokens", wrapped(byte_level(added[:1], normalizer=normalizer)), ["K  \n x", "aK", "\u212a \n"])
 
-    @pytest.mark.parametrize(
-        ("change", "said"),
-        [
-            (lambda vocab: {each: 2 * at for each, at in vocab.items()}, "holes"),
-            (lambda vocab: {**vocab, "a" * 50_000: 256}, "very long"),
-        ],
-        ids=["holes", "long"],
-    )
-    def test_a_vocabulary_that_it_cannot_open(self, change: Any, said: str) -> None:
-        assert said in reason("fastokens", wrapped(byte_level(vocabulary=change(byte_level().get_vocab()))))
+    def test_a_vocabulary_with_holes(self) -> None:
+        holes = {each: 2 * at for each, at in byte_level().get_vocab().items()}
+        assert "holes" in reason("fastokens", wrapped(byte_level(vocabulary=holes)))
 
 
 class TestGigatoken:
@@ -89,7 +80,7 @@ class TestGigatoken:
 
     def test_the_spelling_of_a_byte_as_text_is_text(self) -> None:
         tokenizer = wrapped(sentencepiece(["<", "0", "x", "A", ">", "<0"], [("<", "0")]))
-        assert served("gigatoken", tokenizer, ["<0x0A>", "\n", *BYTES])
+        check("gigatoken", tokenizer, ["<0x0A>", "\n", *BYTES])
 
 
 class TestUnigram:

@@ -35,13 +35,6 @@ def test_every_setting_of_the_normalizer_is_followed(zoo: Zoo, flags: dict[str, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flags", [BARE, STRIPPED], ids=["bare", "stripped"])
-def test_every_code_point_between_letters_and_marks_that_nfd_sorts(zoo: Zoo, flags: dict[str, Any]) -> None:
-    points = [chr(point) for point in range(0x10000) if not 0xD800 <= point < 0xE000]
-    check("wordpiece", bert(zoo, normalizer=flags), [f"a\u302e{point}\u1b44b \U0001e000{point}" for point in points])
-
-
-@pytest.mark.slow
 def test_a_word_of_a_million_letters_is_one_unknown(zoo: Zoo) -> None:
     engine = check("wordpiece", zoo.tokenizer("wordpiece_uncased"), [texts.ONE_MB_WORD, "é" * 1_000_000])
     assert len(engine.encode(pa.array([texts.ONE_MB_WORD])).ids) == 1

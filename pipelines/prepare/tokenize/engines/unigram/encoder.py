@@ -31,7 +31,7 @@ from pipelines.prepare.tokenize.engines.kernel_engine import (
     KernelEngine,
     Pages,
 )
-from pipelines.prepare.tokenize.engines.unigram import kernels as kernels
+from pipelines.prepare.tokenize.engines.unigram import kernels
 from pipelines.prepare.tokenize.engines.unigram.paths import MARK_BYTES, Scratch
 from pipelines.prepare.tokenize.engines.unigram.points import MARK, Reader
 from pipelines.prepare.tokenize.ragged import RaggedTokens

@@ -40,9 +40,6 @@ from pipelines.prepare.tokenize.engines.unigram.paths import MARK_BYTES, best_pa
 from pipelines.prepare.tokenize.engines.vocabulary_trie import Trie
 from tfrecord_io.codec.kernels import load, lowest_bit, store
 
-__all__ = ["ENDS_IN_MARK", "JOINS", "MEMORY_WORDS", "MERGES", "NO_ROOM", "STRIPPED", "Tables", "Words"]
-__all__ += ["encode"]
-
 _REFERENCE, NO_ROOM = -2, -3
 # 8 MB for each thread. Words stand there with their punctuation, so there are many: of English of 60,000 word forms a
 # tenth is not found, 18 % with 2^16 rows, which takes 1.7 times as long.
@@ -58,7 +55,7 @@ _SPACES = np.uint64(0x20) * _ONES
 
 
 class Words(NamedTuple):
-    """How a pre-tokenizer splits text into words."""
+    """Rules by which a pre-tokenizer splits text into words."""
 
     splits_white: bool  # at any white space, which is dropped; otherwise at spaces, which become marks
     marks_first: bool  # whether a word without a space before it has the mark

@@ -1,4 +1,4 @@
-"""What a SentencePiece normalizer makes of each code point, and which code points it treats alone.
+"""Code points under a SentencePiece normalizer: what each becomes, and which are treated alone.
 
 SentencePiece's normalizers are chains, of which most steps look at one code point at a time:
 

@@ -56,7 +56,7 @@ from pipelines.prepare.tokenize.engines.kernel_engine import (
     changed_between_marks,
     one_by_one,
 )
-from pipelines.prepare.tokenize.engines.wordpiece import kernels as kernels
+from pipelines.prepare.tokenize.engines.wordpiece import kernels
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io.codec.kernels import frozen
 
