@@ -16,7 +16,7 @@ from pipelines.train.targets import Target
 from tfrecord_io.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pipelines.train.engines import Engine
+    from pipelines.train.engines import DeviceEngine
 
 
 def load(*, verbose: bool, backend: Literal["tensorflow", "jax"] = "tensorflow") -> None:
@@ -43,7 +43,7 @@ def load(*, verbose: bool, backend: Literal["tensorflow", "jax"] = "tensorflow")
         logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
 
-def opened(target: Target, config: TrainConfig | PredictConfig) -> Engine:
+def opened(target: Target, config: TrainConfig | PredictConfig) -> DeviceEngine:
     """Open the engine on a target, before anything else uses devices. Raises: DeviceError if there are none."""
     import keras
 

@@ -5,7 +5,6 @@ TensorFlow is imported only when the options are in order. Exit status: 0 done, 
 2 a wrong option, 130 Ctrl-C. People read stderr, programs read stdout (--json).
 """
 
-import dataclasses
 import json
 import os
 import sys
@@ -36,7 +35,7 @@ Examples:
       --model-dir gs://BUCKET/bert --tpu local --precision bfloat16"""
 
 
-class _Program(TwoLineErrors, cloup.Group):
+class _TrainingGroup(TwoLineErrors, cloup.Group):
     """Trains without the name of a command; the training's required options are then asked for, and only then."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -50,7 +49,7 @@ class _Program(TwoLineErrors, cloup.Group):
 
 
 @click.group(
-    cls=_Program,
+    cls=_TrainingGroup,
     invoke_without_command=True,
     subcommand_metavar="[COMMAND …]",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120, "show_default": True},
@@ -124,9 +123,8 @@ def predict(text: str | None, top: int, as_json: bool, verbose: bool, **options:
             backends.load(verbose=verbose)
             from pipelines.train.predict import fill_mask
 
-            masks = fill_mask.fill(options["model"], text, top=top, build=options["build"])
-            fill_mask.show(masks)
-            found = [[dataclasses.asdict(each) for each in candidates] for candidates in masks]
+            found = fill_mask.fill(options["model"], text, top=top, build=options["build"])
+            fill_mask.show(found)
         if as_json:
             click.echo(json.dumps(found))
 

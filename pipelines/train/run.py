@@ -16,10 +16,10 @@ from pipelines.train import backends, checkpoints, model_files, targets
 from pipelines.train import setup as jobs
 from pipelines.train.checkpoints import History
 from pipelines.train.config import TrainConfig
-from pipelines.train.engines import Engine, Feeds
+from pipelines.train.engines import DeviceEngine, feed
 from pipelines.train.errors import StoppedError, TrainingError
 from pipelines.train.metrics import together
-from pipelines.train.progress import Progress
+from pipelines.train.progress import TrainingProgress
 from pipelines.train.setup import TrainingSetup
 
 
@@ -51,7 +51,7 @@ def train(config: TrainConfig, *, as_json: bool = False) -> Trained:
 class _Run:
     """The parts of one training, and what happens after each call."""
 
-    def __init__(self, job: TrainingSetup, *, engine: Engine, stop: _Stop, as_json: bool) -> None:
+    def __init__(self, job: TrainingSetup, *, engine: DeviceEngine, stop: list[int], as_json: bool) -> None:
         config = job.config
         self._job = job
         self._config = config
@@ -63,7 +63,7 @@ class _Run:
         self._saves = engine.saves(self._learner, f"{folder}/{checkpoints.SAVES}", keep=config.keep_checkpoints)
         self._best_saves = engine.saves(self._learner, f"{folder}/{checkpoints.BEST}", keep=1)
         with checkpoints.usable(config.model_dir):
-            self._progress = Progress(
+            self._progress = TrainingProgress(
                 log_dir=f"{folder}/logs",
                 total=config.total_steps,
                 batch_size=config.global_batch_size,
@@ -72,8 +72,8 @@ class _Run:
                 peak_flops=engine.peak_flops,
                 speaks=engine.is_first,
             )
-        self._feeds = Feeds(config, task=job.task, engine=engine)
-        self._history = History(config.model_dir, metric=config.best_metric or "loss", writes=engine.is_first)
+        self._metric = config.best_metric or "loss"
+        self._history = History(config.model_dir, metric=self._metric, writes=engine.is_first)
         self._saved_at = self._evaluated_at = -1
         self._metrics: Mapping[str, float] = {}
         for line in (*job.warnings, f"replicas: {engine.replicas}, on {targets.place(job.target, engine.hardware)}"):
@@ -85,11 +85,11 @@ class _Run:
     def go(self) -> Trained:
         start = self._open()
         config = self._config
-        if not self._engine.anywhere(self._stop.is_set()) and not self._ends_early():
+        if not self._engine.anywhere(bool(self._stop)) and not self._ends_early():
             self._began = time.monotonic()
             self._engine.train(
                 self._learner,
-                self._feeds.training(self._data, start_step=start),
+                feed(self._job, self._engine, self._data, config.train_split, training=True, start_step=start),
                 until=config.total_steps,
                 steps_per_call=config.steps_per_call,
                 after_call=self._after_call,
@@ -103,7 +103,7 @@ class _Run:
                 f"stopped by a signal after step {self._learner.step:,} of {config.total_steps:,}, which is saved",
                 remedy="run the same command again: it goes on with the next batch",
             )
-            error.signal_number = self._stop.signal_number or signal.SIGTERM  # which another host got
+            error.signal_number = self._stop[0] if self._stop else signal.SIGTERM  # which another host got
             raise error
         return self._finish()
 
@@ -128,8 +128,7 @@ class _Run:
             if start < total
             else f"nothing left to train: {start:,} steps are taken, --steps is {total:,}; evaluating only"
         )
-        best = self._history.best
-        if self._config.keep_best and best is not None and best.step == start != self._best_saves.last_step:
+        if self._config.keep_best and self._history.best == start != self._best_saves.last_step:
             self._best_saves.save()  # a kill came between the two checkpoints of this step
         if start < total and self._ends_early():
             self._progress.note("nothing left to train: it ended early; evaluating only (--early-stopping decides)")
@@ -146,15 +145,13 @@ class _Run:
             self._progress.training(
                 step, loss=loss, learning_rate=self._learner.learning_rate, flops=self._learner.flops
             )
-        if self._engine.anywhere(self._stop.is_set()):  # all save the same step
+        if self._engine.anywhere(bool(self._stop)):  # all save the same step
             return False
         if config.eval_every and step % config.eval_every == 0 and step < config.total_steps:
             self._evaluate()
             self._start_clock(step)
             if self._ends_early():
-                self._progress.note(
-                    f"ended early: no better {config.best_metric or 'loss'} in {self._history.since_best} evaluations"
-                )
+                self._progress.note(f"ended early: no better {self._metric} in {self._history.since_best} evaluations")
                 return False
         if config.save_every and step % config.save_every == 0:
             self._save()
@@ -191,39 +188,30 @@ class _Run:
     def _take_best(self) -> None:
         """Goes back to the weights of the best evaluation, if that is asked for."""
         best = self._history.best
-        if not self._config.keep_best or best is None or best.step == self._learner.step:
+        if not self._config.keep_best or best is None or best == self._learner.step:
             return
-        if self._best_saves.last_step != best.step:
+        if self._best_saves.last_step != best:
             self._progress.note(
-                f"the checkpoint of the best evaluation, after step {best.step:,}, is gone: keeping the last"
+                f"the checkpoint of the best evaluation, after step {best:,}, is gone: keeping the last"
             )
             return
         self._best_saves.restore()
-        self._metrics = best.metrics
-        metric = self._config.best_metric or "loss"
+        self._metrics = self._history.evaluations[best]
         self._progress.note(
-            f"back to the best evaluation, after step {best.step:,}: {metric} {best.metrics[metric]:.4f}"
+            f"back to the best evaluation, after step {best:,}: {self._metric} {self._metrics[self._metric]:.4f}"
         )
 
     def _describe(self) -> None:
         """Write what `predict` and `export` need to know of the model."""
-        config, job = self._config, self._job
-        data_folder = config.data_folders[0]
+        model_dir, data_folder = self._config.model_dir, self._config.data_folders[0]
         if model_files.has_tokenizer(data_folder):
-            with checkpoints.usable(config.model_dir):
-                model_files.copy_tokenizer(data_folder, f"{config.model_dir.rstrip('/')}/{model_files.TOKENIZER}")
+            with checkpoints.usable(model_dir):
+                model_files.copy_tokenizer(data_folder, f"{model_dir.rstrip('/')}/{model_files.TOKENIZER}")
         else:
             self._progress.note(f"warning: {data_folder} has no tokenizer/, so the model's folder has none")
-        described = model_files.describe(
-            config,
-            self._data.manifest,
-            job.task,
-            built=self._learner.built,
-            steps=self._learner.step,
-            eval_split=job.eval_split,
-            metrics=self._metrics,
-        )
-        model_files.write(config.model_dir, described)
+        learner = self._learner
+        described = model_files.describe(self._job, built=learner.built, steps=learner.step, metrics=self._metrics)
+        model_files.write(model_dir, described)
 
     def _save(self) -> None:
         if self._learner.step != self._saved_at:
@@ -247,7 +235,7 @@ class _Run:
         """Metrics of a pass over a split: of one dataset, or of each one of a mixture and then of all together."""
         parts = jobs.evaluated(self._data, split)
         found = {
-            name: self._engine.evaluate(self._learner, self._feeds.evaluation(each, split))
+            name: self._engine.evaluate(self._learner, feed(self._job, self._engine, each, split, training=False))
             for name, each in parts.items()
         }
         counts = {name: each.num_examples(split) for name, each in parts.items()}
@@ -266,16 +254,10 @@ class _Run:
         return metrics
 
 
-class _Stop(threading.Event):
-    """Set by a signal, which it knows."""
-
-    signal_number = 0
-
-
 @contextlib.contextmanager
-def _stoppable() -> Iterator[_Stop]:
-    """An event that SIGTERM (preemption) and SIGINT set; a second one ends the process as usual."""
-    stop = _Stop()
+def _stoppable() -> Iterator[list[int]]:
+    """Give a list to which SIGTERM (preemption) and SIGINT are added; a second one ends the process as usual."""
+    stop: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
@@ -283,8 +265,7 @@ def _stoppable() -> Iterator[_Stop]:
     previous: dict[int, Any] = {}
 
     def note(number: int, _: object) -> None:
-        stop.signal_number = number
-        stop.set()
+        stop.append(number)
         signal.signal(number, previous[number])
 
     for name in (signal.SIGTERM, signal.SIGINT):

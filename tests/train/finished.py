@@ -10,13 +10,12 @@ import keras
 import numpy as np
 import pyarrow.parquet as pq
 
-from pipelines.train import cli, model_files, models, tasks
+from pipelines.train import cli, model_files, models, setup
 from pipelines.train.checkpoints import save_model
 from pipelines.train.config import TrainConfig
 from tests import building
 from tests.building import Outcome
 from tests.train import training
-from tfrecord_io import reader
 
 
 @functools.cache
@@ -24,33 +23,16 @@ def finished(task: str, model: str, *, data: Path | None = None, **changes: obje
     """The folder of a finished model for `task`, made once. Shared: copy it before changing it."""
     folder = building.new_folder() / "model"
     folder.mkdir()
-    opened = reader.open(data or training.data())
-    options: dict[str, object] = {
-        "data": opened.root,
-        "task": task,
-        "model": model,
-        "model_dir": str(folder),
-        **changes,
-    }
-    config = TrainConfig(**options)  # type: ignore[arg-type]
-    bound = tasks.bind(config, opened.manifest)
+    options: dict[str, Any] = {"data": str(data or training.data()), "task": task, "model": model, **changes}
+    job = setup.check(TrainConfig(**options, model_dir=str(folder), tpu="none"))
     keras.utils.set_random_seed(7)
-    built = models.build(config, opened.manifest, bound)
+    built = models.build(job.config, job.data.manifest, job.task)
     rng = np.random.default_rng(7)
     for variable in built.model.trainable_variables:  # biases are 0 at first, scales 1: one could be left out unseen
         variable.assign(variable + rng.normal(scale=0.05, size=variable.shape))
     save_model(built.model, str(folder))
-    model_files.copy_tokenizer(opened.root, str(folder / "tokenizer"))
-    described = model_files.describe(
-        config,
-        opened.manifest,
-        bound,
-        built=built,
-        steps=8,
-        eval_split="validation",
-        metrics={"loss": 0.5},
-    )
-    model_files.write(str(folder), described)
+    model_files.copy_tokenizer(job.data.root, str(folder / "tokenizer"))
+    model_files.write(str(folder), model_files.describe(job, built=built, steps=8, metrics={"loss": 0.5}))
     return folder
 
 

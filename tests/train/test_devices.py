@@ -5,10 +5,8 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-import tensorflow as tf
 
 from pipelines.train import targets
 from pipelines.train.errors import DeviceError
@@ -42,14 +40,6 @@ def test_the_first_that_names_a_tpu_decides(
 ) -> None:
     target = targets.choose(tpu, environment=environment, chips_here=chips)
     assert (target.kind, target.address) == (kind, address)
-
-
-@pytest.mark.parametrize(
-    ("asked", "is_tpu", "found"),
-    [(None, True, "bfloat16"), (None, False, "float32"), ("float32", True, "float32"), ("bfloat16", False, "bfloat16")],
-)
-def test_a_tpu_computes_in_bfloat16_unless_it_is_told_otherwise(asked: Any, is_tpu: bool, found: str) -> None:
-    assert targets.precision(asked, is_tpu=is_tpu) == found
 
 
 @pytest.mark.parametrize("tpu", ["http://10.0.0.2:8470", "grpc://10.0.0.2", ""])
@@ -145,8 +135,7 @@ def test_a_server_without_tpu_is_told_from_a_tpu() -> None:
 @pytest.mark.parametrize(("tpu", "warned"), [("auto", True), ("none", False)])
 def test_a_tpu_that_was_looked_for_in_vain_is_a_warning(tpu: str, warned: bool) -> None:
     target = targets.choose(tpu, environment={}, chips_here=False)
-    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
-    lines = targets.missed_tpu(target, engine.hardware(strategy))
+    lines = targets.missed_tpu(target, targets.hardware("CPU", 1))
     assert bool(lines) is warned
     if warned:
         cause, remedy = lines

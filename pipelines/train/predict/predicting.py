@@ -38,7 +38,7 @@ import tensorflow as tf
 from pipelines.terminal.console import say
 from pipelines.train import backends, checkpoints, model_files, targets
 from pipelines.train.config import PredictConfig
-from pipelines.train.engines import Engine
+from pipelines.train.engines import DeviceEngine
 from pipelines.train.model_files import TrainedModel
 from pipelines.train.predict import loading
 from pipelines.train.predict.predictors import Predictor, open_predictor
@@ -109,7 +109,7 @@ def _require_fit(trained: TrainedModel, data: Data, config: PredictConfig) -> No
         )
 
 
-def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, engine: Engine) -> pa.Table:
+def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, engine: DeviceEngine) -> pa.Table:
     """One row for each record, length by length, in the order of the files, and where each record belongs."""
     model = engine.place_model(lambda: loading.load_model(config.model_dir, predictor.trained, build=config.build))
     of_lengths = [data.bucket(length) for length in data.manifest.bucket_lengths] or [data]

@@ -99,7 +99,7 @@ def _program(job: TrainingSetup, wanted: Slice) -> tuple[GlobalStep, Any]:
     devices = topologies.get_topology_desc(wanted.topology, platform="tpu", **wanted.layout).devices
     count = len(devices)
     step = GlobalStep(built(job), job, mesh=Mesh(np.array(devices), (AXIS,)), abstract=True)
-    [specs] = element_specs(job.data, job.config, job.task, replicas=count)
+    [specs] = element_specs(job, replicas=count)
 
     def whole(spec: tf.TensorSpec) -> jax.ShapeDtypeStruct:
         rows, *rest = spec.shape
