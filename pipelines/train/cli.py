@@ -36,7 +36,7 @@ Examples:
 
 
 class _TrainingGroup(TwoLineErrors, cloup.Group):
-    """Trains without the name of a command; the training's required options are then asked for, and only then."""
+    """Command group that trains where no command is named; only then are the training's options required."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and not args[0].startswith("-") and args[0] not in self.commands:
@@ -75,12 +75,12 @@ def main(ctx: click.Context, /, as_json: bool, verbose: bool, **options: Any) ->
         if config.preflight is None:
             config.require_model_dir()  # before TensorFlow, which takes seconds to start
         trained = _train(config, as_json=as_json, verbose=verbose)
-    if as_json and trained is not None and trained.model_path:  # which one process of several writes
-        click.echo(json.dumps({"steps": trained.steps, "model": trained.model_path, **trained.metrics}))
+    if as_json and trained:
+        click.echo(json.dumps(trained))
 
 
-def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> Any:
-    """Return what `run.train` gives, or None after a preflight."""
+def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> dict[str, Any]:
+    """Return what `run.train` gives, or nothing after a preflight."""
     if config.order == "global" and any(folder.startswith("gs://") for folder in config.data_folders):
         # By default TensorFlow asks for 64 MiB at each place that it reads from, which `global_records` explains.
         os.environ.setdefault(GCS_BLOCK_SIZE, "0")
@@ -98,7 +98,7 @@ def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> Any:
             found = preflight.run_preflight(config, say=say)
             report.write(found, as_programs=as_json)
             preflight.require_fit(found)
-            return None
+            return {}
         return run.train(config, as_json=as_json)
     except tf.errors.OpError as error:  # what the graph meets while it reads, such as a damaged record
         asked = f"--global-batch-size {config.global_batch_size} with --model {config.model}"

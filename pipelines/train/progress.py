@@ -21,8 +21,8 @@ _GATHERED = 10_000  # scalars, which are some 100 bytes each; TensorFlow would w
 
 
 class TrainingProgress:
-    """Counts time and writes. `tokens_per_example` is the mean of the split, from the manifest; `peak_flops` those per
-    second that one device can do, 0 if that is not known; `speaks`: False for all hosts but the first.
+    """Clock and writer of a training. `tokens_per_example` is the mean of the split, from the manifest; `peak_flops`
+    those per second that one device can do, 0 if that is not known; `speaks`: False for all hosts but the first.
     """
 
     def __init__(

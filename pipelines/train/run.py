@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 import signal
 import sys
@@ -23,19 +22,13 @@ from pipelines.train.progress import TrainingProgress
 from pipelines.train.setup import TrainingSetup
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Trained:
-    """What a training left. `metrics` are those of the final model's evaluation, empty without evaluation split."""
-
-    steps: int
-    metrics: Mapping[str, float]
-    model_path: str
-
-
-def train(config: TrainConfig, *, as_json: bool = False) -> Trained:
-    """Trains until `config.steps`, going on where an earlier run with the same model folder stopped.
+def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:
+    """Train until `config.steps`, going on where an earlier run with the same model folder stopped.
 
     Must be the first to use TensorFlow in a process, where a TPU or several CPU replicas are asked for.
+
+    Returns: the `steps`, the path of the `model`, and the metrics of its evaluation, where there is a split for it.
+        Empty in a process that leaves the writing to another.
 
     Raises: PrepError of the kind that says what is wrong; StoppedError after SIGTERM, with the state saved.
     """
@@ -82,7 +75,7 @@ class _Run:
             listing = ", ".join(map(str, lengths))
             self._progress.note(f"rows of {len(lengths)} lengths ({listing}): {len(lengths)} steps to compile")
 
-    def go(self) -> Trained:
+    def go(self) -> dict[str, Any]:
         start = self._open()
         config = self._config
         if not self._engine.anywhere(bool(self._stop)) and not self._ends_early():
@@ -108,7 +101,7 @@ class _Run:
         return self._finish()
 
     def _open(self) -> int:
-        """Restores what an earlier run left. Returns the steps that it took."""
+        """Restore what an earlier run left. Return the steps that it took."""
         parts = {checkpoints.PARTS: self._engine.input_parts} if self._engine.input_parts else {}
         made_of = checkpoints.claimed(
             self._config.model_dir,
@@ -170,23 +163,24 @@ class _Run:
         patience = self._config.early_stopping
         return patience is not None and self._history.since_best >= patience
 
-    def _finish(self) -> Trained:
+    def _finish(self) -> dict[str, Any]:
         self._save()
         self._evaluate()
         self._saves.close()
         self._best_saves.close()
         steps = self._learner.step
         self._take_best()
-        model, model_path = self._engine.current(self._learner), ""
+        model, left = self._engine.current(self._learner), {}
         if self._engine.is_first:
             model_path, weights_path = checkpoints.save_model(model, self._config.model_dir)
             self._describe()
             self._progress.note(f"saved {model_path} and {weights_path}")
+            left = {"steps": steps, "model": model_path, **self._metrics}
         self._progress.close()
-        return Trained(steps=steps, metrics=dict(self._metrics), model_path=model_path)
+        return left
 
     def _take_best(self) -> None:
-        """Goes back to the weights of the best evaluation, if that is asked for."""
+        """Go back to the weights of the best evaluation, if that is asked for."""
         best = self._history.best
         if not self._config.keep_best or best is None or best == self._learner.step:
             return

@@ -1,8 +1,6 @@
 """Models as a training leaves them, without the training: their weights are the first ones, moved a little."""
 
-import contextlib
 import functools
-import io
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +8,7 @@ import keras
 import numpy as np
 import pyarrow.parquet as pq
 
-from pipelines.train import cli, model_files, models, setup
+from pipelines.train import model_files, models, setup
 from pipelines.train.checkpoints import save_model
 from pipelines.train.config import TrainConfig
 from tests import building
@@ -37,18 +35,8 @@ def finished(task: str, model: str, *, data: Path | None = None, **changes: obje
 
 
 def command(name: str, **options: object) -> Outcome:
-    """Runs `train-tpu NAME` in this process. `fill_mask="a"` becomes --fill-mask a, True is a flag, None leaves out."""
-    words: list[str] = [name]
-    for option, value in options.items():
-        if value is not None:
-            words += [f"--{option.replace('_', '-')}", *([] if value is True else [str(value)])]
-    out, err, status = io.StringIO(), io.StringIO(), 0
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            cli.main.main(words, prog_name="train-tpu")
-        except SystemExit as ended:
-            status = int(ended.code or 0)
-    return Outcome(status=status, out=out.getvalue(), err=err.getvalue())
+    """Run `train-tpu NAME` in this process, with options as for a training."""
+    return training.run([name, *training.flags(**options)])
 
 
 def predicted(folder: Path, **options: object) -> list[dict[str, Any]]:

@@ -15,12 +15,7 @@ def bag(manifest: Manifest) -> keras.Model:
 
 
 def steady(manifest: Manifest) -> keras.Model:
-    """As `bag`, without dropout."""
-    return _bag(manifest, vocab_size=manifest.tokenizer.vocab_size, num_outputs=2, dropout=0.0)
-
-
-def any_length(manifest: Manifest) -> keras.Model:
-    """As `steady`, for rows of any length and any number of classes."""
+    """As `bag`, without dropout, for rows of any length."""
     num_outputs = len(manifest.label_names or ())
     return _bag(
         manifest, vocab_size=manifest.tokenizer.vocab_size, num_outputs=num_outputs, dropout=0.0, any_length=True

@@ -114,7 +114,7 @@ def test_it_ends_after_evaluations_that_are_not_better_and_keeps_the_best(tmp_pa
 
 @pytest.mark.slow
 def test_a_resumed_training_ends_where_an_uninterrupted_one_does(tmp_path: Path) -> None:
-    options = {**SMALL, "schedule": "constant", "eval_every": 5, "early_stopping": 2, "best_metric": "accuracy"}
+    options = {**SMALL, "schedule": "constant", "eval_every": 5, "early_stopping": 1, "best_metric": "accuracy"}
     whole = training.command(tmp_path / "whole", **options, steps=300)
     assert whole.status == 0, whole.err
     last = max(evaluations(tmp_path / "whole"))

@@ -24,7 +24,9 @@ def data() -> Path:
 
 
 @pytest.mark.slow
-def test_each_length_is_traced_once(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_length_is_traced_once_and_a_resumed_training_goes_on_with_the_next_batch(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     traced: list[tuple[int, ...]] = []
     traced_part = Learner.loss
 
@@ -33,23 +35,18 @@ def test_each_length_is_traced_once(tmp_path: Path, data: Path, monkeypatch: pyt
         return traced_part(self, weights, state, batch, total)
 
     monkeypatch.setattr(Learner, "loss", noted)
-    outcome = training.command(tmp_path, data=data, model="bert-tiny", steps=12, steps_per_call=3, log_every=3)
-    assert outcome.status == 0, outcome.err
-    assert traced == [(16, length) for length in LENGTHS]
-    assert "rows of 3 lengths (8, 16, 24): 3 steps to compile" in outcome.err
-    assert list(training.losses(outcome.out)) == [3, 6, 9, 12]
-    assert training.metrics(outcome.out)["examples"] == 80
-
-
-@pytest.mark.slow
-def test_a_resumed_training_goes_on_with_the_next_batch(tmp_path: Path, data: Path) -> None:
-    options = {"data": data, "model": "tests.train.small:any_length", "schedule": "constant"}
-    whole = training.command(tmp_path / "whole", **options, steps=8)
+    options = {"data": data, "model": "tests.train.small:steady", "steps_per_call": 3, "log_every": 3}
+    whole = training.command(tmp_path / "whole", **options, steps=12, schedule="constant")
     assert whole.status == 0, whole.err
-    assert training.command(tmp_path / "parts", **options, steps=5).status == 0
-    rest = training.command(tmp_path / "parts", **options, steps=8)
-    expected = training.losses(whole.out)
-    assert training.losses(rest.out) == {step: expected[step] for step in (6, 7, 8)}, "to the last bit"
+    assert traced == [(16, length) for length in LENGTHS]
+    assert "rows of 3 lengths (8, 16, 24): 3 steps to compile" in whole.err
+    assert training.metrics(whole.out)["examples"] == 80
+    losses = training.losses(whole.out)
+    assert list(losses) == [3, 6, 9, 12]
+
+    assert training.command(tmp_path / "parts", **options, steps=6, schedule="constant").status == 0
+    rest = training.command(tmp_path / "parts", **options, steps=12, schedule="constant")
+    assert training.losses(rest.out) == {step: losses[step] for step in (9, 12)}, "to the last bit"
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from pipelines.train.errors import CompilerError, UnfitError
 from pipelines.train.preflight import compiler, preflight, report, tpu_slices
 from pipelines.train.preflight.compiler import Compiled
 from pipelines.train.preflight.preflight import GaveUp, Preflight, largest
+from tests.train import rule_breakers
 from tfrecord_io.errors import ConfigError
 
 GIB = 2**30
@@ -153,6 +154,19 @@ def test_what_devices_exchange_is_counted() -> None:
       ROOT %done = f32[] subtract(%all-reduce.4, %d)
     """
     assert collectives(program) == {"all-reduce": (1, 4 * 8192 + 2 * 16), "all-gather": (1, 24)}
+
+
+def test_what_jax_cannot_trace_is_named_with_its_place() -> None:
+    import jax
+
+    from pipelines.train.preflight import compile_step
+
+    with pytest.raises(TypeError) as caught:
+        jax.eval_shape(rule_breakers.spells, jax.ShapeDtypeStruct((2, 16), "int32"))
+    found = compile_step.explained(caught.value)
+    place = Path(rule_breakers.__file__).with_name(rule_breakers.line_of("spells"))
+    assert found.cause.startswith(f"{place}: the step cannot be traced by JAX")
+    assert "keras.ops" in found.remedy
 
 
 def test_the_compiler_sees_no_accelerator_of_this_machine() -> None:

@@ -77,7 +77,7 @@ def _compile(config: TrainConfig, wanted: Slice) -> dict[str, Any]:
             remedy="look for the operation that it names in the model; operations keep their layer's name",
         ) from error
     except Exception as error:  # of JAX, Keras or the model's code
-        raise _explained(error) from error
+        raise explained(error) from error
     stats, costs = program.memory_analysis(), program.cost_analysis()
     parts = ("argument", "output", "temp", "generated_code")
     sizes = {part: int(getattr(stats, f"{part}_size_in_bytes")) for part in parts}
@@ -122,7 +122,7 @@ def collectives(program: str) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _explained(error: Exception) -> PrepError:
+def explained(error: Exception) -> PrepError:
     """Return what it means that the step cannot be traced, with the place in the model's own code."""
     chain: list[BaseException] = [error]  # the error and what it came from, the first cause last
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:

@@ -1,4 +1,4 @@
-"""Runs the TPU compiler in a process of its own, so that its output and its crashes stay there.
+"""Run the TPU compiler in a process of its own, so that its output and its crashes stay there.
 
 The other process gets an environment in which nothing of this machine's own accelerators or of the network is found
 (TPU_SKIP_MDS_QUERY: no metadata server), in which several may run side by side (ALLOW_MULTIPLE_LIBTPU_LOAD: libtpu

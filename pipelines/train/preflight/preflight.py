@@ -201,7 +201,7 @@ def _rounded(batch: int) -> int:
 
 
 class _BatchCompiler:
-    """Compiles one batch after the other while there is time."""
+    """Compiler of one batch after the other, while there is time."""
 
     def __init__(self, config: TrainConfig, *, wanted: Slice, ends: float, say: Callable[[str], None]) -> None:
         self._config = config

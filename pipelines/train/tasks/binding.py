@@ -83,7 +83,7 @@ def _check_decoder_start(config: TrainConfig, manifest: Manifest) -> None:
 
 
 def decoder_start(config: TrainConfig) -> StartToken:
-    """BART's decoder begins with EOS, T5's with padding; both say so in their configurations alone."""
+    """Return what targets begin with: EOS for BART, padding for T5; both say so in their configurations alone."""
     if config.decoder_start != "auto":
         return config.decoder_start
     return "eos" if "bart" in config.model.lower() else "pad"

@@ -26,6 +26,12 @@ from tfrecord_io.objectives.base import Apply, TokenFeatures, required
 from tfrecord_io.schema import Role
 
 _OF_VOCABULARY = ("mlm", "clm", "seq2seq")
+_OF_COUNTS = {
+    "accuracy": metrics.accuracy,
+    "f1": metrics.f1,
+    "macro_f1": metrics.macro_f1,
+    "matthews": metrics.matthews,
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,16 +108,7 @@ class BoundTask:
         loss = found.mean("loss")
         if self.of_vocabulary:
             return {"loss": loss, "accuracy": found.mean("hits"), "perplexity": math.exp(min(loss, 700.0))}
-        counts = found.sums["counts"]
-        every = {
-            "loss": loss,
-            "accuracy": metrics.accuracy(counts),
-            "macro_f1": metrics.macro_f1(counts),
-            "matthews": metrics.matthews(counts),
-        }
-        if self.num_outputs == 2:
-            every["f1"] = metrics.f1(counts)
-        return {name: every[name] for name in self.metric_names}
+        return {"loss": loss, **{name: _OF_COUNTS[name](found.sums["counts"]) for name in self.metric_names[1:]}}
 
 
 def weighted_sum(values: Any, weights: Any) -> Any:
