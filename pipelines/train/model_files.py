@@ -20,7 +20,7 @@ from typing import Any, get_args
 import tensorflow as tf
 
 from pipelines.train.checkpoints import as_json, write_json
-from pipelines.train.config import DecoderStart, Pooling, Task
+from pipelines.train.config import Pooling, Task
 from pipelines.train.models import BuiltModel
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.tasks import decoder_start
@@ -29,6 +29,7 @@ from tfrecord_io import manifest as manifests
 from tfrecord_io.errors import FormatError, ReaderError
 from tfrecord_io.format.json_fields import WRONG, count, flag, load, mapping, one_of, optional, text
 from tfrecord_io.manifest import Manifest
+from tfrecord_io.objectives.labelled import StartToken
 
 TOKENIZER = "tokenizer"
 _FILE_NAME = "model.json"
@@ -52,7 +53,7 @@ class TrainedModel:
     num_outputs: int
     regression: bool
     mask_probability: float
-    decoder_start: DecoderStart | None
+    decoder_start: StartToken | None
     precision: str
     steps: int
     eval_split: str | None
@@ -133,7 +134,7 @@ def _parsed(document: dict[str, Any], *, place: str) -> TrainedModel:
         num_outputs=count(document["num_outputs"]),
         regression=flag(document["regression"]),
         mask_probability=float(document["mask_probability"]),
-        decoder_start=optional(lambda value: one_of(value, *get_args(DecoderStart)), document["decoder_start"]),
+        decoder_start=optional(lambda value: one_of(value, *get_args(StartToken)), document["decoder_start"]),
         precision=text(document["precision"]),
         steps=count(document["steps"]),
         eval_split=optional(text, document["eval_split"]),

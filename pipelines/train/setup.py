@@ -51,7 +51,6 @@ class TrainingSetup:
 
 def check(config: TrainConfig) -> TrainingSetup:
     """Raises: PrepError of the kind that says what is wrong."""
-    config.require_model_dir()
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
     for option, path in (*(("--data", folder) for folder in config.data_folders), ("--model-dir", config.model_dir)):
         targets.require_reachable_path(target, option=option, path=path)

@@ -91,8 +91,7 @@ def steps_of(model_dir: Path, folder: str) -> list[int]:
 def test_it_ends_after_evaluations_that_are_not_better_and_keeps_the_best(tmp_path: Path) -> None:
     # A rate at which the loss of validation soon rises again.
     options = {**SMALL, "steps": 400, "schedule": "constant", "eval_every": 10, "log_every": 10, "keep_best": True}
-    outcome = training.command(tmp_path, **options, early_stopping=2)
-    assert outcome.status == 0, outcome.err
+    outcome = training.done(tmp_path, **options, early_stopping=2)
     losses = evaluations(tmp_path)
     best, last = min(losses, key=lambda step: losses[step]), max(losses)
     assert last == best + 20 < 400
@@ -104,8 +103,7 @@ def test_it_ends_after_evaluations_that_are_not_better_and_keeps_the_best(tmp_pa
     assert final["loss"] == pytest.approx(losses[best])
     kept = keras.models.load_model(tmp_path / "model.keras").get_weights()
 
-    again = training.command(tmp_path, **options, early_stopping=2)
-    assert again.status == 0, again.err
+    again = training.done(tmp_path, **options, early_stopping=2)
     assert "it ended early; evaluating only" in again.err
     assert not training.losses(again.out)
     for one, other in zip(kept, keras.models.load_model(tmp_path / "model.keras").get_weights(), strict=True):
@@ -115,15 +113,12 @@ def test_it_ends_after_evaluations_that_are_not_better_and_keeps_the_best(tmp_pa
 @pytest.mark.slow
 def test_a_resumed_training_ends_where_an_uninterrupted_one_does(tmp_path: Path) -> None:
     options = {**SMALL, "schedule": "constant", "eval_every": 5, "early_stopping": 1, "best_metric": "accuracy"}
-    whole = training.command(tmp_path / "whole", **options, steps=300)
-    assert whole.status == 0, whole.err
+    training.done(tmp_path / "whole", **options, steps=300)
     last = max(evaluations(tmp_path / "whole"))
     assert 10 <= last < 300
     # Interrupted right after the evaluation before the last one, which must still be counted.
-    first = training.command(tmp_path / "parts", **options, steps=last - 5)
-    assert first.status == 0, first.err
-    second = training.command(tmp_path / "parts", **options, steps=300)
-    assert second.status == 0, second.err
+    training.done(tmp_path / "parts", **options, steps=last - 5)
+    training.done(tmp_path / "parts", **options, steps=300)
     assert evaluations(tmp_path / "parts") == pytest.approx(evaluations(tmp_path / "whole"))
 
 

@@ -36,8 +36,7 @@ def test_each_length_is_traced_once_and_a_resumed_training_goes_on_with_the_next
 
     monkeypatch.setattr(Learner, "loss", noted)
     options = {"data": data, "model": "tests.train.small:steady", "steps_per_call": 3, "log_every": 3}
-    whole = training.command(tmp_path / "whole", **options, steps=12, schedule="constant")
-    assert whole.status == 0, whole.err
+    whole = training.done(tmp_path / "whole", **options, steps=12, schedule="constant")
     assert traced == [(16, length) for length in LENGTHS]
     assert "rows of 3 lengths (8, 16, 24): 3 steps to compile" in whole.err
     assert training.metrics(whole.out)["examples"] == 80

@@ -42,10 +42,11 @@ def test_the_first_that_names_a_tpu_decides(
     assert (target.kind, target.address) == (kind, address)
 
 
-@pytest.mark.parametrize("tpu", ["http://10.0.0.2:8470", "grpc://10.0.0.2", ""])
+@pytest.mark.parametrize("tpu", ["http://10.0.0.2:8470", "grpc://10.0.0.2", "", "cpu", "GPU"])
 def test_what_is_no_address_is_refused(tpu: str) -> None:
-    with pytest.raises(ConfigError, match="expected auto, local, none"):
+    with pytest.raises(ConfigError, match="expected auto, local, none") as caught:
         targets.choose(tpu, environment={}, chips_here=False)
+    assert "--tpu none takes the GPUs" in caught.value.remedy
 
 
 @pytest.mark.parametrize(
@@ -80,19 +81,13 @@ def test_an_address_where_nothing_listens_is_known_at_once() -> None:
         engine.connect(Target(kind="tpu-node", address=f"grpc://127.0.0.1:{port}", chosen_by="test"))
 
 
-@pytest.mark.parametrize("option", ["--data", "--model-dir"])
-def test_a_tpu_node_gets_no_local_path(option: str) -> None:
-    node = Target(kind="tpu-node", address=ADDRESS, chosen_by="test")
-    with pytest.raises(ConfigError, match="another machine"):
-        targets.require_reachable_path(node, option=option, path="/data")
-    targets.require_reachable_path(node, option=option, path="gs://bucket/data")
-    targets.require_reachable_path(Target(kind="tpu-vm", chosen_by="test"), option=option, path="/data")
-
-
-def test_a_local_model_folder_on_a_tpu_node_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    outcome = training.command(tmp_path / "model", tpu=ADDRESS, data="gs://bucket/data")
+@pytest.mark.parametrize("data", ["gs://bucket/data", "/data"])
+def test_a_local_path_on_a_tpu_node_is_refused_before_anything_starts(tmp_path: Path, data: str) -> None:
+    outcome = training.command(tmp_path / "model", tpu=ADDRESS, data=data)
     assert outcome.status == 2
-    assert "--model-dir" in outcome.error[0]
+    cause, _ = outcome.error
+    assert cause.startswith("--data /data" if data == "/data" else f"--model-dir {tmp_path}/model")
+    assert "another machine" in cause
     assert not (tmp_path / "model").exists()
 
 

@@ -65,7 +65,6 @@ def test_a_backbone_that_would_see_across_documents_is_refused() -> None:
 def test_a_model_that_keeps_documents_apart_learns_from_them(
     tmp_path: Path, packed: Path, task: str, model: str
 ) -> None:
-    outcome = training.command(tmp_path, data=packed, model=model, task=task, log_every=2)
-    assert outcome.status == 0, outcome.err
+    outcome = training.done(tmp_path, data=packed, model=model, task=task, log_every=2)
     losses = training.losses(outcome.out)
     assert losses[8] < losses[2]

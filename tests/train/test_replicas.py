@@ -17,8 +17,7 @@ def test_replicas_share_a_batch_without_changing_its_loss_and_rows_are_gathered_
     # Without dropout, which differs between replicas on purpose.
     options: dict[str, Any] = {"data": training.questions(), "task": "span", "model": "tests.train.small:spans"}
     options["eval_split"] = "train"
-    one = training.command(tmp_path / "1", **options)
-    assert one.status == 0, one.err
+    one = training.done(tmp_path / "1", **options)
     process = training.program(tmp_path / "4", **options, replicas=4)
     four, err = process.communicate(timeout=280)
     assert process.returncode == 0, err

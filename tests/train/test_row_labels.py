@@ -14,7 +14,7 @@ from pipelines.train.config import TrainConfig
 from pipelines.train.setup import TrainingSetup
 from tests import building
 from tests.train import training
-from tests.train.finished import command
+from tests.train.finished import done
 from tfrecord_io import objectives, reader
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.format.ledger import LabelRange
@@ -127,14 +127,12 @@ def test_the_manifest_counts_them(data: Path) -> None:
 
 @pytest.mark.slow
 def test_a_split_without_labels_is_predicted_after_a_training_that_left_them_out(tmp_path: Path, data: Path) -> None:
-    outcome = training.command(tmp_path / "model", **given(data))
-    assert outcome.status == 0, outcome.err
+    outcome = training.done(tmp_path / "model", **given(data))
     found = training.metrics(outcome.out)
     assert found["split"] == "validation"
     assert found["accuracy"] in (0.0, 0.5, 1.0), "two of four rows count"
     output = tmp_path / "p.parquet"
-    predicted = command("predict", model=tmp_path / "model", data=data, output=output, tpu="none")
-    assert predicted.status == 0, predicted.err
+    done("predict", model=tmp_path / "model", data=data, output=output, tpu="none")
     rows = pq.read_table(output).to_pylist()
     assert [row["row"] for row in rows] == list(range(6))
     assert {row["label"] for row in rows} == {row["label_id"] for row in rows} == {None}

@@ -33,9 +33,7 @@ def test_steps_in_one_call_are_the_same_steps(tmp_path: Path) -> None:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
     """The folder of a training of two steps, only to be read, and what it wrote."""
     folder = tmp_path_factory.mktemp("trained")
-    outcome = training.command(folder, **SHORT)
-    assert outcome.status == 0, outcome.err
-    return folder, outcome
+    return folder, training.done(folder, **SHORT)
 
 
 def test_an_evaluation_counts_every_example_once(trained: tuple[Path, Outcome]) -> None:
@@ -121,8 +119,7 @@ def test_a_damaged_checkpoint_is_named(trained: tuple[Path, Outcome], tmp_path: 
 
 
 def test_a_training_in_bfloat16_with_smoothed_labels(tmp_path: Path) -> None:
-    outcome = training.command(tmp_path, precision="bfloat16", label_smoothing=0.1)
-    assert outcome.status == 0, outcome.err
+    outcome = training.done(tmp_path, precision="bfloat16", label_smoothing=0.1)
     assert len(training.losses(outcome.out)) == 8
 
 
@@ -139,13 +136,11 @@ def test_a_training_in_bfloat16_with_smoothed_labels(tmp_path: Path) -> None:
     ],
 )
 def test_tokens_are_learned(tmp_path: Path, task: str, model: str, options: dict[str, object], bound: float) -> None:
-    tags = building.REPOSITORY / "examples" / "tags"
     if task == "seq2seq":
         options = {**options, "data": training.translations(), "global_batch_size": 24}
     elif task == "tokens":
-        options = {**options, "data": building.built(tags, layout="tokens", max_length=32)}
-    outcome = training.command(tmp_path, task=task, model=model, log_every=10, eval_split="train", **options)
-    assert outcome.status == 0, outcome.err
+        options = {**options, "data": training.tags()}
+    outcome = training.done(tmp_path, task=task, model=model, log_every=10, eval_split="train", **options)
     found = training.metrics(outcome.out)
     assert found["loss"] < bound
     if task != "tokens":
@@ -159,8 +154,7 @@ def other() -> Path:
 
 def test_a_training_on_two_datasets_evaluates_each_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
     options = {"data": (training.data(), other()), "weights": "3,1"}
-    first = training.command(tmp_path / "model", steps=4, **options)
-    assert first.status == 0, first.err
+    first = training.done(tmp_path / "model", steps=4, **options)
     evaluated = [line for line in map(json.loads, first.out.splitlines()) if "split" in line]
     name = building.read_manifest(training.data()).name
     assert [line["split"] for line in evaluated] == [f"{name}/validation", "few/validation", "validation"]

@@ -32,6 +32,11 @@ def translations() -> Path:
     )
 
 
+def tags() -> Path:
+    """The tagged sentences: a training split alone."""
+    return building.built(building.REPOSITORY / "examples" / "tags", layout="tokens", max_length=64)
+
+
 def questions() -> Path:
     """The questions and windows of their texts: a training split alone."""
     return building.built(
@@ -87,6 +92,13 @@ def run(words: Sequence[str]) -> Outcome:
 def command(model_dir: Path | None, **changes: object) -> Outcome:
     """Train in this process."""
     return run(options(model_dir, **changes))
+
+
+def done(model_dir: Path | None, **changes: object) -> Outcome:
+    """Train in this process, which must succeed."""
+    outcome = command(model_dir, **changes)
+    assert outcome.status == 0, outcome.err
+    return outcome
 
 
 def program(model_dir: Path | str, *, variables: Mapping[str, str] = {}, **changes: object) -> subprocess.Popen[str]:

@@ -270,10 +270,6 @@ def _host_strategy(replicas: int | None) -> tf.distribute.Strategy:
         return tf.distribute.MirroredStrategy([f"GPU:{index}" for index in range(replicas or len(gpus))])
     if replicas in (None, 1):
         return tf.distribute.MirroredStrategy(["CPU:0"])
-    return _split_cpu(replicas)
-
-
-def _split_cpu(replicas: int) -> tf.distribute.Strategy:
     cpu = tf.config.list_physical_devices("CPU")[0]
     try:
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * replicas)

@@ -191,7 +191,7 @@ class TargetPredictor(Predictor):
             logits = call({**repeated, DECODER_INPUTS: ids, DECODER_MASK: mask})
             return decoding.of_place(logits, lengths - 1)
 
-        first = start_id(self.manifest, "pad" if start is None or start == "auto" else start)
+        first = start_id(self.manifest, start or "pad")
         ids = ops.convert_to_tensor([[first] + [facts.pad_id] * (length - 1)] * rows, dtype="int32")
         given: dict[str, Any] = {"steps": length - 1, "beams": beams, "eos_id": facts.eos_id}
         found, lengths = decoding.beam_search(next_logits, ids, ops.ones([rows], "int32"), **given)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.train.finished import command, finished
+from tests.train.finished import command, done, finished
 
 BAG = "tests.train.small:bag"
 
@@ -19,8 +19,7 @@ def inputs() -> dict[str, np.ndarray]:
 
 
 def test_a_keras_folder_holds_the_model_its_tokenizer_and_a_card(tmp_path: Path) -> None:
-    outcome = command("export", model=finished("classify", BAG), format="keras", output=tmp_path / "out", json=True)
-    assert outcome.status == 0, outcome.err
+    done("export", model=finished("classify", BAG), format="keras", output=tmp_path / "out", json=True)
     names = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file()}
     assert names == {"README.md", "model.keras", "tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json"}
     assert keras.models.load_model(tmp_path / "out" / "model.keras")(inputs()).shape == (3, 2)
@@ -30,8 +29,7 @@ def test_a_keras_folder_holds_the_model_its_tokenizer_and_a_card(tmp_path: Path)
 @pytest.mark.slow
 def test_a_saved_model_takes_ids_and_its_card_says_so(tmp_path: Path) -> None:
     folder = finished("classify", BAG)
-    outcome = command("export", model=folder, format="saved-model", output=tmp_path / "out")
-    assert outcome.status == 0, outcome.err
+    done("export", model=folder, format="saved-model", output=tmp_path / "out")
     serve = tf.saved_model.load(str(tmp_path / "out")).signatures["serving_default"]
     [found] = serve(**{name: tf.constant(each) for name, each in inputs().items()}).values()
     expected = keras.models.load_model(folder / "model.keras")(inputs(), training=False)
@@ -77,8 +75,7 @@ def test_what_is_there_is_never_replaced(tmp_path: Path, what: str) -> None:
 
 
 def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
-    outcome = command("export", model=finished("classify", BAG), format="keras", output=f"{tmp_path}/")
-    assert outcome.status == 0, outcome.err
+    done("export", model=finished("classify", BAG), format="keras", output=f"{tmp_path}/")
     assert (tmp_path / "model.keras").exists()
 
 
