@@ -44,16 +44,13 @@ class TrainingProgress:
         self._tokens = tokens_per_example
         self._as_json = as_json
         self._peak_flops = peak_flops
+        self.running = False  # whether the clock was ever started
         self._since: tuple[int, float, float] | None = None
         self._clock: Callable[[], float] = time.monotonic
 
-    @property
-    def running(self) -> bool:
-        """Return whether the clock was ever started."""
-        return self._since is not None
-
     def start_clock(self, step: int, *, flops: float = 0.0) -> None:
         """Rates count from here. `flops`: what one device has done so far."""
+        self.running = True
         self._since = (step, self._clock(), flops)
 
     def training(self, step: int, *, loss: float, learning_rate: float, flops: float = 0.0) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -33,10 +32,7 @@ def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:
     Raises: PrepError of the kind that says what is wrong; StoppedError after SIGTERM, with the state saved.
     """
     job = jobs.check(config)
-    engine = backends.opened(job.target, config)
-    for line in targets.missed_tpu(job.target, engine.hardware):  # at once: the model may take minutes to load
-        print(line, file=sys.stderr, flush=True)
-    job.config.require_equal_parts(engine.replicas)
+    engine = backends.opened(job.target, job.config)
     with _stoppable() as stop:
         return _Run(job, engine=engine, stop=stop, as_json=as_json).go()
 
@@ -180,7 +176,6 @@ class _Run:
         return left
 
     def _take_best(self) -> None:
-        """Go back to the weights of the best evaluation, if that is asked for."""
         best = self._history.best
         if not self._config.keep_best or best is None or best == self._learner.step:
             return

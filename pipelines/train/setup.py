@@ -46,7 +46,7 @@ class TrainingSetup:
     data: InputFunctions
     eval_split: str | None
     task: BoundTask
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
 
 def check(config: TrainConfig) -> TrainingSetup:
@@ -70,7 +70,7 @@ def check(config: TrainConfig) -> TrainingSetup:
             remedy="give another --model-dir",
         )
     checkpoints.claimed(config.model_dir, identity=identity(config, data), writes=False)
-    job = TrainingSetup(config=config, target=target, data=data, eval_split=eval_split, task=task, warnings=())
+    job = TrainingSetup(config=config, target=target, data=data, eval_split=eval_split, task=task)
     return dataclasses.replace(job, warnings=tuple(_unfit(job))) if target.is_tpu else job
 
 

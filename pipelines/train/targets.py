@@ -85,13 +85,12 @@ def hardware(platform: str, count: int) -> str:
     return {"cpu": "the CPU", "tpu": "a TPU"}.get(platform.lower()) or ("1 GPU" if count == 1 else f"{count} GPUs")
 
 
-def missed_tpu(target: Target, hardware: str) -> tuple[str, ...]:
+def missed_tpu(target: Target, instead: str) -> tuple[str, ...]:
     """Lines for people who may have meant a TPU, where `--tpu auto` found none; otherwise none."""
     if target.chosen_by != _NONE_FOUND:
         return ()
     return (
-        f"warning: no TPU found ({', '.join(_VARIABLES)} are not set, and this machine has no TPU chips): training on "
-        f"{hardware}",
+        f"warning: no TPU found ({', '.join(_VARIABLES)} are not set, and this machine has no TPU chips): {instead}",
         "remedy: for a TPU give --tpu NAME, grpc://IP:8470 or local; --tpu none leaves out this warning",
     )
 

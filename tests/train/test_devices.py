@@ -118,7 +118,7 @@ def test_a_server_without_tpu_is_told_from_a_tpu() -> None:
 @pytest.mark.parametrize(("tpu", "warned"), [("auto", True), ("none", False)])
 def test_a_tpu_that_was_looked_for_in_vain_is_a_warning(tpu: str, warned: bool) -> None:
     target = targets.choose(tpu, environment={}, chips_here=False)
-    lines = targets.missed_tpu(target, targets.hardware("CPU", 1))
+    lines = targets.missed_tpu(target, f"training on {targets.hardware('CPU', 1)}")
     assert bool(lines) is warned
     if warned:
         cause, remedy = lines

@@ -97,8 +97,7 @@ def make(config: TrainConfig, manifest: Manifest) -> Any:
     """The backbone. Raises: ConfigError if it cannot be had."""
     # T5's attention takes its mask as an argument that Keras mistakes for one attached to its inputs.
     warnings.filterwarnings("ignore", message=r"Layer '\w+' \(of type T5MultiHeadAttention\) was passed an input")
-    scratch = FROM_SCRATCH.get(config.model)
-    return _from_scratch(config, manifest, *scratch) if scratch else _preset(config, manifest)
+    return _from_scratch(config, manifest) if config.model in FROM_SCRATCH else _preset(config, manifest)
 
 
 def is_causal(backbone: Any) -> bool:
@@ -146,7 +145,8 @@ def check(backbone: Any, *, config: TrainConfig) -> None:
         )
 
 
-def _from_scratch(config: TrainConfig, manifest: Manifest, family: str, size: str) -> Any:
+def _from_scratch(config: TrainConfig, manifest: Manifest) -> Any:
+    family, size = FROM_SCRATCH[config.model]
     layers, heads, width = _SIZES[size]
     hub = keras_hub(config.model).models
     sizes: dict[str, Any] = {

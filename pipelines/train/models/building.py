@@ -80,7 +80,6 @@ def build_again(
 
 
 def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> BuiltModel:
-    """A backbone of KerasHub with a head."""
     backbone = backbones.make(config, manifest)
     backbones.check(backbone, config=config)
     if manifest.schema.with_role("segment_ids") is not None:

@@ -78,6 +78,8 @@ class OrbaxSaves:
 class JaxEngine:
     """The devices of a target, see `engines.DeviceEngine`. `input_parts`: parts in which the reader makes a batch."""
 
+    saves = OrbaxSaves
+
     def __init__(self, target: Target, *, replicas: int | None = None) -> None:
         devices = _devices(target, replicas=replicas)
         self._mesh = Mesh(np.array(devices), (AXIS,))
@@ -106,9 +108,6 @@ class JaxEngine:
                 for variable, value in zip(variables, values, strict=True):
                     variable.assign(np.asarray(whole(value)))
         return model
-
-    def saves(self, learner: GlobalStep, folder: str, *, keep: int) -> OrbaxSaves:
-        return OrbaxSaves(learner, folder, keep=keep)
 
     def train(self, learner: GlobalStep, feed: Feed, *, until: int, steps_per_call: int, after_call: AfterCall) -> None:
         batches = self._batches(feed)

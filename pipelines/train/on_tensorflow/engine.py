@@ -95,6 +95,7 @@ class TensorFlowSaves:
 class TensorFlowEngine:
     """The strategy of a target, see `engines.DeviceEngine`."""
 
+    saves = TensorFlowSaves
     is_first = True
     input_parts = 0
     peak_flops = 0.0
@@ -116,9 +117,6 @@ class TensorFlowEngine:
 
     def current(self, learner: ReplicaStep) -> keras.Model:
         return learner.built.model
-
-    def saves(self, learner: ReplicaStep, folder: str, *, keep: int) -> TensorFlowSaves:
-        return TensorFlowSaves(learner, folder, keep=keep)
 
     @functools.cached_property
     def hosts(self) -> int:

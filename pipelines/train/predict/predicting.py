@@ -26,7 +26,6 @@ import dataclasses
 import functools
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Collection, Mapping
 
@@ -68,9 +67,6 @@ def predict(config: PredictConfig) -> int:
     tokenizer = functools.cache(lambda: loading.load_tokenizer(config.model_dir))
     predictor = open_predictor(config, trained, data.manifest, tokenizer=tokenizer)
     engine = backends.opened(target, config)
-    for line in targets.missed_tpu(target, engine.hardware):
-        print(line.replace("training on", "predicting on"), file=sys.stderr, flush=True)
-    config.require_equal_parts(engine.replicas)
     say(f"replicas: {engine.replicas}, on {targets.place(target, engine.hardware)}")
     table = _with_rows(_predicted(config, data, predictor, engine=engine), data, config.split)
     table = predictor.joined(table)

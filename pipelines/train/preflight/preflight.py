@@ -112,8 +112,8 @@ def checked(config: TrainConfig, wanted: Slice) -> TrainingSetup:
     config.require_equal_parts(wanted.replicas, place=wanted.name)
     data = setup.open_data(config)
     setup.require_split(data, config.train_split, option="--train-split", all_have_it=True)
-    config = config.sized(rows=data.num_examples(config.train_split))
     config = dataclasses.replace(config, precision=config.precision or "bfloat16")
+    config = config.sized(rows=data.num_examples(config.train_split))
     *_, data = setup.by_length(data).values()  # of several lengths the longest, which needs the most memory
     return TrainingSetup(
         config=config,
@@ -121,7 +121,6 @@ def checked(config: TrainConfig, wanted: Slice) -> TrainingSetup:
         data=data,
         eval_split=None,
         task=tasks.bind(config, data.manifest),
-        warnings=(),
     )
 
 
