@@ -34,6 +34,7 @@ SMALL = "tests.train.small"
         ({"data": training.__file__}, "training.py: this is no folder"),
         ({"data": ""}, "no --data"),
         ({"eval_split": "holdout"}, "--eval-split holdout"),
+        ({"keep_best": True, "eval_every": 2, "best_metric": "mae"}, "dataset: loss, accuracy, f1, macro_f1, matthews"),
         ({"global_batch_size": 16, "accumulate": 5}, "16 on 1 replicas with --accumulate 5, expected a multiple of 5"),
     ],
 )

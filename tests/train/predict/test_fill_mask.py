@@ -32,15 +32,6 @@ def test_the_likeliest_tokens_of_each_masked_place_are_given() -> None:
     assert "[MASK]" in found[0][0]["text"], "the other place is still open"
 
 
-@pytest.mark.slow
-def test_a_bert_fills_in_too() -> None:
-    outcome = done("predict", model=finished("mlm", "bert-tiny"), fill_mask="so [MASK]", json=True)
-    [candidates] = json.loads(outcome.out)
-    chances = [each["probability"] for each in candidates]
-    assert len(chances) == 5
-    assert chances == sorted(chances, reverse=True)
-
-
 @pytest.mark.parametrize(
     ("text", "said"), [("no gap", "no mask token in it, expected [MASK]"), ("[MASK] " * 20, "22 tokens")]
 )
