@@ -128,16 +128,13 @@ def check(backbone: Any, *, config: TrainConfig) -> None:
             "or those of an encoder and a decoder",
             remedy="choose a text encoder or decoder, or build it yourself: --model package.module:build",
         )
-    if is_seq2seq(backbone) != (config.task == "seq2seq"):
-        has = "an encoder with a decoder" if is_seq2seq(backbone) else "no encoder with a decoder"
+    if (seq2seq := is_seq2seq(backbone)) != (config.task == "seq2seq"):
+        has = "an encoder with a decoder" if seq2seq else "no encoder with a decoder"
         raise ConfigError(
             f"--task {config.task} with --model {config.model}: it is {has}",
-            remedy="choose --task seq2seq"
-            if is_seq2seq(backbone)
-            else "choose t5-tiny, bart-tiny, or a preset of them",
+            remedy="choose --task seq2seq" if seq2seq else "choose t5-tiny, bart-tiny, or a preset of them",
         )
-    if config.task in ("mlm", "clm") and (config.task == "clm") != is_causal(backbone):
-        causal = is_causal(backbone)
+    if config.task in ("mlm", "clm") and (config.task == "clm") != (causal := is_causal(backbone)):
         kind = "a decoder, which does not see what follows" if causal else "an encoder, which sees what follows"
         raise ConfigError(
             f"--task {config.task} with --model {config.model}: it is {kind}",
