@@ -7,16 +7,18 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import sys
 from typing import TYPE_CHECKING, Literal
 
 from pipelines.terminal import tensorflow_start
+from pipelines.train import targets
 from pipelines.train.config import PredictConfig, TrainConfig
 from pipelines.train.errors import TrainingError
 from pipelines.train.targets import Target
 from tfrecord_io.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pipelines.train.engines import Engine
+    from pipelines.train.engines import DeviceEngine
 
 
 def load(*, verbose: bool, backend: Literal["tensorflow", "jax"] = "tensorflow") -> None:
@@ -43,8 +45,11 @@ def load(*, verbose: bool, backend: Literal["tensorflow", "jax"] = "tensorflow")
         logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
 
-def opened(target: Target, config: TrainConfig | PredictConfig) -> Engine:
-    """Open the engine on a target, before anything else uses devices. Raises: DeviceError if there are none."""
+def opened(target: Target, config: TrainConfig | PredictConfig) -> DeviceEngine:
+    """Open the engine on a target, before anything else uses devices, and say on stderr if a TPU was missed.
+
+    Raises: DeviceError if there are no such devices; ConfigError if they cannot share a batch.
+    """
     import keras
 
     backend = keras.backend.backend()
@@ -56,7 +61,13 @@ def opened(target: Target, config: TrainConfig | PredictConfig) -> Engine:
     if backend == "jax":
         from pipelines.train.on_jax.engine import JaxEngine
 
-        return JaxEngine(target, replicas=config.replicas)
-    from pipelines.train.on_tensorflow.engine import TensorFlowEngine
+        engine: DeviceEngine = JaxEngine(target, replicas=config.replicas)
+    else:
+        from pipelines.train.on_tensorflow.engine import TensorFlowEngine
 
-    return TensorFlowEngine(target, replicas=config.replicas, zone=config.zone, project=config.project)
+        engine = TensorFlowEngine(target, replicas=config.replicas, zone=config.zone, project=config.project)
+    doing = "training" if isinstance(config, TrainConfig) else "predicting"
+    for line in targets.missed_tpu(target, f"{doing} on {engine.hardware}"):  # before a model takes minutes to load
+        print(line, file=sys.stderr, flush=True)
+    config.require_equal_parts(engine.replicas)
+    return engine

@@ -15,7 +15,6 @@ count of those since, are what an uninterrupted run would have.
 """
 
 import contextlib
-import dataclasses
 import json
 import math
 import os
@@ -48,16 +47,18 @@ _EVALUATIONS = "evaluations.json"
 _MOST_EVALUATIONS_BYTES = 1 << 26
 
 
-def belongs_to(model_dir: str, *, identity: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what the folder's run.json says, if it holds this training already; nothing if it holds none.
+def claimed(model_dir: str, *, identity: Mapping[str, Any], writes: bool) -> Mapping[str, Any]:
+    """Return what the folder's run.json says of this training. If there is none, this process may be to write it.
 
-    Raises: FingerprintMismatchError if it holds another; OutputError if that cannot be found out.
+    Raises: FingerprintMismatchError if the folder holds another training; OutputError if that cannot be found out.
     """
     folder = model_dir.rstrip("/")
     with usable(folder):
         path = f"{folder}/{_IDENTITY}"
         if not tf.io.gfile.exists(path):
-            return {}
+            if writes:
+                write_json(folder, _IDENTITY, dict(identity))
+            return identity
         with tf.io.gfile.GFile(path) as file:
             if file.size() > _MOST_BYTES:
                 raise ValueError(f"{path} is not what a training wrote")
@@ -75,14 +76,6 @@ def belongs_to(model_dir: str, *, identity: Mapping[str, Any]) -> Mapping[str, A
             "were appended to is as before at DATA/manifest-0.json, manifest-1.json, …",
         )
     return found
-
-
-def claimed(model_dir: str, *, identity: Mapping[str, Any], writes: bool) -> Mapping[str, Any]:
-    """Return the folder's run.json. A new folder gets one, if this process `writes`. Raises: as `belongs_to`."""
-    found = belongs_to(model_dir, identity=identity)
-    if not found and writes:
-        write_json(model_dir.rstrip("/"), _IDENTITY, dict(identity))
-    return found or identity
 
 
 def last_step(model_dir: str) -> int:
@@ -187,22 +180,17 @@ def _first_line(error: BaseException) -> str:
     return _WHERE.sub("", str(error).strip().partition("\n")[0])[:200]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Evaluation:
-    """One pass over the evaluation split, after so many steps."""
-
-    step: int
-    metrics: Mapping[str, float]
-
-
 class History:
-    """The evaluations in a folder, local or gs://, judged by one metric. `writes`: whether this process keeps them."""
+    """The evaluations in a folder, local or gs://, judged by one metric. `writes`: whether this process keeps them.
+
+    `evaluations`: the metrics of each pass over the evaluation split, by the steps before it.
+    """
 
     def __init__(self, model_dir: str, *, metric: str, writes: bool = True) -> None:
         self._writes = writes
         self._folder = model_dir.rstrip("/")
         self._metric = metric
-        self._evaluations: dict[int, Mapping[str, float]] = {}  # by step
+        self.evaluations: dict[int, Mapping[str, float]] = {}
 
     def open(self, start: int) -> None:
         """Read what an earlier run left, up to step `start`. Raises: OutputError if it cannot be read."""
@@ -217,7 +205,7 @@ class History:
             for each in found:
                 values = {name: math.nan if value is None else float(value) for name, value in each["metrics"].items()}
                 if int(each["step"]) <= start:
-                    self._evaluations[int(each["step"])] = values
+                    self.evaluations[int(each["step"])] = values
         except (tf.errors.OpError, PrepError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise OutputError(
                 f"{path}: cannot be read ({type(error).__name__}), expected the evaluations of this training",
@@ -229,25 +217,25 @@ class History:
 
         Raises: OutputError if it cannot be written.
         """
-        self._evaluations.pop(step, None)
-        self._evaluations[step] = dict(metrics)
+        self.evaluations.pop(step, None)
+        self.evaluations[step] = dict(metrics)
         if self._writes:
-            pairs = [(each, as_json(values)) for each, values in self._evaluations.items()]
+            pairs = [(each, as_json(values)) for each, values in self.evaluations.items()]
             write_json(self._folder, _EVALUATIONS, [{"step": each, "metrics": values} for each, values in pairs])
-        return self.best is not None and self.best.step == step
+        return self.best == step
 
     @property
-    def best(self) -> Evaluation | None:
-        """The first of those that no other beats; None if none has the metric."""
-        best: Evaluation | None = None
-        for step, metrics in self._evaluations.items():
-            than = None if best is None else best.metrics[self._metric]
+    def best(self) -> int | None:
+        """The step of the first evaluation that no other beats; None if none has the metric."""
+        best: int | None = None
+        for step, metrics in self.evaluations.items():
+            than = None if best is None else self.evaluations[best][self._metric]
             if is_better(self._metric, metrics.get(self._metric, math.nan), than):
-                best = Evaluation(step=step, metrics=metrics)
+                best = step
         return best
 
     @property
     def since_best(self) -> int:
         """Evaluations after the best one, or all if there is no best."""
         best = self.best
-        return sum(best is None or each > best.step for each in self._evaluations)
+        return sum(best is None or each > best for each in self.evaluations)

@@ -5,7 +5,6 @@ TensorFlow is imported only when the options are in order. Exit status: 0 done, 
 2 a wrong option, 130 Ctrl-C. People read stderr, programs read stdout (--json).
 """
 
-import dataclasses
 import json
 import os
 import sys
@@ -36,8 +35,8 @@ Examples:
       --model-dir gs://BUCKET/bert --tpu local --precision bfloat16"""
 
 
-class _Program(TwoLineErrors, cloup.Group):
-    """Trains without the name of a command; the training's required options are then asked for, and only then."""
+class _TrainingGroup(TwoLineErrors, cloup.Group):
+    """Command group that trains where no command is named; only then are the training's options required."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and not args[0].startswith("-") and args[0] not in self.commands:
@@ -50,7 +49,7 @@ class _Program(TwoLineErrors, cloup.Group):
 
 
 @click.group(
-    cls=_Program,
+    cls=_TrainingGroup,
     invoke_without_command=True,
     subcommand_metavar="[COMMAND …]",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120, "show_default": True},
@@ -76,12 +75,12 @@ def main(ctx: click.Context, /, as_json: bool, verbose: bool, **options: Any) ->
         if config.preflight is None:
             config.require_model_dir()  # before TensorFlow, which takes seconds to start
         trained = _train(config, as_json=as_json, verbose=verbose)
-    if as_json and trained is not None and trained.model_path:  # which one process of several writes
-        click.echo(json.dumps({"steps": trained.steps, "model": trained.model_path, **trained.metrics}))
+    if as_json and trained:
+        click.echo(json.dumps(trained))
 
 
-def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> Any:
-    """Return what `run.train` gives, or None after a preflight."""
+def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> dict[str, Any]:
+    """Return what `run.train` gives, or nothing after a preflight."""
     if config.order == "global" and any(folder.startswith("gs://") for folder in config.data_folders):
         # By default TensorFlow asks for 64 MiB at each place that it reads from, which `global_records` explains.
         os.environ.setdefault(GCS_BLOCK_SIZE, "0")
@@ -99,7 +98,7 @@ def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> Any:
             found = preflight.run_preflight(config, say=say)
             report.write(found, as_programs=as_json)
             preflight.require_fit(found)
-            return None
+            return {}
         return run.train(config, as_json=as_json)
     except tf.errors.OpError as error:  # what the graph meets while it reads, such as a damaged record
         asked = f"--global-batch-size {config.global_batch_size} with --model {config.model}"
@@ -124,9 +123,8 @@ def predict(text: str | None, top: int, as_json: bool, verbose: bool, **options:
             backends.load(verbose=verbose)
             from pipelines.train.predict import fill_mask
 
-            masks = fill_mask.fill(options["model"], text, top=top, build=options["build"])
-            fill_mask.show(masks)
-            found = [[dataclasses.asdict(each) for each in candidates] for candidates in masks]
+            found = fill_mask.fill(options["model"], text, top=top, build=options["build"])
+            fill_mask.show(found)
         if as_json:
             click.echo(json.dumps(found))
 

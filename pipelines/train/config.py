@@ -26,8 +26,6 @@ Pooling = Literal["auto", "first", "mean", "last"]
 Schedule = Literal["cosine", "linear", "constant"]
 DecoderStart = Literal["auto", "pad", "bos", "eos", "cls", "sep"]
 
-_STEPS = 1000
-
 # Titles in --help.
 GROUPS = ("Data", "Task and model", "Length and rate", "Evaluate and keep", "Where and how", "Preflight")
 _data, _model, _length, _kept, _where, _preflight = (functools.partial(option, group=title) for title in GROUPS)
@@ -136,7 +134,7 @@ class TrainConfig:
             if getattr(self, one) not in (None, 0) and getattr(self, other) is not None:
                 raise ConfigError(f"{_flag(one)} and {_flag(other)} together, expected one of them")
         if self.steps is None and self.epochs is None:
-            object.__setattr__(self, "steps", _STEPS)
+            object.__setattr__(self, "steps", 1000)
         self._check_steps()
         self._check_best()
         self._check_mixture()

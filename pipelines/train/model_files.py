@@ -20,14 +20,16 @@ from typing import Any, get_args
 import tensorflow as tf
 
 from pipelines.train.checkpoints import as_json, write_json
-from pipelines.train.config import DecoderStart, Pooling, Task, TrainConfig
-from pipelines.train.models import Built
-from pipelines.train.tasks import BoundTask, decoder_start
+from pipelines.train.config import Pooling, Task
+from pipelines.train.models import BuiltModel
+from pipelines.train.setup import TrainingSetup
+from pipelines.train.tasks import decoder_start
 from tfrecord_io import local_paths
 from tfrecord_io import manifest as manifests
 from tfrecord_io.errors import FormatError, ReaderError
 from tfrecord_io.format.json_fields import WRONG, count, flag, load, mapping, one_of, optional, text
 from tfrecord_io.manifest import Manifest
+from tfrecord_io.objectives.labelled import StartToken
 
 TOKENIZER = "tokenizer"
 _FILE_NAME = "model.json"
@@ -51,7 +53,7 @@ class TrainedModel:
     num_outputs: int
     regression: bool
     mask_probability: float
-    decoder_start: DecoderStart | None
+    decoder_start: StartToken | None
     precision: str
     steps: int
     eval_split: str | None
@@ -64,30 +66,22 @@ class TrainedModel:
         return self.manifest.label_names or tuple(map(str, range(self.num_outputs)))
 
 
-def describe(
-    config: TrainConfig,
-    manifest: Manifest,
-    task: BoundTask,
-    *,
-    built: Built,
-    steps: int,
-    eval_split: str | None,
-    metrics: Mapping[str, float],
-) -> TrainedModel:
-    """The description of a model whose training has ended."""
+def describe(job: TrainingSetup, *, built: BuiltModel, steps: int, metrics: Mapping[str, float]) -> TrainedModel:
+    """Return the description of a model whose training has ended."""
+    config, manifest = job.config, job.data.manifest
     kept = {name: manifest.source[name] for name in _SOURCE if name in manifest.source}
     return TrainedModel(
         task=config.task,
         model=config.model,
         pooling=built.pooling,
         backbone=built.description,
-        num_outputs=task.num_outputs,
-        regression=task.regression,
+        num_outputs=job.task.num_outputs,
+        regression=job.task.regression,
         mask_probability=config.mask_probability,
         decoder_start=decoder_start(config) if config.task == "seq2seq" else None,
         precision=config.precision or "float32",
         steps=steps,
-        eval_split=eval_split,
+        eval_split=job.eval_split,
         metrics=dict(metrics),
         manifest=dataclasses.replace(manifest, splits={}, source=kept, options={}, engines={}),
     )
@@ -140,7 +134,7 @@ def _parsed(document: dict[str, Any], *, place: str) -> TrainedModel:
         num_outputs=count(document["num_outputs"]),
         regression=flag(document["regression"]),
         mask_probability=float(document["mask_probability"]),
-        decoder_start=optional(lambda value: one_of(value, *get_args(DecoderStart)), document["decoder_start"]),
+        decoder_start=optional(lambda value: one_of(value, *get_args(StartToken)), document["decoder_start"]),
         precision=text(document["precision"]),
         steps=count(document["steps"]),
         eval_split=optional(text, document["eval_split"]),

@@ -20,9 +20,9 @@ _FLUSH_SECONDS = 30
 _GATHERED = 10_000  # scalars, which are some 100 bytes each; TensorFlow would write after 10
 
 
-class Progress:
-    """Counts time and writes. `tokens_per_example` is the mean of the split, from the manifest; `peak_flops` those per
-    second that one device can do, 0 if that is not known; `speaks`: False for all hosts but the first.
+class TrainingProgress:
+    """Clock and writer of a training. `tokens_per_example` is the mean of the split, from the manifest; `peak_flops`
+    those per second that one device can do, 0 if that is not known; `speaks`: False for all hosts but the first.
     """
 
     def __init__(
@@ -44,16 +44,13 @@ class Progress:
         self._tokens = tokens_per_example
         self._as_json = as_json
         self._peak_flops = peak_flops
+        self.running = False  # whether the clock was ever started
         self._since: tuple[int, float, float] | None = None
         self._clock: Callable[[], float] = time.monotonic
 
-    @property
-    def running(self) -> bool:
-        """Return whether the clock was ever started."""
-        return self._since is not None
-
     def start_clock(self, step: int, *, flops: float = 0.0) -> None:
         """Rates count from here. `flops`: what one device has done so far."""
+        self.running = True
         self._since = (step, self._clock(), flops)
 
     def training(self, step: int, *, loss: float, learning_rate: float, flops: float = 0.0) -> None:

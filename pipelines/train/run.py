@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -16,34 +14,25 @@ from pipelines.train import backends, checkpoints, model_files, targets
 from pipelines.train import setup as jobs
 from pipelines.train.checkpoints import History
 from pipelines.train.config import TrainConfig
-from pipelines.train.engines import Engine, Feeds
+from pipelines.train.engines import DeviceEngine, feed
 from pipelines.train.errors import StoppedError, TrainingError
 from pipelines.train.metrics import together
-from pipelines.train.progress import Progress
+from pipelines.train.progress import TrainingProgress
 from pipelines.train.setup import TrainingSetup
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Trained:
-    """What a training left. `metrics` are those of the final model's evaluation, empty without evaluation split."""
-
-    steps: int
-    metrics: Mapping[str, float]
-    model_path: str
-
-
-def train(config: TrainConfig, *, as_json: bool = False) -> Trained:
-    """Trains until `config.steps`, going on where an earlier run with the same model folder stopped.
+def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:
+    """Train until `config.steps`, going on where an earlier run with the same model folder stopped.
 
     Must be the first to use TensorFlow in a process, where a TPU or several CPU replicas are asked for.
+
+    Returns: the `steps`, the path of the `model`, and the metrics of its evaluation, where there is a split for it.
+        Empty in a process that leaves the writing to another.
 
     Raises: PrepError of the kind that says what is wrong; StoppedError after SIGTERM, with the state saved.
     """
     job = jobs.check(config)
-    engine = backends.opened(job.target, config)
-    for line in targets.missed_tpu(job.target, engine.hardware):  # at once: the model may take minutes to load
-        print(line, file=sys.stderr, flush=True)
-    job.config.require_equal_parts(engine.replicas)
+    engine = backends.opened(job.target, job.config)
     with _stoppable() as stop:
         return _Run(job, engine=engine, stop=stop, as_json=as_json).go()
 
@@ -51,7 +40,7 @@ def train(config: TrainConfig, *, as_json: bool = False) -> Trained:
 class _Run:
     """The parts of one training, and what happens after each call."""
 
-    def __init__(self, job: TrainingSetup, *, engine: Engine, stop: _Stop, as_json: bool) -> None:
+    def __init__(self, job: TrainingSetup, *, engine: DeviceEngine, stop: list[int], as_json: bool) -> None:
         config = job.config
         self._job = job
         self._config = config
@@ -63,7 +52,7 @@ class _Run:
         self._saves = engine.saves(self._learner, f"{folder}/{checkpoints.SAVES}", keep=config.keep_checkpoints)
         self._best_saves = engine.saves(self._learner, f"{folder}/{checkpoints.BEST}", keep=1)
         with checkpoints.usable(config.model_dir):
-            self._progress = Progress(
+            self._progress = TrainingProgress(
                 log_dir=f"{folder}/logs",
                 total=config.total_steps,
                 batch_size=config.global_batch_size,
@@ -72,8 +61,8 @@ class _Run:
                 peak_flops=engine.peak_flops,
                 speaks=engine.is_first,
             )
-        self._feeds = Feeds(config, task=job.task, engine=engine)
-        self._history = History(config.model_dir, metric=config.best_metric or "loss", writes=engine.is_first)
+        self._metric = config.best_metric or "loss"
+        self._history = History(config.model_dir, metric=self._metric, writes=engine.is_first)
         self._saved_at = self._evaluated_at = -1
         self._metrics: Mapping[str, float] = {}
         for line in (*job.warnings, f"replicas: {engine.replicas}, on {targets.place(job.target, engine.hardware)}"):
@@ -82,14 +71,14 @@ class _Run:
             listing = ", ".join(map(str, lengths))
             self._progress.note(f"rows of {len(lengths)} lengths ({listing}): {len(lengths)} steps to compile")
 
-    def go(self) -> Trained:
+    def go(self) -> dict[str, Any]:
         start = self._open()
         config = self._config
-        if not self._engine.anywhere(self._stop.is_set()) and not self._ends_early():
+        if not self._engine.anywhere(bool(self._stop)) and not self._ends_early():
             self._began = time.monotonic()
             self._engine.train(
                 self._learner,
-                self._feeds.training(self._data, start_step=start),
+                feed(self._job, self._engine, self._data, config.train_split, training=True, start_step=start),
                 until=config.total_steps,
                 steps_per_call=config.steps_per_call,
                 after_call=self._after_call,
@@ -103,12 +92,12 @@ class _Run:
                 f"stopped by a signal after step {self._learner.step:,} of {config.total_steps:,}, which is saved",
                 remedy="run the same command again: it goes on with the next batch",
             )
-            error.signal_number = self._stop.signal_number or signal.SIGTERM  # which another host got
+            error.signal_number = self._stop[0] if self._stop else signal.SIGTERM  # which another host got
             raise error
         return self._finish()
 
     def _open(self) -> int:
-        """Restores what an earlier run left. Returns the steps that it took."""
+        """Restore what an earlier run left. Return the steps that it took."""
         parts = {checkpoints.PARTS: self._engine.input_parts} if self._engine.input_parts else {}
         made_of = checkpoints.claimed(
             self._config.model_dir,
@@ -128,8 +117,7 @@ class _Run:
             if start < total
             else f"nothing left to train: {start:,} steps are taken, --steps is {total:,}; evaluating only"
         )
-        best = self._history.best
-        if self._config.keep_best and best is not None and best.step == start != self._best_saves.last_step:
+        if self._config.keep_best and self._history.best == start != self._best_saves.last_step:
             self._best_saves.save()  # a kill came between the two checkpoints of this step
         if start < total and self._ends_early():
             self._progress.note("nothing left to train: it ended early; evaluating only (--early-stopping decides)")
@@ -146,15 +134,13 @@ class _Run:
             self._progress.training(
                 step, loss=loss, learning_rate=self._learner.learning_rate, flops=self._learner.flops
             )
-        if self._engine.anywhere(self._stop.is_set()):  # all save the same step
+        if self._engine.anywhere(bool(self._stop)):  # all save the same step
             return False
         if config.eval_every and step % config.eval_every == 0 and step < config.total_steps:
             self._evaluate()
             self._start_clock(step)
             if self._ends_early():
-                self._progress.note(
-                    f"ended early: no better {config.best_metric or 'loss'} in {self._history.since_best} evaluations"
-                )
+                self._progress.note(f"ended early: no better {self._metric} in {self._history.since_best} evaluations")
                 return False
         if config.save_every and step % config.save_every == 0:
             self._save()
@@ -173,57 +159,48 @@ class _Run:
         patience = self._config.early_stopping
         return patience is not None and self._history.since_best >= patience
 
-    def _finish(self) -> Trained:
+    def _finish(self) -> dict[str, Any]:
         self._save()
         self._evaluate()
         self._saves.close()
         self._best_saves.close()
         steps = self._learner.step
         self._take_best()
-        model, model_path = self._engine.current(self._learner), ""
+        model, left = self._engine.current(self._learner), {}
         if self._engine.is_first:
             model_path, weights_path = checkpoints.save_model(model, self._config.model_dir)
             self._describe()
             self._progress.note(f"saved {model_path} and {weights_path}")
+            left = {"steps": steps, "model": model_path, **self._metrics}
         self._progress.close()
-        return Trained(steps=steps, metrics=dict(self._metrics), model_path=model_path)
+        return left
 
     def _take_best(self) -> None:
-        """Goes back to the weights of the best evaluation, if that is asked for."""
         best = self._history.best
-        if not self._config.keep_best or best is None or best.step == self._learner.step:
+        if not self._config.keep_best or best is None or best == self._learner.step:
             return
-        if self._best_saves.last_step != best.step:
+        if self._best_saves.last_step != best:
             self._progress.note(
-                f"the checkpoint of the best evaluation, after step {best.step:,}, is gone: keeping the last"
+                f"the checkpoint of the best evaluation, after step {best:,}, is gone: keeping the last"
             )
             return
         self._best_saves.restore()
-        self._metrics = best.metrics
-        metric = self._config.best_metric or "loss"
+        self._metrics = self._history.evaluations[best]
         self._progress.note(
-            f"back to the best evaluation, after step {best.step:,}: {metric} {best.metrics[metric]:.4f}"
+            f"back to the best evaluation, after step {best:,}: {self._metric} {self._metrics[self._metric]:.4f}"
         )
 
     def _describe(self) -> None:
         """Write what `predict` and `export` need to know of the model."""
-        config, job = self._config, self._job
-        data_folder = config.data_folders[0]
+        model_dir, data_folder = self._config.model_dir, self._config.data_folders[0]
         if model_files.has_tokenizer(data_folder):
-            with checkpoints.usable(config.model_dir):
-                model_files.copy_tokenizer(data_folder, f"{config.model_dir.rstrip('/')}/{model_files.TOKENIZER}")
+            with checkpoints.usable(model_dir):
+                model_files.copy_tokenizer(data_folder, f"{model_dir.rstrip('/')}/{model_files.TOKENIZER}")
         else:
             self._progress.note(f"warning: {data_folder} has no tokenizer/, so the model's folder has none")
-        described = model_files.describe(
-            config,
-            self._data.manifest,
-            job.task,
-            built=self._learner.built,
-            steps=self._learner.step,
-            eval_split=job.eval_split,
-            metrics=self._metrics,
-        )
-        model_files.write(config.model_dir, described)
+        learner = self._learner
+        described = model_files.describe(self._job, built=learner.built, steps=learner.step, metrics=self._metrics)
+        model_files.write(model_dir, described)
 
     def _save(self) -> None:
         if self._learner.step != self._saved_at:
@@ -247,7 +224,7 @@ class _Run:
         """Metrics of a pass over a split: of one dataset, or of each one of a mixture and then of all together."""
         parts = jobs.evaluated(self._data, split)
         found = {
-            name: self._engine.evaluate(self._learner, self._feeds.evaluation(each, split))
+            name: self._engine.evaluate(self._learner, feed(self._job, self._engine, each, split, training=False))
             for name, each in parts.items()
         }
         counts = {name: each.num_examples(split) for name, each in parts.items()}
@@ -266,16 +243,10 @@ class _Run:
         return metrics
 
 
-class _Stop(threading.Event):
-    """Set by a signal, which it knows."""
-
-    signal_number = 0
-
-
 @contextlib.contextmanager
-def _stoppable() -> Iterator[_Stop]:
-    """An event that SIGTERM (preemption) and SIGINT set; a second one ends the process as usual."""
-    stop = _Stop()
+def _stoppable() -> Iterator[list[int]]:
+    """Give a list to which SIGTERM (preemption) and SIGINT are added; a second one ends the process as usual."""
+    stop: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
@@ -283,8 +254,7 @@ def _stoppable() -> Iterator[_Stop]:
     previous: dict[int, Any] = {}
 
     def note(number: int, _: object) -> None:
-        stop.signal_number = number
-        stop.set()
+        stop.append(number)
         signal.signal(number, previous[number])
 
     for name in (signal.SIGTERM, signal.SIGINT):

@@ -18,7 +18,7 @@ have the same, the second is called NAME-2.
 import dataclasses
 import functools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -46,12 +46,11 @@ class TrainingSetup:
     data: InputFunctions
     eval_split: str | None
     task: BoundTask
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
 
 def check(config: TrainConfig) -> TrainingSetup:
     """Raises: PrepError of the kind that says what is wrong."""
-    config.require_model_dir()
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
     for option, path in (*(("--data", folder) for folder in config.data_folders), ("--model-dir", config.model_dir)):
         targets.require_reachable_path(target, option=option, path=path)
@@ -60,7 +59,8 @@ def check(config: TrainConfig) -> TrainingSetup:
     require_labels(config, data, eval_split=eval_split)
     config = with_num_labels(config, data, eval_split=eval_split)
     config = config.sized(rows=data.num_examples(config.train_split))
-    config = dataclasses.replace(config, precision=targets.precision(config.precision, is_tpu=target.is_tpu))
+    # What a TPU multiplies fastest, and exactly enough for training, with weights and losses in float32.
+    config = dataclasses.replace(config, precision=config.precision or ("bfloat16" if target.is_tpu else "float32"))
     task = tasks.bind(config, data.manifest)
     backbones.require_known(config.model)
     if tf.io.gfile.exists(f"{config.model_dir.rstrip('/')}/{manifest.FILE_NAME}"):
@@ -69,32 +69,29 @@ def check(config: TrainConfig) -> TrainingSetup:
             "alone",
             remedy="give another --model-dir",
         )
-    checkpoints.belongs_to(config.model_dir, identity=identity(config, data))
-    warnings: tuple[str, ...] = ()
-    if target.is_tpu:
-        inputs = [(part, config.train_split, True) for part in by_length(data).values()]
-        if eval_split is not None:
-            for each in evaluated(data, eval_split).values():
-                inputs += [(part, eval_split, False) for part in by_length(each).values()]
-        inputs = [(part, split, endless) for part, split, endless in inputs if part.num_examples(split)]
-        warnings = tuple(_unfit(config, inputs, task, target=target))
-    return TrainingSetup(config=config, target=target, data=data, eval_split=eval_split, task=task, warnings=warnings)
+    checkpoints.claimed(config.model_dir, identity=identity(config, data), writes=False)
+    job = TrainingSetup(config=config, target=target, data=data, eval_split=eval_split, task=task)
+    return dataclasses.replace(job, warnings=tuple(_unfit(job))) if target.is_tpu else job
 
 
-def _unfit(
-    config: TrainConfig, inputs: Iterable[tuple[InputFunctions, str, bool]], task: BoundTask, *, target: Target
-) -> list[str]:
+def _unfit(job: TrainingSetup) -> list[str]:
     """Lines on what is not as good as it could be. Raises: ReaderError for what cannot run on the TPU at all."""
+    config = job.config
+    inputs = [(part, config.train_split, True) for part in by_length(job.data).values()]
+    if job.eval_split is not None:
+        for each in evaluated(job.data, job.eval_split).values():
+            inputs += [(part, job.eval_split, False) for part in by_length(each).values()]
     findings = [
         finding
-        for data, split, endless in inputs
+        for part, split, endless in inputs
+        if part.num_examples(split)
         for finding in readiness.check_data(
-            data,
+            part,
             split,
             global_batch_size=config.global_batch_size,
-            tpu="node" if target.kind == "tpu-node" else "vm",
+            tpu="node" if job.target.kind == "tpu-node" else "vm",
             num_replicas=config.replicas or 1,  # how many it has is not known before it is reached
-            objective=task.objective,
+            objective=job.task.objective,
             training=endless,
             order=config.order,
             start_step=checkpoints.last_step(config.model_dir) if endless else 0,

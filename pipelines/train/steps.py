@@ -29,27 +29,49 @@ from keras import ops
 from pipelines.train import models
 from pipelines.train.config import Schedule
 from pipelines.train.metrics import WEIGHT
-from pipelines.train.models import Built
-from pipelines.train.tasks import BoundTask
+from pipelines.train.models import BuiltModel
+from pipelines.train.setup import TrainingSetup
 
 # Inputs by name, labels, weights.
 Batch = tuple[Mapping[str, Any], Any, Any]
 
 
-class PureStep(abc.ABC):
-    """A model with its task. `shares`: parts of a global batch whose losses are added; `accumulate`: how many of them
-    `gradients` takes one after the other. What Keras has no function for, each backend adds.
+class Learner(abc.ABC):
+    """A model in training with its task and optimizer. `shares`: parts of a global batch whose losses are added, of
+    which `gradients` takes `--accumulate` one after the other. What Keras has no function for, each backend adds.
     """
 
-    def __init__(self, built: Built, task: BoundTask, *, shares: int, accumulate: int) -> None:
+    flops = 0.0  # that one device has done in this process, 0 where they are not counted
+
+    def __init__(self, built: BuiltModel, job: TrainingSetup, *, shares: int) -> None:
+        config = job.config
+        self.built = built
         self.model = built.model
-        self.task = task
+        self.task = job.task
+        self.optimizer = AdamW(
+            rate=config.learning_rate,
+            warmup=config.warmup,
+            steps=config.total_steps,
+            decay=config.weight_decay,
+            clip_norm=config.clip_norm,
+            schedule=config.schedule,
+        )
         self._shares = shares
-        self._accumulate = accumulate
+        self._accumulate = config.accumulate
         variables = self.model.non_trainable_variables
         self._seeds = [at for at, each in enumerate(variables) if each.name == "seed_generator_state"]
         # The state that a call may change for good.
-        self.kept = [at for at, each in enumerate(variables) if at not in self._seeds and "float" in each.dtype]
+        self._kept = [at for at, each in enumerate(variables) if at not in self._seeds and "float" in each.dtype]
+
+    @property
+    @abc.abstractmethod
+    def step(self) -> int:
+        """Steps taken, restored ones included."""
+
+    @property
+    def learning_rate(self) -> float:
+        """Learning rate of the next step."""
+        return float(self.optimizer.learning_rate(self.step))
 
     @abc.abstractmethod
     def differentiated(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, Any, Any]:
@@ -66,27 +88,27 @@ class PureStep(abc.ABC):
     def gradients(
         self, weights: list[Any], state: list[Any], batch: Batch, total: Any, seed: Any
     ) -> tuple[Any, list[Any], list[Any]]:
-        """Loss, gradients, and new values of the `kept` state, of these rows' share of the global batch.
+        """Loss, gradients, and new values of the kept state, of these rows' share of the global batch.
 
         Weighted losses are sums, so the gradients of parts add up to those of the whole.
         """
         state = self._seeded(state, lambda index: self.fold_in(seed, index))
         if self._accumulate == 1:
             loss, gradients, new = self.differentiated(weights, state, batch, total)
-            return loss, gradients, [new[index] for index in self.kept]
+            return loss, gradients, [new[index] for index in self._kept]
         parts = keras.tree.map_structure(self.cut, batch)
 
         def add(number: Any, carried: Any) -> Any:
             loss, gradients, kept = carried
             given = self._seeded(state, lambda index: self.fold_in(state[index], number))
-            for index, value in zip(self.kept, kept, strict=True):
+            for index, value in zip(self._kept, kept, strict=True):
                 given[index] = value
             part = keras.tree.map_structure(lambda values: values[number], parts)
             more, changes, new = self.differentiated(weights, given, part, total)
             summed = [one + other for one, other in zip(gradients, changes, strict=True)]
-            return loss + more, summed, [new[index] for index in self.kept]
+            return loss + more, summed, [new[index] for index in self._kept]
 
-        first = (ops.zeros([]), [ops.zeros_like(each) for each in weights], [state[index] for index in self.kept])
+        first = (ops.zeros([]), [ops.zeros_like(each) for each in weights], [state[index] for index in self._kept])
         return ops.fori_loop(0, self._accumulate, add, first)
 
     def _seeded(self, state: list[Any], seed_of: Any) -> list[Any]:

@@ -15,7 +15,7 @@ import importlib.util
 from collections.abc import Mapping
 from typing import Literal
 
-from pipelines.train.config import Backend, Precision
+from pipelines.train.config import Backend
 from tfrecord_io.errors import ConfigError
 
 Kind = Literal["tpu-node", "tpu-vm", "host"]
@@ -80,20 +80,17 @@ def backend(asked: Backend, target: Target) -> Literal["tensorflow", "jax"]:
     return "jax" if jax_drives else "tensorflow"
 
 
-def precision(asked: Precision | None, *, is_tpu: bool) -> Precision:
-    """Return the number format that `--precision` means: bfloat16 is what a TPU multiplies fastest, and exactly enough
-    for training, with weights and losses in float32.
-    """
-    return asked or ("bfloat16" if is_tpu else "float32")
+def hardware(platform: str, count: int) -> str:
+    """Return devices of a platform (TensorFlow's or JAX' name of it) in words."""
+    return {"cpu": "the CPU", "tpu": "a TPU"}.get(platform.lower()) or ("1 GPU" if count == 1 else f"{count} GPUs")
 
 
-def missed_tpu(target: Target, hardware: str) -> tuple[str, ...]:
+def missed_tpu(target: Target, instead: str) -> tuple[str, ...]:
     """Lines for people who may have meant a TPU, where `--tpu auto` found none; otherwise none."""
     if target.chosen_by != _NONE_FOUND:
         return ()
     return (
-        f"warning: no TPU found ({', '.join(_VARIABLES)} are not set, and this machine has no TPU chips): training on "
-        f"{hardware}",
+        f"warning: no TPU found ({', '.join(_VARIABLES)} are not set, and this machine has no TPU chips): {instead}",
         "remedy: for a TPU give --tpu NAME, grpc://IP:8470 or local; --tpu none leaves out this warning",
     )
 

@@ -5,8 +5,7 @@
 Writes a line of JSON for each command line: its exit status, and what it wrote to stdout and stderr.
 """
 
-import contextlib
-import io
+import dataclasses
 import json
 import subprocess
 import sys
@@ -16,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.train import backends, cli
+from pipelines.train import backends
 from tests import building
 from tests.building import Outcome
+from tests.train import training
 
 __all__ = ["outcomes", "program", "run", "with_known_weights"]
 
@@ -112,13 +112,7 @@ def main() -> None:
         _compute_in_float64(backend)
     models.build = with_known_weights(models.build, nudged="nudged" in how)
     for words in commands:
-        out, err, status = io.StringIO(), io.StringIO(), 0
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                cli.main.main(words, prog_name="train-tpu")
-            except SystemExit as ended:
-                status = int(ended.code or 0)
-        print(json.dumps({"status": status, "out": out.getvalue(), "err": err.getvalue()}), flush=True)
+        print(json.dumps(dataclasses.asdict(training.run(words))), flush=True)
 
 
 if __name__ == "__main__":

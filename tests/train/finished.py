@@ -1,8 +1,6 @@
 """Models as a training leaves them, without the training: their weights are the first ones, moved a little."""
 
-import contextlib
 import functools
-import io
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +8,12 @@ import keras
 import numpy as np
 import pyarrow.parquet as pq
 
-from pipelines.train import cli, model_files, models, tasks
+from pipelines.train import model_files, models, setup
 from pipelines.train.checkpoints import save_model
 from pipelines.train.config import TrainConfig
 from tests import building
 from tests.building import Outcome
 from tests.train import training
-from tfrecord_io import reader
 
 
 @functools.cache
@@ -24,54 +21,33 @@ def finished(task: str, model: str, *, data: Path | None = None, **changes: obje
     """The folder of a finished model for `task`, made once. Shared: copy it before changing it."""
     folder = building.new_folder() / "model"
     folder.mkdir()
-    opened = reader.open(data or training.data())
-    options: dict[str, object] = {
-        "data": opened.root,
-        "task": task,
-        "model": model,
-        "model_dir": str(folder),
-        **changes,
-    }
-    config = TrainConfig(**options)  # type: ignore[arg-type]
-    bound = tasks.bind(config, opened.manifest)
+    options: dict[str, Any] = {"data": str(data or training.data()), "task": task, "model": model, **changes}
+    job = setup.check(TrainConfig(**options, model_dir=str(folder), tpu="none"))
     keras.utils.set_random_seed(7)
-    built = models.build(config, opened.manifest, bound)
+    built = models.build(job.config, job.data.manifest, job.task)
     rng = np.random.default_rng(7)
     for variable in built.model.trainable_variables:  # biases are 0 at first, scales 1: one could be left out unseen
         variable.assign(variable + rng.normal(scale=0.05, size=variable.shape))
     save_model(built.model, str(folder))
-    model_files.copy_tokenizer(opened.root, str(folder / "tokenizer"))
-    described = model_files.describe(
-        config,
-        opened.manifest,
-        bound,
-        built=built,
-        steps=8,
-        eval_split="validation",
-        metrics={"loss": 0.5},
-    )
-    model_files.write(str(folder), described)
+    model_files.copy_tokenizer(job.data.root, str(folder / "tokenizer"))
+    model_files.write(str(folder), model_files.describe(job, built=built, steps=8, metrics={"loss": 0.5}))
     return folder
 
 
 def command(name: str, **options: object) -> Outcome:
-    """Runs `train-tpu NAME` in this process. `fill_mask="a"` becomes --fill-mask a, True is a flag, None leaves out."""
-    words: list[str] = [name]
-    for option, value in options.items():
-        if value is not None:
-            words += [f"--{option.replace('_', '-')}", *([] if value is True else [str(value)])]
-    out, err, status = io.StringIO(), io.StringIO(), 0
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            cli.main.main(words, prog_name="train-tpu")
-        except SystemExit as ended:
-            status = int(ended.code or 0)
-    return Outcome(status=status, out=out.getvalue(), err=err.getvalue())
+    """Run `train-tpu NAME` in this process, with options as for a training."""
+    return training.run([name, *training.flags(**options)])
+
+
+def done(name: str, **options: object) -> Outcome:
+    """Run `train-tpu NAME` in this process, which must succeed."""
+    outcome = command(name, **options)
+    assert outcome.status == 0, outcome.err
+    return outcome
 
 
 def predicted(folder: Path, **options: object) -> list[dict[str, Any]]:
     """The rows that `train-tpu predict` writes, into `folder`."""
-    outcome = command("predict", output=folder / "p.parquet", overwrite=True, tpu="none", **options)
-    assert outcome.status == 0, outcome.err
+    done("predict", output=folder / "p.parquet", overwrite=True, tpu="none", **options)
     rows: list[dict[str, Any]] = pq.read_table(folder / "p.parquet").to_pylist()
     return rows

@@ -11,20 +11,12 @@ from tfrecord_io.objectives import segment_attention_mask
 
 def bag(manifest: Manifest) -> keras.Model:
     """The mean of the tokens' embeddings, with dropout, to a class."""
-    return _bag(manifest, vocab_size=manifest.tokenizer.vocab_size, num_outputs=len(manifest.label_names or ()))
+    return _bag(manifest)
 
 
 def steady(manifest: Manifest) -> keras.Model:
-    """As `bag`, without dropout."""
-    return _bag(manifest, vocab_size=manifest.tokenizer.vocab_size, num_outputs=2, dropout=0.0)
-
-
-def any_length(manifest: Manifest) -> keras.Model:
-    """As `steady`, for rows of any length and any number of classes."""
-    num_outputs = len(manifest.label_names or ())
-    return _bag(
-        manifest, vocab_size=manifest.tokenizer.vocab_size, num_outputs=num_outputs, dropout=0.0, any_length=True
-    )
+    """As `bag`, without dropout, for rows of any length."""
+    return _bag(manifest, dropout=0.0, any_length=True)
 
 
 def spans(manifest: Manifest) -> keras.Model:
@@ -36,7 +28,7 @@ def spans(manifest: Manifest) -> keras.Model:
 
 def score(manifest: Manifest) -> keras.Model:
     """As `bag`, to a number."""
-    return _bag(manifest, vocab_size=manifest.tokenizer.vocab_size, num_outputs=1, dropout=0.0)
+    return _bag(manifest, num_outputs=1, dropout=0.0)
 
 
 def normed(manifest: Manifest) -> keras.Model:
@@ -47,12 +39,12 @@ def normed(manifest: Manifest) -> keras.Model:
 
 def narrow(manifest: Manifest) -> keras.Model:
     """Has no row for most of the vocabulary."""
-    return _bag(manifest, vocab_size=10, num_outputs=2)
+    return _bag(manifest, vocab_size=10)
 
 
 def wide(manifest: Manifest) -> keras.Model:
     """One class too many."""
-    return _bag(manifest, vocab_size=manifest.tokenizer.vocab_size, num_outputs=3)
+    return _bag(manifest, num_outputs=3)
 
 
 def everywhere(manifest: Manifest) -> keras.Model:
@@ -100,12 +92,13 @@ def _tokens(manifest: Manifest) -> keras.Model:
 
 
 def _bag(
-    manifest: Manifest, *, vocab_size: int, num_outputs: int, dropout: float = 0.2, any_length: bool = False
+    manifest: Manifest, *, vocab_size: int = 0, num_outputs: int = 0, dropout: float = 0.2, any_length: bool = False
 ) -> keras.Model:
     length = None if any_length else manifest.row_length
     inputs = {name: keras.Input((length,), dtype="int32", name=name) for name in ("input_ids", "attention_mask")}
     inputs["token_type_ids"] = keras.Input((length,), dtype="int32", name="token_type_ids")
-    tokens_BLD = keras.layers.Embedding(vocab_size, 16)(inputs["input_ids"])
+    tokens_BLD = keras.layers.Embedding(vocab_size or manifest.tokenizer.vocab_size, 16)(inputs["input_ids"])
     mask_BL = ops.cast(inputs["attention_mask"], tokens_BLD.dtype)
     mean_BD = ops.einsum("bld,bl->bd", tokens_BLD, mask_BL) / ops.sum(mask_BL, axis=1, keepdims=True)
-    return keras.Model(inputs, keras.layers.Dense(num_outputs)(keras.layers.Dropout(dropout)(mean_BD)))
+    head = keras.layers.Dense(num_outputs or len(manifest.label_names or ()))
+    return keras.Model(inputs, head(keras.layers.Dropout(dropout)(mean_BD)))

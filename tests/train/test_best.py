@@ -42,8 +42,7 @@ def test_errors_are_better_low_and_all_else_high(metric: str, value: float, than
 
 def test_evaluations_since_the_best_are_counted(tmp_path: Path) -> None:
     found = history(tmp_path, 0.5, 0.3, 0.3, 0.4)
-    assert found.best is not None
-    assert (found.best.step, found.since_best) == (20, 2), "the first of equals"
+    assert (found.best, found.since_best) == (20, 2), "the first of equals"
     assert found.add(50, {"loss": 0.2})
     assert not found.add(60, {"loss": 0.6})
     found.add(60, {"loss": 0.6})
@@ -54,8 +53,7 @@ def test_a_resumed_training_forgets_what_it_will_do_again(tmp_path: Path) -> Non
     history(tmp_path, 0.5, 0.4, 0.6, 0.1)
     resumed = History(str(tmp_path), metric="loss")
     resumed.open(30)
-    assert resumed.best is not None
-    assert (resumed.best.step, resumed.since_best) == (20, 1)
+    assert (resumed.best, resumed.since_best) == (20, 1)
     assert resumed.add(40, {"loss": 0.1})
     anew = History(str(tmp_path), metric="loss")
     anew.open(0)
@@ -93,8 +91,7 @@ def steps_of(model_dir: Path, folder: str) -> list[int]:
 def test_it_ends_after_evaluations_that_are_not_better_and_keeps_the_best(tmp_path: Path) -> None:
     # A rate at which the loss of validation soon rises again.
     options = {**SMALL, "steps": 400, "schedule": "constant", "eval_every": 10, "log_every": 10, "keep_best": True}
-    outcome = training.command(tmp_path, **options, early_stopping=2)
-    assert outcome.status == 0, outcome.err
+    outcome = training.done(tmp_path, **options, early_stopping=2)
     losses = evaluations(tmp_path)
     best, last = min(losses, key=lambda step: losses[step]), max(losses)
     assert last == best + 20 < 400
@@ -106,8 +103,7 @@ def test_it_ends_after_evaluations_that_are_not_better_and_keeps_the_best(tmp_pa
     assert final["loss"] == pytest.approx(losses[best])
     kept = keras.models.load_model(tmp_path / "model.keras").get_weights()
 
-    again = training.command(tmp_path, **options, early_stopping=2)
-    assert again.status == 0, again.err
+    again = training.done(tmp_path, **options, early_stopping=2)
     assert "it ended early; evaluating only" in again.err
     assert not training.losses(again.out)
     for one, other in zip(kept, keras.models.load_model(tmp_path / "model.keras").get_weights(), strict=True):
@@ -117,25 +113,13 @@ def test_it_ends_after_evaluations_that_are_not_better_and_keeps_the_best(tmp_pa
 @pytest.mark.slow
 def test_a_resumed_training_ends_where_an_uninterrupted_one_does(tmp_path: Path) -> None:
     options = {**SMALL, "schedule": "constant", "eval_every": 5, "early_stopping": 2, "best_metric": "accuracy"}
-    whole = training.command(tmp_path / "whole", **options, steps=300)
-    assert whole.status == 0, whole.err
+    training.done(tmp_path / "whole", **options, steps=300)
     last = max(evaluations(tmp_path / "whole"))
     assert 10 <= last < 300
     # Interrupted right after the evaluation before the last one, which must still be counted.
-    first = training.command(tmp_path / "parts", **options, steps=last - 5)
-    assert first.status == 0, first.err
-    second = training.command(tmp_path / "parts", **options, steps=300)
-    assert second.status == 0, second.err
+    training.done(tmp_path / "parts", **options, steps=last - 5)
+    training.done(tmp_path / "parts", **options, steps=300)
     assert evaluations(tmp_path / "parts") == pytest.approx(evaluations(tmp_path / "whole"))
-
-
-def test_a_metric_that_the_labels_do_not_have_is_refused(tmp_path: Path) -> None:
-    outcome = training.command(tmp_path, early_stopping=2, eval_every=2, best_metric="pearson")
-    assert outcome.status == 2
-    assert outcome.error[0] == (
-        "--best-metric pearson, expected one that --task classify has on this dataset: loss, accuracy, f1, macro_f1, "
-        "matthews"
-    )
 
 
 def test_a_dataset_without_a_split_to_evaluate_is_refused(tmp_path: Path) -> None:

@@ -6,15 +6,13 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from pipelines.train import setup, tasks
+from pipelines.train import setup
 from pipelines.train.config import TrainConfig
-from pipelines.train.engines import Feeds
+from pipelines.train.engines import feed
 from pipelines.train.on_tensorflow.engine import TensorFlowEngine
-from pipelines.train.steps import PureStep
-from pipelines.train.targets import Target
+from pipelines.train.steps import Learner
 from tests import building
 from tests.train import training
-from tfrecord_io.reader import Data
 
 LENGTHS = (8, 16, 24)
 
@@ -26,78 +24,57 @@ def data() -> Path:
 
 
 @pytest.mark.slow
-def test_each_length_is_traced_once(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_length_is_traced_once_and_a_resumed_training_goes_on_with_the_next_batch(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     traced: list[tuple[int, ...]] = []
-    traced_part = PureStep.loss
+    traced_part = Learner.loss
 
-    def noted(self: PureStep, weights: Any, state: Any, batch: Any, total: Any) -> Any:
+    def noted(self: Learner, weights: Any, state: Any, batch: Any, total: Any) -> Any:
         traced.append(tuple(batch[0]["input_ids"].shape))
         return traced_part(self, weights, state, batch, total)
 
-    monkeypatch.setattr(PureStep, "loss", noted)
-    outcome = training.command(tmp_path, data=data, model="bert-tiny", steps=12, steps_per_call=3, log_every=3)
-    assert outcome.status == 0, outcome.err
+    monkeypatch.setattr(Learner, "loss", noted)
+    options = {"data": data, "model": "tests.train.small:steady", "steps_per_call": 3, "log_every": 3}
+    whole = training.done(tmp_path / "whole", **options, steps=12, schedule="constant")
     assert traced == [(16, length) for length in LENGTHS]
-    assert "rows of 3 lengths (8, 16, 24): 3 steps to compile" in outcome.err
-    assert list(training.losses(outcome.out)) == [3, 6, 9, 12]
-    assert training.metrics(outcome.out)["examples"] == 80
+    assert "rows of 3 lengths (8, 16, 24): 3 steps to compile" in whole.err
+    assert training.metrics(whole.out)["examples"] == 80
+    losses = training.losses(whole.out)
+    assert list(losses) == [3, 6, 9, 12]
 
-
-@pytest.mark.slow
-def test_a_resumed_training_goes_on_with_the_next_batch(tmp_path: Path, data: Path) -> None:
-    options = {"data": data, "model": "tests.train.small:any_length", "schedule": "constant"}
-    whole = training.command(tmp_path / "whole", **options, steps=8)
-    assert whole.status == 0, whole.err
-    assert training.command(tmp_path / "parts", **options, steps=5).status == 0
-    rest = training.command(tmp_path / "parts", **options, steps=8)
-    expected = training.losses(whole.out)
-    assert training.losses(rest.out) == {step: expected[step] for step in (6, 7, 8)}, "to the last bit"
+    assert training.command(tmp_path / "parts", **options, steps=6, schedule="constant").status == 0
+    rest = training.command(tmp_path / "parts", **options, steps=12, schedule="constant")
+    assert training.losses(rest.out) == {step: losses[step] for step in (9, 12)}, "to the last bit"
 
 
 @pytest.mark.slow
 def test_an_evaluation_counts_every_example_once(data: Path) -> None:
-    config = TrainConfig(data=str(data), task="classify", model="bert-tiny", global_batch_size=16)
-    opened = setup.open_data(config)
-    assert isinstance(opened, Data)
-    engine = TensorFlowEngine(Target(kind="host", chosen_by="test"))
-    task = tasks.bind(config, opened.manifest)
-    feed = Feeds(config, task=task, engine=engine).evaluation(opened, "validation")
-    found = engine.evaluate(_Counting(task), feed)  # type: ignore[arg-type]
+    job = setup.check(TrainConfig(data=str(data), task="classify", model="bert-tiny", model_dir="m", tpu="none"))
+    engine = TensorFlowEngine(job.target)
+    found = engine.evaluate(_Counting(), feed(job, engine, job.data, "validation", training=False))  # type: ignore[arg-type]
     assert found.sums["weight"] == 80
-    assert found.sums["loss"] == sum(part.num_examples("validation") * length for length, part in _parts(opened))
+    lengths = setup.by_length(job.data).items()
+    assert found.sums["loss"] == sum(part.num_examples("validation") * length for length, part in lengths)
 
 
 class _Counting:
     """Instead of a model: the sum of row lengths, for a loss."""
 
-    def __init__(self, task: Any) -> None:
-        self.task = task
-
     def evaluate(self, batch: Any) -> Any:
-        inputs, labels, weights = batch
-        length = tf.cast(inputs["input_ids"].shape[1], tf.float32)
+        inputs, _, weights = batch
         count = tf.reduce_sum(weights)
-        return {
-            "loss": length * count,
-            "weight": count,
-            "counts": tf.zeros([3, 2]) + tf.cast(labels[0], tf.float32),
-        }, {}
-
-
-def _parts(data: Data) -> list[tuple[int, Any]]:
-    return [(length, part) for length, part in setup.by_length(data).items()]
+        return {"loss": tf.cast(inputs["input_ids"].shape[1], tf.float32) * count, "weight": count}, {}
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("mixed", "words"),
     [
-        ({"data": "both"}, "among several datasets, expected one length"),
-        ({"model": "tests.train.small:bag"}, "it does not take rows of each of the lengths [8, 16, 24]"),
+        (True, "among several datasets, expected one length"),
+        (False, "it does not take rows of each of the lengths [8, 16, 24]"),
     ],
 )
-def test_what_needs_one_length_is_refused(tmp_path: Path, data: Path, changes: dict[str, Any], words: str) -> None:
-    if changes.get("data") == "both":
-        changes = {"data": (data, training.data())}
-    outcome = training.command(tmp_path, **{"data": data, "model": "bert-tiny", **changes})
+def test_what_needs_one_length_is_refused(tmp_path: Path, data: Path, mixed: bool, words: str) -> None:
+    outcome = training.command(tmp_path, data=(data, training.data()) if mixed else data)
     assert outcome.status == 2
     assert words in outcome.error[0]

@@ -24,15 +24,25 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 STEPS = 4
 EXACT: dict[str, Any] = {"dropout": 0.0, "learning_rate": 1e-3, "warmup": 1, "steps": STEPS, "replicas": 1}
-KINDS = ("accumulate", "buckets", "clm", "everywhere", "mixture", "mlm", "span", "t5")
-_SMALL = {"accumulate": "steady", "buckets": "any_length", "clm": "apart", "mixture": "steady", "mlm": "at_positions"}
+KINDS = ("buckets", "clm", "everywhere", "mixture", "mlm", "span", "t5")
 # Where the point is not the model: XLA takes 6 s for a step of bert-tiny, for each length of rows.
-SMALLER = {kind: {"model": f"tests.train.small:{name}"} for kind, name in _SMALL.items()}
+SMALLER: dict[str, dict[str, Any]] = {
+    "buckets": {"model": "tests.train.small:steady"},
+    "clm": {"model": "tests.train.small:apart"},
+    "mixture": {"model": "tests.train.small:steady", "accumulate": 2},
+    "mlm": {"model": "tests.train.small:at_positions"},
+}
 
 
 def options_of(kind: str) -> dict[str, Any]:
     """Options of a training of a kind."""
     return {**compare_backends.options_of(kind), **EXACT, **SMALLER.get(kind, {})}
+
+
+def of_hosts(**changes: Any) -> dict[str, Any]:
+    """Options of a training with dropout, whose batches are the same on any number of hosts."""
+    given = {"model": "tests.train.small:bag", "global_batch_size": 32, "order": "global", "backend": "jax"}
+    return {**EXACT, **given, "save_every": 2, **changes}
 
 
 @pytest.fixture(scope="module")
@@ -45,20 +55,15 @@ def folder() -> Path:
 def on_jax(folder: Path) -> dict[str, Outcome]:
     """What JAX says of each kind, and of one training in several ways."""
     commands = {kind: training.options(folder / kind, **options_of(kind), backend="jax") for kind in KINDS}
-    one: dict[str, Any] = {**EXACT, "model": "tests.train.small:bag", "backend": "jax", "global_batch_size": 32}
-    eight = {**one, "replicas": 8}
     masked = {**options_of("everywhere"), "backend": "jax", "schedule": "constant"}
     commands |= {
-        "one": training.options(folder / "one", **one),
-        "eight": training.options(folder / "eight", **eight, save_every=2),
-        "sharded": training.options(folder / "sharded", **eight, shard_model=True),
-        "global": training.options(folder / "global", **{**eight, "order": "global"}),
+        "one": training.options(folder / "one", **of_hosts()),
+        "eight": training.options(folder / "eight", **of_hosts(replicas=8)),
+        "sharded": training.options(folder / "sharded", **of_hosts(replicas=8, shard_model=True)),
         "whole": training.options(folder / "whole", **{**masked, "replicas": 8}),
         "half": training.options(folder / "parts", **{**masked, "replicas": 8, "steps": 2}),
         "rest": training.options(folder / "parts", **{**masked, "replicas": 4}),
     }
-    for count in (1, 2):  # nothing is left to train
-        commands[f"evaluated on {count}"] = training.options(folder / "eight", **{**eight, "replicas": count})
     words = ["--model", folder / "eight", "--data", training.data(), "--output", folder / "eight.parquet"]
     words += ["--split", "validation", "--backend", "jax", "--replicas", 8]
     commands["predict eight"] = ["predict", *map(str, words)]
@@ -106,13 +111,12 @@ def hosts() -> list[dict[str, str]]:
 
 
 def test_two_hosts_train_as_one(folder: Path, on_jax: dict[str, Outcome]) -> None:
-    options = {**EXACT, "model": "tests.train.small:bag", "global_batch_size": 32, "replicas": 8, "order": "global"}
-    commands = [training.options(folder / "hosts", **options, backend="jax", save_every=2)]
+    commands = [training.options(folder / "hosts", **of_hosts(replicas=8))]
     with ThreadPoolExecutor(2) as pool:
         started = [pool.submit(backend_runs.run, "jax", commands, variables=each) for each in hosts()]
         [[first], [second]] = [each.result() for each in started]
     assert (first.status, second.status) == (0, 0), first.err + second.err
-    assert training.losses(first.out) == pytest.approx(training.losses(on_jax["global"].out), abs=2e-6)
+    assert training.losses(first.out) == pytest.approx(training.losses(on_jax["eight"].out), abs=2e-6)
     assert second.out == ""
 
 
@@ -140,9 +144,9 @@ def test_evaluation_is_the_mean_over_rows(folder: Path, on_jax: dict[str, Outcom
     predicted = pq.read_table(folder / "eight.parquet").to_pydict()
     assert len(predicted["label_id"]) == 80
     chances = [of[label] for of, label in zip(predicted["probabilities"], predicted["label_id"], strict=True)]
-    for name in ("eight", "evaluated on 1", "evaluated on 2"):
+    for name in ("one", "eight", "sharded"):
         loss = training.metrics(on_jax[name].out)["loss"]
-        assert loss == pytest.approx(-np.log(chances).mean(), abs=1e-6), name
+        assert loss == pytest.approx(-np.log(chances).mean(), abs=2e-6), name
 
 
 def test_tensorflow_reads_the_model(folder: Path, tmp_path: Path, on_jax: dict[str, Outcome]) -> None:
@@ -157,5 +161,5 @@ def test_tensorflow_reads_the_model(folder: Path, tmp_path: Path, on_jax: dict[s
 def test_tensorflow_does_not_go_on_with_the_training(folder: Path, on_jax: dict[str, Outcome]) -> None:
     saved = (folder / "eight" / "checkpoints").iterdir()
     assert sorted(path.name for path in saved) == ["ckpt_2", "ckpt_4"]
-    outcome = training.command(folder / "eight", **EXACT, model="tests.train.small:bag", global_batch_size=32)
+    outcome = training.command(folder / "eight", **of_hosts(backend="tensorflow"))
     assert "backend 'jax', now 'tensorflow'" in outcome.error[0]

@@ -13,27 +13,9 @@ from pipelines.train import model_files
 from pipelines.train.predict import loading
 from tests.train import training
 from tests.train.finished import finished
-from tfrecord_io import reader
 from tfrecord_io.errors import ConfigError, FormatError, ReaderError
 
 
-@pytest.mark.slow
-def test_a_finished_training_describes_its_model(tmp_path: Path) -> None:
-    outcome = training.command(tmp_path, steps=2)
-    assert outcome.status == 0, outcome.err
-    found, manifest = model_files.read(str(tmp_path)), reader.open(training.data()).manifest
-    assert (found.task, found.model, found.steps) == ("classify", "tests.train.small:bag", 2)
-    assert found.eval_split == "validation"
-    assert found.metrics["accuracy"] == training.metrics(outcome.out)["accuracy"]
-    assert found.label_names == ("negative", "positive")
-    assert found.manifest.fingerprint == manifest.fingerprint
-    assert found.manifest.tokenizer == manifest.tokenizer
-    assert not found.manifest.splits
-    names = sorted(path.name for path in (training.data() / "tokenizer").iterdir())
-    assert sorted(path.name for path in (tmp_path / "tokenizer").iterdir()) == names
-
-
-@pytest.mark.slow
 def test_a_training_that_was_not_finished_has_no_description(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     with pytest.raises(ReaderError, match="a training that has ended") as caught:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from pipelines.train import backends, cli, run
 from pipelines.train.config import TrainConfig
-from pipelines.train.progress import Progress
+from pipelines.train.progress import TrainingProgress
 from tests.train import training
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE
@@ -159,7 +159,7 @@ def test_what_nobody_foresaw_is_two_lines_and_a_traceback_only_if_asked_for(
 
 
 def test_names_of_splits_do_nothing_to_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress(log_dir=str(tmp_path), total=2, batch_size=1, tokens_per_example=1.0, as_json=False)
+    progress = TrainingProgress(log_dir=str(tmp_path), total=2, batch_size=1, tokens_per_example=1.0, as_json=False)
     progress.evaluation(1, split="te\x1b[2Jst\u202e", metrics={"loss": 1.0}, examples=3)
     progress.note("saved\r\n")
     progress.close()

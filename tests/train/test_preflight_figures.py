@@ -12,7 +12,8 @@ from pipelines.train.config import TrainConfig
 from pipelines.train.errors import CompilerError, UnfitError
 from pipelines.train.preflight import compiler, preflight, report, tpu_slices
 from pipelines.train.preflight.compiler import Compiled
-from pipelines.train.preflight.preflight import GaveUp, LargestBatch, Preflight, largest
+from pipelines.train.preflight.preflight import GaveUp, Preflight, largest
+from tests.train import rule_breakers
 from tfrecord_io.errors import ConfigError
 
 GIB = 2**30
@@ -39,7 +40,7 @@ def flown(step: Compiled | str = STEP, **changes: object) -> Preflight:
         batch=32,
         step=step,
         reader_examples_per_s=1000.0,
-        largest=LargestBatch(fits=128, too_large=136),
+        bounds=(128, 136),
     )
     return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
 
@@ -93,35 +94,23 @@ def test_the_largest_batch_is_found_with_few_compilations(fits: int, first: int)
         asked.append(batch)
         return 1000 + 10 * batch if batch <= fits else None
 
-    found = largest(
-        memory_of,
-        known={first: memory_of(first)},
-        fixed_bytes=1000,
-        limit_bytes=1000 + 10 * fits + 5,
-    )
-    assert found.fits <= fits
-    assert found.too_large is not None
-    assert found.too_large > fits
-    assert found.too_large - found.fits <= max(8, found.fits // 8)
+    known = {first: memory_of(first)}
+    low, high = largest(memory_of, known=known, fixed_bytes=1000, limit_bytes=1000 + 10 * fits + 5)
+    assert high is not None
+    assert low <= fits < high <= low + max(8, low // 8)
     assert len(asked) == len(set(asked)) <= 13
 
 
 def test_a_line_that_points_too_far_is_corrected() -> None:
-    found = largest(
-        lambda batch: batch**2 if batch <= 100 else None,
-        known={8: 64},
-        fixed_bytes=0,
-        limit_bytes=10_000,
-    )
-    assert found == LargestBatch(fits=96, too_large=104)
+    found = largest(lambda batch: batch**2 if batch <= 100 else None, known={8: 64}, fixed_bytes=0, limit_bytes=10_000)
+    assert found == (96, 104)
 
 
 def test_a_search_without_time_or_answer_keeps_what_it_knows() -> None:
     def gives_up(batch: int) -> int | None:
         raise GaveUp
 
-    found = largest(gives_up, known={8: 5}, fixed_bytes=0, limit_bytes=1000)
-    assert found == LargestBatch(fits=8, too_large=None)
+    assert largest(gives_up, known={8: 5}, fixed_bytes=0, limit_bytes=1000) == (8, None)
 
 
 def test_the_table_has_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,6 +154,19 @@ def test_what_devices_exchange_is_counted() -> None:
       ROOT %done = f32[] subtract(%all-reduce.4, %d)
     """
     assert collectives(program) == {"all-reduce": (1, 4 * 8192 + 2 * 16), "all-gather": (1, 24)}
+
+
+def test_what_jax_cannot_trace_is_named_with_its_place() -> None:
+    import jax
+
+    from pipelines.train.preflight import compile_step
+
+    with pytest.raises(TypeError) as caught:
+        jax.eval_shape(rule_breakers.spells, jax.ShapeDtypeStruct((2, 16), "int32"))
+    found = compile_step.explained(caught.value)
+    place = Path(rule_breakers.__file__).with_name(rule_breakers.line_of("spells"))
+    assert found.cause.startswith(f"{place}: the step cannot be traced by JAX")
+    assert "keras.ops" in found.remedy
 
 
 def test_the_compiler_sees_no_accelerator_of_this_machine() -> None:

@@ -6,61 +6,52 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
+from pipelines.train import run
 from tests.train import training
 
 
-def finished(model_dir: Path, **changes: Any) -> str:
-    """Standard output of a training in a process of its own."""
-    process = training.program(model_dir, **changes)
-    out, err = process.communicate(timeout=280)
-    assert process.returncode == 0, err
-    return out
-
-
 @pytest.mark.slow
-def test_a_model_on_8_replicas_learns_to_tell_reviews_apart(tmp_path: Path) -> None:
-    out = finished(tmp_path, replicas=8, global_batch_size=32, steps=40, warmup=4)
-    # Half of the 80 reviews are positive: 65 % by chance would be 2.7 standard deviations off.
-    # Five seeds gave 0.79 to 0.83.
-    assert training.metrics(out)["accuracy"] >= 0.65
-
-
-@pytest.mark.slow
-def test_replicas_share_a_batch_without_changing_its_loss(tmp_path: Path) -> None:
+def test_replicas_share_a_batch_without_changing_its_loss_and_rows_are_gathered_from_all(tmp_path: Path) -> None:
     # Without dropout, which differs between replicas on purpose.
-    one = training.command(tmp_path / "1", model="tests.train.small:steady", replicas=1)
-    assert one.status == 0, one.err
-    four = finished(tmp_path / "4", model="tests.train.small:steady", replicas=4)
-    np.testing.assert_allclose(list(training.losses(one.out).values()), list(training.losses(four).values()), rtol=1e-3)
+    options: dict[str, Any] = {"data": training.questions(), "task": "span", "model": "tests.train.small:spans"}
+    options["eval_split"] = "train"
+    one = training.done(tmp_path / "1", **options)
+    process = training.program(tmp_path / "4", **options, replicas=4)
+    four, err = process.communicate(timeout=280)
+    assert process.returncode == 0, err
+    assert training.losses(four) == pytest.approx(training.losses(one.out), rel=1e-3)
+    found, expected = ({**training.metrics(out), "split": 0} for out in (four, one.out))
+    assert found == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.slow
-def test_rows_are_gathered_from_all_replicas(tmp_path: Path) -> None:
-    options = {
-        "data": training.questions(), "task": "span", "model": "tests.train.small:spans", "eval_split": "train",
-        "steps": 1, "learning_rate": 1e-9,
-    }  # fmt: skip
-    one = training.command(tmp_path / "1", **options)
-    assert one.status == 0, one.err
-    outputs = one.out, finished(tmp_path / "2", **options, replicas=2)
-    found = [{name: value for name, value in training.metrics(out).items() if name != "split"} for out in outputs]
-    assert found[0] == pytest.approx(found[1], rel=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_and_the_same_command_goes_on(tmp_path: Path, stop: signal.Signals) -> None:
-    process = training.program(tmp_path, replicas=2, steps=2000)
+def test_a_signal_ends_a_training_whose_last_step_is_saved_and_only_we_speak(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TPU_NAME", "TPU_GRPC_URL", "COLAB_TPU_ADDR", "TF_CPP_MIN_LOG_LEVEL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    process = training.program(tmp_path, replicas=2, steps=2000, tpu="auto")
     assert process.stdout is not None
     process.stdout.readline()
-    process.send_signal(stop)
+    process.terminate()
     out, err = process.communicate(timeout=120)
-    assert process.returncode == 128 + stop, err
+    assert process.returncode == 128 + signal.SIGTERM, err
     assert "stopped by a signal after step" in err.splitlines()[-2]
+    first, second, third, *others, cause, remedy = [line.split()[0] for line in err.splitlines()]
+    assert (first, second, third, cause, remedy) == ("warning:", "remedy:", "replicas:", "error:", "remedy:"), err
+    assert set(others) <= {"step", "first"}, "TensorFlow says nothing"
     [saved] = (tmp_path / "checkpoints").glob("*.index")
     step = int(saved.stem.removeprefix("ckpt-"))
     assert 1 <= step < 2000
     assert max(training.losses(out), default=1) in (step - 1, step, 1)
+
+
+def test_a_first_interrupt_is_noted_and_a_second_one_is_an_interrupt() -> None:
+    with run._stoppable() as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert stop == [signal.SIGINT]
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)

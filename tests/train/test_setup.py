@@ -1,7 +1,9 @@
 """What is found out before a device is touched. There is no TPU here: whoever got as far as that would say so."""
 
+import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,30 +17,24 @@ pytestmark = pytest.mark.slow
 
 
 def test_an_input_that_is_fit_for_a_tpu_is_passed(tmp_path: Path) -> None:
-    config = TrainConfig(
-        data=str(training.data()), task="classify", model="bert-tiny", model_dir=str(tmp_path / "model"), tpu="local"
-    )
+    options: dict[str, Any] = {"data": str(training.data()), "task": "classify", "model": "bert-tiny"}
+    config = TrainConfig(**options, model_dir=str(tmp_path / "model"), tpu="local")
     found = setup.check(config)
     assert (found.target.kind, found.eval_split, found.warnings) == ("tpu-vm", "validation", ())
     assert found.config.precision == "bfloat16"
+    assert setup.check(dataclasses.replace(config, precision="float32")).config.precision == "float32"
+    assert setup.check(dataclasses.replace(config, tpu="none")).config.precision == "float32"
     assert not (tmp_path / "model").exists()
-
-
-def test_the_folder_of_another_training_is_named(tmp_path: Path) -> None:
-    assert training.command(tmp_path, steps=1).status == 0
-    assert "seed 0, now 1" in training.command(tmp_path, tpu="local", seed=1).error[0]
 
 
 def test_an_input_that_cannot_go_on_where_training_stopped_is_named_once(tmp_path: Path) -> None:
     # So many rows that going on skips some: up to a whole window of 8,192 is read again.
     rows = [{"text": text, "label": text} for text in ("good", "bad")] * 8_000
     data = building.built(building.source(tmp_path / "rows", train=rows), label_column="label", max_length=4)
-    options = {"data": data, "global_batch_size": 4096}
-    assert training.command(tmp_path / "model", steps=3, **options).status == 0
+    (tmp_path / "model" / "checkpoints" / "ckpt_3").mkdir(parents=True)
     for index in (data / "index").iterdir():
         index.write_bytes(index.read_bytes()[:-3])
-    outcome = training.command(tmp_path / "model", steps=4, tpu="local", **options)
-    cause, remedy = outcome.error
+    cause, remedy = training.command(tmp_path / "model", tpu="local", data=data, global_batch_size=4096).error
     assert cause.count(".offsets") == 1
     assert "the input cannot run on this TPU" in cause
     assert "--repair" in remedy
@@ -48,7 +44,7 @@ def test_an_input_that_cannot_go_on_where_training_stopped_is_named_once(tmp_pat
 def test_a_folder_with_a_file_that_no_training_wrote_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "run.json").write_bytes(content)
     with pytest.raises(OutputError, match="it cannot be used"):
-        checkpoints.belongs_to(str(tmp_path), identity={"seed": 1})
+        checkpoints.claimed(str(tmp_path), identity={"seed": 1}, writes=True)
 
 
 def test_a_training_from_before_there_were_orders_goes_on_in_that_of_hosts(tmp_path: Path) -> None:
@@ -56,6 +52,6 @@ def test_a_training_from_before_there_were_orders_goes_on_in_that_of_hosts(tmp_p
     in_global = TrainConfig(data="d", task="mlm", model="bert-tiny", order="global").identity()
     (tmp_path / "run.json").write_text(json.dumps(hosts))
     assert "order" not in hosts
-    assert checkpoints.belongs_to(str(tmp_path), identity=hosts)
+    assert checkpoints.claimed(str(tmp_path), identity=hosts, writes=True) == hosts
     with pytest.raises(FingerprintMismatchError, match="order None, now 'global'"):
-        checkpoints.belongs_to(str(tmp_path), identity=in_global)
+        checkpoints.claimed(str(tmp_path), identity=in_global, writes=True)

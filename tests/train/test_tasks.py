@@ -1,8 +1,10 @@
 """Tasks: labels of every kind, several classes of a row, answers, and targets of an encoder with a decoder."""
 
+import dataclasses
 import json
 from pathlib import Path
 
+import keras
 import keras_hub
 import numpy as np
 import pyarrow.parquet as pq
@@ -17,39 +19,22 @@ from pipelines.train.metrics import Evaluated
 from pipelines.train.models import backbones
 from pipelines.train.tasks.kinds import BoundTask
 from tests import building
-from tests.tfrecord_io.conftest import PAD_SCHEMA, WriteDataset, make_manifest, pad_rows, write_dataset
+from tests.tfrecord_io.conftest import PAD_SCHEMA, make_manifest
 from tests.tfrecord_io.objectives.test_objectives_labelled import TAGS_SCHEMA
 from tests.train import training
-from tests.train.finished import command
+from tests.train.finished import done
 from tfrecord_io import objectives, reader
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.reader import Data
 from tfrecord_io.schema import Feature, Schema
 
-__all__ = ["write_dataset"]  # a fixture
-
-NUMBERS = Schema(
-    tuple(
-        Feature(name="label", dtype="float32", shape=(), role="label") if each.role == "label" else each
-        for each in PAD_SCHEMA.features
-    )
-)
-
-
-def rated(num_rows: int) -> dict[str, np.ndarray]:
-    """Rows whose label is the share of their tokens."""
-    rows = pad_rows(num_rows)
-    return {**rows, "label": rows["attention_mask"].mean(axis=1).astype(np.float32)}
-
 
 @pytest.mark.slow
-def test_correlations_are_those_of_the_models_predictions(tmp_path: Path, write_dataset: WriteDataset) -> None:
-    import keras
-
-    data = write_dataset({"train": [rated(200)], "validation": [rated(45)]}, schema=NUMBERS)
+def test_correlations_are_those_of_the_models_predictions(tmp_path: Path) -> None:
+    rows = [{"text": f"{'good ' * (row % 7)}film {row}", "label": row % 7 / 8} for row in range(45)]
+    data = building.built(building.source(tmp_path / "in", train=rows, validation=rows), label_column="label")
     # 45 rows in batches of 32: the second is filled up with rows that must not count.
-    outcome = training.command(tmp_path, data=data, model="bert-tiny", steps=20, global_batch_size=32)
-    assert outcome.status == 0, outcome.err
+    outcome = training.done(tmp_path, data=data, model="tests.train.small:score", steps=2, global_batch_size=32)
     found = training.metrics(outcome.out)
     model = keras.models.load_model(tmp_path / "model.keras")
     features = next(iter(reader.open(data).dataset("validation", global_batch_size=45)))
@@ -71,35 +56,11 @@ def test_a_row_without_a_label_has_no_weight() -> None:
     np.testing.assert_array_equal(sums["counts"], [[1, 1], [1, 1], [1, 1]])
 
 
-def tagged(num_rows: int) -> dict[str, np.ndarray]:
-    """Rows whose tokens have one of three tags, which follows from their ids; special tokens have none."""
-    rows = pad_rows(num_rows)
-    ids = np.where(rows["input_ids"] > 4, 5 + rows["input_ids"] % 12, rows["input_ids"])
-    return {
-        "input_ids": ids,
-        "attention_mask": rows["attention_mask"],
-        "tags": np.where(ids > 4, ids % 3, 0),
-        "tag_mask": (ids > 4).astype(np.int64),
-    }
-
-
-def config(**changes: object) -> TrainConfig:
-    options: dict[str, object] = {"data": "d", "task": "tokens", "model": "bert-tiny", "model_dir": "m", **changes}
-    return TrainConfig(**options)  # type: ignore[arg-type]
-
-
 def test_the_number_of_labels_is_needed_where_they_have_no_names() -> None:
-    manifest = make_manifest(TAGS_SCHEMA)
-    assert tasks.bind(config(num_labels=3), manifest).num_outputs == 3
+    manifest, config = make_manifest(TAGS_SCHEMA), TrainConfig(data="d", task="tokens", model="bert-tiny")
+    assert tasks.bind(dataclasses.replace(config, num_labels=3), manifest).num_outputs == 3
     with pytest.raises(ConfigError, match="--num-labels N"):
-        tasks.bind(config(), manifest)
-
-
-def test_a_model_of_another_width_is_refused(tmp_path: Path, write_dataset: WriteDataset) -> None:
-    data = write_dataset({"train": [tagged(20)], "validation": [tagged(5)]}, schema=TAGS_SCHEMA)
-    outcome = training.command(tmp_path, data=data, task="tokens", model="tests.train.small:everywhere", num_labels=3)
-    assert outcome.status == 2
-    assert "expected logits [B, L, 3] for --task tokens" in outcome.error[0]
+        tasks.bind(config, manifest)
 
 
 CLASSES = 3
@@ -149,14 +110,10 @@ def test_a_model_learns_several_classes_predicts_lists_and_is_exported(tmp_path:
     source = building.source(tmp_path / "in", train=rows, validation=rows[:45])
     data, model = building.built(source, label_column="about", max_length=8), tmp_path / "model"
     given = {"data": data, "model": "bert-tiny", "pooling": "first", "log_every": 20, "global_batch_size": 32}
-    outcome = training.command(model, **given, steps=60, learning_rate=0.003)
-    assert outcome.status == 0, outcome.err
+    outcome = training.done(model, **given, steps=60, learning_rate=0.003)
     found = training.metrics(outcome.out)
     assert found["micro_f1"] > 0.75
-    predicted = command(
-        "predict", model=model, data=data, split="validation", output=tmp_path / "p.parquet", tpu="none"
-    )
-    assert predicted.status == 0, predicted.err
+    done("predict", model=model, data=data, split="validation", output=tmp_path / "p.parquet", tpu="none")
     table = pq.read_table(tmp_path / "p.parquet").to_pylist()
     assert [row["label"] for row in table] == [sorted(row["about"]) for row in rows[:45]]
     names = sorted(words.values())
@@ -165,8 +122,7 @@ def test_a_model_learns_several_classes_predicts_lists_and_is_exported(tmp_path:
     actual, guessed = ([[each in row[column] for each in names] for row in table] for column in ("label", "prediction"))
     again = sklearn.metrics.f1_score(np.array(actual), np.array(guessed), average="macro", zero_division=0.0)
     assert found["macro_f1"] == pytest.approx(again, abs=1e-6)
-    exported = command("export", model=model, output=tmp_path / "hf", format="transformers")
-    assert exported.status == 0, exported.err
+    done("export", model=model, output=tmp_path / "hf", format="transformers")
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert config["problem_type"] == "multi_label_classification"
     assert list(config["id2label"].values()) == names
@@ -253,8 +209,10 @@ def test_a_target_begins_with_the_token_of_its_model(model: str, start: str, tok
     [
         ("seq2seq", "bert-tiny", "it is no encoder with a decoder"),
         ("clm", "t5-tiny", "it is an encoder with a decoder"),
+        ("tokens", "tests.train.small:everywhere", "shape [B, 64, 2000], expected logits [B, L, 7] for --task tokens"),
     ],
 )
 def test_a_model_of_another_kind_is_refused(tmp_path: Path, task: str, model: str, words: str) -> None:
-    outcome = training.command(tmp_path, data=training.translations(), task=task, model=model)
+    data = training.tags() if task == "tokens" else training.translations()
+    outcome = training.command(tmp_path, data=data, task=task, model=model)
     assert words in outcome.error[0]

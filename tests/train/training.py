@@ -5,7 +5,7 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,11 @@ def translations() -> Path:
     )
 
 
+def tags() -> Path:
+    """The tagged sentences: a training split alone."""
+    return building.built(building.REPOSITORY / "examples" / "tags", layout="tokens", max_length=64)
+
+
 def questions() -> Path:
     """The questions and windows of their texts: a training split alone."""
     return building.built(
@@ -44,8 +49,7 @@ def questions() -> Path:
 
 
 def options(model_dir: Path | str | None, **changes: object) -> list[str]:
-    """Arguments of a short training of a small model; `steps=8` becomes --steps 8, None leaves out, True is a flag, a
-    tuple repeats it."""
+    """Arguments of a short training of a small model, see `flags`."""
     defaults: dict[str, object] = {
         "data": data(),
         "task": "classify",
@@ -58,30 +62,47 @@ def options(model_dir: Path | str | None, **changes: object) -> list[str]:
         "log_every": 1,
         "json": True,
     }
-    arguments: list[str] = []
-    for name, value in {**defaults, **changes}.items():
+    return flags(**{**defaults, **changes})
+
+
+def flags(**options: object) -> list[str]:
+    """Write options as words: `steps=8` becomes --steps 8, None leaves out, True is a flag, a tuple repeats it."""
+    words: list[str] = []
+    for name, value in options.items():
         flag = "--" + name.replace("_", "-")
         if value is True:
-            arguments.append(flag)
+            words.append(flag)
         elif value is not None:
             for each in value if isinstance(value, tuple) else (value,):
-                arguments += [flag, str(each)]
-    return arguments
+                words += [flag, str(each)]
+    return words
 
 
-def command(model_dir: Path | None, **changes: object) -> Outcome:
-    """Runs `train-tpu` in this process, on one replica."""
+def run(words: Sequence[str]) -> Outcome:
+    """Run a command line of `train-tpu` in this process, on one replica."""
     out, err, status = io.StringIO(), io.StringIO(), 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            cli.main.main(options(model_dir, **changes), prog_name="train-tpu")
+            cli.main.main(words, prog_name="train-tpu")
         except SystemExit as ended:
             status = int(ended.code or 0)
     return Outcome(status=status, out=out.getvalue(), err=err.getvalue())
 
 
+def command(model_dir: Path | None, **changes: object) -> Outcome:
+    """Train in this process."""
+    return run(options(model_dir, **changes))
+
+
+def done(model_dir: Path | None, **changes: object) -> Outcome:
+    """Train in this process, which must succeed."""
+    outcome = command(model_dir, **changes)
+    assert outcome.status == 0, outcome.err
+    return outcome
+
+
 def program(model_dir: Path | str, *, variables: Mapping[str, str] = {}, **changes: object) -> subprocess.Popen[str]:
-    """Starts `scripts/train_tpu.py` as a process, with more environment variables."""
+    """Start `scripts/train_tpu.py` as a process, with more environment variables."""
     script = str(building.REPOSITORY / "scripts" / "train_tpu.py")
     words = [sys.executable, script, *options(model_dir, **changes)]
     return subprocess.Popen(

@@ -22,7 +22,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from pipelines.train.model_files import TrainedModel
-from pipelines.train.models import Built
+from pipelines.train.models import BuiltModel
 from tfrecord_io.errors import ConfigError
 
 FAMILIES = ("BertBackbone",)
@@ -57,7 +57,7 @@ _SPLIT = ("/query", "/key", "/value")
 _PARTS = {"kernel": "weight", "gamma": "weight", "bias": "bias", "beta": "bias"}
 
 
-def write(built: Built, trained: TrainedModel, folder: Path) -> None:
+def write(built: BuiltModel, trained: TrainedModel, folder: Path) -> None:
     """Write config.json and model.safetensors. Raises: ConfigError if transformers has no class for the model."""
     if trained.task not in _CLASSES:
         raise ConfigError(
@@ -108,7 +108,7 @@ def config_of(backbone: Any, trained: TrainedModel) -> dict[str, Any]:
     return config
 
 
-def weights_of(built: Built, trained: TrainedModel) -> dict[str, np.ndarray]:
+def weights_of(built: BuiltModel, trained: TrainedModel) -> dict[str, np.ndarray]:
     """Every weight by its name in transformers, float32, contiguous."""
     model, backbone = built.model, built.backbone
     width, values = backbone.hidden_dim, {}

@@ -19,7 +19,7 @@
     backbones  what --model may be called; of KerasHub, for several documents in a row too
 """
 
-from pipelines.train.models.building import Built, build, build_again, users_model
+from pipelines.train.models.building import BuiltModel, build, build_again, users_model
 from pipelines.train.models.heads import inputs_of, taken
 
-__all__ = ["Built", "build", "build_again", "inputs_of", "taken", "users_model"]
+__all__ = ["BuiltModel", "build", "build_again", "inputs_of", "taken", "users_model"]

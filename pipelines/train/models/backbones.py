@@ -43,16 +43,12 @@ _SIZES = {
     "xl": (48, 25, 1600),
 }
 _FAMILIES = ("bert", "gpt2", "t5", "bart")
-_SCRATCH = {f"{family}-{size}": (family, size) for family in _FAMILIES for size in _SIZES}
+# Family and size of each model that starts from scratch.
+FROM_SCRATCH = {f"{family}-{size}": (family, size) for family in _FAMILIES for size in _SIZES}
 _USERS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
 _MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)\.([A-Za-z_]\w*)\Z")
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*\Z")
 _SEQ2SEQ_INPUTS = {"encoder_token_ids", "encoder_padding_mask", "decoder_token_ids", "decoder_padding_mask"}
-
-
-def from_scratch(name: str) -> tuple[str, str] | None:
-    """Family and size of a model that starts from scratch; None for any other."""
-    return _SCRATCH.get(name)
 
 
 def is_users(name: str) -> bool:
@@ -68,7 +64,7 @@ def require_known(name: str) -> None:
             remedy=f"to go on with that training, give --model-dir {name} and the --model that it began with; "
             "`train-tpu predict` and `train-tpu export` take its folder",
         )
-    if from_scratch(name) or is_users(name) or "://" in name or os.path.isdir(name):
+    if name in FROM_SCRATCH or is_users(name) or "://" in name or os.path.isdir(name):
         return
     presets = keras_hub(name).models.Backbone.presets
     if name in presets:
@@ -78,7 +74,7 @@ def require_known(name: str) -> None:
     elif _HUB_ID.match(name):
         meant = [f"hf://{name}"]
     else:
-        meant = difflib.get_close_matches(name.lower(), [*_SCRATCH, *presets], n=2)
+        meant = difflib.get_close_matches(name.lower(), [*FROM_SCRATCH, *presets], n=2)
     raise ConfigError(
         f"--model {name!r}: there is no such model, expected bert-, gpt2-, t5- or bart-SIZE (SIZE: "
         f"{', '.join(_SIZES)}), package.module:build, a KerasHub preset, hf://OWNER/NAME, or a folder of one",
@@ -101,8 +97,7 @@ def make(config: TrainConfig, manifest: Manifest) -> Any:
     """The backbone. Raises: ConfigError if it cannot be had."""
     # T5's attention takes its mask as an argument that Keras mistakes for one attached to its inputs.
     warnings.filterwarnings("ignore", message=r"Layer '\w+' \(of type T5MultiHeadAttention\) was passed an input")
-    scratch = from_scratch(config.model)
-    return _from_scratch(config, manifest, *scratch) if scratch else _preset(config, manifest)
+    return _from_scratch(config, manifest) if config.model in FROM_SCRATCH else _preset(config, manifest)
 
 
 def is_causal(backbone: Any) -> bool:
@@ -133,16 +128,13 @@ def check(backbone: Any, *, config: TrainConfig) -> None:
             "or those of an encoder and a decoder",
             remedy="choose a text encoder or decoder, or build it yourself: --model package.module:build",
         )
-    if is_seq2seq(backbone) != (config.task == "seq2seq"):
-        has = "an encoder with a decoder" if is_seq2seq(backbone) else "no encoder with a decoder"
+    if (seq2seq := is_seq2seq(backbone)) != (config.task == "seq2seq"):
+        has = "an encoder with a decoder" if seq2seq else "no encoder with a decoder"
         raise ConfigError(
             f"--task {config.task} with --model {config.model}: it is {has}",
-            remedy="choose --task seq2seq"
-            if is_seq2seq(backbone)
-            else "choose t5-tiny, bart-tiny, or a preset of them",
+            remedy="choose --task seq2seq" if seq2seq else "choose t5-tiny, bart-tiny, or a preset of them",
         )
-    if config.task in ("mlm", "clm") and (config.task == "clm") != is_causal(backbone):
-        causal = is_causal(backbone)
+    if config.task in ("mlm", "clm") and (config.task == "clm") != (causal := is_causal(backbone)):
         kind = "a decoder, which does not see what follows" if causal else "an encoder, which sees what follows"
         raise ConfigError(
             f"--task {config.task} with --model {config.model}: it is {kind}",
@@ -150,7 +142,8 @@ def check(backbone: Any, *, config: TrainConfig) -> None:
         )
 
 
-def _from_scratch(config: TrainConfig, manifest: Manifest, family: str, size: str) -> Any:
+def _from_scratch(config: TrainConfig, manifest: Manifest) -> Any:
+    family, size = FROM_SCRATCH[config.model]
     layers, heads, width = _SIZES[size]
     hub = keras_hub(config.model).models
     sizes: dict[str, Any] = {

@@ -23,7 +23,7 @@ from tfrecord_io.objectives import DECODER_INPUTS, MASKED_POSITIONS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Built:
+class BuiltModel:
     """A model, and the KerasHub backbone in it; None in the user's. `pooling`: of classify, how rows are pooled."""
 
     model: keras.Model
@@ -39,7 +39,7 @@ class Built:
         return {"class": type(self.backbone).__name__, "config": config}
 
 
-def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Built:
+def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> BuiltModel:
     """The model; call it inside the strategy's scope.
 
     Raises: ConfigError if there is no such model, or it does not fit the dataset or the task.
@@ -52,7 +52,7 @@ def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Built:
                 "known only to your function",
                 remedy="leave out --from-scratch",
             )
-        built = Built(model=users_model(config.model, manifest))
+        built = BuiltModel(model=users_model(config.model, manifest))
     else:
         built = _hub_model(config, manifest, task)
     _check_sizes(built.model, config=config, manifest=manifest)
@@ -61,8 +61,10 @@ def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Built:
     return built
 
 
-def build_again(backbone: Mapping[str, Any], manifest: Manifest, task: BoundTask, *, pooling: Pooling | None) -> Built:
-    """The model that `build` made of a backbone (`Built.description`), with other weights.
+def build_again(
+    backbone: Mapping[str, Any], manifest: Manifest, task: BoundTask, *, pooling: Pooling | None
+) -> BuiltModel:
+    """The model that `build` made of a backbone (`BuiltModel.description`), with other weights.
 
     Raises: ConfigError if KerasHub has no such backbone.
     """
@@ -74,21 +76,20 @@ def build_again(backbone: Mapping[str, Any], manifest: Manifest, task: BoundTask
         )
     made = family.from_config(backbone["config"])
     model = heads.with_head(made, manifest, task, pooling=pooling or "first")
-    return Built(model=model, backbone=made, pooling=pooling)
+    return BuiltModel(model=model, backbone=made, pooling=pooling)
 
 
-def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Built:
-    """A backbone of KerasHub with a head."""
+def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> BuiltModel:
     backbone = backbones.make(config, manifest)
     backbones.check(backbone, config=config)
     if manifest.schema.with_role("segment_ids") is not None:
         backbones.require_apart(backbone, config=config, manifest=manifest)
     pooling = config.pooling
     if pooling == "auto":
-        scratch = backbones.from_scratch(config.model)
+        scratch = config.model in backbones.FROM_SCRATCH
         pooling = "last" if backbones.is_causal(backbone) else "mean" if scratch else "first"
     model = heads.with_head(backbone, manifest, task, pooling=pooling)
-    return Built(model=model, backbone=backbone, pooling=pooling if config.task == "classify" else None)
+    return BuiltModel(model=model, backbone=backbone, pooling=pooling if config.task == "classify" else None)
 
 
 def users_model(spec: str, manifest: Manifest) -> keras.Model:

@@ -22,12 +22,12 @@ from pipelines.train.checkpoints import damaged, unwritten
 from pipelines.train.engines import AfterCall, Feed, built
 from pipelines.train.errors import DeviceError
 from pipelines.train.metrics import Evaluated, collected
-from pipelines.train.models import Built
+from pipelines.train.models import BuiltModel
 from pipelines.train.on_jax.global_step import AXIS, GlobalStep
 from pipelines.train.preflight.tpu_slices import peak_flops_per_s
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.steps import answering
-from pipelines.train.targets import Target
+from pipelines.train.targets import Target, hardware
 from tfrecord_io.errors import ConfigError
 
 _SPLIT = "xla_force_host_platform_device_count"
@@ -76,7 +76,9 @@ class OrbaxSaves:
 
 
 class JaxEngine:
-    """The devices of a target, see `engines.Engine`. `input_parts`: parts in which the reader makes a global batch."""
+    """The devices of a target, see `engines.DeviceEngine`. `input_parts`: parts in which the reader makes a batch."""
+
+    saves = OrbaxSaves
 
     def __init__(self, target: Target, *, replicas: int | None = None) -> None:
         devices = _devices(target, replicas=replicas)
@@ -85,9 +87,7 @@ class JaxEngine:
         self.hosts = jax.process_count()
         self.is_first = jax.process_index() == 0
         self.peak_flops = peak_flops_per_s(devices[0].device_kind)
-        self.hardware = {"cpu": "the CPU", "tpu": "a TPU"}.get(devices[0].platform) or (
-            "1 GPU" if self.replicas == 1 else f"{self.replicas} GPUs"
-        )
+        self.hardware = hardware(devices[0].platform, self.replicas)
 
     def learner(self, job: TrainingSetup) -> GlobalStep:
         config = job.config
@@ -109,22 +109,6 @@ class JaxEngine:
                     variable.assign(np.asarray(whole(value)))
         return model
 
-    def saves(self, learner: GlobalStep, folder: str, *, keep: int) -> OrbaxSaves:
-        return OrbaxSaves(learner, folder, keep=keep)
-
-    def feed(self, input_fns: Mapping[int, Any], schedule: Iterator[int]) -> Feed:
-        here = tf.distribute.InputContext(
-            num_input_pipelines=self.hosts,
-            input_pipeline_id=jax.process_index(),
-            num_replicas_in_sync=self.input_parts,
-        )
-        parts = self.input_parts // self.hosts
-        streams = {
-            length: make(here).batch(parts, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
-            for length, make in input_fns.items()
-        }
-        return Feed(streams=streams, schedule=schedule)
-
     def train(self, learner: GlobalStep, feed: Feed, *, until: int, steps_per_call: int, after_call: AfterCall) -> None:
         batches = self._batches(feed)
         upcoming = next(batches)
@@ -136,19 +120,29 @@ class JaxEngine:
                 return
 
     def evaluate(self, learner: GlobalStep, feed: Feed) -> Evaluated:
-        return collected((learner.sums(batch) for batch in self._batches(feed)), jax.device_get)
+        return collected((learner.evaluate(batch) for batch in self._batches(feed)), jax.device_get)
 
     def _batches(self, feed: Feed) -> Iterator[Any]:
         """This host's rows [P, B / P, ...] of each batch as its part of the global batch [B, ...]."""
-        iterators = {length: stream.as_numpy_iterator() for length, stream in feed.streams.items()}
+        input_fns, schedule = feed
+        here = tf.distribute.InputContext(
+            num_input_pipelines=self.hosts,
+            input_pipeline_id=jax.process_index(),
+            num_replicas_in_sync=self.input_parts,
+        )
+        parts = self.input_parts // self.hosts
+        iterators = {
+            length: make(here).batch(parts, drop_remainder=True).prefetch(tf.data.AUTOTUNE).as_numpy_iterator()
+            for length, make in input_fns.items()
+        }
         by_row = NamedSharding(self._mesh, PartitionSpec(AXIS))
-        for length in feed.schedule:
+        for length in schedule:
             yield jax.tree.map(
                 lambda parts: jax.make_array_from_process_local_data(by_row, parts.reshape(-1, *parts.shape[2:])),
                 next(iterators[length]),
             )
 
-    def place_model(self, load: Callable[[], Built]) -> keras.Model:
+    def place_model(self, load: Callable[[], BuiltModel]) -> keras.Model:
         with _on_the_host():
             return load().model
 

@@ -15,54 +15,28 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from pipelines.train.engines import optimizer
-from pipelines.train.models import Built
+from pipelines.train.models import BuiltModel
 from pipelines.train.setup import TrainingSetup
-from pipelines.train.steps import Batch, PureStep
+from pipelines.train.steps import Batch, Learner
 
 AXIS = "batch"
 State = dict[str, Any]
 
 
-class _PureStep(PureStep):
-    """What JAX adds. `mesh`: the devices, each of which cuts its own rows into parts."""
+class GlobalStep(Learner):
+    """The step of a model, with its optimizer's state, on the devices of a mesh."""
 
-    mesh: Mesh
+    step = 0
 
-    def differentiated(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, Any, Any]:
-        (loss, new), gradients = jax.value_and_grad(self.loss, has_aux=True)(weights, state, batch, total)
-        return loss, gradients, new
-
-    def fold_in(self, seed: Any, number: Any) -> Any:
-        return jax.random.fold_in(seed.astype("uint32"), number)
-
-    def cut(self, values: jax.Array) -> jax.Array:
-        devices, parts = self.mesh.size, self._accumulate
-        rows, *rest = values.shape
-        split = jnp.moveaxis(values.reshape(devices, parts, rows // devices // parts, *rest), 1, 0)
-        joined = split.reshape(parts, rows // parts, *rest)
-        return jax.lax.with_sharding_constraint(joined, NamedSharding(self.mesh, PartitionSpec(None, AXIS)))
-
-
-class GlobalStep:
-    """A model, its optimizer's state and its task, on the devices of a mesh."""
-
-    def __init__(self, built: Built, job: TrainingSetup, *, mesh: Mesh, abstract: bool = False) -> None:
+    def __init__(self, built: BuiltModel, job: TrainingSetup, *, mesh: Mesh, abstract: bool = False) -> None:
         """`abstract`: for devices that are not here, whose program alone is wanted: the state is shapes."""
-        config = job.config
-        self.built = built
-        self.task = job.task
-        self.step = 0
-        self.flops = 0.0  # of one device, in the steps of this process
-        self._optimizer = optimizer(config)
-        self._pure = _PureStep(built, job.task, shares=config.accumulate, accumulate=config.accumulate)
-        self._pure.mesh = mesh
-        self._key = jax.random.fold_in(jax.random.PRNGKey(config.seed % 2**32), config.seed // 2**32)
+        super().__init__(built, job, shares=job.config.accumulate)
+        seed = job.config.seed
+        self._key = jax.random.fold_in(jax.random.PRNGKey(seed % 2**32), seed // 2**32)
         self._mesh = mesh
-        self._accumulate = config.accumulate
         self.replicated = NamedSharding(mesh, PartitionSpec())
         self.by_row = NamedSharding(mesh, PartitionSpec(AXIS))
-        self._shard = config.shard_model
+        self._shard = job.config.shard_model
 
         def placed(values: np.ndarray) -> Any:
             where = self._place(values)
@@ -77,13 +51,22 @@ class GlobalStep:
         self.state: State = jax.tree.map(placed, first)
         shardings = jax.tree.map(lambda each: each.sharding, self.state)
         self._train = jax.jit(self._taken, donate_argnums=0, out_shardings=(shardings, self.replicated))
-        self._sums = jax.jit(self._pure.sums, out_shardings=self.replicated)
+        self._sums = jax.jit(self.sums, out_shardings=self.replicated)
         self._compiled: dict[Any, Any] = {}
 
-    @property
-    def learning_rate(self) -> float:
-        """Learning rate of the next step."""
-        return float(self._optimizer.learning_rate(np.int32(self.step)))
+    def differentiated(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, Any, Any]:
+        (loss, new), gradients = jax.value_and_grad(self.loss, has_aux=True)(weights, state, batch, total)
+        return loss, gradients, new
+
+    def fold_in(self, seed: Any, number: Any) -> Any:
+        return jax.random.fold_in(seed.astype("uint32"), number)
+
+    def cut(self, values: jax.Array) -> jax.Array:
+        devices, parts = self._mesh.size, self._accumulate  # each device cuts its own rows
+        rows, *rest = values.shape
+        split = jnp.moveaxis(values.reshape(devices, parts, rows // devices // parts, *rest), 1, 0)
+        joined = split.reshape(parts, rows // parts, *rest)
+        return jax.lax.with_sharding_constraint(joined, NamedSharding(self._mesh, PartitionSpec(None, AXIS)))
 
     def take(self, batch: Batch) -> jax.Array:
         """One step. Returns its loss, the mean over the global batch, float32 [], which may not be there yet."""
@@ -92,7 +75,7 @@ class GlobalStep:
         self.step, self.flops = self.step + 1, self.flops + flops
         return loss
 
-    def sums(self, batch: Batch) -> Any:
+    def evaluate(self, batch: Batch) -> Any:
         """The task's sums over a batch of an evaluation, and what it needs of each row, of all devices."""
         return self._sums(self.state["weights"], self.state["others"], batch)
 
@@ -119,10 +102,10 @@ class GlobalStep:
     def _taken(self, state: State, batch: Batch) -> tuple[State, jax.Array]:
         weights, step = state["weights"], state["step"]
         total = jnp.sum(self.task.weights(batch[1], batch[2]))
-        seed, others = self._pure.fold_in(self._key, step), list(state["others"])
-        loss, gradients, kept = self._pure.gradients(weights, others, batch, total, seed)
-        for index, value in zip(self._pure.kept, kept, strict=True):
+        seed, others = self.fold_in(self._key, step), list(state["others"])
+        loss, gradients, kept = self.gradients(weights, others, batch, total, seed)
+        for index, value in zip(self._kept, kept, strict=True):
             others[index] = value
-        updated = self._optimizer.update(step, weights, gradients, state["means"], state["squares"])
+        updated = self.optimizer.update(step, weights, gradients, state["means"], state["squares"])
         new = dict(zip(("weights", "means", "squares"), updated, strict=True))
         return {**new, "others": others, "step": step + 1}, loss

@@ -17,14 +17,14 @@ import numpy as np
 import tensorflow as tf
 
 from pipelines.train.checkpoints import damaged, unwritten
-from pipelines.train.engines import AfterCall, Feed, built, element_specs, optimizer
+from pipelines.train.engines import AfterCall, Feed, built, element_specs
 from pipelines.train.errors import DeviceError, said
 from pipelines.train.metrics import Evaluated, collected
-from pipelines.train.models import Built
+from pipelines.train.models import BuiltModel
 from pipelines.train.on_tensorflow.replica_step import ReplicaStep, specs_of, traced_once, values_of
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.steps import answering
-from pipelines.train.targets import Target
+from pipelines.train.targets import Target, hardware
 from tfrecord_io.errors import ConfigError
 
 _CONNECT_SECONDS = 5.0
@@ -93,8 +93,9 @@ class TensorFlowSaves:
 
 
 class TensorFlowEngine:
-    """The strategy of a target, see `engines.Engine`."""
+    """The strategy of a target, see `engines.DeviceEngine`."""
 
+    saves = TensorFlowSaves
     is_first = True
     input_parts = 0
     peak_flops = 0.0
@@ -104,32 +105,18 @@ class TensorFlowEngine:
     ) -> None:
         self._strategy = connect(target, replicas=replicas, zone=zone, project=project)
         self.replicas = self._strategy.num_replicas_in_sync
-        self.hardware = hardware(self._strategy)
+        device = tf.DeviceSpec.from_string(self._strategy.extended.worker_devices[0])
+        self.hardware = hardware(device.device_type, self.replicas)
 
     def learner(self, job: TrainingSetup) -> ReplicaStep:
         if job.config.shard_model:
             raise ConfigError("--shard-model with --backend tensorflow, expected jax", remedy="give --backend jax")
-        config = job.config
-        specs = element_specs(job.data, config, job.task, replicas=self.replicas)
+        specs = element_specs(job, replicas=self.replicas)
         with self._strategy.scope():
-            return ReplicaStep(
-                built(job),
-                task=job.task,
-                optimizer=optimizer(config),
-                seed=config.seed,
-                batch_specs=specs,
-                accumulate=config.accumulate,
-            )
+            return ReplicaStep(built(job), job, batch_specs=specs)
 
     def current(self, learner: ReplicaStep) -> keras.Model:
         return learner.built.model
-
-    def saves(self, learner: ReplicaStep, folder: str, *, keep: int) -> TensorFlowSaves:
-        return TensorFlowSaves(learner, folder, keep=keep)
-
-    def feed(self, input_fns: Mapping[int, Any], schedule: Iterator[int]) -> Feed:
-        distribute = self._strategy.distribute_datasets_from_function
-        return Feed(streams={length: distribute(each) for length, each in input_fns.items()}, schedule=schedule)
 
     @functools.cached_property
     def hosts(self) -> int:
@@ -154,10 +141,10 @@ class TensorFlowEngine:
                 loss = self._strategy.experimental_local_results(losses)[0]  # the global batch's, on every replica
             return loss
 
-        iterators, step = {length: iter(stream) for length, stream in feed.streams.items()}, learner.step
+        (iterators, schedule), step = self._opened(feed), learner.step
         while step < until:
             num_steps = min(steps_per_call, until - step)
-            for length, steps in itertools.groupby(itertools.islice(feed.schedule, num_steps)):
+            for length, steps in itertools.groupby(itertools.islice(schedule, num_steps)):
                 # A tensor: another number is no new compilation.
                 loss = call(iterators[length], tf.constant(len(list(steps))))
             step += num_steps
@@ -170,11 +157,16 @@ class TensorFlowEngine:
             found = self._strategy.run(_as_written(learner.evaluate), args=(next(iterator),))
             return tf.nest.map_structure(lambda each: self._strategy.experimental_local_results(each)[0], found)
 
-        iterators = {length: iter(stream) for length, stream in feed.streams.items()}
-        steps = (call(iterators[length]) for length in feed.schedule)
+        iterators, schedule = self._opened(feed)
+        steps = (call(iterators[length]) for length in schedule)
         return collected(steps, lambda found: tf.nest.map_structure(lambda each: each.numpy(), found))
 
-    def place_model(self, load: Callable[[], Built]) -> keras.Model:
+    def _opened(self, feed: Feed) -> tuple[dict[int, Any], Iterator[int]]:
+        input_fns, schedule = feed
+        distribute = self._strategy.distribute_datasets_from_function
+        return {length: iter(distribute(each)) for length, each in input_fns.items()}, schedule
+
+    def place_model(self, load: Callable[[], BuiltModel]) -> keras.Model:
         with self._strategy.scope():
             return load().model
 
@@ -252,14 +244,6 @@ def explained(error: BaseException, *, target: str) -> DeviceError:
     return DeviceError(f"{target}: {cause} ({said(error)})", remedy=remedy)
 
 
-def hardware(strategy: tf.distribute.Strategy) -> str:
-    """Describe the hardware of a host."""
-    devices, count = strategy.extended.worker_devices, strategy.num_replicas_in_sync
-    if tf.DeviceSpec.from_string(devices[0]).device_type == "CPU":
-        return "the CPU"
-    return "1 GPU" if count == 1 else f"{count} GPUs"
-
-
 def _check_listening(address: str) -> None:
     """Check that something listens at the address: TensorFlow would try for minutes and then say less."""
     host, _, port = address.removeprefix("grpc://").rpartition(":")
@@ -284,10 +268,6 @@ def _host_strategy(replicas: int | None) -> tf.distribute.Strategy:
         return tf.distribute.MirroredStrategy([f"GPU:{index}" for index in range(replicas or len(gpus))])
     if replicas in (None, 1):
         return tf.distribute.MirroredStrategy(["CPU:0"])
-    return _split_cpu(replicas)
-
-
-def _split_cpu(replicas: int) -> tf.distribute.Strategy:
     cpu = tf.config.list_physical_devices("CPU")[0]
     try:
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * replicas)

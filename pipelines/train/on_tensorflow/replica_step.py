@@ -14,26 +14,58 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from pipelines.train.models import Built
-from pipelines.train.steps import AdamW, Batch, PureStep
-from pipelines.train.tasks import BoundTask
+from pipelines.train.models import BuiltModel
+from pipelines.train.setup import TrainingSetup
+from pipelines.train.steps import Batch, Learner
 
 _SUM, _MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN
 
 
-class _PureStep(PureStep):
-    """What TensorFlow adds. `moving`: the kept state that a call does change, once it was traced; weights of frozen
-    layers come back as the very tensors that went in.
-    """
+class ReplicaStep(Learner):
+    """The steps of a model, with its optimizer's state, on one replica's part of a batch."""
 
-    moving: frozenset[int] = frozenset()
+    # The kept state that a call does change, once it was traced; weights of frozen layers come back as the very tensors
+    # that went in.
+    _moving: frozenset[int] = frozenset()
+
+    def __init__(self, built: BuiltModel, job: TrainingSetup, *, batch_specs: Sequence[Any]) -> None:
+        """Call it inside the strategy's scope. `batch_specs`: of one replica's part, one for each length of rows, see
+        `tf.data.Dataset.element_spec`.
+        """
+        super().__init__(built, job, shares=tf.distribute.get_strategy().num_replicas_in_sync * job.config.accumulate)
+        self._seed = job.config.seed
+        self._weights = [variable.value for variable in self.model.trainable_variables]
+        self._means, self._squares = (
+            [tf.Variable(tf.zeros(each.shape, each.dtype), trainable=False) for each in self._weights] for _ in range(2)
+        )
+        self._step = tf.Variable(tf.zeros([], tf.int64), trainable=False)
+        self._gradients: dict[Any, Callable[..., Any]] = {}
+        self._sums: dict[Any, Callable[..., Any]] = {}
+        weights, state = specs_of(self._weights), specs_of(self.model.non_trainable_variables)
+        total, seed_spec = tf.TensorSpec([], keras.config.floatx()), tf.TensorSpec([2], tf.int32)
+        for spec in batch_specs:
+            key = _shapes(spec)
+            self._gradients[key] = traced_once(self.gradients, (weights, state, spec, total, seed_spec))
+            self._sums[key] = traced_once(self.sums, (weights, state, spec))
+        step = tf.TensorSpec([], tf.int64)
+        self._update = traced_once(self.optimizer.update, (step, weights, weights, weights, weights))
+
+    @property
+    def step(self) -> int:
+        return int(self._step.numpy())
+
+    @property
+    def saved(self) -> dict[str, Any]:
+        """All that decides what comes next, as lists of variables in a fixed order."""
+        weights = [variable.value for variable in self.model.variables]
+        return {"weights": weights, "means": self._means, "squares": self._squares, "step": self._step}
 
     def differentiated(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, Any, Any]:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(weights)
             loss, new = self.loss(weights, state, batch, total)
         gradients = tape.gradient(loss, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        self.moving = frozenset(index for index in self.kept if new[index] is not state[index])
+        self._moving = frozenset(index for index in self._kept if new[index] is not state[index])
         # An embedding's gradient is sparse; XLA and the sum over replicas want it dense.
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients], new
 
@@ -44,63 +76,6 @@ class _PureStep(PureStep):
         rows, *rest = values.shape.as_list()
         return tf.reshape(values, [self._accumulate, rows // self._accumulate, *rest])
 
-
-class ReplicaStep:
-    """A model, its optimizer's state and its task, with the steps on one replica's part of a batch."""
-
-    def __init__(
-        self,
-        built: Built,
-        *,
-        task: BoundTask,
-        optimizer: AdamW,
-        seed: int,
-        batch_specs: Sequence[Any],
-        accumulate: int = 1,
-    ) -> None:
-        """Call it inside the strategy's scope. `batch_specs`: of one replica's part, one for each length of rows, see
-        `tf.data.Dataset.element_spec`.
-        """
-        self.built = built
-        self.flops = 0.0
-        self.model = model = built.model
-        self.optimizer = optimizer
-        self.task = task
-        self._seed = seed
-        shares = tf.distribute.get_strategy().num_replicas_in_sync * accumulate
-        self._pure = _PureStep(built, task, shares=shares, accumulate=accumulate)
-        self._weights = [variable.value for variable in model.trainable_variables]
-        self._means, self._squares = (
-            [tf.Variable(tf.zeros(each.shape, each.dtype), trainable=False) for each in self._weights] for _ in range(2)
-        )
-        self._step = tf.Variable(tf.zeros([], tf.int64), trainable=False)
-        self._gradients: dict[Any, Callable[..., Any]] = {}
-        self._sums: dict[Any, Callable[..., Any]] = {}
-        weights, state = specs_of(self._weights), specs_of(model.non_trainable_variables)
-        total, seed_spec = tf.TensorSpec([], keras.config.floatx()), tf.TensorSpec([2], tf.int32)
-        for spec in batch_specs:
-            key = _shapes(spec)
-            self._gradients[key] = traced_once(self._pure.gradients, (weights, state, spec, total, seed_spec))
-            self._sums[key] = traced_once(self._pure.sums, (weights, state, spec))
-        step = tf.TensorSpec([], tf.int64)
-        self._update = traced_once(self.optimizer.update, (step, weights, weights, weights, weights))
-
-    @property
-    def step(self) -> int:
-        """Steps taken, restored ones included."""
-        return int(self._step.numpy())
-
-    @property
-    def learning_rate(self) -> float:
-        """Learning rate of the next step."""
-        return float(self.optimizer.learning_rate(self._step))
-
-    @property
-    def saved(self) -> dict[str, Any]:
-        """All that decides what comes next, as lists of variables in a fixed order."""
-        weights = [variable.value for variable in self.model.variables]
-        return {"weights": weights, "means": self._means, "squares": self._squares, "step": self._step}
-
     def train(self, batch: Batch) -> tf.Tensor:
         """One step, in a replica's context. Returns the loss, the mean over the global batch, float32 []."""
         replica = tf.distribute.get_replica_context()
@@ -109,15 +84,15 @@ class ReplicaStep:
         weights, step = values_of(self._weights), tf.convert_to_tensor(self._step)
         seed = tf.constant([self._seed % 2**31, self._seed // 2**31 % 2**31], tf.int32)
         for number in (step, replica.replica_id_in_sync_group):
-            seed = self._pure.fold_in(seed, number)
+            seed = self.fold_in(seed, number)
         others = [variable.value for variable in self.model.non_trainable_variables]
         gradients_of = self._gradients[_shapes(batch)]
         loss, gradients, kept = gradients_of(weights, values_of(others), _plain(batch), total, seed)
         loss, *gradients = replica.all_reduce(_SUM, [loss, *gradients])
         updated = self._update(step, weights, gradients, values_of(self._means), values_of(self._squares))
         variables, values = [*self._weights, *self._means, *self._squares], [each for part in updated for each in part]
-        for index, value in zip(self._pure.kept, kept, strict=True):
-            if index in self._pure.moving:  # such as running means: the mean over the replicas is kept
+        for index, value in zip(self._kept, kept, strict=True):
+            if index in self._moving:  # such as running means: the mean over the replicas is kept
                 variables.append(others[index])
                 values.append(replica.all_reduce(_MEAN, value))
         replica.merge_call(_assign, args=([*variables, self._step], [*values, step + 1]))

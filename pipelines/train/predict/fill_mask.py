@@ -1,7 +1,6 @@
 """Candidates for the masked words of a text, from a model of `mlm`."""
 
-import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,18 +15,9 @@ from tfrecord_io.objectives import MASKED_POSITIONS
 from tfrecord_io.objectives.base import TokenFeatures
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """A token for a masked place: its id, how it is written, its probability, and the whole text with it."""
-
-    id: int
-    token: str
-    probability: float
-    text: str
-
-
-def fill(model_dir: str, text: str, *, top: int, build: str | None = None) -> list[list[Candidate]]:
-    """Return the `top` likeliest tokens for each mask token in the text, in order.
+def fill(model_dir: str, text: str, *, top: int, build: str | None = None) -> list[list[dict[str, Any]]]:
+    """Return the `top` likeliest tokens for each mask token in the text, in order: of each its `id`, how it is written
+    (`token`), its `probability`, and the whole `text` with it.
 
     Raises: ConfigError if the text has no mask token or too many tokens, or the model is of another task.
     """
@@ -59,11 +49,11 @@ def fill(model_dir: str, text: str, *, top: int, build: str | None = None) -> li
     ]
 
 
-def show(masks: Sequence[Sequence[Candidate]]) -> None:
+def show(masks: Sequence[Sequence[Mapping[str, Any]]]) -> None:
     """Print a table for each mask token, on stderr."""
     for number, candidates in enumerate(masks, start=1):
         title = f"mask {number} of {len(masks)}" if len(masks) > 1 else None
-        rows = ((each.token, each.text, f"{each.probability:.4f}") for each in candidates)
+        rows = ((each["token"], each["text"], f"{each['probability']:.4f}") for each in candidates)
         tables.console().print(tables.table("token", "text", "probability", rows=rows, numbers=1, title=title))
 
 
@@ -83,10 +73,10 @@ def _chances(model: Any, trained: TrainedModel, ids: np.ndarray, places: np.ndar
     return ops.convert_to_numpy(ops.softmax(ops.cast(logits, "float32")[:, : facts.vocab_size]))
 
 
-def _candidate(tokenizer: Any, ids: np.ndarray, *, at: int, token: int, chance: float) -> Candidate:
+def _candidate(tokenizer: Any, ids: np.ndarray, *, at: int, token: int, chance: float) -> dict[str, Any]:
     # Other masks stay to be seen; the tokens that frame a row do not.
     special = set(tokenizer.all_special_ids) - {tokenizer.mask_token_id, tokenizer.unk_token_id}
     kept = [*(each for each in ids[:at].tolist() if each not in special), token]
     kept += [each for each in ids[at + 1 :].tolist() if each not in special]
-    token_text = tokenizer.convert_ids_to_tokens(token)
-    return Candidate(id=token, token=token_text, probability=chance, text=tokenizer.decode(kept))
+    written = tokenizer.convert_ids_to_tokens(token)
+    return {"id": token, "token": written, "probability": chance, "text": tokenizer.decode(kept)}

@@ -13,14 +13,14 @@ from pipelines.train import model_files, models, tasks
 from pipelines.train.config import TrainConfig
 from pipelines.train.errors import said
 from pipelines.train.model_files import TrainedModel
-from pipelines.train.models import Built, backbones
+from pipelines.train.models import BuiltModel, backbones
 from tfrecord_io import local_paths
 from tfrecord_io.errors import ConfigError, FormatError, PrepError, ReaderError
 
 _MOST_LAYERS = 1000
 
 
-def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = None) -> Built:
+def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = None) -> BuiltModel:
     """Load the trained model; call it inside the strategy's scope. `build`: the user's function that made it.
 
     Without `build`, no code is run that the folder names: the model is of KerasHub's and Keras' own layers.
@@ -32,7 +32,7 @@ def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = Non
     if build is None and trained.backbone is None:
         with local_copy(f"{model_dir.rstrip('/')}/model.keras") as path:
             try:
-                return Built(model=keras.models.load_model(path, compile=False, safe_mode=True))
+                return BuiltModel(model=keras.models.load_model(path, compile=False, safe_mode=True))
             except Exception as error:  # of a zip file, of HDF5, of each layer's own deserialization
                 raise ConfigError(
                     f"--model {model_dir}: made by {trained.model}, whose layers its file does not have "
@@ -41,7 +41,7 @@ def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = Non
                 ) from error
     with local_copy(f"{model_dir.rstrip('/')}/model.weights.h5") as path:
         if build is not None:
-            built = Built(model=models.users_model(build, trained.manifest))
+            built = BuiltModel(model=models.users_model(build, trained.manifest))
         else:
             built = _made_again(model_dir, trained, weights_bytes=os.path.getsize(path))
         try:
@@ -57,7 +57,7 @@ def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = Non
     return built
 
 
-def _made_again(model_dir: str, trained: TrainedModel, *, weights_bytes: int) -> Built:
+def _made_again(model_dir: str, trained: TrainedModel, *, weights_bytes: int) -> BuiltModel:
     assert trained.backbone is not None, "asked only where there is one"
     named = trained.manifest.label_names is not None or trained.task not in ("classify", "tokens")
     config = TrainConfig(

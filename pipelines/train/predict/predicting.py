@@ -26,7 +26,6 @@ import dataclasses
 import functools
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Collection, Mapping
 
@@ -38,7 +37,7 @@ import tensorflow as tf
 from pipelines.terminal.console import say
 from pipelines.train import backends, checkpoints, model_files, targets
 from pipelines.train.config import PredictConfig
-from pipelines.train.engines import Engine
+from pipelines.train.engines import DeviceEngine
 from pipelines.train.model_files import TrainedModel
 from pipelines.train.predict import loading
 from pipelines.train.predict.predictors import Predictor, open_predictor
@@ -68,9 +67,6 @@ def predict(config: PredictConfig) -> int:
     tokenizer = functools.cache(lambda: loading.load_tokenizer(config.model_dir))
     predictor = open_predictor(config, trained, data.manifest, tokenizer=tokenizer)
     engine = backends.opened(target, config)
-    for line in targets.missed_tpu(target, engine.hardware):
-        print(line.replace("training on", "predicting on"), file=sys.stderr, flush=True)
-    config.require_equal_parts(engine.replicas)
     say(f"replicas: {engine.replicas}, on {targets.place(target, engine.hardware)}")
     table = _with_rows(_predicted(config, data, predictor, engine=engine), data, config.split)
     table = predictor.joined(table)
@@ -109,7 +105,7 @@ def _require_fit(trained: TrainedModel, data: Data, config: PredictConfig) -> No
         )
 
 
-def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, engine: Engine) -> pa.Table:
+def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, engine: DeviceEngine) -> pa.Table:
     """One row for each record, length by length, in the order of the files, and where each record belongs."""
     model = engine.place_model(lambda: loading.load_model(config.model_dir, predictor.trained, build=config.build))
     of_lengths = [data.bucket(length) for length in data.manifest.bucket_lengths] or [data]

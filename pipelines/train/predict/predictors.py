@@ -35,7 +35,7 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Predictor(abc.ABC):
-    """Predicts for rows of one dataset. `manifest` is that of the data, `trained` knows that of the training.
+    """Predictor for rows of one dataset. `manifest` is that of the data, `trained` knows that of the training.
 
     `tokenizer`: loads the tokenizer, once, where it is needed, since that takes a second.
     """
@@ -77,7 +77,7 @@ class Predictor(abc.ABC):
 
 
 class ClassPredictor(Predictor):
-    """Predicts a class for each row with the probabilities of all, a list of classes, or a number."""
+    """Predictor of a class for each row with the probabilities of all, of a list of classes, or of a number."""
 
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
         logits = ops.cast(call(features), "float32")
@@ -105,7 +105,7 @@ class ClassPredictor(Predictor):
 
 
 class TokenPredictor(Predictor):
-    """Predicts a class for each token that has a label of its own in the dataset, with the word that it begins.
+    """Predictor of a class for each token that has a label of its own in the dataset, with the word that it begins.
 
     Words are written as the tokenizer gives them back, so a lowercasing one gives them in lower case. Words that
     `--max-length` cut away have no token, and no entry.
@@ -141,7 +141,7 @@ class TokenPredictor(Predictor):
 
 
 class SpanPredictor(Predictor):
-    """Predicts the answer to each question, from the best window of its text: null where none is above no answer."""
+    """Predictor of the answer to each question, from the best window of its text; null where none beats no answer."""
 
     def device_features(self, features: Arrays) -> dict[str, np.ndarray]:
         names = (*self.tokens.inputs, self.feature("char_starts"), self.feature("char_ends"))
@@ -178,7 +178,7 @@ class SpanPredictor(Predictor):
 
 
 class TargetPredictor(Predictor):
-    """Generates a target for each row, at most as long as those of the dataset."""
+    """Generator of a target for each row, at most as long as those of the dataset."""
 
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
         facts, beams, start = self.manifest.tokenizer, self.config.beams, self.trained.decoder_start
@@ -191,7 +191,7 @@ class TargetPredictor(Predictor):
             logits = call({**repeated, DECODER_INPUTS: ids, DECODER_MASK: mask})
             return decoding.of_place(logits, lengths - 1)
 
-        first = start_id(self.manifest, "pad" if start is None or start == "auto" else start)
+        first = start_id(self.manifest, start or "pad")
         ids = ops.convert_to_tensor([[first] + [facts.pad_id] * (length - 1)] * rows, dtype="int32")
         given: dict[str, Any] = {"steps": length - 1, "beams": beams, "eos_id": facts.eos_id}
         found, lengths = decoding.beam_search(next_logits, ids, ops.ones([rows], "int32"), **given)
@@ -210,7 +210,7 @@ _LABELS, _WEIGHTS = "causal/labels", "causal/weights"
 
 
 class CausalPredictor(Predictor):
-    """Predicts each token of a row from those before it, and with `--generate N` goes on after the last.
+    """Predictor of each token of a row from those before it, which with `--generate N` goes on after the last.
 
     A row that has no room for N more tokens loses as many of its first ones before it goes on.
     """

@@ -34,7 +34,6 @@ from pipelines.train.on_jax.global_step import AXIS, GlobalStep
 from pipelines.train.preflight import tpu_slices
 from pipelines.train.preflight.preflight import checked
 from pipelines.train.preflight.tpu_slices import Slice
-from pipelines.train.setup import TrainingSetup
 from tfrecord_io.errors import PrepError
 
 _LIBRARIES = tuple(str(Path(module.__file__ or "").parent) for module in (jax, keras, np, tf))
@@ -65,7 +64,16 @@ def main() -> None:
 def _compile(config: TrainConfig, wanted: Slice) -> dict[str, Any]:
     job = checked(config, wanted)
     try:
-        step, batch = _program(job, wanted)
+        devices = topologies.get_topology_desc(wanted.topology, platform="tpu", **wanted.layout).devices
+        step = GlobalStep(built(job), job, mesh=Mesh(np.array(devices), (AXIS,)), abstract=True)
+        [specs] = element_specs(job, replicas=len(devices))
+
+        def whole(spec: tf.TensorSpec) -> jax.ShapeDtypeStruct:  # a global batch on them
+            rows, *rest = spec.shape
+            dtype = jax.dtypes.canonicalize_dtype(spec.dtype.as_numpy_dtype)
+            return jax.ShapeDtypeStruct((rows * len(devices), *rest), dtype, sharding=step.by_row)
+
+        batch = jax.tree.map(whole, specs)
         began = time.monotonic()
         program, flops = step.program(batch)
     except jax.errors.JaxRuntimeError as error:  # the compiler's; told apart by its words
@@ -77,7 +85,7 @@ def _compile(config: TrainConfig, wanted: Slice) -> dict[str, Any]:
             remedy="look for the operation that it names in the model; operations keep their layer's name",
         ) from error
     except Exception as error:  # of JAX, Keras or the model's code
-        raise _explained(error) from error
+        raise explained(error) from error
     stats, costs = program.memory_analysis(), program.cost_analysis()
     parts = ("argument", "output", "temp", "generated_code")
     sizes = {part: int(getattr(stats, f"{part}_size_in_bytes")) for part in parts}
@@ -94,21 +102,6 @@ def _compile(config: TrainConfig, wanted: Slice) -> dict[str, Any]:
     }
 
 
-def _program(job: TrainingSetup, wanted: Slice) -> tuple[GlobalStep, Any]:
-    """The step on the slice's devices, and the shapes of a global batch on them."""
-    devices = topologies.get_topology_desc(wanted.topology, platform="tpu", **wanted.layout).devices
-    count = len(devices)
-    step = GlobalStep(built(job), job, mesh=Mesh(np.array(devices), (AXIS,)), abstract=True)
-    [specs] = element_specs(job.data, job.config, job.task, replicas=count)
-
-    def whole(spec: tf.TensorSpec) -> jax.ShapeDtypeStruct:
-        rows, *rest = spec.shape
-        dtype = jax.dtypes.canonicalize_dtype(spec.dtype.as_numpy_dtype)
-        return jax.ShapeDtypeStruct((rows * count, *rest), dtype, sharding=step.by_row)
-
-    return step, jax.tree.map(whole, specs)
-
-
 def collectives(program: str) -> dict[str, tuple[int, int]]:
     """Return how often the devices exchange values in a compiled program, and how many bytes each then has, by kind."""
     found: dict[str, tuple[int, int]] = {}
@@ -122,7 +115,7 @@ def collectives(program: str) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _explained(error: Exception) -> PrepError:
+def explained(error: Exception) -> PrepError:
     """Return what it means that the step cannot be traced, with the place in the model's own code."""
     chain: list[BaseException] = [error]  # the error and what it came from, the first cause last
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:

@@ -1,4 +1,4 @@
-"""Runs the TPU compiler in a process of its own, so that its output and its crashes stay there.
+"""Run the TPU compiler in a process of its own, so that its output and its crashes stay there.
 
 The other process gets an environment in which nothing of this machine's own accelerators or of the network is found
 (TPU_SKIP_MDS_QUERY: no metadata server), in which several may run side by side (ALLOW_MULTIPLE_LIBTPU_LOAD: libtpu
@@ -22,7 +22,6 @@ from pipelines.train.preflight.tpu_slices import Slice
 from tfrecord_io import errors
 from tfrecord_io.errors import ConfigError
 
-_CHILD = "pipelines.train.preflight.compile_step"
 # What would point JAX or libtpu at a real TPU, or change what the compiler does.
 _FOREIGN = ("TPU_", "LIBTPU_", "JAX_", "XLA_", "CLOUD_TPU_", "MEGASCALE_", "COLAB_TPU_")
 
@@ -83,7 +82,7 @@ def compile_for(wanted: Slice, config: TrainConfig, *, seconds: float) -> Compil
         request.write_text(json.dumps(asked))
         try:
             ended = subprocess.run(
-                [sys.executable, "-m", _CHILD, str(request), str(result)],
+                [sys.executable, "-m", "pipelines.train.preflight.compile_step", str(request), str(result)],
                 env=environment(os.environ),
                 cwd=folder,  # not where a file of the user could be taken for a package
                 capture_output=True,

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
-from pipelines.train import setup, targets, tasks
+from pipelines.train import setup, tasks
 from pipelines.train.config import TrainConfig
 from pipelines.train.errors import CompilerError, UnfitError, graph_error
 from pipelines.train.preflight import compiler, tpu_slices
@@ -34,18 +34,14 @@ _WARM_UP, _FEED_SECONDS = 2, 2.5
 _LEAP = 16
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LargestBatch:
-    """`fits`: the largest that was seen to fit, 0 for none. `too_large`: the smallest that was seen not to, or None."""
-
-    fits: int
-    too_large: int | None
+# The largest batch that was seen to fit, 0 for none, and the smallest that was seen not to, or None.
+Bounds = tuple[int, int | None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preflight:
-    """What was found. `step` is the compiler's words if it does not fit, `largest` None if it was not looked for;
-    batches are of one device, rates at best of all devices together.
+    """What was found. `step` is the compiler's words if it does not fit, `bounds` of the largest batch None if it was
+    not looked for; batches are of one device, rates at best of all devices together.
     """
 
     slice: Slice
@@ -54,7 +50,7 @@ class Preflight:
     batch: int
     step: Compiled | str
     reader_examples_per_s: float
-    largest: LargestBatch | None
+    bounds: Bounds | None
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -107,7 +103,7 @@ def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflig
         batch=batch,
         step=step,
         reader_examples_per_s=reading,
-        largest=None if config.no_largest_batch else batches.largest(batch, step),
+        bounds=None if config.no_largest_batch else batches.bounds(batch, step),
     )
 
 
@@ -116,8 +112,8 @@ def checked(config: TrainConfig, wanted: Slice) -> TrainingSetup:
     config.require_equal_parts(wanted.replicas, place=wanted.name)
     data = setup.open_data(config)
     setup.require_split(data, config.train_split, option="--train-split", all_have_it=True)
+    config = dataclasses.replace(config, precision=config.precision or "bfloat16")
     config = config.sized(rows=data.num_examples(config.train_split))
-    config = dataclasses.replace(config, precision=targets.precision(config.precision, is_tpu=True))
     *_, data = setup.by_length(data).values()  # of several lengths the longest, which needs the most memory
     return TrainingSetup(
         config=config,
@@ -125,7 +121,6 @@ def checked(config: TrainConfig, wanted: Slice) -> TrainingSetup:
         data=data,
         eval_split=None,
         task=tasks.bind(config, data.manifest),
-        warnings=(),
     )
 
 
@@ -133,12 +128,12 @@ def require_fit(result: Preflight) -> None:
     """Raises: UnfitError if the step needs more memory than there is."""
     if isinstance(result.step, Compiled):
         return
-    replicas, found = result.slice.replicas, result.largest
+    replicas, (fits, _) = result.slice.replicas, result.bounds or (0, None)
     raise UnfitError(
         f"--global-batch-size {result.config.global_batch_size} on {result.slice.name}, {result.batch} rows for each "
         f"of {replicas} replicas: the step does not fit: {result.step}",
-        remedy=f"--global-batch-size {found.fits * replicas} fits"
-        if found is not None and found.fits
+        remedy=f"--global-batch-size {fits * replicas} fits"
+        if fits
         else "choose a smaller --global-batch-size or model, --shard-model, --precision bfloat16, or shorter rows",
     )
 
@@ -171,7 +166,7 @@ class GaveUp(Exception):
 
 def largest(
     memory_of: Callable[[int], int | None], *, known: Mapping[int, int | None], fixed_bytes: int, limit_bytes: int
-) -> LargestBatch:
+) -> Bounds:
     """Search for the largest batch that fits, by asking `memory_of` for the bytes of a batch (None: does not fit),
     until the smallest that does not fit is within an eighth of it.
 
@@ -182,10 +177,9 @@ def largest(
     while True:
         low = max((batch for batch, memory in known.items() if memory is not None), default=0)
         high = min((batch for batch, memory in known.items() if memory is None), default=None)
-        found = LargestBatch(fits=low, too_large=high)
         least = next((each for each in (1, 2, 4) if each > low), low // 8 * 8 + 8)
         if high is not None and (least >= high or (low and high - low <= max(8, low // 8))):
-            return found
+            return low, high
         guess = 0
         if memory := known.get(low):
             per_row = max(1.0, (memory - fixed_bytes) / low)
@@ -197,7 +191,7 @@ def largest(
         try:
             known[batch] = memory_of(batch)
         except GaveUp:
-            return found
+            return low, high
 
 
 def _rounded(batch: int) -> int:
@@ -206,7 +200,7 @@ def _rounded(batch: int) -> int:
 
 
 class _BatchCompiler:
-    """Compiles one batch after the other while there is time."""
+    """Compiler of one batch after the other, while there is time."""
 
     def __init__(self, config: TrainConfig, *, wanted: Slice, ends: float, say: Callable[[str], None]) -> None:
         self._config = config
@@ -225,7 +219,7 @@ class _BatchCompiler:
         self._say(f"batch {batch} a replica: {used} ({time.monotonic() - began:.0f} s)")
         return found
 
-    def largest(self, batch: int, first: Compiled | str) -> LargestBatch:
+    def bounds(self, batch: int, first: Compiled | str) -> Bounds:
         parts = self._config.accumulate  # a batch is cut into so many, so only its multiples can be tried
 
         def memory_of(rows: int) -> int | None:
@@ -238,10 +232,10 @@ class _BatchCompiler:
                 raise GaveUp from error
             return found.memory_bytes if isinstance(found, Compiled) else None
 
-        found = largest(
+        fits, too_large = largest(
             memory_of,
             known={batch // parts: first.memory_bytes if isinstance(first, Compiled) else None},
             fixed_bytes=first.argument_bytes if isinstance(first, Compiled) else 0,
             limit_bytes=self._wanted.generation.replica_bytes,
         )
-        return LargestBatch(fits=found.fits * parts, too_large=found.too_large and found.too_large * parts)
+        return fits * parts, too_large and too_large * parts

@@ -21,7 +21,7 @@ def write(result: Preflight, *, as_programs: bool) -> None:
 
 def as_json(result: Preflight) -> dict[str, Any]:
     """Bytes, seconds and rates as numbers; what is not known is None."""
-    step, found, seconds = result.step, result.largest, result.seconds
+    step, seconds, (fits, too_large) = result.step, result.seconds, result.bounds or (None, None)
     compiled = step if isinstance(step, Compiled) else None
     return {
         "slice": result.slice.name,
@@ -44,8 +44,8 @@ def as_json(result: Preflight) -> dict[str, Any]:
         "least_hours": result.hours,
         "least_price": result.price,
         "reader_examples_per_s": result.reader_examples_per_s,
-        "largest_batch_per_replica": found and found.fits,
-        "smallest_batch_too_large": found and found.too_large,
+        "largest_batch_per_replica": fits,
+        "smallest_batch_too_large": too_large,
         "compile_seconds": compiled and compiled.seconds,
         "versions": dict(compiled.versions) if compiled else None,
     }
@@ -87,11 +87,12 @@ def _rows(result: Preflight) -> list[tuple[str, str]]:
         slow = f": feeds at most {share:.0%} of that rate, on a host like this one"
         reading += ": keeps up" if share >= 1 else slow
     rows.insert(-1, ("reader here", reading))
-    if (found := result.largest) is not None:
-        text = "none that was tried fits" if found.too_large != 1 else "not even 1 fits"
-        if found.fits:
-            text = f"{found.fits:,} a replica fits, {found.fits * wanted.replicas:,} in all"
-            text += f"; {found.too_large:,} does not" if found.too_large else "; more may fit, time was up"
+    if result.bounds is not None:
+        fits, too_large = result.bounds
+        text = "none that was tried fits" if too_large != 1 else "not even 1 fits"
+        if fits:
+            text = f"{fits:,} a replica fits, {fits * wanted.replicas:,} in all"
+            text += f"; {too_large:,} does not" if too_large else "; more may fit, time was up"
         rows.append(("largest batch", text))
     rows.append(("not counted", "the time of what is exchanged, and the input"))
     return rows

@@ -18,7 +18,7 @@ _NAME = re.compile(r"((?:v|tpu)\d\w*?)-(\d+)\Z")
 
 
 @dataclasses.dataclass(frozen=True)
-class Generation:
+class TpuGeneration:
     """What one chip has. `dimensions`: of the grid in which chips are connected; `sizes`: the numbers of names, of
     which `named_per_replica` are one replica: v3-8 is 4 chips of 2 replicas, v4-8 is 4 chips whose cores work as one.
     """
@@ -51,13 +51,13 @@ _SQUARES = "1 4 8 16 32 64 128 256"
 GENERATIONS = {
     each.name: each
     for each in (
-        Generation("v2", 2, 45, 700, 16, 2, 1, "8 32 128 256 512"),
-        Generation("v3", 2, 123, 900, 32, 2, 1, "8 32 64 128 256 512 1024 2048"),
-        Generation("v4", 3, 275, 1200, 32, 1, 2, _CUBES),
-        Generation("v5e", 2, 197, 819, 16, 1, 1, _SQUARES),
-        Generation("v5p", 3, 459, 2765, 95, 1, 2, _CUBES),
-        Generation("v6e", 2, 918, 1640, 32, 1, 1, _SQUARES),
-        Generation("tpu7x", 3, 2307, 7380, 192, 2, 1, _CUBES),
+        TpuGeneration("v2", 2, 45, 700, 16, 2, 1, "8 32 128 256 512"),
+        TpuGeneration("v3", 2, 123, 900, 32, 2, 1, "8 32 64 128 256 512 1024 2048"),
+        TpuGeneration("v4", 3, 275, 1200, 32, 1, 2, _CUBES),
+        TpuGeneration("v5e", 2, 197, 819, 16, 1, 1, _SQUARES),
+        TpuGeneration("v5p", 3, 459, 2765, 95, 1, 2, _CUBES),
+        TpuGeneration("v6e", 2, 918, 1640, 32, 1, 1, _SQUARES),
+        TpuGeneration("tpu7x", 3, 2307, 7380, 192, 2, 1, _CUBES),
     )
 }
 
@@ -75,7 +75,7 @@ class Slice:
     """A TPU as one can be had: `replicas` train together, each on its part of the global batch."""
 
     name: str
-    generation: Generation
+    generation: TpuGeneration
     replicas: int
 
     @property

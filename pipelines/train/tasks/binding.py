@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import get_args
 
 from pipelines.train.config import Task, TrainConfig
-from pipelines.train.tasks.kinds import BoundTask, NumberTask, SeveralClassesTask, SpanObjective, SpanTask
+from pipelines.train.tasks.kinds import BoundTask, NumberTask, SeveralClassesTask, SpanTask, answers
 from tfrecord_io import objectives
 from tfrecord_io.errors import ConfigError, ReaderError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import Objective
+from tfrecord_io.objectives.base import Unbound
 from tfrecord_io.objectives.labelled import StartToken
 from tfrecord_io.schema import Role
 
@@ -32,7 +33,7 @@ class _Kind:
 _KINDS: dict[Task, _Kind] = {
     "classify": _Kind(objective=lambda _: objectives.classification(), labels="label", per_token=False),
     "tokens": _Kind(objective=lambda _: objectives.token_classification(), labels="token_labels"),
-    "span": _Kind(objective=lambda _: SpanObjective(), num_outputs=2, bound=SpanTask),
+    "span": _Kind(objective=lambda _: Unbound(answers), num_outputs=2, bound=SpanTask),
     "mlm": _Kind(objective=lambda config: objectives.gathered_masked_lm(config.mask_probability)),
     "clm": _Kind(objective=lambda _: objectives.causal_lm()),
     "seq2seq": _Kind(objective=lambda config: objectives.seq2seq(decoder_start_id=decoder_start(config))),
@@ -82,7 +83,7 @@ def _check_decoder_start(config: TrainConfig, manifest: Manifest) -> None:
 
 
 def decoder_start(config: TrainConfig) -> StartToken:
-    """BART's decoder begins with EOS, T5's with padding; both say so in their configurations alone."""
+    """Return what targets begin with: EOS for BART, padding for T5; both say so in their configurations alone."""
     if config.decoder_start != "auto":
         return config.decoder_start
     return "eos" if "bart" in config.model.lower() else "pad"

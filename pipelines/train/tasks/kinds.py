@@ -20,12 +20,18 @@ from pipelines.train import metrics
 from pipelines.train.config import Task
 from pipelines.train.metrics import Evaluated
 from tfrecord_io import objectives
-from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.objectives import MASKED_POSITIONS, BoundObjective, Objective
+from tfrecord_io.objectives import MASKED_POSITIONS, Objective
+from tfrecord_io.objectives.base import Apply, TokenFeatures, required
 from tfrecord_io.schema import Role
 
 _OF_VOCABULARY = ("mlm", "clm", "seq2seq")
+_OF_COUNTS = {
+    "accuracy": metrics.accuracy,
+    "f1": metrics.f1,
+    "macro_f1": metrics.macro_f1,
+    "matthews": metrics.matthews,
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,16 +108,7 @@ class BoundTask:
         loss = found.mean("loss")
         if self.of_vocabulary:
             return {"loss": loss, "accuracy": found.mean("hits"), "perplexity": math.exp(min(loss, 700.0))}
-        counts = found.sums["counts"]
-        every = {
-            "loss": loss,
-            "accuracy": metrics.accuracy(counts),
-            "macro_f1": metrics.macro_f1(counts),
-            "matthews": metrics.matthews(counts),
-        }
-        if self.num_outputs == 2:
-            every["f1"] = metrics.f1(counts)
-        return {name: every[name] for name in self.metric_names}
+        return {"loss": loss, **{name: _OF_COUNTS[name](found.sums["counts"]) for name in self.metric_names[1:]}}
 
 
 def weighted_sum(values: Any, weights: Any) -> Any:
@@ -186,32 +183,25 @@ class SeveralClassesTask(BoundTask):
 
 # The features that an answer is read by, under names of their own among the inputs.
 _ROLES: tuple[Role, ...] = ("char_starts", "char_ends", "source_row")
+_POSITIONS: tuple[Role, ...] = ("start_position", "end_position")
 _PREFIX = "span/"
 _MASKED = -1e9  # as low as a softmax needs; an infinity times weight 0 would be no number
 
 
-@dataclasses.dataclass(frozen=True)
-class SpanObjective:
-    """`span_answers` with one label [B, 2], and what answers are read by among the inputs."""
+def answers(manifest: Manifest, tokens: TokenFeatures) -> Apply:
+    """Make `span_answers` with one label [B, 2], and what answers are read by among the inputs."""
+    del tokens
+    inner = objectives.span_answers().bind(manifest)
+    explained = {"objective": "the task span", "remedy": "build the dataset with --layout qa"}
+    read = {f"{_PREFIX}{role}": required(manifest, role, **explained) for role in _ROLES}
+    first, last = (required(manifest, role, **explained) for role in _POSITIONS)
 
-    def bind(self, manifest: Manifest) -> BoundObjective:
-        inner = objectives.span_answers().bind(manifest)
-        names = {role: manifest.schema.with_role(role) for role in _ROLES}
-        positions = [manifest.schema.with_role("start_position"), manifest.schema.with_role("end_position")]
-        if None in names.values():
-            raise ReaderError(
-                f"dataset {manifest.name!r}: no {', '.join(role for role, each in names.items() if each is None)} "
-                f"among the features {list(manifest.schema.names)}, expected those of the layout qa",
-                remedy="build the dataset with --layout qa",
-            )
+    def apply(features: Mapping[str, tf.Tensor], ops: Any) -> Any:
+        inputs, labels, weights = inner.apply(features, ops)
+        more = {role: features[name] for role, name in read.items()}
+        return {**inputs, **more}, tf.stack([labels[first], labels[last]], axis=1), weights
 
-        def apply(features: Mapping[str, tf.Tensor], ops: Any) -> Any:
-            inputs, labels, weights = inner.apply(features, ops)
-            more = {f"{_PREFIX}{role}": features[each.name] for role, each in names.items() if each is not None}
-            label = tf.stack([labels[each.name] for each in positions if each is not None], axis=1)
-            return {**inputs, **more}, label, weights
-
-        return BoundObjective(manifest.schema, inner.tokens, apply)
+    return apply
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -18,19 +18,15 @@ from pipelines.train.export import exporting
 from pipelines.train.predict import loading
 from tests import building
 from tests.train import training
-from tests.train.finished import command, finished
+from tests.train.finished import done, finished
 from tfrecord_io import reader
 from tfrecord_io.errors import ConfigError
 
 pytestmark = pytest.mark.slow
 
-TAGS = building.REPOSITORY / "examples" / "tags"
-
 
 def data_of(task: str) -> Path:
-    if task == "tokens":
-        return building.built(TAGS, layout="tokens", max_length=64)
-    return training.questions() if task == "span" else training.data()
+    return {"tokens": training.tags, "span": training.questions}.get(task, training.data)()
 
 
 def model_of(task: str) -> Path:
@@ -45,8 +41,7 @@ def model_of(task: str) -> Path:
 def exported(task: str) -> Path:
     """The export of a model, made once; only to be read."""
     output = building.new_folder() / "exported"
-    outcome = command("export", model=model_of(task), format="transformers", output=output)
-    assert outcome.status == 0, outcome.err
+    done("export", model=model_of(task), format="transformers", output=output)
     return output
 
 

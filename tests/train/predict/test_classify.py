@@ -17,25 +17,21 @@ from pipelines.train import model_files, models
 from pipelines.train.predict import loading
 from tests import building
 from tests.train import training
-from tests.train.finished import command, finished, predicted
+from tests.train.finished import done, finished, predicted
 from tfrecord_io import reader
 
 BAG = "tests.train.small:bag"
 
 
-def test_every_row_is_there_once_in_source_order_with_its_label(tmp_path: Path) -> None:
+def test_every_row_is_there_once_in_source_order_with_its_label_and_what_the_model_says(tmp_path: Path) -> None:
     # 320 rows in several shards, in batches of 48: the last one is filled up.
-    rows = predicted(tmp_path, model=finished("classify", BAG), data=training.data(), split="train", batch_size=48)
+    folder = finished("classify", BAG)
+    rows = predicted(tmp_path, model=folder, data=training.data(), split="train", batch_size=48)
     assert len({row["shard"] for row in rows}) > 1
     assert [row["row"] for row in rows] == list(range(320))
     with open(building.REVIEWS / "train.jsonl", encoding="utf-8") as file:
         assert [row["label"] for row in rows] == [json.loads(line)["label"] for line in file]
-
-
-def test_probabilities_are_those_of_the_model(tmp_path: Path) -> None:
-    folder = finished("classify", BAG)
-    rows = predicted(tmp_path, model=folder, data=training.data(), split="validation")
-    features = next(iter(reader.open(training.data()).dataset("validation", global_batch_size=80)))
+    features = next(iter(reader.open(training.data()).dataset("train", global_batch_size=320, training=False)))
     model = keras.models.load_model(folder / "model.keras")
     inputs = {name: features[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
     expected = tf.nn.softmax(model(inputs, training=False)).numpy()
@@ -53,8 +49,7 @@ def test_kept_text_is_beside_its_predictions(kind: str, tmp_path: Path) -> None:
     data = building.built(place, keep_column=("uid", "prediction", "row"), max_length=16)
     output = tmp_path / f"p.{kind}"
     given: dict[str, Any] = {"model": finished("classify", BAG), "data": data, "split": "test", "output": output}
-    outcome = command("predict", tpu="none", json=True, **given)
-    assert outcome.status == 0, outcome.err
+    outcome = done("predict", tpu="none", json=True, **given)
     assert json.loads(outcome.out) == {"path": str(output), "rows": 9}
     found = (
         pq.read_table(output).to_pylist() if kind == "parquet" else [*map(json.loads, output.read_text().splitlines())]
@@ -134,8 +129,7 @@ def test_a_split_whose_plan_is_gone_is_predicted_in_file_order(tmp_path: Path) -
     shutil.copytree(training.data(), data, ignore=shutil.ignore_patterns(".prep"))
     output = tmp_path / "p.parquet"
     given = {"model": finished("classify", BAG), "data": data, "split": "validation", "tpu": "none"}
-    outcome = command("predict", output=output, **given)
-    assert outcome.status == 0, outcome.err
+    outcome = done("predict", output=output, **given)
     assert "the source's rows are not known" in outcome.err
     rows = pq.read_table(output).to_pylist()
     assert [row["record"] for row in rows if row["shard"] == 0] == list(range(sum(row["shard"] == 0 for row in rows)))

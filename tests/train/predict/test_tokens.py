@@ -13,7 +13,7 @@ from pipelines.train import model_files
 from pipelines.train.predict import loading
 from tests import building
 from tests.train import training
-from tests.train.finished import command, finished, predicted
+from tests.train.finished import done, finished, predicted
 from tfrecord_io import objectives, reader
 
 pytestmark = pytest.mark.slow
@@ -70,16 +70,12 @@ def test_generated_text_is_what_the_likeliest_tokens_say(tmp_path: Path) -> None
 def test_joined_rows_are_predicted_record_by_record(tmp_path: Path) -> None:
     data = building.reviews(label_column=None, layout="concat", max_length=16)
     given = {"model": finished("clm", MODEL, data=data), "data": data, "split": "validation", "tpu": "none"}
-    outcome = command("predict", output=tmp_path / "p.parquet", **given)
-    assert outcome.status == 0, outcome.err
+    outcome = done("predict", output=tmp_path / "p.parquet", **given)
     assert "a record has tokens of several rows" in outcome.err
     rows = pq.read_table(tmp_path / "p.parquet").to_pylist()
     assert len(rows) == reader.open(data).num_examples("validation")
     assert {row["row"] for row in rows} == {None}
     assert sum(row["tokens"] for row in rows) > 0
-
-
-TAGS = building.REPOSITORY / "examples" / "tags"
 
 
 def test_each_question_has_one_answer_whose_characters_are_those_of_the_text(tmp_path: Path) -> None:
@@ -123,9 +119,9 @@ def test_a_target_is_generated_for_each_row(tmp_path: Path, beams: int) -> None:
 
 
 def test_every_word_that_fits_has_its_label(tmp_path: Path) -> None:
-    data = building.built(TAGS, layout="tokens", max_length=64)
+    data = training.tags()
     rows = predicted(tmp_path, split="train", model=finished("tokens", "bert-tiny", data=data), data=data)
-    with open(TAGS / "train.jsonl", encoding="utf-8") as file:
+    with open(building.REPOSITORY / "examples" / "tags" / "train.jsonl", encoding="utf-8") as file:
         source = [json.loads(line) for line in file]
     assert [row["row"] for row in rows] == list(range(len(source)))
     spelt = 0
