@@ -86,7 +86,7 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> BuildResult:
 
 
 def _import_beam() -> None:
-    # Until Beam is needed, other work often releases the GIL. `_run` imports it again, and reports an error.
+    # In a thread: other work often releases the GIL until Beam is needed. `_run` imports it again, and raises errors.
     with contextlib.suppress(Exception), imports.one_at_a_time:
         importlib.import_module("pipelines.prepare.beam.pipeline")
 

@@ -7,7 +7,7 @@
 
 Cutting blocks reads no further rows. Ten million groups take some seconds.
 
-If no row may be rejected, one found later ends the job at its shard (`shard_writer.unusable_row`).
+If no row may be rejected, an unusable row found later ends the job at its shard (`shard_writer.unusable_row`).
 """
 
 import collections

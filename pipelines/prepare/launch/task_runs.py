@@ -38,7 +38,7 @@ def run(
 ) -> None:
     """Call `function` for every task, in `processes` child processes (0: in this one) or on a runner's `workers`.
 
-    With a runner, the calls are the Beam job `name`, which works in `folder` of the output `root`.
+    On a runner, the Beam job is called `name` and works in `folder` of the output `root`.
 
     Raises: the error of the first task that fails, once the running ones have ended; WorkerDiedError; as
         `beam.pipeline.run_tasks`.
