@@ -1,1 +1,1 @@
-"""A finished dataset read again: verify, repair, trace, decode."""
+"""Audit of finished datasets: verify, repair, trace and decode them."""

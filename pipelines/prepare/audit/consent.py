@@ -1,13 +1,13 @@
-"""The user's consent, without which a finished dataset runs no code and makes this machine contact no other one.
+"""The user's consent: without it, no code stored in a dataset runs, and no address stored in it is contacted.
 
     stored in the dataset                     used without consent?
-    a function, with its module's text        no: the user must name it again (--map, --filter), with the same text in
-                                              the user's own module, or give --run-stored-steps
+    a function, with its module's text        no: the user must name it again (--map, --filter), in a module of their
+                                              own with the same text, or give --run-stored-steps
     an address or a hub id of the source      no: the user must name it again (--source)
     an absolute path                          yes, if it leads only to plain files and folders: their content is
                                               compared with the manifest's digests, and shown to the user alone
 
-A digest in the manifest proves nothing about stored text, since both come from whoever wrote the dataset.
+A digest in the manifest does not make stored text trustworthy, since both come from whoever wrote the dataset.
 """
 
 import dataclasses
@@ -39,9 +39,9 @@ NONE = Consent()
 
 
 def steps_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str) -> Sequence[UserFunction]:
-    """Return the user functions of a dataset: the user's own, or the stored ones if the user consents.
+    """Return the functions to run on a dataset's rows: the user's own, or the stored ones if the user consents.
 
-    Raises: ConfigError if the dataset has functions and the user has named none, or others.
+    Raises: ConfigError if the dataset has functions and the user has named none of them, or others.
     """
     if not consent.steps:
         if stored and not consent.run_stored:
@@ -52,7 +52,7 @@ def steps_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str)
             )
         return stored
     found = user_functions.locate(consent.steps)
-    # Before any of them runs: a module in the dataset's folder is not the user's own either.
+    # Checked before any module runs: one in the dataset's folder is not the user's own either.
     inside = os.path.realpath(root) + os.sep
     for step in found:
         if os.path.realpath(step.path).startswith(inside):
@@ -79,7 +79,7 @@ def steps_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str)
 
 
 def source_to_open(stored: str, consent: Consent, *, root: str) -> str:
-    """Return what to open as the source. Raises: SourceError if the user must name it."""
+    """Return the path or address of the source to open. Raises: SourceError if the user must name it."""
     if consent.source:
         return consent.source
     if not os.path.isabs(stored) or "://" in stored:
@@ -102,7 +102,7 @@ def _listed(found: Sequence[UserFunction]) -> str:
 
 
 def _is_plain(path: str) -> bool:
-    """Return whether a path, a folder or a glob leads only to plain data files, or to none."""
+    """Return whether a path, folder or glob leads to no data files but plain ones outside /proc and /sys."""
     found = [path] if os.path.lexists(path) else glob.glob(path, recursive=True)
     below = (
         os.path.join(folder, name)

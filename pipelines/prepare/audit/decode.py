@@ -1,6 +1,6 @@
-"""Decode rows of a finished dataset back to text, with every special token visible, whole and in pieces.
+"""Decode records back to text, with every special token visible, as a whole and in pieces.
 
-A piece has tokens that are marked alike, as learned, as an answer, or as of one document:
+A piece is a run of tokens with the same marks (learned, in the answer, number of the document):
 
     tokens    <|user|> Hi <|assistant|> Hello ! <|end|>
     learned       0     0       0         1   1    1
@@ -25,13 +25,13 @@ from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import OF_TOKENS, UNLABELLED, Role
 
-# Of features with these roles a decoded row has the text or the mark.
+# A decoded row shows features with these roles as text or marks, not as values.
 _DESCRIBED: tuple[Role, ...] = (*OF_TOKENS, "target_ids", "target_mask", "num_tokens", "start_position", "end_position")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecodedRow:
-    """One record: its location, its text without padding, and its other features.
+    """Decoded record: its location, its text without padding, and its other features.
 
     `pieces` are the same text, cut where tokens are marked differently.
     """
@@ -81,7 +81,7 @@ def decoded_rows(root: str, manifest: Manifest, split: str, *, rows: int) -> Ite
 
 
 def json_value(value: Any) -> Any:
-    """Return a value of a feature as JSON has it: bytes in base64."""
+    """Return a feature's value as JSON: bytes in base64, arrays as lists."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return value if isinstance(value, str) else value.tolist()
@@ -143,10 +143,10 @@ def _annotations(row: dict[str, np.ndarray], marks: TokenMarks, manifest: Manife
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenMarks:
-    """L positions of the inputs or the target of one record, every array [L].
+    """Marks of the L positions of the inputs, or the target, of one record; every array is [L].
 
-    `ids` int64; `padding` and `special` bool; `learned` and `answer` bool, and `segments` int64, from 1, 0 on padding:
-    each None where the dataset has no such thing. `tags` int64, -1 where a token has none.
+    `ids` int64; `padding` and `special` bool; `learned` and `answer` bool; `segments` int64, from 1, 0 on padding;
+    `tags` int64, -1 where a token has none. The last four are None if the dataset has no such feature.
     """
 
     ids: np.ndarray
@@ -159,7 +159,7 @@ class TokenMarks:
 
 
 def input_marks(row: Mapping[str, np.ndarray], manifest: Manifest) -> TokenMarks:
-    """Return the marks of the inputs of a record; `row` has one array for each feature."""
+    """Return the marks of the inputs of a record; `row` holds one array for each feature."""
     schema = manifest.schema
     ids = schema.values(row, "token_ids")
     assert ids is not None, "a manifest has them"
@@ -183,7 +183,7 @@ def input_marks(row: Mapping[str, np.ndarray], manifest: Manifest) -> TokenMarks
 
 
 def target_marks(row: Mapping[str, np.ndarray], manifest: Manifest) -> TokenMarks | None:
-    """Return the marks of the target of a record, None without targets."""
+    """Return the marks of the target of a record; None if the dataset has no targets."""
     ids, mask = manifest.schema.values(row, "target_ids"), manifest.schema.values(row, "target_mask")
     if ids is None or mask is None:
         return None
@@ -195,7 +195,7 @@ def target_marks(row: Mapping[str, np.ndarray], manifest: Manifest) -> TokenMark
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextPiece:
-    """Part of a record's text. `document` is its number in the row, from 1; 0 in rows that hold only one."""
+    """Piece of a record's text. `document` counts from 1 within the record; 0 if records hold only one document."""
 
     text: str
     learned: bool = False
@@ -204,7 +204,7 @@ class TextPiece:
 
 
 def pieces_of(marks: TokenMarks, tokenizer: Any) -> tuple[TextPiece, ...]:
-    """Return the text of the tokens in pieces, which together are the text of all of them, padding left out."""
+    """Return the text of a record, without padding, cut into pieces wherever the marks change."""
     ids = marks.ids[~marks.padding]
     learned, answer, segments = kinds = np.stack(
         [
@@ -213,8 +213,8 @@ def pieces_of(marks: TokenMarks, tokenizer: Any) -> tuple[TextPiece, ...]:
         ]
     )
     edges = [0, *(np.flatnonzero((np.diff(kinds) != 0).any(axis=0)) + 1).tolist(), len(ids)] if len(ids) else [0]
-    # Decoded by itself, a piece would lose the space before its first word: so each is what its tokens add to the text
-    # of all tokens before it. Only where later tokens change earlier text (half a character, say) is it decoded alone.
+    # Decoded by itself, a piece would lose the space before its first word. So each piece is what its tokens add to the
+    # text of all tokens before it, unless later tokens change earlier text, such as half a character.
     whole, ends = decoded(ids, tokenizer), [decoded(ids[:edge], tokenizer) for edge in edges]
     if all(whole.startswith(text) for text in ends):
         texts = [whole[len(before) : len(text)] for before, text in itertools.pairwise(ends)]
@@ -227,5 +227,5 @@ def pieces_of(marks: TokenMarks, tokenizer: Any) -> tuple[TextPiece, ...]:
 
 
 def decoded(ids: np.ndarray, tokenizer: Any) -> str:
-    """Return the text of tokens, special ones included."""
+    """Decode token ids to text, special tokens included."""
     return str(tokenizer.decode(ids.tolist(), skip_special_tokens=False, clean_up_tokenization_spaces=False))

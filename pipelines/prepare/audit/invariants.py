@@ -12,12 +12,12 @@ from tfrecord_io.schema import UNLABELLED, Schema
 REPAIR = "run `prep-tfrecords verify --repair` on the dataset, which makes again what is damaged"
 
 Columns = dict[str, np.ndarray]
-# Where it holds, bool [N, ...], and what a record has that breaks it.
+# (mask of where it holds, bool [N, ...]; what a record has that violates it)
 Invariant = tuple[np.ndarray, str]
 
 
 def check_columns(columns: Columns, manifest: Manifest, *, path: str, first: int) -> None:
-    """Check decoded records of the shard at `path` from record `first` on. Raises: CorruptRecordError."""
+    """Check decoded records of the shard at `path`, numbered from `first` on. Raises: CorruptRecordError."""
 
     def expect(valid: np.ndarray, what: str) -> None:
         rows = np.flatnonzero(~valid.reshape(len(valid), -1).all(axis=1))
@@ -58,9 +58,9 @@ def check_columns(columns: Columns, manifest: Manifest, *, path: str, first: int
 
 
 def padding(columns: Mapping[str, np.ndarray], schema: Schema, *, length: int, left: bool) -> np.ndarray:
-    """Return which positions should be padding, bool [N, L], from segments, token counts or the attention mask.
+    """Return the mask of positions that should be padding, bool [N, L], by segments, token counts or attention mask.
 
-    Of one record, each feature without its N, the result is bool [L].
+    For a single record, whose features lack the axis N, the result is bool [L].
     """
     if (segment_ids := schema.with_role("segment_ids")) is not None:
         return np.asarray(columns[segment_ids.name] == 0)
@@ -74,7 +74,7 @@ def padding(columns: Mapping[str, np.ndarray], schema: Schema, *, length: int, l
 
 
 def _of_segments(columns: Columns, schema: Schema) -> Iterator[Invariant]:
-    """Yield what must be true of rows with several documents: segment_ids 1 1 2 0, positions 0 1 0 0."""
+    """Yield the invariants of records with several documents, such as segment_ids 1 1 2 0, positions 0 1 0 0."""
     segments = schema.values(columns, "segment_ids")
     if segments is None:
         return
@@ -91,7 +91,7 @@ def _of_segments(columns: Columns, schema: Schema) -> Iterator[Invariant]:
 
 
 def _of_targets(columns: Columns, manifest: Manifest) -> Iterator[Invariant]:
-    """Yield what must be true of targets: tokens, then padding on the right, whatever the padding side of inputs."""
+    """Yield the invariants of targets: tokens, then padding on the right, whatever the padding side of inputs."""
     ids, mask = manifest.schema.values(columns, "target_ids"), manifest.schema.values(columns, "target_mask")
     if ids is None or mask is None:
         return
@@ -104,7 +104,7 @@ def _of_targets(columns: Columns, manifest: Manifest) -> Iterator[Invariant]:
 
 
 def _of_annotations(columns: Columns, manifest: Manifest, padded: np.ndarray) -> Iterator[Invariant]:
-    """Yield what must be true of tags, character offsets and answers; `padded` is bool [N, L]."""
+    """Yield the invariants of tags, character offsets, answers and source rows; `padded` is bool [N, L]."""
     schema = manifest.schema
     labels, mask = schema.values(columns, "token_labels"), schema.values(columns, "token_label_mask")
     if labels is not None and mask is not None:

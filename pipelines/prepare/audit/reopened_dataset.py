@@ -51,7 +51,7 @@ _SAMPLE_ROWS = 512
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReopenedDataset:
-    """A finished dataset, the job that made it, and the rows of the source by its splits.
+    """Finished dataset with the job that made it, and the rows of the source by source split.
 
     `job` reads any row of any split; `generations` are the jobs of the build and of each append, with their own rows.
     """
@@ -69,7 +69,7 @@ class ReopenedDataset:
         return str(self.manifest.source.get("name") or self.manifest.source["kind"])
 
     def task(self, split: str, index: int) -> ShardTask:
-        """Return task `index` of a split, with the current location of its rows."""
+        """Return task `index` of a split, with its rows located in the reopened source."""
         number = own_files.task_in(self.manifest, split, index)
         job, made = self.generations[number], own_files.generations_of(self.manifest)[number].tasks[split]
         planned = plan_files.task_of(job, (split, index, job.splits[split].tasks_before + made))
@@ -80,11 +80,11 @@ class ReopenedDataset:
         return self.generations[own_files.task_in(self.manifest, split, index)]
 
     def pieces(self, split: str, row_ranges: Sequence[tuple[int, int]]) -> Pieces:
-        """Return the current location of rows of a split."""
+        """Return where the given rows of a split are in the reopened source."""
         return self.rows[self.job.splits[split].source_split].pieces(row_ranges)
 
     def locate(self, split: str, row: int) -> tuple[str | None, int]:
-        """Return the file with a row of a split and the row's number in it, from 0; (None, `row`) without files."""
+        """Return the file that holds a row of a split, and its number in it, from 0; (None, `row`) without files."""
         if self.manifest.source["kind"] in ("hub", "object"):
             return None, row
         file, file_row = self.rows[self.job.splits[split].source_split].locate(row)
@@ -92,10 +92,10 @@ class ReopenedDataset:
 
 
 def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> ReopenedDataset:
-    """Open the dataset in `root` with its source: at the location that the user names, else at the recorded one.
+    """Open the dataset in `root` together with its source, at the location that the user names or the recorded one.
 
     Raises: FormatError if the work folder is gone or damaged; SourceError if the source cannot be opened, or the user
-        must name it; ConfigError if the user must name its functions; FingerprintMismatchError if it has changed.
+        must name it; ConfigError if the user must name functions; FingerprintMismatchError if the source has changed.
     """
     record = source_record.read(root, manifest.fingerprint)
     columns, hold_outs, spec = _options(root, manifest)
@@ -143,7 +143,7 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
 
 
 def _options(root: str, manifest: Manifest) -> tuple[dict[str, Any], tuple[HoldOut, ...], ShardSpec]:
-    """Parse the manifest's options: columns of the source, hold-outs, and the spec of the shards without its columns.
+    """Parse the manifest's options: source columns as SourceConfig fields, hold-outs, and a ShardSpec without columns.
 
     Raises: FormatError if this library does not write such options, or they contradict the manifest.
     """
@@ -175,9 +175,9 @@ def _options(root: str, manifest: Manifest) -> tuple[dict[str, Any], tuple[HoldO
 
 
 def _open(source: SourceConfig, consent: Consent) -> OpenedSource:
-    """Open the source. Raises: SourceError, which suggests --source if the user named none."""
+    """Open the source. Raises: SourceError, which suggests --source unless the user gave it."""
     if consent.source and source.object_splits and saved_datasets.is_saved(source.dataset):
-        # The parts of the object that `save_to_disk` wrote, in a folder until this process ends.
+        # An object that `save_to_disk` wrote is opened as its parts, in a folder that lasts until this process ends.
         home = tempfile.TemporaryDirectory(prefix="prep-tfrecords-")
         atexit.register(home.cleanup)
         folder, splits = objects.store_saved(source.dataset, home.name)
@@ -193,7 +193,7 @@ def _open(source: SourceConfig, consent: Consent) -> OpenedSource:
 
 
 def _rows(root: str, manifest: Manifest, found: OpenedSource) -> dict[str, RowsOnDemand]:
-    """Return the rows of each split of the source that is in the dataset."""
+    """Return the rows, located on demand, of each source split that is in the dataset."""
     rows = {}
     # The latest generation knows the most files; a file that it does not know belongs to no split of the dataset.
     for each in own_files.generations_of(manifest):
@@ -211,7 +211,7 @@ def _rows(root: str, manifest: Manifest, found: OpenedSource) -> dict[str, RowsO
 def _readers(
     found: OpenedSource, rows: Mapping[str, RowsOnDemand], functions: tuple[UserFunction, ...]
 ) -> tuple[dict[str, RowReader], dict[str, Columns]]:
-    """Return readers that apply the user functions to the rows of the source's splits, and the resulting columns."""
+    """Return the readers of source splits, which apply the user functions, and the columns that result."""
     readers, columns = {}, {}
     for name, stored in rows.items():
         reader = RowReader(split=name, types=found.types(name), addresses=found.addresses)
@@ -225,7 +225,7 @@ def _readers(
 
 
 def _samples(reader: RowReader, rows: RowsOnDemand) -> Iterator[tuple[pa.Table, str]]:
-    """Yield tables of rows from the first on, each with its description for errors."""
+    """Yield (table of the next rows, description of them for errors), from the first row on."""
     for start in range(0, rows.num_rows, _SAMPLE_ROWS):
         stop = min(start + _SAMPLE_ROWS, rows.num_rows)
         batches = [batch for _, batch in reader.read(rows.pieces([(start, stop)]), reader.types.names)]
@@ -241,7 +241,7 @@ def _splits(
     *,
     seed: int,
 ) -> dict[str, JobSplit]:
-    """Return the splits of the output, without rows: those of each generation are known, and located on demand."""
+    """Return the splits of the output without row ranges, which `reopen` fills in for each generation."""
     held, nowhere = {each.name for each in hold_outs}, Groups.joined([])
     origins = {name: source_record.origin_of(manifest, name) for name in manifest.splits if name not in held}
     sources = {

@@ -1,11 +1,11 @@
-"""Trace a record of a shard back to the rows of the source that are in it.
+"""Trace a record of a shard back to the source rows that it was made from.
 
     plan          the rows of the shard, in reading order
     ledger        minus the rejected rows (named in rejected/SPLIT-IIIII.jsonl), and minus those left out on purpose,
-                  by filters and by --hold-out (which run again)
+                  for which filters and --hold-out run again
     seed          permuted by (seed, split, shard), as when the shard was made
-    layout        pad: record j is row j of them (with --bucket-lengths, of those with the shard's length)
-                  concat: record j holds tokens [j L, (j + 1) L) of all of them joined; and so on
+    layout        pad: record j is row j of these (with --bucket-lengths, of those with the shard's length)
+                  concat: record j holds tokens [j L, (j + 1) L) of these joined; and so on
 
 Nothing is stored for this. Unless each row is one record, the shard's rows are tokenized again for their lengths.
 `record_rows` needs neither source nor tokenizer where each row is one record and none was left out on purpose.
@@ -37,11 +37,11 @@ from tfrecord_io.manifest import Ledger, Manifest
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Contribution:
-    """A row that is in a record.
+    """Source row that a record was made from.
 
     `row`: its number in the split. `file`, `file_row`: the file and the row's number in it (file None for a hub
-    dataset). `texts`: by column. `tokens`: the record's tokens [start, stop) that come from it, None if the record is
-    this one row.
+    dataset). `texts`: by column. `tokens`: the record's tokens [start, stop) that come from this row, None if the
+    record is this one row.
     """
 
     row: int
@@ -53,7 +53,7 @@ class Contribution:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Traced:
-    """A record, and the rows that it was made from, in order.
+    """Traced record, with the source rows that it was made from, in order.
 
     `source` names the dataset. Rows are numbered in the source's split `origin`, None if it has the same name.
     """
@@ -67,7 +67,7 @@ class Traced:
 
 
 class Tracer:
-    """Traces records of one dataset. Further records of the same shard cost little."""
+    """Tracer of the records of one dataset. Further records of the same shard cost little."""
 
     def __init__(self, dataset: ReopenedDataset) -> None:
         self._dataset = dataset
@@ -107,13 +107,13 @@ class Tracer:
         )
 
     def first_rows(self, *, split: str, shard: int) -> np.ndarray:
-        """Return the number of the (first) row of each record of a shard, int64 [N]. Raises: as `trace`."""
+        """Return the source row number of each record of a shard (its first row), int64 [N]. Raises: as `trace`."""
         numbers, lineage = self._rows_of(split, shard)
         records = range(self._dataset.manifest.splits[split].shards[shard].num_examples)
         return np.array([numbers[lineage(record)[0].row] for record in records], np.int64)
 
     def _read_rows(self, split: str, shard: int) -> tuple[np.ndarray, Lineage]:
-        """Return the usable rows of a shard in reading order, int64 [N], and which of them a record is made of."""
+        """Return the numbers of a shard's usable rows in reading order, int64 [N], and the lineage of its records."""
         dataset, made_by = self._dataset, self._dataset.manifest.splits[split]
         index, length = made_by.task_of(shard), made_by.shards[shard].length
         task, ledger = dataset.task(split, index), made_by.by_task()[index][0].ledger
@@ -130,7 +130,7 @@ def _which(count: int) -> str:
 
 
 def _lineage(dataset: ReopenedDataset, task: ShardTask, *, num_rows: int, length: int | None) -> Lineage:
-    """Return which of a task's usable rows each record of its shard (of `length`, if there are several) is made of."""
+    """Return the lineage of the records of a task's shard: the one with `length`, if there are several lengths."""
     job = dataset.job
     rng = shard_writer.shuffle_rng(job, task, length=length)
     if layout_of(job.spec.layout).one_record and length is None:
@@ -160,7 +160,7 @@ def _without_rejected(rows: np.ndarray, ledger: Ledger, *, path: str) -> np.ndar
 
 
 def _rows_not_left_out(dataset: ReopenedDataset, task: ShardTask, *, left_out: Mapping[str, int]) -> np.ndarray:
-    """Run filters and hold-outs again, and return the numbers of the rows that they do not leave out, int64 [N]."""
+    """Run filters and hold-outs again; return the numbers of the rows that they keep, int64 [N]."""
     stay = [np.zeros(0, np.int64)]
     for first, batch in shard_writer.batches(dataset.job, task.split, task.located):
         reasons = reasons_of(batch)
@@ -176,9 +176,9 @@ def _rows_not_left_out(dataset: ReopenedDataset, task: ShardTask, *, left_out: M
 
 
 def record_rows(root: str, manifest: Manifest, split: str) -> np.ndarray:
-    """Return the number of each record's row in the source's split, int64 [N], records in the order of their shards.
+    """Return the source row number of each record of a split, int64 [N], in the order of shards and records.
 
-    Raises: PrepError of the kind that says why it cannot be known.
+    Raises: ReaderError if a record has tokens of several rows; FormatError if plan and shards disagree; as `reopen`.
     """
     schema = manifest.schema
     if schema.with_role("num_tokens") is not None or schema.with_role("segment_ids") is not None:

@@ -3,7 +3,7 @@
     run.json ─► batch size, seed, split, order ─► rows of the step's batch ─► shards and records ─► source rows
                                                   (tfrecord_io.ordering)                            (trace)
 
-Steps are numbered as the trainer's log does: step 1 is the first batch, so the loss of step N is that of batch N - 1.
+Steps are numbered as in the trainer's log: step 1 is the first batch, so the loss of step N is of batch N - 1, from 0.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from tfrecord_io.ordering import global_order
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reading:
-    """The options with which a training reads a dataset; each batch is divided among `replicas`."""
+    """Options with which a training reads a dataset; each batch is divided among `replicas`."""
 
     global_batch_size: int
     order: str
@@ -44,11 +44,12 @@ class TracedStep:
 
 
 def of_run(folder: str, manifest: Manifest, *, root: str, replicas: int = 1) -> tuple[Reading, Manifest]:
-    """Return how a training reads the dataset in `root`, by the run.json in its model folder, and the manifest that it
-    reads: `manifest`, or that of an earlier generation.
+    """Read the run.json of a training in `folder`; return its reading options and the manifest that it reads.
 
-    Raises: ReaderError if there is no run.json; FormatError if it is none; FingerprintMismatchError if it trained on
-        other data, or on several datasets.
+    That is `manifest`, or the one of an earlier generation of the dataset in `root`.
+
+    Raises: ReaderError if there is no run.json; FormatError if it is damaged; FingerprintMismatchError if the training
+        used other data, or several datasets.
     """
     path = storage.join(folder, "run.json")
     try:
@@ -83,16 +84,16 @@ def of_run(folder: str, manifest: Manifest, *, root: str, replicas: int = 1) -> 
 def trace_steps(
     tracer: Tracer, manifest: Manifest, reading: Reading, *, steps: range, replica: int | None = None
 ) -> list[TracedStep]:
-    """Trace every row of these steps' batches, or one replica's part of them, in the order of the batches.
+    """Trace every row in the batches of `steps`, or only in the part of one `replica`, in the order of the batches.
 
-    `manifest` is the one that the training reads: of the tracer's dataset, or of an earlier generation of it, whose
+    `manifest` is the one that the training reads: that of the tracer's dataset, or of an earlier generation, whose
     shards are the first ones of each split.
 
     Raises: ConfigError if there is no such step or replica; ReaderError for an order or split that cannot be followed.
     """
     found = [(step, *each) for step in steps for each in _records(manifest, reading, step=step, replica=replica)]
     size = reading.global_batch_size // reading.replicas
-    # Shard by shard, since the tracer keeps what it worked out for one.
+    # Shard by shard, since the tracer caches the rows of only one.
     traced = {
         (shard, record): tracer.trace(split=reading.split, shard=shard, record=record)
         for shard, record in sorted({(shard, record) for _, _, shard, record in found})
@@ -104,7 +105,7 @@ def trace_steps(
 
 
 def _records(manifest: Manifest, reading: Reading, *, step: int, replica: int | None) -> list[tuple[int, int, int]]:
-    """Return place in the batch, shard and record of each row. Raises: as `trace_steps`."""
+    """Return (place in the batch, shard, record) of each row of a step. Raises: as `trace_steps`."""
     size = input_plan.element_rows(reading.global_batch_size, Host(replicas=reading.replicas))
     input_plan.check_seed(reading.seed)
     if step < 1:

@@ -1,17 +1,16 @@
-"""Verify a finished dataset (are these the bytes that were committed?), and make again what is damaged.
+"""Verify that a dataset has the bytes that were committed, and repair what is damaged.
 
 Every shard: size, digest, record framing and both crcs, number of examples and of tokens, the exact features, shapes
 and dtypes, ids within the vocabulary, masks that are 1 on tokens and 0 on padding (of targets too), segments and
 positions that count correctly, labels that have a name. Besides the shards: their indexes, the lists of rejected rows,
-the tokenizer, and the files for TFDS. Manifests that appends kept have digests of their own, which readers compare.
+the tokenizer, and the files for TFDS. Manifests of earlier generations have their own digests, which readers check.
 
     a shard, its list of rejected rows     made again from the plan and the source, byte for byte
     the indexes of a sound shard           from the shard
     the tokenizer                          from the copy that the workers used, or the other way round
     the files for TFDS                     from the manifest
 
-The manifest is the standard and is never written: a file that is made again must have the digest that it names, or it
-does not appear at all.
+The manifest is the standard and is never written: a file is only replaced by one with the digest that it names.
 """
 
 import collections
@@ -44,7 +43,7 @@ Part = Literal["shard", "index", "rejected", "tokenizer", "tfds"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckedFile:
-    """A file of the dataset, and its `problem`, empty if it is sound. `split` and `index` are those of its shard."""
+    """Checked file of a dataset. `problem` is empty if it is sound; `split` and `index` tell its shard."""
 
     part: Part
     file: str
@@ -54,7 +53,7 @@ class CheckedFile:
 
 
 def verify_files(root: str, manifest: Manifest) -> Iterator[CheckedFile]:
-    """Verify all files, yielding the result for each."""
+    """Verify all files of a dataset, and yield the result for each."""
     of_length = _by_length(manifest)
     for split_name, split in manifest.splits.items():
         seen: set[int] = set()
@@ -76,7 +75,7 @@ def verify_files(root: str, manifest: Manifest) -> Iterator[CheckedFile]:
 
 
 def _by_length(manifest: Manifest) -> dict[int | None, Manifest]:
-    """Return what describes shards of each length; None is the length of all shards if there is only one."""
+    """Return the manifest for shards of each `Shard.length`, which is None if the dataset has only one."""
     return {None: manifest, **{length: manifest.bucket(length) for length in manifest.bucket_lengths}}
 
 
@@ -119,7 +118,7 @@ def _problem(path: str, expected: bytes, *, otherwise: str) -> str:
 
 
 def verify_shard(root: str, shard: Shard, manifest: Manifest) -> dict[str, bytes]:
-    """Reread one shard, and return the contents that its indexes should have, by path.
+    """Verify one shard, and return the contents that its indexes should have, by path.
 
     Raises: CorruptRecordError that names the shard and, where it can, the record.
     """
@@ -142,7 +141,7 @@ def verify_shard(root: str, shard: Shard, manifest: Manifest) -> dict[str, bytes
 
 
 def read_shard(root: str, shard: Shard, manifest: Manifest) -> Iterator[Payloads]:
-    """Yield the messages of a shard in batches of about 8 MB, and check its size, digest and number of examples.
+    """Yield the serialized examples of a shard in batches of about 8 MB; check its size, digest and number of examples.
 
     Raises: CorruptRecordError that names the shard: for a wrong digest after the last batch.
     """
@@ -177,7 +176,7 @@ def read_shard(root: str, shard: Shard, manifest: Manifest) -> Iterator[Payloads
 
 
 class _Digesting:
-    """A stream that digests what is read through it, so that each file is read only once."""
+    """Stream that hashes the bytes read through it with SHA-256, so that each file is read only once."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -195,7 +194,7 @@ class _Digesting:
 def repair(
     root: str, manifest: Manifest, damaged: Sequence[CheckedFile], *, consent: Consent = NONE
 ) -> Iterator[tuple[str, str]]:
-    """Repair the files that `verify_files` found, yielding the name of each and what it was made from.
+    """Repair the `damaged` files that `verify_files` found; yield (name, what it was made from) for each.
 
     Raises: as `reopen`, before anything is changed; OutputError if a shard does not come out as it was: then earlier
         repairs stay.
@@ -209,7 +208,7 @@ def repair(
     if reopened is not None:
         encoder = reopened.job.open_encoder()
         of_tasks = {split: manifest.splits[split].by_task() for split, _ in remade}
-        for split, task in remade:  # of several files of a task the sound ones come out unchanged
+        for split, task in remade:  # if a task makes several files, the sound ones come out unchanged
             expected = of_tasks[split][task]
             shard_writer.write(reopened.task(split, task), reopened.job_of(split, task), encoder, expected=expected)
             for shard in expected:

@@ -1,1 +1,1 @@
-"""The launcher: open, plan, run, commit; and the estimate that stops before the run."""
+"""Launchers: a build (open, plan, run, commit), the estimate, which ends after the plan, and the tokenizer training."""

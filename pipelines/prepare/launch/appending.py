@@ -1,12 +1,12 @@
-"""Append to a finished dataset: new rows of the same source, while nothing else differs.
+"""Append new rows of the same source to a finished dataset, with unchanged options.
 
-opening the request      require_same_request   same options, old files first
-locating its rows        known_rows             the rows of files that nobody reads again
-completing its job       new_rows               the rows behind the old ones, which keep their numbers
-                         items, continued       the fingerprint and the job of a further generation
+open the request     require_same_request   check that options are the same, and that the old files come first
+locate its rows      known_rows             count the rows of old files, which are not read again
+complete its job     new_rows               keep only the rows behind the old ones, whose numbers stay the same
+                     items, continued       make the fingerprint and the job of a further generation
 
-The manifest says which files and rows of each split are in the dataset. What cannot be compared with them, such as a
-file that has grown, is refused.
+The manifest says which files and rows of each split are in the dataset. A source that does not begin with exactly
+these, such as one with a file that has grown, is refused.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class NothingNewError(SourceError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Append:
-    """An append to the finished dataset in `root`, whose manifest is `former`."""
+    """Operation that appends to the finished dataset in `root`, whose manifest is `former`."""
 
     root: str
     former: Manifest
 
     @classmethod
     def to(cls, root: str) -> Append:
-        """Begin an append. Raises: OutputError if there is no dataset in `root`; ManifestError if it is damaged."""
+        """Return an append to `root`. Raises: OutputError if it holds no dataset; ManifestError if that is damaged."""
         found = own_files.read_manifest(root)
         if found is None:
             raise OutputError(
@@ -71,22 +71,22 @@ class Append:
         return dataclasses.replace(config, layout=layout)
 
     def require_same_request(self, config: PrepareConfig, listing: SourceListing, items: Mapping[str, Any]) -> None:
-        """Check that the request can be appended, as far as that shows before rows are located.
+        """Check that options and source are those of the dataset, as far as that shows before rows are located.
 
-        `items` are what the fingerprint covers, the rows to hold out aside.
+        `items` are what the fingerprint covers, without hold-outs.
 
         Raises: FingerprintMismatchError; SourceError if an earlier revision cannot be listed any more.
         """
-        # The name of a dataset comes from its source: new files alone would be said to differ by that.
+        # First the source: the default name of a dataset comes from it, and would be reported as the difference.
         if why := _why_other_source(source_record.identity_of(self.former), listing, config.source):
             raise self._other_source(why)
         self._require_same_options(items, aside=("hold_out",))
 
     def known_rows(self, config: PrepareConfig) -> dict[str, np.ndarray]:
-        """Return the rows of each file, int64 [F], of the source's splits that are in the dataset as a whole.
+        """Return the number of rows of each file, int64 [F], for the source splits that are in the dataset as a whole.
 
-        Such files need not be ingested again. User functions are tried on rows of the whole split, so with them there
-        are none.
+        These files need not be ingested again. Empty with user functions, since these are tried on rows of the whole
+        split.
         """
         if config.source.functions:
             return {}
@@ -96,15 +96,15 @@ class Append:
             for split in generation.rows:
                 if made_of[split] not in found:
                     found[made_of[split]] = plan_files.read_file_rows(self.root, generation.fingerprint, split)
-        # Whole: each split made of it has all of its rows in this order.
+        # A source split is in the dataset as a whole if each split made of it has all of its rows in this order.
         in_part = {of for split, of in made_of.items() if self._rows_before(split) != ((0, found[of].sum()),)}
         return {name: rows for name, rows in found.items() if name not in in_part}
 
     def new_rows(self, source: Source) -> Source:
-        """Return the source with those of its splits that have new rows, and with these alone.
+        """Return the source with its new rows alone, and only the splits that have any.
 
-        Raises: NothingNewError if none has; FingerprintMismatchError if the rows of before are not the first ones, or
-            of another split of the source.
+        Raises: NothingNewError if none has; FingerprintMismatchError if the rows in the dataset are not the first ones
+            of a split, or come from another split of the source.
         """
         found = {}
         for name, split in source.splits.items():
@@ -131,17 +131,17 @@ class Append:
         )
 
     def items(self, items: Mapping[str, Any], splits: Mapping[str, SplitSource]) -> dict[str, Any]:
-        """Return what the fingerprint covers with the new rows, those of `splits`. Raises: FingerprintMismatchError."""
+        """Return what the fingerprint covers, with the new rows of `splits` added. Raises: FingerprintMismatchError."""
         self._require_same_options(items)
         rows = {name: [list(span) for span in split.ranges] for name, split in sorted(splits.items())}
         return {**items, "append": {"to": self.former.fingerprint, "rows": rows}}
 
     def continued(self, job: Job, observed: ColumnPlan) -> Job:
-        """Return the job with what the dataset has of its splits already.
+        """Return the job as an append, with the tasks and rows that the dataset already has of each split.
 
         `observed` has the names of labels in the new rows.
 
-        Raises: FingerprintMismatchError if these have a class that the dataset does not know, or other features.
+        Raises: FingerprintMismatchError if the new rows have other classes or features than the dataset.
         """
         known = self.former.label_names or ()
         plans = [plan for plan in (observed.label, observed.tags) if plan is not None]
@@ -167,11 +167,11 @@ class Append:
         return dataclasses.replace(job, splits=splits, appends_to=self.former.fingerprint)
 
     def _rows_before(self, split: str) -> RowRanges:
-        """Return the rows of a split that are in the dataset."""
+        """Return the row ranges of a split that are in the dataset, empty for a new split."""
         return tuple((start, stop) for start, stop in self.former.source["splits"].get(split, ()))
 
     def _require_same_options(self, items: Mapping[str, Any], *, aside: tuple[str, ...] = ()) -> None:
-        """Check that what the fingerprint covers is as it was, the source aside. Raises: FingerprintMismatchError."""
+        """Check that all items but the source and `aside` are unchanged. Raises: FingerprintMismatchError."""
         ignored = {"append", "source", *aside}
         before, now = (
             {name: each for name, each in some.items() if name not in ignored} for some in (self.former.options, items)
@@ -192,7 +192,7 @@ class Append:
 
 
 def _why_other_source(before: Mapping[str, Any], listing: SourceListing, config: SourceConfig) -> str:
-    """Return why the files of before are not the first ones of each split, with the same content; empty if they are."""
+    """Return why the source is not the former one with files added at the end of splits; empty if it is."""
     now = listing.identity
     if before == now:
         return ""
@@ -201,7 +201,7 @@ def _why_other_source(before: Mapping[str, Any], listing: SourceListing, config:
         return f"it is another source ({listed})"
     old, later = before.get("files"), list(listing.entries)
     if now["kind"] == "hub":
-        # An address names the revision itself, and cannot be taken for a local folder; it needs an owner.
+        # An hf:// address includes the revision and cannot be mistaken for a local folder, but needs an owner.
         name, revision = before["name"], before["revision"]
         dataset = f"hf://datasets/{name}@{revision}" if "/" in name else name
         old = resolve.resolve(dataclasses.replace(config, dataset=dataset, revision=revision)).entries
@@ -224,13 +224,13 @@ def _why_other_source(before: Mapping[str, Any], listing: SourceListing, config:
 
 
 def _is_same_file(before: Entry, now: Entry) -> bool:
-    """Return whether two files have the same content. A name may change where the digest is of the content alone."""
+    """Return whether two entries are the same file. Names may differ if the digest depends on the content alone."""
     aside = {"split", *(["name"] if "xxh3" in before or len(str(before.get("mark"))) in (40, 64) else [])}
     return {k: v for k, v in before.items() if k not in aside} == {k: v for k, v in now.items() if k not in aside}
 
 
 def _what_happened(file: Entry, later: Sequence[Entry], index: int, *, split: str) -> str:
-    """Return what became of a file that was number `index` of the split's files."""
+    """Return what happened to file `index` of the split: another file comes before it, it is gone, or has changed."""
     name = file["name"]
     if any(_is_same_file(file, each) for each in later[index:]):
         return (
@@ -245,7 +245,7 @@ def _what_happened(file: Entry, later: Sequence[Entry], index: int, *, split: st
 
 
 def _rest(before: RowRanges, asked: RowRanges) -> RowRanges | None:
-    """Return the asked rows behind the first ones, which must be `before`; None if they are not."""
+    """Return the `asked` rows without the first ones, which must be `before`; None if they are not."""
     rest = list(reversed(asked))
     for start, stop in before:
         while start < stop:

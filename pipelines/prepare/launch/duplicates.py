@@ -1,6 +1,6 @@
-"""Find duplicates and contaminated rows before the plan, by tasks on the same workers or runner as a build.
+"""Find duplicate and contaminated rows before the plan, on the workers or runner of the build.
 
-They are stored in OUT/.prep/FINGERPRINT/decided/SPLIT.parquet, where a run of the same build reads them again.
+They are stored in OUT/.prep/FINGERPRINT/decided/SPLIT.parquet, where a later run of the same build reads them.
 """
 
 import dataclasses
@@ -30,12 +30,12 @@ from pipelines.prepare.sources.rows.unused_rows import DecidedRows
 from pipelines.terminal import stages
 from tfrecord_io.errors import ConfigError
 
-# Of a task in memory, about: its texts one batch at a time, and a million keys.
+# Memory of a task, about: one batch of its texts, and a million keys.
 _TASK_BYTES = 64 << 20
 
 
 def evaluation_runs(config: SourceConfig) -> EvaluationRuns | None:
-    """Read the evaluation sets of `--decontaminate`, and hash their runs; None without any. Raises: SourceError."""
+    """Hash the word runs of the --decontaminate sets; None without any. Raises: SourceError; ConfigError."""
     if not config.decontaminate:
         return None
     sets = {}
@@ -68,7 +68,7 @@ def mark(
     *,
     fingerprint: str,
 ) -> dict[str, SplitSource]:
-    """Return the splits with readers that mark duplicates and contaminated rows, so that these are left out.
+    """Return the splits with readers that mark duplicate and contaminated rows as left out.
 
     Raises: ConfigError if the options do not fit the dataset; as `task_runs.run`.
     """
@@ -98,10 +98,10 @@ def mark(
 def _compare(
     config: PrepareConfig, splits: Mapping[str, SplitSource], columns: ColumnPlan, runs: EvaluationRuns | None
 ) -> dict[str, pa.Table]:
-    """Run the tasks, and return the rows to leave out of each split."""
+    """Compare all rows in tasks; return the rows to leave out of each split, tables of `unused_rows.TYPES`."""
     root, across, dedup = config.output.root, config.source.dedup_across_splits, config.source.dedup
     folder = storage.join(root, WORK_FOLDER, f"{reservation.INGESTED}compared")
-    # Rows of train yield to the others, so they come last.
+    # Rows of train yield to equal rows of the other splits, for which train must come last.
     names = sorted(splits, key=lambda name: name == "train") if across else list(splits)
     ordered = {name: splits[name] for name in names}
     comparison, parts = deciding.divide(

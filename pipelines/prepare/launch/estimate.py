@@ -1,4 +1,4 @@
-"""Estimate a build from a sample: shards, bytes, tokens, lengths, and what other layouts would waste.
+"""Estimate a build from a sample: shards, bytes, tokens, row lengths, and the waste of other layouts.
 
     rows of 3, 9 and 4 tokens, L = 8        positions   padding   tokens cut
     pad        x x x . . . . .  x x x x x x x x  x x x x . . . .       24     9 / 24     1 / 16
@@ -31,16 +31,16 @@ from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT, is_left_out
 
 _PERCENTILES = (5, 25, 50, 75, 95, 99, 100)
 _LONGEST = 8192
-# Lines of the drawing on a terminal.
+# Most bins of the histogram: its lines on a terminal.
 _BINS = 16
-# How many lengths the line with several lengths has.
+# Number of lengths in the cost of `pad` with several (--bucket-lengths).
 _BUCKETS = 4
 _LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cost:
-    """A split in one layout with records of `length`.
+    """Cost of one layout with records of `length` tokens: the padding and the cut tokens of a split.
 
     `padding`: share of positions that are padding. `tokens_cut`: share of tokens that are in no record. `rows_cut`:
     share of rows that lose tokens. `lengths`: the lengths of its records, if there are several.
@@ -56,19 +56,19 @@ class Cost:
 
     @property
     def waste(self) -> float:
-        """Padding and cut tokens, per token of the rows."""
+        """Padded positions and cut tokens, per token of the rows."""
         kept = 1 - self.tokens_cut
         return kept / max(1 - self.padding, 1e-9) - kept + self.tokens_cut
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """The estimate for one split.
+    """Estimate of one split.
 
     Tokens include special tokens. `seconds`: tokenizing on this machine with `engine`, without start-up.
-    `rows_in_other_splits` are in another split by --hold-out, `left_out` the `rows_filtered` by reason.
-    `steps` are the user functions as on the command line.
-    `chats` says which form conversations have, `row` what a row of text files is.
+    `rows_in_other_splits`: rows that --hold-out puts into another split. `left_out`: the `rows_filtered` by reason.
+    `steps`: the user functions as on the command line.
+    `chats`: the form of conversations. `row`: what a row of text files is.
     If the split was not read completely, `rows_rejected` is a lower bound, and rows left out on purpose are projected
     from the sample. `histogram` counts the sampled rows by their lengths.
     """
@@ -98,10 +98,10 @@ class Estimate:
 
 
 def estimate(config: PrepareConfig) -> list[Estimate]:
-    """Estimate every split that `build` would make. Nothing is written."""
+    """Estimate every split that `build` would make, without writing to the output."""
     request = open_request(config)
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
-        # What is ingested goes there, by processes of this machine.
+        # Ingest into this folder, by processes of this machine.
         here = dataclasses.replace(request.config, output=dataclasses.replace(config.output, root=folder), beam_args=())
         opened = open_job(dataclasses.replace(request, config=here), progress=Progress())
         return [_of_split(each, opened) for each in plan_splits(opened, opened.job.splits).values()]
@@ -151,9 +151,10 @@ def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
 
 
 def compare(row_tokens: np.ndarray, *, rows: int, length: int, longest: int) -> tuple[Cost, ...]:
-    """Return the costs of `pad` with each usual length up to `longest` and with `length`, of `pad` with the best few
-    lengths up to `length` (--bucket-lengths), and of `concat` and `pack` with `length`.
+    """Compare the costs of layouts: `pad` with usual lengths and with several, `concat` and `pack`.
 
+    `pad` takes `length` and each usual length up to `longest`, then the best few lengths up to `length` together
+    (--bucket-lengths); `concat` and `pack` take `length`.
     `row_tokens` int64 [N]: the full lengths of sampled rows of `rows` in all.
     """
     total = int(row_tokens.sum())

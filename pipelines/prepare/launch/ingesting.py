@@ -1,11 +1,11 @@
-"""Locate the rows of a request: where the ingested copy goes, and who makes it.
+"""Locate the rows of a source, after ingesting those that cannot be read in place into a Parquet copy.
 
-    workers                  the copy goes to                                         made by
-    of this machine          OUT/.prep/rows-DIGEST; `plan`: in a temporary folder     child processes
-    of a Beam runner         the same                                                 a Beam job of its own
+    workers              folder of the copy                                     made by
+    of this machine      OUT/.prep/rows-DIGEST; `plan`: a temporary folder      child processes
+    of a Beam runner     the same                                               a Beam job of its own
 
 Workers elsewhere cannot read files on this machine's disk or behind the user's own credentials. The launcher ingests
-those itself, into the copy's folder; Parquet files it copies there, byte by byte and without using its disk.
+such files itself; if they are Parquet, it copies them to that folder byte for byte, without using its disk.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ def locate_rows(
     known: Mapping[str, np.ndarray] | None,
     progress: Progress,
 ) -> tuple[dict[str, Groups], str]:
-    """Return the groups of rows of some splits, where workers can read them, and the ingested copy's folder.
+    """Return the row groups of `splits`, in files that workers can read, and the folder of the ingested copy.
 
     `columns` and `known`: as in `opening.locate_rows`.
 
@@ -65,7 +65,7 @@ def locate_rows(
 
 
 def _with_copies(opened: OpenedSource, splits: Collection[str], *, root: str, folder: str) -> OpenedSource:
-    """Return the source with copies, in `folder`, of those Parquet files that workers elsewhere cannot read."""
+    """Copy the Parquet files that workers elsewhere cannot read to `folder`; return the source with these copies."""
     is_object = opened.listing.identity["kind"] == "object"  # its parts are in this machine's temporary folder
     files = [
         file
@@ -83,7 +83,7 @@ def _with_copies(opened: OpenedSource, splits: Collection[str], *, root: str, fo
 
 
 def _is_readable(file: DataFile, opened: OpenedSource, *, root: str) -> bool:
-    """Return whether workers elsewhere can read a file; those that see the output's disk see the source's too."""
+    """Return whether workers elsewhere can read a file. Workers that see an output on disk see all files on disk."""
     if "://" not in file.path and storage.local_path(root) is not None:
         return True
     return access.is_readable_by_workers(file, needs_token=opened.listing.needs_token)
@@ -100,7 +100,7 @@ def ingest_files(
     beam_args: Sequence[str] = (),
     progress: Progress,
 ) -> None:
-    """Ingest a source: in `workers` processes of this machine, or as a Beam job `name` of the output `root`.
+    """Ingest a source in up to `workers` processes here, or by Beam job `name`-ingest if workers can read all files.
 
     Raises: SourceError if rows cannot be read; OutputError if the copy cannot be written.
     """
@@ -122,5 +122,5 @@ def ingest_files(
             beam_args=beam_args if is_shared else (),
             progress=progress,
         )
-    # The readers' memory is no longer needed, and shards will need it.
+    # The readers no longer need their memory, but shards will.
     memory.release_freed()

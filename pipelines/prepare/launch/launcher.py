@@ -1,14 +1,13 @@
-"""The launcher: what a build does, from the request to the manifest.
+"""Build a dataset: every stage, from the request to the manifest.
 
-open source, open tokenizer     open_job        side by side, with every check that needs no rows
-claim the output                reservation     under the lock, as soon as the fingerprint is known: no other dataset
-                                                is there; a complete one ends the build. Looked at again before the
-                                                job's first file is written: gs:// has no lock
-open the job                    open_job        rows located, or ingested first; duplicates are found; then all that
-                                                decides bytes is known
-plan                            split_plans     a sample, blocks, shards; or the plan of an earlier run
-run tasks                       beam.pipeline   those without a valid receipt
-commit                          dataset.commit  as the last step of the run
+open the request     open_job          source and tokenizer, side by side, and every check that needs no rows
+check the output     reservation       lock it; refuse one that holds something else; end if the dataset is complete
+open the job         open_job          locate the rows (ingest them first if needed), find duplicates; from here on
+                                       everything that decides bytes is known, and so is the fingerprint
+plan                 split_plans       sample rows, cut blocks, fill shards; or take the plan of an earlier run
+claim the output     reservation       check it again, since gs:// has no lock; then write the job's first files
+run the tasks        beam.pipeline     make the shards that have no valid receipt yet
+commit               dataset.commit    the last step of the run: write the manifest, which completes the dataset
 """
 
 import contextlib
@@ -42,7 +41,7 @@ from tfrecord_io.manifest import Ledger, Manifest
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BuildResult:
-    """The finished dataset, how many shards this run made and kept, and how long it took in seconds."""
+    """Result of a build: manifest, numbers of shards that this run made and kept, and its duration in seconds."""
 
     manifest: Manifest
     shards_made: int
@@ -56,12 +55,12 @@ Watch = Callable[[list[ShardTask], Progress], contextlib.AbstractContextManager[
 
 
 def build(config: PrepareConfig, *, watch: Watch | None = None) -> BuildResult:
-    """Make the dataset, or what is missing of it.
+    """Build the dataset, keeping the shards that an earlier run of the same build finished.
 
-    `watch` is a context that is entered with the tasks to do and the counters of this build, and left when they are
+    `watch` returns a context manager for the tasks to run and the counters of this build; it is left when they are
     done.
 
-    Raises: a PrepError for everything that a user can cause. Unless this returns, no manifest is written.
+    Raises: a PrepError for every fault that a user can cause. Unless this returns, no manifest is written.
     """
     began, root = time.perf_counter(), config.output.root
     if config.beam_args:
@@ -87,13 +86,13 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> BuildResult:
 
 
 def _import_beam() -> None:
-    # Other work until Beam is needed often releases the interpreter. An error is raised again, and reported, there.
+    # In a thread: other work often releases the GIL until Beam is needed. `_run` imports it again, and raises errors.
     with contextlib.suppress(Exception), imports.one_at_a_time:
         importlib.import_module("pipelines.prepare.beam.pipeline")
 
 
 def _complete_dataset(request: OpenRequest) -> tuple[Manifest, int, int] | None:
-    """Return the dataset in the output and (0, the shards of the request) if no file of the request is missing.
+    """Return (manifest, 0 shards made, shards kept) if the output already has all that is requested, else None.
 
     Raises: ManifestError if the manifest is damaged.
     """
@@ -125,7 +124,7 @@ def _complete_dataset(request: OpenRequest) -> tuple[Manifest, int, int] | None:
         or any(sizes.get(shard.name) != shard.num_bytes for shard in shards)
         or not tfds.files(dataset).keys() <= sizes.keys()
         or not storage.list_names(storage.join(root, "tokenizer"))
-        # Too many rejected rows are the commit's to report.
+        # The commit reports too many rejected rows.
         or sum(ledger.unusable.values()) > config.max_error_rate * (ledger.rows_in - ledger.rows_left_out)
     ):
         return None
@@ -134,7 +133,7 @@ def _complete_dataset(request: OpenRequest) -> tuple[Manifest, int, int] | None:
 
 
 def _make_missing(request: OpenRequest, *, watch: Watch | None) -> tuple[Manifest, int, int]:
-    """Return the finished dataset, and how many shards of the requested rows were made and how many kept."""
+    """Make the missing shards and commit; return the manifest, and how many requested shards were made and kept."""
     progress = Progress()
     opened = open_job(request, progress=progress)
     tasks = _plan(opened)
@@ -150,9 +149,9 @@ def _make_missing(request: OpenRequest, *, watch: Watch | None) -> tuple[Manifes
 
 
 def _plan(opened: OpenJob) -> list[ShardTask]:
-    """Return the tasks of every split's plan: the one that an earlier run left, else a new one.
+    """Plan the splits that have no plan from an earlier run, and return the tasks of all splits.
 
-    Nothing in the output is touched before every split is planned and its rows are known to be usable.
+    Writes nothing until every split is planned and few enough of its rows are known to be unusable.
     """
     config, splits = opened.config, opened.job.splits
     plans = {split: None if config.overwrite else plan_files.read(opened.job, split) for split in splits}
@@ -171,7 +170,7 @@ def _plan(opened: OpenJob) -> list[ShardTask]:
 
 
 def _run(opened: OpenJob, missing: list[ShardTask], *, progress: Progress) -> Manifest:
-    """Make the missing shards, and commit as the last step."""
+    """Run the missing tasks, with the commit as the last step; return the manifest."""
     job, config = opened.job, opened.config
     finish = functools.partial(
         commit, job, items=opened.items, identity=opened.source.identity, max_error_rate=config.max_error_rate

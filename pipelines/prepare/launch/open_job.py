@@ -1,12 +1,12 @@
-"""Open a request, then its job. What needs no rows is opened and checked first; the rows show the rest.
+"""Open a build in two steps: first the request, which needs no rows, then the job, whose rows are located.
 
-open_request   source, tokenizer, side by side     OpenRequest   columns, encoder, what the fingerprint covers
-     ▼
-open_job       rows, located or ingested first     OpenJob       splits, names of string labels, lengths of vectors and
-     ▼                                                           of `--bucket-lengths auto`
-               the part that travels to workers    Job           (dataset.job)
+open_request   open source and tokenizer, side by side   ─► OpenRequest   columns, encoder, what the fingerprint covers
+open_job       locate the rows, or ingest them first     ─► OpenJob       splits, names of string labels, lengths of
+                                                                          vectors and of `--bucket-lengths auto`
+                                                            .job          the part that travels to workers (dataset.job)
 
-With --append, the rows and tasks that the dataset has already are left out (`appending`).
+With --append, the job leaves out the rows that are in the dataset already, and numbers its tasks behind those of the
+dataset (`appending`).
 """
 
 import dataclasses
@@ -47,10 +47,10 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpenRequest:
-    """A request with its source and tokenizer open, before its rows are located.
+    """Request with its source and tokenizer open, before its rows are located.
 
     `columns` and `encoder` are None if user functions decide the columns, which only rows can show. `append` is None
-    for a dataset of its own, `runs` without --decontaminate.
+    without --append; `runs`, the word runs of the evaluation sets, without --decontaminate.
     """
 
     config: PrepareConfig
@@ -67,30 +67,30 @@ class OpenRequest:
 
     @property
     def former(self) -> Manifest | None:
-        """The manifest of the finished dataset to append to."""
+        """Manifest of the finished dataset to append to; None without --append."""
         return self.append.former if self.append else None
 
     @property
     def inputs(self) -> Inputs:
-        """The columns that become tokens."""
+        """Columns that become tokens."""
         return layouts.layout_of(self.config.layout).inputs(self.config.source)
 
     def needed_splits(self) -> Collection[str]:
-        """Return the source's splits to read: those asked for, or every split to collect classes from rows."""
+        """Return the source splits to read: the requested ones, or all if rows may have to tell the class names."""
         every, columns = list(self.source.listing.splits), self.columns
         needs_names = columns is None or any(plan and plan.from_rows for plan in (columns.label, columns.tags))
-        if needs_names and self.append is None:  # else the dataset has the names
+        if needs_names and self.append is None:  # with --append, the dataset has the names
             return every
         return selection.needed_source_splits(self.config.source, every)
 
     def fingerprint_items(self, held: Sequence[HoldOut] = ()) -> dict[str, Any]:
-        """Return what the fingerprint covers; `held` are the rows to hold out."""
+        """Return the items that the fingerprint covers, with the hold-outs `held`."""
         config = self.config
         versions = {
             "format": manifest.FORMAT_VERSION,
             "algorithm": fingerprint.ALGORITHM,
             **{name: metadata.version(name) for name in ("tokenizers", "transformers")},
-            # What zlib makes of the same bytes differs between its releases, and even more in zlib-ng.
+            # The same bytes compress differently with other releases of zlib, and even more so with zlib-ng.
             **({"zlib": zlib.ZLIB_RUNTIME_VERSION} if config.output.compression == "gzip" else {}),
         }
         return {
@@ -105,14 +105,14 @@ class OpenRequest:
         }
 
     def early_items(self) -> dict[str, Any] | None:
-        """Return what the fingerprint covers; None while some of it depends on rows."""
+        """Return the items that the fingerprint covers, or None if some of them depend on rows."""
         config = self.config
         depends = bucket_lengths.automatic_count(config.layout.bucket_lengths) or config.source.hold_out or self.append
         return None if depends else self.fingerprint_items()
 
     def open_encoder(self, columns: ColumnPlan) -> layouts.BatchEncoder:
-        """Return the encoder for these columns, the one that is open if it fits. Warn if no fast engine can be used."""
-        # Encoders never read the label column, whose names only rows tell.
+        """Return the encoder for `columns`: the open one if it fits, else a new one. Warn if it has no fast engine."""
+        # Encoders never read the label column, whose class names only rows tell.
         if self.encoder and self.columns and dataclasses.replace(columns, label=self.columns.label) == self.columns:
             return self.encoder
         context = layouts.LayoutContext(
@@ -132,7 +132,7 @@ class OpenRequest:
         return encoder
 
     def shard_spec(self, columns: ColumnPlan, encoder: layouts.BatchEncoder) -> ShardSpec:
-        """Return what decides the bytes of a shard."""
+        """Return the ShardSpec: everything that decides the bytes of shards, apart from the rows."""
         config, label = self.config, (columns.label.feature,) if columns.label else ()
         return ShardSpec(
             columns=columns,
@@ -151,7 +151,7 @@ def open_request(config: PrepareConfig) -> OpenRequest:
     """Open the source and the tokenizer, and check everything that can be checked without reading rows.
 
     Raises: SourceError, TokenizerError, ColumnError or ConfigError, before anything is written; with `--append` also
-        FingerprintMismatchError.
+        FingerprintMismatchError, or as `Append.to`.
     """
     if (append := Append.to(config.output.root) if config.append else None) is not None:
         config = append.with_known_lengths(config)
@@ -164,7 +164,7 @@ def open_request(config: PrepareConfig) -> OpenRequest:
     threads.wait_for(finding, loading)
     source, columns = finding.result()
     tokenizer, files = loading.result()
-    # In a chat the template decides.
+    # In chats the template decides which special tokens there are.
     joins_texts, chosen = layout.joins_rows and config.layout.name != "chat", config.layout.special_tokens
     if joins_texts and (bos := special_tokens.left_out_bos(tokenizer, chosen)):
         name = config.tokenizer.name
@@ -189,7 +189,7 @@ def open_request(config: PrepareConfig) -> OpenRequest:
 
 
 def columns_read(config: SourceConfig, inputs: Inputs) -> tuple[str, ...] | None:
-    """Return the columns that may be read; None for all of them, which user functions may use."""
+    """Return the names of the columns to read; None for all of them, since user functions may use any."""
     if config.functions:
         return None
     chat_columns = chats.CANDIDATES if inputs.finds_chats else ()
@@ -198,7 +198,7 @@ def columns_read(config: SourceConfig, inputs: Inputs) -> tuple[str, ...] | None
 
 
 def find_source(config: SourceConfig, inputs: Inputs) -> tuple[OpenedSource, ColumnPlan | None]:
-    """Open the source and plan its columns from their types, unless user functions decide them.
+    """Open the source and plan its columns from their types; the plan is None if user functions decide them.
 
     Raises: SourceError; ColumnError.
     """
@@ -212,10 +212,10 @@ def find_source(config: SourceConfig, inputs: Inputs) -> tuple[OpenedSource, Col
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpenJob:
-    """A request whose rows are located: the `job`, which travels to workers, and what stays with the launcher.
+    """Job whose rows are located: `job` is the part that travels to workers, the rest stays with the launcher.
 
-    `items` are what the fingerprint covers, `source_rows` the rows of each split of the source. The request's options
-    have the lengths that `--bucket-lengths auto` chose.
+    `items` are what the fingerprint covers, `source_rows` the number of rows of each split of the source. The options
+    of the `request` have the lengths that `--bucket-lengths auto` chose.
     """
 
     request: OpenRequest
@@ -227,11 +227,11 @@ class OpenJob:
 
     @property
     def config(self) -> PrepareConfig:
-        """The request's options."""
+        """Options of the request."""
         return self.request.config
 
     def reserve(self) -> None:
-        """Write the job's own files to the output. Raises: as `reservation.reserve`."""
+        """Claim the output: write the job's files and lists of rows to leave out. Raises: as `reservation.reserve`."""
         request = self.request
         place = source_record.location_of(self.config.source, request.source, request.functions)
         reservation.reserve(
@@ -248,10 +248,10 @@ class OpenJob:
 
 
 def open_job(request: OpenRequest, *, progress: Progress) -> OpenJob:
-    """Locate the rows of a request, and complete its job.
+    """Locate the rows of a request, ingesting those that cannot be read in place, and return its job.
 
     Raises: as `open_request`; SourceError if rows cannot be read; OutputError if they cannot be copied;
-        SplitNotFoundError; RowsRejectedError if `--bucket-lengths auto` has no row to go by.
+        SplitNotFoundError; RowsRejectedError if `--bucket-lengths auto` finds no usable row.
     """
     config, append = request.config, request.append
     groups, ingested = ingesting.locate_rows(
@@ -305,7 +305,7 @@ def open_job(request: OpenRequest, *, progress: Progress) -> OpenJob:
 def _with_lengths(
     request: OpenRequest, columns: ColumnPlan, encoder: layouts.BatchEncoder, splits: Mapping[str, SplitSource]
 ) -> OpenRequest:
-    """Return the request with lengths chosen from a sample of its rows in place of `auto:K`, and no encoder yet."""
+    """Return the request with `auto:K` replaced by lengths chosen from a sample of its rows, and without an encoder."""
     config = request.config
     plain = dataclasses.replace(config, layout=dataclasses.replace(config.layout, bucket_lengths=None))
     spec = dataclasses.replace(request, config=plain).shard_spec(columns, encoder)

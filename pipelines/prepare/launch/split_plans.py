@@ -1,14 +1,13 @@
-"""Plan the splits of a job: a sample, unusable rows, blocks, shards; and what is refused or warned of by then.
+"""Plan the splits of a job: sample rows, count unusable ones, cut blocks, and distribute these over shards.
 
-    the sample read all rows     blocks of neighbouring rows, predicted from the length of each
-                                 the number of unusable rows and their reasons, except those that only tokenizing shows
-    it did not                   parts of row groups, predicted from the bytes of the group
-                                 a lower bound: unusable rows of the sample, or the nulls that Parquet files count
+    the sample read     blocks, with their predicted bytes          known unusable rows
+    all rows            neighbouring rows, by the text of each      all, by reason, unless only tokenizing shows them
+    some row groups     parts of groups, by the bytes of groups     a lower bound: those of the sample, or the nulls
+                                                                    that Parquet files count
 
-No row is read for the blocks. Ten million groups take some seconds.
+Cutting blocks reads no further rows. Ten million groups take some seconds.
 
-An unusable row that only a shard finds stops the job at that shard, if no row may be rejected
-(`shard_writer.unusable_row`).
+If no row may be rejected, an unusable row found later ends the job at its shard (`shard_writer.unusable_row`).
 """
 
 import collections
@@ -39,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UnusableRows:
-    """The unusable rows of a split: counts by reason, the first known rows, and whether the counts are exact.
+    """Unusable rows of a split: counts by reason, the first known rows, and whether the counts are exact.
 
     If every row was read, rows that are left out on purpose are counted too.
     """
@@ -56,7 +55,7 @@ class UnusableRows:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlannedSplit:
-    """The plan of one split, and the sample that it is based on."""
+    """Plan of one split, the sample that it is based on, and the unusable rows known so far."""
 
     plan: SplitPlan
     sample: Sample
@@ -64,7 +63,7 @@ class PlannedSplit:
 
 
 def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, PlannedSplit]:
-    """Sample and plan some splits, and warn if they would be nearly all padding. Raises: as `plan_one`."""
+    """Sample and plan the given splits; warn if their records would be nearly all padding. Raises: as `plan_one`."""
     planned = {split: plan_one(opened, split) for split in splits}
     _warn_of_padding(opened, planned)
     return planned
@@ -96,7 +95,7 @@ def plan_one(opened: OpenJob, split: str) -> PlannedSplit:
 
 
 def forecast(spec: ShardSpec, split: SplitSource, sample: Sample, *, block_rows: int) -> Blocks:
-    """Cut the split into blocks of about `block_rows` rows or fewer."""
+    """Cut the split into blocks of about `block_rows` rows or fewer, each with its predicted output bytes."""
     read = sample.read
     if read.whole:
         predicted = np.where(read.usable, sample.sizes(read.text_bytes, np.arange(len(read.numbers))), 0.0)
@@ -111,14 +110,14 @@ def forecast(spec: ShardSpec, split: SplitSource, sample: Sample, *, block_rows:
 
 
 def _texts_of_groups(spec: ShardSpec, split: SplitSource, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean bytes of text of each group's usable rows, and the share of its rows that is usable: float64 [N].
+    """Return each group's text bytes per usable row, and its share of usable rows; both float64 [N].
 
-    The source counts the bytes of a group: of other columns too, and of a dictionary only its entries. The rows that
-    were read give the bytes of text for each of these bytes, and the share of rows without a null that is usable.
+    Both are estimated. `Groups.num_bytes` counts other columns too, and only the entries of a dictionary; the rows that
+    were read give the text bytes for each of these bytes. They also give the usable share of the rows without nulls.
     """
     groups, read = split.groups, sample.read
     rows = np.maximum(groups.num_rows, 1)
-    # One row may have several nulls.
+    # Several nulls may be in one row, so only those of the column with the most are subtracted.
     nulls = [counts for _, counts in nulls_by_reason(split, spec.columns)]
     filled = np.maximum(rows - np.max([np.zeros_like(rows), *nulls], axis=0), 0)
     group_bytes = groups.num_bytes / np.maximum(filled, 1)
@@ -129,8 +128,9 @@ def _texts_of_groups(spec: ShardSpec, split: SplitSource, sample: Sample) -> tup
 
 
 def nulls_by_reason(split: SplitSource, columns: ColumnPlan) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the nulls of each group, int64 [N], of each column that must not be null, with the reason for which they
-    reject a row. None if user functions may fill them in or drop the rows.
+    """Yield (reason, nulls in each group, int64 [N]) for each column whose nulls make a row unusable.
+
+    Yields nothing if rows may be left out on purpose, or user functions may fill the nulls in.
     """
     required = {feature.name: "column_null" for feature in columns.kept}
     if columns.label:
@@ -143,7 +143,7 @@ def nulls_by_reason(split: SplitSource, columns: ColumnPlan) -> Iterator[tuple[s
 
 
 def _cut_groups(found: Cover, predicted: np.ndarray, *, rows: int, row_bytes: float) -> Blocks:
-    """Return parts of groups as blocks: a group with the rows or bytes of n blocks is cut into n equal ones.
+    """Cut row groups into blocks: a group with the rows or bytes of n blocks is cut into n equal parts.
 
     A group slightly larger than a block stays whole, since a cut group is decoded twice.
     """
@@ -159,15 +159,15 @@ def _cut_groups(found: Cover, predicted: np.ndarray, *, rows: int, row_bytes: fl
 
 
 def find_unusable(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> UnusableRows:
-    """Return what is known about unusable rows before shards are made."""
+    """Count the unusable rows that are known before shards are made."""
     counted = collections.Counter(read.reasons[read.reasons != ""].tolist())
     counted.update(row.reason for row in read.refused)
     _, unusable = split_reasons(read.reasons)
     first = [RejectedRow(row=int(read.numbers[at]), reason=str(read.reasons[at])) for at in unusable[:NAMED_ROWS]]
     if not read.whole:
         counted = collections.Counter({reason: rows for reason, rows in counted.items() if not is_left_out(reason)})
-        # The nulls of several columns may be in the same rows. In a group that is covered in part, only those nulls
-        # count that cannot all be in the rest.
+        # The nulls of several columns may be in the same rows: take the column with the most. Of a group that is
+        # covered in part, count only the nulls in excess of the rows that are not covered.
         found = cover(split.groups.ends, split.ranges)
         rest = split.groups.num_rows[found.groups] - found.counts
         nulls = (
@@ -175,7 +175,7 @@ def find_unusable(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> Un
             for reason, counts in nulls_by_reason(split, columns)
         )
         rows, reason = max(nulls, default=(0, ""))
-        if rows > counted.total():  # the sample's may be among these
+        if rows > counted.total():  # those of the sample may be among these
             counted = collections.Counter({reason: rows})
     return UnusableRows(
         by_reason=dict(sorted(counted.items())),
@@ -185,7 +185,7 @@ def find_unusable(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> Un
 
 
 def _warn_of_padding(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> None:
-    """Warn once if more than 90 % of all splits' positions are padding."""
+    """Warn once if more than 90 % of the positions in all splits are padding."""
     padded = {split: each.sample for split, each in planned.items() if each.sample.padding is not None}
     if not padded:
         return
@@ -204,7 +204,7 @@ def _warn_of_padding(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> No
 
 
 def padding_advice(config: PrepareConfig) -> str:
-    """Return what to type for less padding."""
+    """Return the remedy against padding, which names the options to give."""
     layout, source = config.layout, config.source
     beside = source.label_column or source.keep_columns
     if layout.bucket_lengths is not None:

@@ -9,14 +9,14 @@ from pipelines.prepare.process.workers import Done
 
 
 def check(beam_args: Sequence[str], *, root: str) -> None:
-    """Check Beam's options before there is work to lose. Raises: as `beam.options.check`."""
+    """Check Beam's options, before any work is done. Raises: as `beam.options.check`."""
     from pipelines.prepare.beam import options
 
     options.check(beam_args, root=root)
 
 
 def works_here(beam_args: Sequence[str]) -> bool:
-    """Return whether this machine does all work, and no runner."""
+    """Return whether tasks run in processes of this machine, rather than on the workers of a runner."""
     if not beam_args:
         return True
     from pipelines.prepare.beam import options
@@ -36,11 +36,11 @@ def run(
     beam_args: Sequence[str],
     progress: Progress,
 ) -> None:
-    """Call `function` for every task: in so many `processes` here, with 0 in this one, or by a runner's `workers`.
+    """Call `function` for every task, in `processes` child processes (0: in this one) or on a runner's `workers`.
 
-    `name` is that of a Beam job, which works in `folder` of the output `root`.
+    On a runner, the Beam job is called `name` and works in `folder` of the output `root`.
 
-    Raises: the error of the first task that fails, once those under way have ended; WorkerDiedError; as
+    Raises: the error of the first task that fails, once the running ones have ended; WorkerDiedError; as
         `beam.pipeline.run_tasks`.
     """
     if works_here(beam_args):

@@ -43,7 +43,7 @@ Watch = Callable[[int, Progress], contextlib.AbstractContextManager[None]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainedTokenizer:
-    """The result of a training: the rows of each split, sampled or not, and what became of the sampled `rows`."""
+    """Result of a training. `splits`: rows of each split, sampled or not; `rows`: what became of the sampled ones."""
 
     request: TokenizerRequest
     splits: dict[str, int]
@@ -58,7 +58,7 @@ class TrainedTokenizer:
         return {**self.record(), "engine": self.evaluation.engine, "seconds": round(self.seconds, 3)}
 
     def record(self) -> dict[str, Any]:
-        """Return the content of training.json, which the same command gives again."""
+        """Return the content of training.json; the same command always gives the same."""
         request, found = self.request, self.evaluation
         return {
             "kind": request.kind,
@@ -82,9 +82,9 @@ class TrainedTokenizer:
 def train_tokenizer(request: TokenizerRequest, *, watch: Watch | None = None) -> TrainedTokenizer:
     """Train a tokenizer and write its folder.
 
-    `watch` is a context that is entered with the number of rows to read and the counters, and left after the training.
+    `watch` returns a context manager for the number of rows to read and the counters; it is left after the training.
 
-    Raises: a PrepError for everything that a user can cause. Unless this returns, no complete tokenizer is written.
+    Raises: a PrepError for every fault that a user can cause. Unless this returns, no complete tokenizer is written.
     """
     began = time.perf_counter()
     paths.require_dataset(request.source.dataset, *request.source.more_paths)
@@ -119,7 +119,7 @@ def train_tokenizer(request: TokenizerRequest, *, watch: Watch | None = None) ->
 
 
 def _train(source: TrainingTexts, template: StyleTemplate, request: TokenizerRequest, *, watch: Watch | None) -> Any:
-    """Return the trained `tokenizers.Tokenizer`."""
+    """Train on the texts of `source`, and return the `tokenizers.Tokenizer`."""
     progress = Progress()
     characters: list[str] = []
     if training.needs_characters(request):
@@ -127,7 +127,7 @@ def _train(source: TrainingTexts, template: StyleTemplate, request: TokenizerReq
         characters = training.characters_of(source, template, limit=request.limit_alphabet)
     try:
         with watch(source.num_rows, progress) if watch else contextlib.nullcontext():
-            # In the background, so that an interrupt ends it: the trainers look for none.
+            # In the background, so that Ctrl-C ends it: the trainers themselves do not check for signals.
             learned = in_background(
                 lambda: training.train(source.read(progress), template, request, characters=characters)
             )
@@ -138,7 +138,7 @@ def _train(source: TrainingTexts, template: StyleTemplate, request: TokenizerReq
 
 
 def _sample_rows(request: TokenizerRequest, splits: list[SplitSource]) -> int:
-    """Return how many rows to read: for --sample with a size, as many as have so many bytes in the source."""
+    """Return the number of rows to read; for --sample with a size, estimated from the bytes per row of the source."""
     total = sum(split.num_rows for split in splits)
     if request.sample_bytes is None:
         return request.sample_rows or total
@@ -147,7 +147,7 @@ def _sample_rows(request: TokenizerRequest, splits: list[SplitSource]) -> int:
 
 
 def _locate(request: TokenizerRequest, folder: str) -> tuple[list[SplitSource], ColumnPlan]:
-    """Open the source, ingest what cannot be read in place, and return the chosen splits."""
+    """Open the source, ingest what cannot be read in place, and return the chosen splits and the column plan."""
     config, inputs = request.source, Inputs(texts=request.source.text_columns)
     functions = user_functions.find(config.functions)
     opened, plan = open_job.find_source(config, inputs)

@@ -1,1 +1,1 @@
-"""Planning which rows go into which shard: sample, size model, blocks, tasks."""
+"""Plan which rows go into which shard: sample rows, model their output size, cut blocks, make tasks."""

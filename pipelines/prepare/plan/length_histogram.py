@@ -1,7 +1,7 @@
-"""Histogram of row lengths in tokens, for people to look at: `plan` and the report draw them.
+"""Histogram of row lengths in tokens, as `plan` and the report draw it.
 
-Widths are powers of two, as row lengths mostly are, and a bin ends with its largest length: so rows that fit are left
-of the cut, and rows that do not are right of it.
+Bin widths are powers of two, as row lengths mostly are, and a bin includes its upper edge: rows that fit are left of
+the cut, and rows that do not are right of it.
 
     L = 32, bins of 8       1-8  9-16  17-24  25-32 | 33-40 ...
 """
@@ -11,18 +11,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-# Rows beyond this percentile are in the last bin, if they do not fit into a row either.
+# Rows that are longer than this percentile, and do not fit into a row, are in the last bin.
 _PERCENTILE = 99.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LengthHistogram:
-    """Rows by their tokens: bin i holds `counts[i]` rows of more than edges[i] and at most edges[i + 1] tokens.
+    """Histogram of row lengths: bin i has `counts[i]` rows of more than edges[i] and at most edges[i + 1] tokens.
 
-    The first bin has rows of no token too, the last one all that are longer: `beyond` of them.
+    The first bin also has the rows without tokens, the last one also the `beyond` rows that are longer than its edge.
     `row_lengths`: how many tokens fit into a row, ascending if there are several such lengths; the last one is the cut.
     `num_rows` rows were counted; the longest has `longest` tokens, and `longer` of them do not fit into a row.
-    `cuts`: whether the layout cuts those, rather than joining rows and dividing them.
+    `cuts`: whether the layout cuts these, rather than joining rows and dividing the result.
     """
 
     edges: tuple[int, ...]
@@ -36,11 +36,11 @@ class LengthHistogram:
 
     @property
     def cut(self) -> int:
-        """L, the tokens that fit into a row."""
+        """The cut, L: the number of tokens that fit into a row."""
         return self.row_lengths[-1]
 
     def name(self, index: int) -> str:
-        """Return the lengths of a bin, such as `33-40`, or `41+` for the last one if there are longer rows."""
+        """Return the label of a bin, such as `33-40`, or `41+` for the last one if rows are beyond it."""
         first, last = self.edges[index] + 1, self.edges[index + 1]
         if index == len(self.counts) - 1 and self.beyond:
             return f"{first:,}+"
@@ -50,7 +50,7 @@ class LengthHistogram:
 def count_lengths(
     lengths: np.ndarray, *, row_lengths: Sequence[int], bins: int = 32, cuts: bool = True
 ) -> LengthHistogram:
-    """Count rows by their lengths, int64 [N], in at most `bins` bins. The cut is among them unless it is far away."""
+    """Count rows by `lengths`, int64 [N], in at most `bins` bins, which reach the cut unless rows are far shorter."""
     longest = int(lengths.max(initial=0))
     usual = int(np.percentile(lengths, _PERCENTILE)) if len(lengths) else 0
     end = max(min(longest, max(usual, row_lengths[-1])), min(row_lengths[-1], 2 * longest), 1)

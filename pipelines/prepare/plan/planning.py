@@ -1,4 +1,4 @@
-"""Plan how many shards a split has, and which rows go into which, before anything is written.
+"""Plan the shards of a split before anything is written: how many there are, and which rows go into each.
 
     rows of a split    cut into blocks of at most 4,000 consecutive rows, fewer where rows are long
     blocks             permuted by the seed (or left in source order), each with its predicted output bytes
@@ -36,13 +36,13 @@ MAX_BLOCK_ROWS = 4_000
 # bytes; many blocks make that error small. But a row group that is cut into several blocks is decoded for each shard
 # that has one of them: with 128 blocks in a shard of `pad`, 2.7 times at 1 GB, row groups of 2,000 rows of 1.3 KB.
 _BLOCKS_PER_SHARD = 32
-# A block may have this many times the bytes of as many average rows.
+# A block may have this many times the bytes that its number of average rows would have.
 ROOM = 2.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardSpec:
-    """How rows become the records of a shard: all that decides its bytes, apart from its rows.
+    """Specification of shards: everything that decides their bytes, apart from the rows.
 
     `length` is L, the tokens of a record (of the longest, with several lengths); `facts` identify the tokenizer.
     """
@@ -59,17 +59,17 @@ class ShardSpec:
 
     @property
     def index_stride(self) -> int | None:
-        """Records per offset in a shard's index; None for compressed shards, which have no index."""
+        """Number of records per offset in a shard's index; None for compressed shards, which have no index."""
         return record_index.STRIDE if self.compression == "none" else None
 
     def schema_of(self, length: int | None) -> Schema:
-        """Return the features of a shard whose records have `length` tokens; None: all have one length."""
+        """Return the schema of records with `length` tokens; `length` is None if a dataset has only one."""
         return self.schema if length is None else self.schema.with_row_length(length)
 
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """N blocks: their rows [starts, stops), int64 [N], and their predicted output bytes, float64 [N]."""
+    """N blocks of rows [starts, stops), int64 [N], with their predicted output bytes, float64 [N]."""
 
     starts: np.ndarray
     stops: np.ndarray
@@ -78,7 +78,7 @@ class Blocks:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardTask:
-    """The unit of work: shard `index` of `count`, made of `num_rows` rows.
+    """Unit of work: make shard `index` of `count` from `num_rows` rows.
 
     `pieces` are the rows in reading order, or None until `plan_files.task_of` looks them up.
     """
@@ -91,24 +91,24 @@ class ShardTask:
 
     @property
     def row_ranges(self) -> RowRanges:
-        """The rows as [start, stop) ranges, in reading order, adjacent ones joined."""
+        """Row ranges [start, stop) of the task, in reading order, adjacent ones joined."""
         pieces = self.located
         return tuple((start, stop) for start, stop in _merged(pieces.starts, pieces.starts + pieces.counts).tolist())
 
     @property
     def located(self) -> Pieces:
-        """The pieces of a task that `plan_files.task_of` looked up."""
+        """Pieces of the task, which `plan_files.task_of` must have looked up."""
         assert self.pieces is not None, "plan_files.task_of looks them up"
         return self.pieces
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitPlan:
-    """The shards of one split, of `rows` each, which together read the `ranges` of rows of a split of the source.
+    """Plan of one split: shard i has `rows[i]` rows, and all shards together have the `ranges` of `source_split`.
 
     `spans` int64 [n, 2]: the row ranges of all shards, one shard after the other; None for a plan that was read from
-    its file, where workers find the pieces of their tasks. The number of the first task is `tasks_before`: earlier
-    generations of the dataset made those before.
+    its file, where workers find the pieces of their tasks. Tasks are numbered from `tasks_before` on, the number of
+    tasks of earlier generations of the dataset.
     """
 
     split: str
@@ -126,18 +126,18 @@ class SplitPlan:
 
     @property
     def tasks_after(self) -> int:
-        """Number of tasks of the split up to and with these, the `of` in their names."""
+        """Number of tasks of the split up to this generation: the 12 in `00003-of-00012`."""
         return self.tasks_before + self.num_shards
 
     @functools.cached_property
     def _offsets(self) -> np.ndarray:
-        """Index of each shard's first span, int64 [shards + 1]."""
+        """Index of each shard's first span, and of the end of spans, int64 [shards + 1]."""
         assert self.spans is not None, "a new plan has them"
         ends = np.cumsum(self.spans[:, 1] - self.spans[:, 0])
         return np.searchsorted(ends, np.cumsum([0, *self.rows]), "right")
 
     def spans_of(self, first: int, last: int) -> np.ndarray:
-        """Return the row ranges of the shards from `first` up to, not including, `last`: int64 [n, 2]."""
+        """Return the row ranges of the shards [first, last), int64 [n, 2]."""
         assert self.spans is not None, "a new plan has them"
         return self.spans[self._offsets[first] : self._offsets[last]]
 
@@ -150,20 +150,20 @@ class SplitPlan:
 
 
 def split_seed(split: str) -> int:
-    """Return a split's part of every seed, which depends on the name only: adding a split changes no other."""
+    """Return the split's component of a seed. It depends on the name alone, so adding a split changes no other."""
     return zlib.crc32(split.encode())
 
 
 def block_rows(*, row_bytes: float, shard_bytes: int) -> int:
-    """Return the number of rows in one block: few beside those of a shard, and never more than 4,000."""
+    """Return the number of rows in a block: about 1/32 of those in a shard, at most 4,000."""
     return int(min(MAX_BLOCK_ROWS, max(1, shard_bytes / (_BLOCKS_PER_SHARD * max(row_bytes, 1.0)))))
 
 
 def cut_rows(numbers: np.ndarray, weights: np.ndarray, *, rows: int, row_bytes: float) -> Blocks:
-    """Cut the rows `numbers` (int64 [n]), with predicted bytes `weights` (float64 [n]), into blocks, in their order.
+    """Cut the rows `numbers` (int64 [n]), of predicted bytes `weights` (float64 [n]), into blocks of consecutive rows.
 
-    A block has at most `rows` rows, and ends early where it reaches about twice the bytes of as many average rows; a
-    row that reaches that alone is a block of its own.
+    A block has at most `rows` rows, and ends early where it reaches about twice the bytes of `rows` average rows; a
+    single row with so many bytes is a block of its own.
     """
     limit = max(ROOM * rows * row_bytes, 1.0)
     before = np.concatenate([[0.0], np.cumsum(weights)[:-1]])
@@ -188,7 +188,7 @@ def plan_split(
         starts, stops, weights = starts[order], stops[order], weights[order]
     sizes = stops - starts
     total = float(weights.sum())
-    # Equal shards, whose size is nearest to the target.
+    # Shards are equal; their number is the one that brings their size nearest to the target.
     low = max(1, int(total // shard_bytes))
     nearest = min((low, low + 1), key=lambda candidate: abs(total / candidate / shard_bytes - 1.0))
     count = 1 if total <= shard_bytes else min(nearest, int(sizes.sum()))
@@ -217,7 +217,7 @@ def _cut_positions(sizes: np.ndarray, weights: np.ndarray, *, count: int) -> np.
 
 
 def _spans(starts: np.ndarray, sizes: np.ndarray, cuts: np.ndarray, *, ascending: bool) -> np.ndarray:
-    """Return the row ranges between successive cuts, int64 [S, 2]; those of each shard in order if `ascending`."""
+    """Return the row ranges between successive cuts, int64 [S, 2], sorted within each shard if `ascending`."""
     ends = np.cumsum(sizes)
     # A range ends where a block or a shard ends.
     stops = np.unique(np.concatenate([ends, cuts[1:]]))
@@ -233,7 +233,7 @@ def _spans(starts: np.ndarray, sizes: np.ndarray, cuts: np.ndarray, *, ascending
 
 
 def _merged(starts: np.ndarray, stops: np.ndarray, owners: np.ndarray | None = None) -> np.ndarray:
-    """Return row ranges (int64 [n, 2]) with adjacent ones of the same owner joined."""
+    """Join adjacent row ranges of the same owner; return int64 [n, 2]."""
     begins = np.ones(len(starts), bool)
     begins[1:] = starts[1:] != stops[:-1]
     if owners is not None:

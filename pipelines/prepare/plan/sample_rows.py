@@ -1,4 +1,4 @@
-"""Sample the rows of a split: a few row groups are read, and short runs of neighbouring rows in them are tokenized.
+"""Sample rows of a split: read a few row groups, and tokenize short runs of neighbouring rows in them.
 
     split     |.......|.......|.......|.......|  at most 256 groups from all along it: 0.5 % of its bytes or 3 MB
     read         |===|      |===|   |===|        each group as a whole, since it is decoded as a whole
@@ -8,9 +8,9 @@ Every row that is read is weighed: the bytes of its text are counted. A split of
 nothing has to be estimated from groups. With user functions, which would run on every row that is read, only the runs
 are read; and where filters leave few rows there are more runs, so that about as many rows are measured.
 
-Tokenizing every long row would take too long, but without long rows all rows would seem short. So each usable row of a
-run counts: a run is tokenized up to a limit of bytes, and the rest of it is only weighed. Every fourth run comes first;
-the others are tokenized only if those hold little text.
+Tokenizing every long row would take too long, but without long rows all rows would seem short. So every usable row of
+a run is measured: a run is tokenized up to a limit of bytes, and the rest of it only weighed. Every fourth run comes
+first; the others are tokenized only if these hold little text.
 
 The choice follows from the groups, the ranges and the seed alone, so it is the same wherever the rows are stored. A
 launcher far from them receives only a small share of their bytes.
@@ -39,15 +39,15 @@ from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT
 
 ROWS = 4096
 _RUN_ROWS = 16
-# The most that filters may enlarge a sample, and the factor for each time that they leave no row of it.
+# The most by which filters may enlarge a sample, and the factor each time that they leave no row of it.
 _MOST_TIMES = 16
 # Bytes as fetched: with workers elsewhere, the launcher receives less than 2 % of a source of 400 MB.
 _MOST_GROUPS = 256
 _MOST_BYTES = 3 << 20
 _SHARE = 0.005
 _ROW_BYTES = 1 << 10
-# The first row of a run may exceed the run's limit of bytes. On average such rows get at most this many bytes a run: of
-# rows twice as long every second one is tokenized, and so on.
+# The first row of a run may exceed the run's limit of bytes. On average, such rows take at most this many bytes a run:
+# of rows twice as long, every second one is tokenized, and so on.
 _LONG_ROW_BYTES = 1 << 15
 _FIRST = 4
 # The other runs are tokenized only if the first ones have at most this much text and this many positions in records.
@@ -74,7 +74,7 @@ class SampleChoice:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadRows:
-    """K rows that were read, tokenized or not, in reading order.
+    """The K rows that a sample has read, tokenized or not, in reading order.
 
     `numbers` and `text_bytes` int64 [K]: their row numbers in the split and the bytes of their text. `reasons` object
     [K]: why a row cannot be used, '' if it can (see `columns.extraction`). `whole`: these are all rows of the split.
@@ -89,13 +89,13 @@ class ReadRows:
 
     @property
     def usable(self) -> np.ndarray:
-        """Return whether each row can be used, bool [K]."""
+        """Mask of the usable rows, bool [K]."""
         return np.asarray(self.reasons == "", bool)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampledRows:
-    """A split's sample: N tokenized rows in reading order, and M rows of the same runs that were only weighed.
+    """Sample of a split: N tokenized rows in reading order, and M rows of the same runs that were only weighed.
 
     `row_indices` int64 [N]: their indices among the split's rows. `text_bytes`, `tokens` int64 [N]: all their tokens,
     cut ones included. `records` int64 [N]: how many each makes, with a layout that does not join rows. `encoded`: their
@@ -115,7 +115,7 @@ class SampledRows:
 
 
 def read(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> SampledRows:
-    """Read and tokenize the split's sample.
+    """Read and tokenize a sample of the split.
 
     Raises: RowsRejectedError if no row of it can be used; TokenizerError if the engine gives other tokens for a row
         than the reference tokenizer.
@@ -146,7 +146,7 @@ def _no_usable_row(split: str, reasons: Mapping[str, int]) -> RowsRejectedError:
 
 
 def _collect(spec: ShardSpec, split: SplitSource, choice: SampleChoice) -> tuple[np.ndarray, pa.Table, ReadRows]:
-    """Return the R usable rows of runs, _IN_RUN [R]; the content of those that fit, in the same order; and all rows."""
+    """Read a choice; return its R usable rows in runs, _IN_RUN [R], the columns of those that fit, and all rows."""
     read, chosen, tables = [], [], []
     runs = done = 0
     starts, stops = choice.tokenized_ranges.T
@@ -171,7 +171,7 @@ def _collect(spec: ShardSpec, split: SplitSource, choice: SampleChoice) -> tuple
         rows["run"], rows["index"], rows["number"] = runs + run, row_indices[inside], numbers[inside]
         rows["text_bytes"], rows["fits"] = sizes, fits
         chosen.append(rows)
-        # Copies, which do not keep the batch in memory, and without the column of what is left out, if it is there.
+        # `take` copies the rows, so that the batch can be freed; `select` drops the column of reasons, if there is one.
         table = pa.Table.from_batches([batch.take(pa.array(inside[fits]))])
         tables.append(table.select(spec.columns.names))
         runs += int(run.max(initial=-1)) + 1
@@ -183,7 +183,7 @@ def _collect(spec: ShardSpec, split: SplitSource, choice: SampleChoice) -> tuple
 def _tokenize(
     spec: ShardSpec, encoder: BatchEncoder, split: SplitSource, found: np.ndarray, table: pa.Table, every: ReadRows
 ) -> SampledRows:
-    """Tokenize the collected rows."""
+    """Tokenize the collected rows, and compare the first runs with the reference tokenizer."""
     positions = len(found) * spec.length
     first = found["run"] % (_FIRST * max(1, positions // (_FIRST * _MOST_POSITIONS))) == 0
     fits = found["fits"]
@@ -195,8 +195,8 @@ def _tokenize(
     began = time.perf_counter()
     encoded = comparing.encode(encoder, rows, split=split.name)
     seconds = time.perf_counter() - began
-    # An engine has to get the first runs, from all along the split, right before it makes a shard. Comparing all runs
-    # with the reference would take longer than the rest of a small job.
+    # Before it makes a shard, an engine must give the tokens of the reference for the first runs, which are from all
+    # along the split. Comparing all runs would take longer than the rest of a small job.
     checks = CrossCheck(encoder, split=split.name)
     checks.add(rows, encoded, which=np.flatnonzero(first[fits]))
     checks.finish()
@@ -217,7 +217,7 @@ def _tokenize(
 
 
 def choices(spec: ShardSpec, split: SplitSource) -> Iterator[SampleChoice]:
-    """Yield what to read; and, as long as filters leave no row of it, a larger choice to read instead."""
+    """Yield a choice of rows to read, then larger ones, each to read instead if filters left no row of the last."""
     share = split.reader.share
     times, larger = min(_MOST_TIMES, math.ceil(1 / share)), 1
     covered = cover(split.groups.ends, split.ranges)
@@ -229,7 +229,7 @@ def choices(spec: ShardSpec, split: SplitSource) -> Iterator[SampleChoice]:
 
 
 def in_ranges(span: Sequence[int], ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Translate a span of indices among the rows of `ranges` into ranges of row numbers."""
+    """Translate a span of indices among the rows of `ranges` into ranges of row numbers in the source split."""
     found = []
     first = 0
     for start, stop in ranges:
@@ -242,7 +242,7 @@ def in_ranges(span: Sequence[int], ranges: Sequence[tuple[int, int]]) -> list[tu
 
 
 def _choose(spec: ShardSpec, split: SplitSource, covered: Cover, *, times: int, larger: int) -> SampleChoice:
-    """Choose `times` as many rows as without filters, from `larger` times as many groups."""
+    """Choose rows to tokenize, `times` as many as without filters, from `larger` times as many groups."""
     rng, most = np.random.default_rng([spec.seed, split_seed(split.name), 1]), ROWS * times
     stored = split.groups.stored_bytes[covered.groups]
     limit = larger * max(_MOST_BYTES, _SHARE * float(stored.sum()))
@@ -255,14 +255,14 @@ def _choose(spec: ShardSpec, split: SplitSource, covered: Cover, *, times: int, 
     read_ranges = np.stack([stops - covered.counts[chosen], stops], axis=1)
     most = max(1, round(most / len(read_ranges) / _RUN_ROWS)) * _RUN_ROWS
     runs = _runs(read_ranges, most, all_of_it=False, rng=rng)
-    # The user's functions run on every row that is read: read no more than is tokenized.
+    # User functions run on every row that is read, so read only the rows to tokenize.
     return SampleChoice(read_ranges=read_ranges if split.reader.changes is None else runs, tokenized_ranges=runs)
 
 
 def _groups(covered: Cover, stored: np.ndarray, *, limit: float, most: int, seed: tuple[int, int]) -> np.ndarray:
-    """Choose parts of the cover (ascending indices) by their rows, one from each of equal stretches of the split.
+    """Choose the parts of the cover with one random row of each equal stretch of the split; return ascending indices.
 
-    Together they have at most `limit` bytes, but there is at least one.
+    At least one part is chosen; several have at most `limit` bytes together.
     """
     ends = covered.ends
     count = min(most, len(covered))
@@ -277,7 +277,7 @@ def _groups(covered: Cover, stored: np.ndarray, *, limit: float, most: int, seed
 
 
 def _runs(read_ranges: np.ndarray, most: int, *, all_of_it: bool, rng: np.random.Generator) -> np.ndarray:
-    """Return runs of `most` rows in each read range, one at random in each of its equal parts; or cover `all_of_it`."""
+    """Return runs, int64 [R, 2]: one at random in each equal part of a range, up to `most` rows; or `all_of_it`."""
     rows = _RUN_ROWS
     found = []
     for first, last in read_ranges.tolist():

@@ -1,7 +1,7 @@
 """Measure a few thousand rows before the job: bytes of output per row, tokens per row, seconds of tokenizing.
 
 `sample_rows` chooses and tokenizes them. For other rows, output, tokens and records are predicted from the bytes of
-their text and their place in the split:
+their text and their position in the split:
 
     bytes of a record (`pad`)                         factor
       |            . . . . . . .   cut to L             |     ____.
@@ -9,11 +9,11 @@ their text and their place in the split:
       |   . '                                           |
       +------------------------- bytes of text          +------------------------ row index in the split
 
-The curve goes through the averages of sampled rows of similar length. The factor is what the sampled rows of each
-stretch of the split gave, relative to the curve: where one language follows another, the same text gives other numbers
-of tokens. The shards of splits of 12.7 targets in random order, sorted by length, and of two languages hold 0.92 to
-1.04 of the target as `pad` and `concat`, shuffled or not; the last ones of `pack` in sorted order up to 1.3, since long
-documents leave room that a sample cannot show (`tests/prepare/plan/test_sampling.py`).
+The curve goes through the averages of sampled rows of similar length. The factor is the measured output of each
+stretch of the split, relative to the curve: where one language follows another, texts of the same length give other
+numbers of tokens. The shards of splits of 12.7 targets in random order, sorted by length, and of two languages hold
+0.92 to 1.04 of the target as `pad` and `concat`, shuffled or not; the last ones of `pack` in sorted order up to 1.3,
+since long documents leave room that a sample cannot show (`tests/prepare/plan/test_sampling.py`).
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ _RECORD = np.dtype([*((name, np.int64) for name in ("size", "tokens", "positions
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SizeModel:
-    """Bytes of output as a function of a row's text bytes, times a factor that depends on its row index.
+    """Model of a row's output bytes: a function of its text bytes, times a factor that depends on its row index.
 
-    Both are linear between points: (`text_bytes`, `output_bytes`) and (`row_indices`, `factors`), all increasing in the
-    first. Row indices count in reading order.
+    Both are linear between points: (`text_bytes`, `output_bytes`) and (`row_indices`, `factors`), sorted by the first.
+    Row indices count in reading order.
     """
 
     text_bytes: np.ndarray
@@ -69,10 +69,10 @@ class SizeModel:
         return along * np.interp(row_indices, self.row_indices, self.factors)
 
     def of_groups(self, text_bytes: np.ndarray, groups: np.ndarray) -> SizeModel:
-        """Return the model for the mean output of whole groups of rows, by the mean bytes of their texts.
+        """Return a model of the mean output bytes of a group's rows, as a function of the mean bytes of their texts.
 
         K rows of `text_bytes` [K] in `groups` [K] show how lengths spread around the mean of a group: widely in
-        unordered data, little in sorted data. A cut row gives less than its length says, so the mean row is not enough.
+        unordered data, little in sorted data. The mean row is not enough, since long rows are cut.
         """
         _, owner = np.unique(groups, return_inverse=True)
         means = np.maximum(np.bincount(owner, weights=text_bytes) / np.bincount(owner), 1e-3)
@@ -84,7 +84,7 @@ class SizeModel:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sample:
-    """The measures of a split's sample.
+    """Measurements of a split's sample.
 
     `sizes` predicts a row's bytes of output; `row_bytes` and `record_bytes` are the means of a row and of a record.
     `row_tokens` int64 [N]: each row's tokens, special and cut ones included. `num_tokens` of them are in records, which
@@ -109,7 +109,7 @@ class Sample:
 def row_lengths(
     spec: ShardSpec, encoder: BatchEncoder, splits: Mapping[str, SplitSource]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the tokens of the sampled rows of all splits, int64 [N], and how many rows each stands for, float64 [N].
+    """Return the token counts of the sampled rows of all splits, int64 [N], and the rows each stands for, float64 [N].
 
     Raises: RowsRejectedError if no sampled row can be used.
     """
@@ -165,10 +165,10 @@ def _row_tokens(rows: SampledRows) -> np.ndarray:
 
 
 def _tokens_held(spec: ShardSpec, rows: SampledRows, laid_out: np.ndarray) -> tuple[float, float | None]:
-    """Return `num_tokens` and `padding` of a sample."""
+    """Return the `num_tokens` and the `padding` of a `Sample`."""
     layout = layout_of(spec.layout)
     if layout.joins_rows:
-        # A row may be in the sample's records several times, and the last record may have been dropped.
+        # A sample that is too short is repeated in its records, and the last record may have been dropped.
         held = min(1.0, laid_out["tokens"].sum() / max(rows.tokens.sum(), 1))
         return float(_with_predicted(rows, rows.tokens * held, rising=True).sum()), None
     tokens, positions = (
@@ -179,13 +179,13 @@ def _tokens_held(spec: ShardSpec, rows: SampledRows, laid_out: np.ndarray) -> tu
 
 
 def _per_row(rows: SampledRows, values: np.ndarray) -> np.ndarray:
-    """Return the sum of `values` [R] over the records of each row."""
+    """Sum `values` [R] over the records of each of N rows; return [N]."""
     total = np.concatenate([[0], np.cumsum(values)])
     return np.diff(total[np.concatenate([[0], np.cumsum(rows.records)])])
 
 
 def _lay_out(spec: ShardSpec, encoder: BatchEncoder, rows: SampledRows) -> tuple[np.ndarray, tuple[float, ...]]:
-    """Make the records of all rows, _RECORD [R], and return the share of bytes that records of each length have."""
+    """Lay out the sampled rows; return their records, _RECORD [R], and the share of bytes in records of each length."""
     builder, times = encoder.builder(), 1
     if layout_of(spec.layout).joins_rows:  # the sample may be too short for one record
         times = max(1, -(-spec.length // max(int(rows.tokens.sum()), 1)))
@@ -217,11 +217,11 @@ def _records_of_length(spec: ShardSpec, length_group: LengthGroup) -> np.ndarray
 
 
 def _stored_sizes(spec: ShardSpec, laid_out: np.ndarray) -> np.ndarray:
-    """Return the bytes of each record in a shard, float64 [R]."""
+    """Return the bytes that each record takes in a shard, after any compression, float64 [R]."""
     sizes = laid_out["size"].astype(np.float64)
     if spec.compression == "none":
         return sizes
-    # Neighbours share what they compress to, and all records what they do in a shard's order.
+    # Divide the compressed bytes of neighbours among them; scale all to what they compress to in a shard's order.
     order = np.arange(len(sizes))
     for part in np.array_split(order, max(1, len(order) // _PACKED_RECORDS)):
         sizes[part] *= _packed(laid_out, part) / sizes[part].sum()
@@ -235,12 +235,12 @@ def _packed(laid_out: np.ndarray, which: np.ndarray) -> int:
 
 
 def _bytes_of_joined_rows(spec: ShardSpec, rows: SampledRows, laid_out: np.ndarray, stored: np.ndarray) -> np.ndarray:
-    """Return the share of each row in the stored bytes of the records that its tokens are in, float64 [N]."""
+    """Return each row's share of the stored bytes of the records that hold its tokens, float64 [N]."""
     tokens = laid_out["tokens"]
     full = tokens == spec.length
     counted = full if full.any() else np.ones(len(stored), bool)
     token_bytes = stored[counted].sum() / tokens[counted].sum()
-    if not full[:-1].all():  # packed: rows are in no order
+    if not full[:-1].all():  # packed: records are not in the order of rows
         return np.asarray(rows.tokens * token_bytes)
     ends = np.cumsum(rows.tokens)
     # Past the last record (a remainder may be dropped), a token has the mean bytes of the others.
@@ -252,12 +252,12 @@ def _bytes_of_joined_rows(spec: ShardSpec, rows: SampledRows, laid_out: np.ndarr
 
 
 def fit(text_bytes: np.ndarray, output_bytes: np.ndarray, row_indices: np.ndarray, *, rising: bool) -> SizeModel:
-    """Fit the model to N sampled rows in reading order.
+    """Fit a `SizeModel` to N sampled rows in reading order.
 
     `rising`: beyond the longest row, output stays proportional to text; else it stays the same.
     """
     order = np.argsort(text_bytes, kind="stable")
-    # Points are dense where many rows are, and where much of the text is: few long rows may hold half of it.
+    # Points are dense where there are many rows, and where there is much text: few long rows may hold half of it.
     along = np.cumsum(text_bytes[order] + max(float(text_bytes.mean()), 1.0))
     point = ((along - along[0]) / along[-1] * _POINTS).astype(np.int64)
     _, point = np.unique(point, return_inverse=True)
