@@ -1,1 +1,1 @@
-"""The output folder: its names, plans, receipts, and the commit."""
+"""The output folder of a build: file names, plans, receipts, and the commit."""

@@ -1,4 +1,4 @@
-"""The last step of a build: from all receipts to the manifest, which is written last and completes the dataset."""
+"""Commit, the last step of a build: combine all receipts into the manifest, which completes the dataset."""
 
 import logging
 from collections.abc import Mapping
@@ -21,15 +21,15 @@ _log = logging.getLogger(__name__)
 
 
 def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], max_error_rate: float) -> Manifest:
-    """Write the tokenizer, the files for TFDS and the manifest; return it. Splits committed earlier stay.
+    """Write the tokenizer, the TFDS files and the manifest, and return the manifest. Splits committed earlier stay.
 
-    A job that appends adds its shards to those of the manifest, which is kept as `manifest-0.json`, `manifest-1.json`
-    and so on; from then on readers open the new one.
+    A job that appends writes a manifest with the old shards and its own, which readers open from then on. The previous
+    manifest is kept as `manifest-0.json`, `manifest-1.json` and so on.
 
     Raises: OutputError if a shard is missing, or another job has written here meanwhile; LedgerError if rows are
         missing; RowsRejectedError if too many were rejected.
     """
-    # Taken before the manifest is read: one that another job writes in between is not replaced.
+    # Taken before the manifest is read, so that a manifest that another job writes in between is not replaced.
     tokenizer = {f"tokenizer/{name}": content for name, content in tokenizer_files(job).items()}
     generations = storage.generations([storage.join(job.root, name) for name in (*own_files.OWN_FILES, *tokenizer)])
     receipts_of = {split: _receipts(job, split) for split in job.splits}
@@ -44,7 +44,7 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
     if job.appends_to is not None and before is not None and before.fingerprint == job.fingerprint:
         _delete_tfds(job)
         _remove_copy(job)
-        return before  # committed already, by an attempt whose end nobody heard of
+        return before  # an earlier attempt has committed, but its end went unreported
     splits, ranges, origins, engines = _merge(job, before, splits, receipts_of)
     made = Generation(
         fingerprint=job.fingerprint,
@@ -78,10 +78,10 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
 def _merge(
     job: Job, before: Manifest | None, splits: dict[str, Split], receipts_of: Mapping[str, list[Receipt]]
 ) -> tuple[dict[str, Split], dict[str, Any], dict[str, str], dict[str, Any]]:
-    """Join the job's `splits` with those of the manifest before, which they replace, or continue if the job appends.
+    """Merge the job's `splits` into those of the previous manifest: replace them, or extend them if the job appends.
 
-    Returns: the splits; for each its row ranges; the name of its split of the source where that differs; and by engine
-        the rows that it tokenized, and how many were compared with the reference.
+    Returns: the splits; the row ranges of each; the source split of each that has another name there; and for each, by
+        engine, the rows that it tokenized and how many of them were compared with the reference.
     """
     old_splits, old_engines = (before.splits, before.engines.get("splits", {})) if before else ({}, {})
     source = before.source if before else {}
@@ -102,7 +102,7 @@ def _merge(
         engines[name] = dict(sorted(counts.items()))
         ranges[name] = spans = [list(span) for span in (*split.ranges_before, *split.ranges)]
         last = len(split.ranges_before) - 1
-        if 0 <= last < len(spans) - 1 and spans[last][1] == spans[last + 1][0]:  # where both meet they are joined
+        if 0 <= last < len(spans) - 1 and spans[last][1] == spans[last + 1][0]:  # join adjacent ranges
             spans[last][1] = spans.pop(last + 1)[1]
         origins.pop(name, None)
         if split.source_split != name:
@@ -111,7 +111,7 @@ def _merge(
 
 
 def _remove_copy(job: Job) -> None:
-    """Delete the ingested copy of the source once the dataset is complete. A copy that stays does no harm."""
+    """Delete the ingested copy of the source after the commit; only warn on failure, since a leftover does no harm."""
     if job.ingested is None:
         return
     try:
@@ -127,12 +127,12 @@ def check_error_rate(
     limit: float,
     exact: bool = True,
 ) -> None:
-    """Check that few enough rows were rejected.
+    """Check that at most the fraction `limit` of the rows was rejected.
 
     `rejected`: for each split, the count of rows by reason and the first rows; lower bounds unless `exact`. Rows that
     are left out on purpose count neither as good nor as bad.
 
-    Raises: RowsRejectedError if more than `limit` (a fraction) of the rows cannot be used.
+    Raises: RowsRejectedError if more rows cannot be used.
     """
     on_purpose = sum(
         rows for reasons, _ in rejected.values() for reason, rows in reasons.items() if is_left_out(reason)
@@ -170,9 +170,9 @@ def _receipts(job: Job, split: str) -> list[Receipt]:
 
 
 def _manifest_before(job: Job) -> Manifest | None:
-    """Return the manifest that an earlier run of the same job committed, or that of the dataset to append to.
+    """Return the manifest of an earlier run of the same job, or of the dataset to append to; None without one.
 
-    Raises: OutputError if it is of another job.
+    Raises: OutputError if the manifest is of another job, or the dataset to append to is gone.
     """
     before = own_files.read_manifest(job.root)
     if before is None and job.appends_to is not None:
@@ -191,9 +191,9 @@ def _manifest_before(job: Job) -> Manifest | None:
 
 
 def _write(job: Job, result: Manifest, files: Mapping[str, bytes], generations: Mapping[str, int]) -> None:
-    """Write the files, the manifest last; `generations` are those of the files that may be replaced."""
+    """Write the files, the manifest last; `generations` are the versions that may be replaced, by path."""
     if job.appends_to is not None:
-        # The manifest that is about to be replaced stays, byte for byte, for whoever continues with those rows alone.
+        # Keep the previous manifest, byte for byte, for readers that continue with its rows alone.
         content = storage.read_bytes(storage.join(job.root, manifest.FILE_NAME))
         if manifest.parse(content).fingerprint == job.appends_to:
             path = storage.join(job.root, manifest.former_name(len(result.generations) - 2))
@@ -208,6 +208,6 @@ def _write(job: Job, result: Manifest, files: Mapping[str, bytes], generations: 
 
 
 def _delete_tfds(job: Job) -> None:
-    """Delete the files for TFDS of the dataset that was appended to: they name its shards alone."""
+    """Delete the TFDS files from before the append, since they list only the old shards."""
     for name in tfds.NAMES:
         storage.delete(storage.join(job.root, name), inside=job.root)

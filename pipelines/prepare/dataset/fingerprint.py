@@ -1,12 +1,12 @@
-"""The fingerprint, a digest of everything that decides the bytes of a dataset, and the difference between two."""
+"""Fingerprints: digests of everything that decides the bytes of a dataset, and the differences between two."""
 
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# Raise it in every change by which the same request gives other bytes: another choice or order of rows, another cut
-# into shards, another layout of tokens, another encoding. `tests/project/test_golden_bytes.py` fails until it is.
+# Increase it with every change that makes the same request give other bytes: another choice or order of rows, another
+# cut into shards, another layout of tokens, another encoding. `tests/project/test_golden_bytes.py` fails until then.
 # Shards of different algorithms are never mixed in one dataset.
 #   2  ingested rows of several small files share a block, which the shuffle permutes, and types are those of `datasets`
 #   3  the size of shards is predicted by one model of the sample, so that shards are cut at other rows
@@ -22,7 +22,7 @@ def fingerprint_of(items: Mapping[str, Any]) -> str:
 
 
 def differences(before: Any, now: Any) -> str:
-    """Return each item that differs, at any depth, with its old and its new value."""
+    """Return a text that names each item that differs, at any depth, with its old and its new value."""
     found = list(_differences(before, now, name=""))
     more = f"; and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
     return "; ".join(found[:_LISTED]) + more

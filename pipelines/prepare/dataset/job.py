@@ -1,6 +1,6 @@
-"""A job: one run of `build` in the form that travels to workers.
+"""Job: one run of `build` in the form that travels to workers.
 
-It holds everything that decides the bytes of a dataset, and where they go, as names, numbers and column types: no
+A job holds everything that decides the bytes of a dataset, and its output, as names, numbers and column types: no
 tokenizer object, no open file, no secret and no list of files. Workers load the tokenizer from the job's own folder in
 the output, so that all of them use the launcher's.
 """
@@ -23,11 +23,10 @@ from tfrecord_io.errors import FormatError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobSplit:
-    """One split of the output: [start, stop) `ranges` of rows of the source's split `source_split`, and how to read
-    them.
+    """Output split: the row ranges [start, stop) of a split of the source, and the reader of those rows.
 
-    A job that appends has only the new rows; the dataset has `tasks_before` tasks of this split with the rows
-    `ranges_before` already.
+    In a job that appends, `ranges` has only the new rows; the dataset already has `tasks_before` tasks of this split,
+    with the rows `ranges_before`.
     """
 
     source_split: str
@@ -38,7 +37,7 @@ class JobSplit:
 
     @classmethod
     def of(cls, split: SplitSource) -> JobSplit:
-        """Return the part of a split that travels to workers."""
+        """Return the part of an opened split that travels to workers."""
         return cls(source_split=split.source_split, ranges=split.ranges, reader=split.reader)
 
     @property
@@ -49,11 +48,11 @@ class JobSplit:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """What decides the bytes (`spec`), the rows that they are made of (`splits`), and where they go (`root`, `name`).
+    """Build job: what decides the bytes (`spec`), the rows to read (`splits`), and the output (`root`, `name`).
 
-    `engine` decides only how fast they are made. `ingested` is the folder of the ingested copy of the source that the
-    commit deletes, if there is one. A `strict` job ends at the first row that cannot be used. `appends_to` is the
-    fingerprint of the dataset that the job appends to, None if it makes a dataset of its own.
+    `engine` decides only the speed. `ingested` is the folder with the ingested copy of the source, if there is one; the
+    commit deletes it. A `strict` job ends at the first row that cannot be used. `appends_to` is the fingerprint of the
+    dataset that the job appends to, None if it makes a dataset of its own.
     """
 
     root: str
@@ -67,11 +66,11 @@ class Job:
     appends_to: str | None = None
 
     def work_path(self, *parts: str) -> str:
-        """Return a path in the job's own folder."""
+        """Return a path in the job's own folder, OUT/.prep/FINGERPRINT."""
         return storage.join(self.root, WORK_FOLDER, self.fingerprint, *parts)
 
     def shard_name(self, task: ShardTask, *, length: int | None = None) -> str:
-        """Return the file name of a task's shard; with several lengths, of the one with records of `length` tokens."""
+        """Return the file name of a task's shard; with several record lengths, of its shard of that `length`."""
         return manifest.shard_name(
             name=self.name,
             split=task.split,
@@ -103,12 +102,12 @@ class Job:
 
 
 def decided_path(root: str, fingerprint: str, split: str) -> str:
-    """Return the path of the rows of a split that were decided to leave before the plan."""
+    """Return the path of the file that lists a split's duplicate and contaminated rows, found before the plan."""
     return storage.join(root, WORK_FOLDER, fingerprint, "decided", f"{split}.parquet")
 
 
 def rejected_path(split: str, index: int) -> str:
-    """Return the path of the list of a shard's rejected rows, relative to the dataset's folder."""
+    """Return the path of a task's list of rejected rows, relative to the dataset's folder."""
     return f"rejected/{split}-{index:05d}.jsonl"
 
 

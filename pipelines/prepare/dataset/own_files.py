@@ -1,10 +1,10 @@
-"""The files and folders of a dataset that this package owns, its manifest, and the generations that appends made.
+"""Files and folders that belong to a dataset, its manifest, and its generations: the build and each append.
 
     build        train  shards 0, 1, 2    rows [0, 1000)         manifest.json
     append       train  shards 3, 4       rows [1000, 1500)      manifest.json anew; the former is manifest-0.json
 
 Nothing but these files is changed or deleted. Each generation has its own fingerprint, and its own folder with plan and
-receipts. Tasks are numbered on from generation to generation, and so are the rows of the source.
+receipts. The numbers of tasks and of source rows continue from one generation to the next.
 """
 
 import itertools
@@ -27,7 +27,7 @@ _OWN = re.compile("|".join((*map(re.escape, (WORK_FOLDER, *OWN_FILES)), FORMER.p
 
 
 def read_manifest(root: str, *, name: str = manifest.FILE_NAME) -> Manifest | None:
-    """Return the manifest of the dataset in `root`, or None if there is none. `name`: that of an earlier generation.
+    """Return the manifest of the dataset in `root`, or None if there is none; `name`: its file name.
 
     Raises: ManifestError if it is damaged.
     """
@@ -40,8 +40,7 @@ def read_manifest(root: str, *, name: str = manifest.FILE_NAME) -> Manifest | No
 
 
 def read_former(root: str, current: Manifest, fingerprint: str) -> Manifest | None:
-    """Return the dataset in `root` as it was at an earlier generation; None if no generation has this fingerprint, or
-    its manifest is not there any more.
+    """Return the manifest of an earlier generation by its fingerprint; None if it is unknown or gone.
 
     Raises: ManifestError if that manifest is damaged.
     """
@@ -69,12 +68,12 @@ def require_manifest(root: str) -> Manifest:
 
 
 def refuse_links(root: str) -> None:
-    """Raise OutputError if one of our own files or folders is a link, since writing it would change something else."""
+    """Check that no own file or folder is a link, as writing to it would change other files. Raises: OutputError."""
     storage.refuse_links(root, is_own=_OWN.fullmatch, folders=(WORK_FOLDER, *FOLDERS))
 
 
 def generations_of(manifest: Manifest) -> tuple[Generation, ...]:
-    """Return all generations of a dataset; one that was never appended to has one."""
+    """Return all generations of a dataset; a single one if it was never appended to."""
     if manifest.generations:
         return manifest.generations
     rows = manifest.source.get("splits", {})

@@ -1,4 +1,4 @@
-"""Plans on disk: one Parquet file for a split, OUT/.prep/FINGERPRINT/SPLIT/plan.parquet.
+"""Plan files: one Parquet file per split, OUT/.prep/FINGERPRINT/SPLIT/plan.parquet.
 
     columns     a row for each run of rows that is read together, in the order of shards: its shard, its rows, its file
     row groups  64 shards each, so that a worker decodes one
@@ -32,7 +32,7 @@ from tfrecord_io.format.json_fields import NAME, WRONG, count, items, mapping, t
 TaskKey = tuple[str, int, int]
 
 _GROUP_SHARDS = 64
-# A row group has at most about this many pieces: fewer shards, if groups of the source are tiny.
+# Approximate limit of pieces in a row group; with tiny row groups in the source it holds fewer shards.
 _GROUP_PIECES = 1 << 18
 _PLANS_HELD = 4
 # Bounds within which no sum over a row group overflows int64, and memory stays small.
@@ -40,7 +40,7 @@ _MOST_COUNT, _MOST_START, _MOST_PIECES = 1 << 40, 1 << 62, 1 << 22
 
 _FILE = "plan.parquet"
 _START_OVER = "start over with --overwrite"
-# The columns of a file, and those of a piece in it.
+# The columns of a `DataFile`; then those of a piece of it, with the name of their array in `Pieces`.
 _OF_FILES = pa.schema(
     [
         pa.field("path", pa.string(), nullable=False),
@@ -62,12 +62,12 @@ _DAMAGED = (*WRONG, pa.ArrowException, OSError)
 
 
 def key_of(task: ShardTask) -> TaskKey:
-    """Return the key of a task, from which `task_of` finds it again."""
+    """Return the key by which `task_of` looks up a task."""
     return task.split, task.index, task.count
 
 
 def write(job: Job, plan: SplitPlan, groups: Groups) -> None:
-    """Write the plan of a split that has none, before any of its shards.
+    """Write the plan of a split that has none yet, before its first shard.
 
     Raises: OutputError if another job has written another plan meanwhile (on a local disk the lock prevents that).
     """
@@ -104,7 +104,7 @@ def write(job: Job, plan: SplitPlan, groups: Groups) -> None:
 
 
 def read(job: Job, split: str) -> SplitPlan | None:
-    """Return the plan that an earlier run left, without spans; None if there is none.
+    """Read the plan of a split from an earlier run, without spans; None if there is none.
 
     Raises: FingerprintMismatchError if it was made for other rows of the split; FormatError if it is damaged.
     """
@@ -113,12 +113,12 @@ def read(job: Job, split: str) -> SplitPlan | None:
 
 
 def read_file_rows(root: str, fingerprint: str, split: str) -> np.ndarray:
-    """Return the rows of each file of a split, int64 [S]. Raises: FormatError if the plan is gone or damaged."""
+    """Return the rows per source file of a split, int64 [S]. Raises: FormatError if the plan is gone or damaged."""
     return np.array(_require(root, fingerprint, split).file_rows, np.int64)
 
 
 def rows_of_shards(root: str, fingerprint: str, split: str) -> Iterator[np.ndarray]:
-    """Yield the numbers of the rows of each shard in reading order, int64 [N]; needs the plan alone, not the source.
+    """Yield the row numbers of each shard in reading order, int64 [N]; needs only the plan, not the source.
 
     Raises: FormatError if the plan is gone or damaged.
     """
@@ -130,9 +130,9 @@ def rows_of_shards(root: str, fingerprint: str, split: str) -> Iterator[np.ndarr
 
 
 def task_of(job: Job, key: TaskKey) -> ShardTask:
-    """Return the task of a key, with its pieces.
+    """Look up the task of a key, with its pieces.
 
-    Raises: OutputError if there is no plan; FormatError if it is damaged, or another one.
+    Raises: OutputError if there is no plan; FormatError if it has another number of tasks; otherwise as `read`.
     """
     split, index, num_tasks = key
     found = _find(job.work_path(split, _FILE))
@@ -161,7 +161,7 @@ def task_of(job: Job, key: TaskKey) -> ShardTask:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _PlanFile:
-    """A plan file: the plan, `group_shards` shards in a row group, and the rows of each file of the source."""
+    """Opened plan file: the plan, the number of shards in a row group, and the number of rows in each source file."""
 
     path: str
     plan: SplitPlan
@@ -209,7 +209,7 @@ def _find(path: str) -> _PlanFile | None:
 
 @functools.lru_cache(maxsize=_PLANS_HELD)
 def _open(path: str, size: int) -> _PlanFile:
-    # A job writes a plan once: a process that makes many of its shards reads it once.
+    # A job writes a plan once, so a process that makes many of its shards reads it once.
     content = storage.read_bytes(path)
     try:
         opened = pq.ParquetFile(pa.BufferReader(content))
@@ -239,7 +239,7 @@ def _open(path: str, size: int) -> _PlanFile:
 
 
 def _of_job(found: _PlanFile, job: Job, split: str) -> SplitPlan:
-    """Return the plan of a file. Raises: as `read`."""
+    """Return the plan of a file, checked against the job's split. Raises: as `read`."""
     plan, asked = found.plan, job.splits[split]
     if (plan.source_split, plan.ranges) != (asked.source_split, asked.ranges):
         was, now = (
@@ -261,7 +261,7 @@ def _of_job(found: _PlanFile, job: Job, split: str) -> SplitPlan:
 
 
 def _pieces(table: pa.Table) -> Pieces:
-    """Return the pieces of a row group. Raises: ValueError if a value is missing or cannot be."""
+    """Return the pieces of a row group. Raises: ValueError if a value is missing or out of range."""
     names = [name for name in table.column_names if name != "stamp"]
     if not len(table) or any(table.column(name).null_count for name in names):
         raise ValueError("no pieces, or pieces with a part missing")
@@ -280,7 +280,7 @@ def _pieces(table: pa.Table) -> Pieces:
 
 
 def _offsets(table: pa.Table, *, first: int, rows: Sequence[int]) -> np.ndarray:
-    """Return the offsets of each shard's pieces, int64 [n + 1]. Raises: ValueError if they do not have its rows."""
+    """Return the offsets of each shard's pieces, int64 [n + 1]. Raises: ValueError if the rows are not the plan's."""
     shard, counts = table.column("shard").to_numpy(), table.column("count").to_numpy()
     offsets = np.searchsorted(shard, np.arange(first, first + len(rows) + 1))
     if (np.diff(shard) < 0).any() or offsets[0] != 0 or offsets[-1] != len(shard) or (np.diff(offsets) < 1).any():

@@ -1,4 +1,4 @@
-"""Receipts: small JSON files, each written after its shards. A shard with a valid receipt is not made again."""
+"""Receipts: small JSON files, each written after its task's shards. A shard with a valid receipt is not made again."""
 
 import dataclasses
 import functools
@@ -18,17 +18,17 @@ from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import WRONG, Count, Fingerprint, Name, decoded, integer, items, mapping
 from tfrecord_io.manifest import LabelRange, Ledger, Shard, Split
 
-# More distinct labels than these are not counted: they are no classes.
+# More distinct labels than this are not counted, since they are no class ids.
 _MOST_LABELS = 10_000
 
 
-def _integers(value: Any) -> tuple[int, ...] | None:  # `decoded` takes thirty times as long
+def _integers(value: Any) -> tuple[int, ...] | None:  # thirty times as fast as `decoded`
     return None if value is None else tuple(map(integer, items(value)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """The result of one task: its shard, or one for each length of records.
+    """Result of one task: its shard, or one shard per record length.
 
     `engine` is the name and version of the engine that tokenized it. The reference engine also tokenized `rows_checked`
     of its rows, with the same result. `first_rejected` are the first rows that could not be used. `labels` are the
@@ -51,7 +51,7 @@ class Receipt:
 
 
 def with_labels(known: np.ndarray, more: np.ndarray) -> np.ndarray:
-    """Return the distinct values of both, ascending: all if they are few, else the smallest ones and the largest."""
+    """Return the distinct values of both arrays, ascending; past 10,000 only the 10,000 smallest and the largest."""
     every = np.union1d(known, more)
     return np.append(every[:_MOST_LABELS], every[-1]) if len(every) > _MOST_LABELS else every
 
@@ -63,10 +63,10 @@ def dump(receipt: Receipt) -> bytes:
 
 
 def parse(text: bytes, *, path: str) -> Receipt:
-    """Parse what `dump` gave; `path` names the file in errors. Raises: FormatError if it is not a receipt."""
+    """Parse the JSON text of a receipt; `path` names the file in errors. Raises: FormatError if it is not a receipt."""
     try:
         receipt: Receipt = decoded(Receipt, {"labels": None, **mapping(json_fields.load(text))})
-        # What a manifest would refuse is made again instead.
+        # Shards that a manifest would refuse are made again instead.
         if not receipt.shards or not all(each.num_examples and each.ledger.balanced for each in receipt.shards):
             raise ValueError("no shard, no example, or rows that are neither used nor rejected")
     except WRONG as error:
@@ -77,14 +77,14 @@ def parse(text: bytes, *, path: str) -> Receipt:
 
 
 def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
-    """Make the manifest's entry of a split from all of its receipts, each of which is balanced.
+    """Combine all receipts of a split, each with a balanced ledger, into the manifest's entry of the split.
 
     Raises: LedgerError if rows are missing or were counted twice.
     """
     in_order = [shard for receipt in sorted(receipts, key=lambda receipt: receipt.index) for shard in receipt.shards]
     # Shards of one length follow one another.
     by_length = tuple(sorted(in_order, key=lambda shard: shard.length or 0))
-    # Of no labels, and of a receipt that does not tell its labels, there is no range.
+    # There is no label range without labels, or if any receipt leaves its labels out.
     known = [np.array(each.labels, np.int64) for each in receipts if each.labels is not None]
     every = functools.reduce(with_labels, known, np.zeros(0, np.int64))
     labels = None
@@ -105,8 +105,8 @@ def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
 def find(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
     """Return each task's receipt if it is valid, else None.
 
-    A receipt is valid if it is of this very task, its shards have the recorded sizes, and, with --engine hf, the
-    reference made them. Receipts are listed and read many at a time, since there may be thousands of them far away.
+    A receipt is valid if it belongs to this very task, its shards have the recorded sizes, and, with --engine hf, the
+    reference engine made them. Receipts are listed together and read concurrently: there may be thousands, far away.
     """
     sizes = storage.sizes(job.root)
     existing = {

@@ -1,4 +1,4 @@
-"""Rows that could not be used: counted by reason, the first ones named, all of them written to a list.
+"""Rejected rows, which could not be used: counted by reason, the first ones named, all of them listed in a file.
 
 Rows that are left out on purpose are only counted: there may be millions, and reading the source again shows which.
 """
@@ -27,16 +27,14 @@ _REMAKE = "run `prep-tfrecords verify --repair` on the dataset, which writes it 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RejectedContent(RejectedRow):
-    """A row that could not be used, with its content as JSON text (cut at 4 KB) and, where there is more to say than
-    the reason, a detail.
-    """
+    """Rejected row with its content as JSON text, cut at 4 KB, and a detail if there is more to say than the reason."""
 
     content: str
     detail: str = ""
 
 
 class RejectedRows:
-    """The rejected rows of one task, which reads `row_ranges`.
+    """Rejected rows of one task, which reads the rows in `row_ranges`.
 
     Their lines wait in a temporary file, since there may be as many as the task has rows.
     """
@@ -56,7 +54,7 @@ class RejectedRows:
         *,
         details: Mapping[int, str] | None = None,
     ) -> None:
-        """Add the rows of `batch` that have a reason; `numbers` are the row numbers in the split of all its rows.
+        """Add the rows of `batch` that have a reason; `numbers` are the row numbers in the split, one for each row.
 
         `details` explain more than the reason does, by index into the batch.
         """
@@ -76,7 +74,7 @@ class RejectedRows:
             self._lines.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
 
     def write(self, path: str, *, inside: str | None = None, replacing: int | None = None) -> None:
-        """Write JSON lines to `path`, or delete what an earlier run left there.
+        """Write the rows as JSON lines to `path`; without rows, delete the file of an earlier run.
 
         `inside`, `replacing`: as in `storage`.
         """
@@ -89,7 +87,7 @@ class RejectedRows:
 
 
 def read(path: str) -> Iterator[RejectedContent]:
-    """Yield the rows of a list. Raises: FileNotFoundError; FormatError if it is not such a list; OutputError."""
+    """Yield the rows of a rejected-rows file. Raises: FileNotFoundError; FormatError if it is not one; OutputError."""
     with storage.read_stream(path) as stream:
         while line := stream.readline(_MOST_LINE_BYTES):
             try:

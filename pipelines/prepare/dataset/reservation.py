@@ -1,4 +1,4 @@
-"""Reserving the output folder: whether a job may write there, the files that it claims it with, and what is swept.
+"""Reservation of the output folder: check that a job may write there, write its claim, sweep leftovers.
 
 OUT/.prep/lock                                       while a job is at work (see `local_storage`)
 OUT/.prep/rows-DIGEST/                               the ingested copy of the source, until the commit
@@ -32,10 +32,10 @@ INGESTED = "rows-"
 
 
 def check(root: str, *, items: Mapping[str, Any] | None, overwrite: bool, former: Manifest | None = None) -> None:
-    """Check that a job may write to the output, and change nothing.
+    """Check that a job may write to the output, without changing anything.
 
-    `items` are what its fingerprint covers, None if they are not known yet. `former` is the finished dataset in the
-    output that the job appends to; with `overwrite` it takes the place of an append that was not finished.
+    `items` are what the job's fingerprint covers, None if they are not known yet. `former` is the finished dataset in
+    the output that the job appends to; with `overwrite` the job replaces an unfinished append.
 
     Raises: FingerprintMismatchError if the output holds (part of) another dataset, unless with `overwrite`;
         OutputError if it holds something else.
@@ -62,7 +62,7 @@ def reserve(
     overwrite: bool,
     former: Manifest | None = None,
 ) -> None:
-    """Write the job's own files to the output, after `check`.
+    """Check the output as `check` does, then write the job's own files to it.
 
     They are what its fingerprint covers (`items`), where the source is (`source`), and the tokenizer. Raises: as
     `check`.
@@ -88,7 +88,7 @@ def reserve(
 
 
 def sweep(root: str, *, ingested: str | None = None) -> None:
-    """Delete what killed or abandoned jobs left: partial files, and copies of sources other than `ingested`."""
+    """Delete leftovers of killed or abandoned jobs: partial files, and copies of sources other than `ingested`."""
     storage.sweep(root)
     for folder in (WORK_FOLDER, *FOLDERS):
         storage.sweep(storage.join(root, folder), inside=root, below=True)
@@ -104,7 +104,7 @@ def remove_copies(root: str, *, but: str | None) -> None:
 
 
 def require_own(job: Job) -> None:
-    """Raise OutputError if the job's files are gone from the output, because another job started over there."""
+    """Check that no other job has started over and deleted this job's files. Raises: OutputError."""
     if not storage.exists(job.work_path(JOB_FILE)):
         raise OutputError(
             f"{job.work_path()}: the files of this job are gone: another job has started over, or they were deleted",
@@ -124,7 +124,7 @@ def clear(root: str) -> None:
 
 
 def _clear_append(root: str) -> None:
-    """Delete what an unfinished append left in `root`. The finished dataset keeps every file."""
+    """Delete the files of an unfinished append in `root`. The finished dataset keeps all of its files."""
     committed = read_manifest(root)
     assert committed is not None, "an append begins at a finished dataset"
     stay = {shard.name for split in committed.splits.values() for shard in split.shards}
@@ -148,7 +148,7 @@ def _fingerprints(committed: Manifest) -> set[str]:
 
 
 def _committed(root: str) -> Manifest | None:
-    """Return the manifest in `root` if it is one of ours; other programs use that name too."""
+    """Return the manifest in `root`; None if there is none of ours, as other programs use that name too."""
     try:
         return read_manifest(root)
     except ManifestError:
@@ -156,7 +156,7 @@ def _committed(root: str) -> Manifest | None:
 
 
 def _own_shards(root: str) -> list[str]:
-    """Return the shards in `root` of the datasets named by its manifest and its work folder, finished or not."""
+    """Return the names of shards in `root` that belong to its manifest, or to a job in its work folder."""
     jobs = (_read_job(root, fingerprint) for fingerprint in _work_names(root))
     prefixes = {job["name"] for job in jobs if isinstance(job.get("name"), str) and NAME.match(job["name"])}
     if (committed := _committed(root)) is not None:
@@ -166,8 +166,9 @@ def _own_shards(root: str) -> list[str]:
 
 
 def _refuse_another(root: str, items: Mapping[str, Any], *, former: Manifest | None) -> None:
-    """Refuse another dataset or job in `root`; beside `former`, a dataset that is another by now, and an unfinished
-    append of other rows.
+    """Check that `root` holds no other dataset or unfinished job, besides the dataset to append to, `former`.
+
+    Raises: FingerprintMismatchError; OutputError if the dataset is no longer `former`.
     """
     fingerprint, committed = fingerprint_of(items), read_manifest(root)
     found = committed and committed.fingerprint
@@ -199,7 +200,7 @@ def _work_names(root: str) -> list[str]:
 
 
 def _read_job(root: str, fingerprint: str) -> Mapping[str, Any]:
-    """Return the job.json of an earlier run, empty if it is missing or damaged."""
+    """Return the content of a job's job.json; empty if it is missing or damaged."""
     try:
         return mapping(json_fields.load(storage.read_bytes(storage.join(root, WORK_FOLDER, fingerprint, JOB_FILE))))
     except (FileNotFoundError, ValueError):

@@ -1,4 +1,4 @@
-"""The source of a dataset: what the manifest says of it, and where it is, by OUT/.prep/FINGERPRINT/source.json."""
+"""Source of a dataset: its identity in the manifest, and its location in OUT/.prep/FINGERPRINT/source.json."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -20,22 +20,22 @@ _FILE = "source.json"
 
 
 def identity_of(manifest: Manifest) -> dict[str, Any]:
-    """Return the identity of the source that a dataset was made of, as a listing has it."""
+    """Return the identity of a dataset's source from the manifest, in the form of `SourceListing.identity`."""
     return {name: value for name, value in manifest.source.items() if name not in ("splits", "origins")}
 
 
 def origin_of(manifest: Manifest, split: str) -> str:
-    """Return the split of the source that a split of a dataset was made of."""
+    """Return the name of the source's split from which a split of a dataset was made."""
     return str(manifest.source.get("origins", {}).get(split, split))
 
 
 def source_path(root: str, fingerprint: str) -> str:
-    """Return the file that says where the source is, and which user functions its rows go through."""
+    """Return the path of the file with the location of the source and the user functions for its rows."""
     return storage.join(root, WORK_FOLDER, fingerprint, _FILE)
 
 
 def read(root: str, fingerprint: str) -> Mapping[str, Any]:
-    """Return where the job of a dataset found its source. Raises: FormatError if that is missing or damaged."""
+    """Read the location of a dataset's source. Raises: FormatError if the file is missing or damaged."""
     path = source_path(root, fingerprint)
     try:
         texts = dict.fromkeys(("config", "revision", "format", "sample_by"), str | None)
@@ -53,8 +53,9 @@ def read(root: str, fingerprint: str) -> Mapping[str, Any]:
 
 
 def location_of(config: SourceConfig, found: OpenedSource, functions: Sequence[UserFunction] = ()) -> dict[str, Any]:
-    """Return what is needed to open the source again, as source.json holds it: an absolute path, an address without
-    credentials or a pinned hub id, and the text of the user functions.
+    """Return the entries of source.json from which the source can be opened again.
+
+    They are an absolute path, an address without credentials or a pinned hub id, and the text of the user functions.
     """
     identity = found.listing.identity
     place = {

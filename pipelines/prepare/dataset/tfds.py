@@ -1,4 +1,4 @@
-"""The files with which `tfds.builder_from_directory(OUT)` opens the dataset without this library.
+"""TFDS metadata files, so that `tfds.builder_from_directory(OUT)` opens the dataset without this library.
 
 The formats are TFDS's own: a DatasetInfo message (core/proto/dataset_info.proto) and the JSON of a FeaturesDict
 (core/proto/feature.proto), where 64-bit numbers are strings.
@@ -23,7 +23,7 @@ _FEATURES = "tensorflow_datasets.core.features"
 
 
 def files(manifest: Manifest, *, file_format: str = "tfrecord") -> dict[str, bytes]:
-    """Return names and contents of the files; none for a dataset that TFDS cannot read."""
+    """Return the content of each metadata file by name; empty for a dataset that TFDS cannot read."""
     if manifest.compression != "none" or manifest.bucket_lengths or manifest.generations:
         return {}
     info = {
@@ -57,7 +57,7 @@ def files(manifest: Manifest, *, file_format: str = "tfrecord") -> dict[str, byt
 
 
 def _holds_class_ids(feature: Feature) -> bool:
-    """Return whether a feature is a class id, or one for each token; not a row of 0 and 1."""
+    """Return whether a feature holds a class id, or one per token, rather than a multi-hot row of 0 and 1."""
     return feature.role == "token_labels" or (feature.role == "label" and not feature.shape)
 
 

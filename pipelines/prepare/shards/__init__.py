@@ -1,1 +1,1 @@
-"""One task to its shard and receipt."""
+"""Shard writing: from a task to its shard files and receipt."""

@@ -1,4 +1,4 @@
-"""Writing a shard file: rows laid out, encoded, framed, and written whole or not at all, with its indexes beside it.
+"""Shard files: lay out, encode and frame rows, and write them whole or not at all, with indexes beside them.
 
 permuted rows ──► [n, L] ──► Example bytes ──► frames ──► gzip? ──► file        counted and digested on the way
 """
@@ -46,10 +46,10 @@ def write(
     expected: Shard | None,
     progress: Progress,
 ) -> Shard:
-    """Write all rows of a task whose records have one length, and return the shard's manifest entry.
+    """Write the shard of a task's rows of one record length, and return its manifest entry.
 
     `threads` encode records. The shard's ledger counts `rows_in` rows, `rejected` of them by reason. `generations` are
-    those of the files that may be replaced (see `storage.generations`). `progress` counts the bytes.
+    the versions that may be replaced (see `storage.generations`). `progress` counts the bytes.
 
     Raises: OutputError if the file cannot be written, has no record, differs from `expected` or was written by another
         job; LedgerError if its rows do not add up. Then the file is left as it was.
@@ -91,7 +91,7 @@ def _pieces(
     *,
     threads: int,
 ) -> Iterator[memoryview | bytes]:
-    """Yield the file's bytes piece by piece, and count what is in them; the next pieces are made meanwhile."""
+    """Yield the file's bytes in pieces, and update `counts` and `indexes`; threads make the next pieces meanwhile."""
     schema = job.spec.schema_of(group.length)
     label = schema.with_role("label") if job.spec.columns.label_names is not None else None
 
@@ -112,7 +112,7 @@ def _pieces(
 
 
 def delete(job: Job, name: str, *, generations: Mapping[str, int]) -> None:
-    """Delete a file that an earlier attempt may have left, and its indexes, but no version newer than `generations`."""
+    """Delete a shard file and its indexes of an earlier attempt, except files absent (0) in `generations`."""
     for path in paths(job, name):
         if generations.get(path) != 0:
             storage.delete(path, inside=job.root)
@@ -130,8 +130,8 @@ def _indexes(job: Job, name: str) -> ShardIndexes:
 def _check(shard: Shard, expected: Shard | None) -> None:
     """Check a shard before its file appears.
 
-    Raises: OutputError if it is empty or not as expected; LedgerError if the counts of rows read, laid out and rejected
-        disagree, each of which was made independently.
+    Raises: OutputError if it is empty or not as expected; LedgerError if the independent counts of rows read, laid
+        out and rejected disagree.
     """
     if not shard.num_examples:
         raise OutputError(

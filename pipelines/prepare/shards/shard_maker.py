@@ -1,4 +1,4 @@
-"""Making the shards of a job from the keys of their tasks: in this process, in worker processes, or on a runner."""
+"""Shard maker: makes the shards of a job from task keys, in this process, in worker processes or on a Beam runner."""
 
 from __future__ import annotations
 
@@ -28,25 +28,23 @@ _LESS_MEMORY = "a smaller --shard-size, or fewer --workers"
 
 
 class ShardMaker(Shared):
-    """Make a shard for each key, on `threads` threads; open the job's encoder at the first key in a process.
+    """Function that makes the shard of a task key, on `threads` threads; the first call in a process opens the encoder.
 
-    On a runner, several threads of a process may call it: as many work at once as there are cores, but only one with an
-    encoder in Python, which holds the interpreter.
+    On a runner, several threads of a process may call it: as many work at once as there are cores, but only one if the
+    encoder runs in Python, which holds the interpreter.
     """
 
     def __init__(
         self, job: Job, threads: int = 1, pickled: bytes = b"", *, encoder: BatchEncoder | None = None
     ) -> None:
-        """`pickled` is an encoder for another process, `encoder` one that is open in this one: `make` empties it once
-        worker processes have theirs.
-        """
+        """Take an open `encoder`, which `make` clears before workers start, or one `pickled` for another process."""
         super().__init__(job, threads, pickled)
         self._job, self._threads, self._pickled = job, threads, pickled
         self._encoder = encoder
         self._opening, self._slots = threading.Lock(), threading.BoundedSemaphore(cores())
 
     def __call__(self, key: TaskKey, progress: Progress) -> Done:
-        """Make the shard of a task. The result is its receipt. Raises: as `shard_writer.write`."""
+        """Make the shard of a task; the result is its receipt. Raises: as `shard_writer.write`; PrepError."""
         encoder = self._open()
         task = plan_files.task_of(self._job, key)
         with self._slots:
@@ -69,24 +67,24 @@ class ShardMaker(Shared):
     def make(
         self, keys: Sequence[TaskKey], *, processes: int, progress: Progress, is_stopped: Callable[[], bool]
     ) -> Iterator[Done]:
-        """Make the shards of many tasks in worker processes, or with 0 `processes` here; yield them as they are done.
+        """Make the shards of many tasks in worker processes, or here with 0 `processes`; yield each when it is done.
 
-        A shard of which one row ended the process, since its chat template took too long, is made again here, where
-        each rendering has a child of its own, so that the row is known.
+        If a chat template took so long on a row that the process ended, the shard is made again here, where each
+        rendering has a child process of its own, so that the row is known.
 
         Raises: PrepError if a process died, which names the shard; otherwise as `workers.run`.
         """
         missing = dict.fromkeys(keys)
         function: Callable[[TaskKey, Progress], Done] = self._for_workers() if processes else self
         changed = any(split.reader.changes is not None for split in self._job.splits.values())
-        start = None if changed else imports.start_worker  # the user's own functions may want what it leaves out
+        start = None if changed else imports.start_worker  # user functions may need what `start_worker` leaves out
         try:
             for key, done in workers.run(
                 function, keys, processes=processes, progress=progress, is_stopped=is_stopped, start=start
             ):
                 del missing[key]
                 yield done
-            if processes:  # one that was replaced may have left a file half written
+            if processes:  # a replaced worker may have left a half-written file
                 reservation.sweep(self._job.root, ingested=self._job.ingested)
         except workers.WorkerDiedError as died:
             if died.exit_code == -signal.SIGPROF:
@@ -98,14 +96,14 @@ class ShardMaker(Shared):
             raise self._failed(died.task, f"the worker process that made it {died.how}", instead) from died
 
     def _for_workers(self) -> ShardMaker:
-        """Return the maker that worker processes get, and free what only they need: 25 to 90 MB."""
+        """Return the maker for worker processes, and free this process's encoder, which only they need: 25 to 90 MB."""
         encoder, self._encoder = self._encoder, None
         if encoder is None:
             return self
-        # To open one would cost each worker a second and 130 MB; one that Python decides does not travel.
+        # Opening an encoder costs each worker a second and 130 MB, so it travels, unless it is the reference itself.
         maker = self if encoder.reference is None else ShardMaker(self._job, self._threads, pickle.dumps(encoder))
         for each in filter(None, (encoder.reference, encoder)):
-            vars(each).clear()  # whoever opened it still holds it, but has no more use for it
+            vars(each).clear()  # its opener still holds it, but no longer uses it
         memory.release_freed()
         return maker
 

@@ -1,4 +1,4 @@
-"""One task, from rows to its finished shard and receipt; with several lengths of records, to a shard for each.
+"""Shard writer: one task from rows to its finished shard and receipt, or to one shard per record length.
 
     read batches ──► extract ──► encode (threads, in order) ──► gather ──► permute ──► Example bytes ──► frames ──► file
 
@@ -48,7 +48,7 @@ def write(
     progress: Progress | None = None,
     threads: int | None = None,
 ) -> Receipt:
-    """Make a task's shard, or one for each length of records, and its receipt.
+    """Write a task's shard, or one shard per record length, and its receipt.
 
     A shard that differs from `expected` is not written. `progress` counts what is done. `threads` tokenize batches and
     encode records, by default one for each core.
@@ -88,7 +88,7 @@ def write(
 def shuffle_rng(job: Job, task: ShardTask, *, length: int | None = None) -> np.random.Generator | None:
     """Return the generator that permutes the rows of a shard; None if the job does not shuffle.
 
-    `length`: the tokens of its records, None if all shards' records have the same length.
+    `length`: its record length in tokens, None if all records of the job have the same length.
     """
     return shard_rng(job.spec.seed, split=task.split, index=task.index, length=length) if job.spec.shuffle else None
 
@@ -101,7 +101,7 @@ def shard_rng(seed: int, *, split: str, index: int, length: int | None = None) -
 def batches(
     job: Job, split: str, pieces: Pieces, *, num_bytes: int = _BATCH_BYTES
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield (first row number, record batch) of a split's rows, in batches of about `num_bytes` of text or one row."""
+    """Yield (first row number, record batch) of a split's rows, in batches of one row or about `num_bytes` of text."""
     for first, batch in job.splits[split].reader.read(pieces, job.spec.columns.names):
         part = np.cumsum(text_bytes_of(batch, job.spec.columns.content)) // num_bytes
         edges = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), batch.num_rows]
@@ -110,7 +110,7 @@ def batches(
 
 
 def unusable_row(row: RejectedRow, task: ShardTask) -> RowsRejectedError:
-    """Return the error of a task with a row that cannot be used, where none may be rejected."""
+    """Return the error for a row that cannot be used, in a job that may reject none."""
     pieces = task.located
     piece = int(np.flatnonzero((pieces.starts <= row.row) & (row.row < pieces.starts + pieces.counts))[0])
     file = pieces.files[int(pieces.file[piece])]
@@ -122,7 +122,7 @@ def unusable_row(row: RejectedRow, task: ShardTask) -> RowsRejectedError:
 
 
 class _TaskRows:
-    """The tokenized rows of a task: `rows_in` were read, `rows_checked` were compared with the reference tokenizer.
+    """Tokenized rows of a task, of which `rows_checked` were compared with the reference tokenizer.
 
     `labels`: as `Receipt.labels`, int64.
     """
@@ -157,7 +157,10 @@ class _TaskRows:
         self.rows_checked = checks.rows_checked
 
     def _usable_batches(self) -> Iterator[tuple[Rows, pa.RecordBatch | None]]:
-        """Yield the usable rows in batches, each with all of its columns if encoding may reject some; reject others."""
+        """Yield the usable rows in batches, and reject the others.
+
+        Yields: (rows, their record batch if the encoder may reject some, else None).
+        """
         num_bytes = _BATCH_BYTES if self._encoder.reference is None else _FAST_BATCH_BYTES
         for first, batch in batches(self._job, self._task.split, self._task.located, num_bytes=num_bytes):
             self._rows_in += batch.num_rows
@@ -171,13 +174,13 @@ class _TaskRows:
             yield rows, source
 
     def _reject(self, batch: pa.RecordBatch, reasons: np.ndarray, numbers: np.ndarray, **details: Any) -> None:
-        """Note the rows with a reason. Raises: RowsRejectedError if there is one and the job allows none."""
+        """Record the rows that have a reason. Raises: RowsRejectedError if there is one and the job allows none."""
         self.rejected.add(batch, reasons, numbers, **details)
         if self._job.strict and self.rejected.first:
             raise unusable_row(self.rejected.first[0], self._task)
 
     def write_shards(self, *, generations: Mapping[str, int], expected: tuple[Shard, ...] | None) -> tuple[Shard, ...]:
-        """Write one file for each length of records, and delete what an earlier attempt left for lengths without rows.
+        """Write one file per record length, and delete the files of an earlier attempt for lengths without rows.
 
         A file that has appeared or changed since `generations` belongs to another job.
         """
@@ -210,9 +213,9 @@ class _TaskRows:
         return tuple(shards)
 
     def _rows_of(self, groups: Sequence[LengthGroup]) -> list[int]:
-        """Return how many rows each file accounts for: those it is made of, and in the first one also the rejected.
+        """Return the number of rows that each file accounts for: its own, and in the first file also the rejected.
 
-        Raises: LedgerError if they are not all rows of the plan. Each file checks its own ledger.
+        Raises: LedgerError if they do not add up to the planned rows. Each file checks its own ledger.
         """
         num_rejected = sum(self.rejected.by_reason.values())
         used = self._rows_in - num_rejected
@@ -228,7 +231,7 @@ class _TaskRows:
 
 
 def _unnamed_labels(encoded: Encoded, spec: ShardSpec) -> np.ndarray | None:
-    """Return the integer labels without names of usable rows, or those of their words; None if there are no such."""
+    """Return the unnamed integer labels of usable rows, or the tags of their words; None if there are neither."""
     columns = spec.columns
     if columns.label is not None:
         return encoded.arrays["label"][encoded.reasons == ""] if columns.label.kind == "int" else None

@@ -7,8 +7,8 @@
 Writes are atomic: a file appears whole or not at all. A local path is recognized by its form, and the modules for
 remote storage are imported when a path needs them.
 
-Transient errors are retried (`storage_errors`). The only error of a file system that callers see is FileNotFoundError,
-when they read; all others become errors that say what to do (`storage_errors`).
+Transient errors are retried. When reading, FileNotFoundError reaches the caller as it is; all other errors of a file
+system become a PrepError with a remedy (`storage_errors`).
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from tfrecord_io.local_paths import local_path as local_path
 
 # Limit of a file that is read into memory. The plan of a million segments has 20 MB, the largest tokenizers have 40 MB.
 _MOST_BYTES = 256 << 20
-# Small objects cost round trips; services answer many requests at once.
+# Threads that read remote files: each small file costs a round trip, and services answer many requests at once.
 _READERS = 32
 
 
@@ -41,7 +41,7 @@ def join(root: str, *parts: str) -> str:
 
 
 def file_system(path: str) -> tuple[Any, str]:
-    """Return the fsspec file system of an address and the path in it, for what this module has no function for.
+    """Return the fsspec file system of an address and the path inside it, for operations that this module lacks.
 
     Raises: ConfigError for an address that nothing can open.
     """
@@ -50,9 +50,9 @@ def file_system(path: str) -> tuple[Any, str]:
 
 
 def describe(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
-    """Return a service's metadata of a remote file or folder: type, size, checksums or version. Errors for which
-    `passes` is true are retried.
+    """Return a service's metadata of a remote file or folder: type, size, checksums or version.
 
+    Errors for which `passes` is true are retried.
     Raises: FileNotFoundError; errors of the service's library, for `as_source_error` to translate.
     """
     return dict(_store(path).info(path, passes=passes))
@@ -74,15 +74,15 @@ def size(path: str) -> int | None:
 
 
 def sizes(folder: str) -> dict[str, int]:
-    """Return the bytes of each file in `folder` by name, sorted, from one listing; empty without such a folder.
+    """Return the size in bytes of each file in `folder`, by sorted name; empty if there is no such folder.
 
-    Temporary files are left out. Raises: OutputError.
+    It takes one listing; temporary files are left out. Raises: OutputError.
     """
     return {name: num_bytes for name, num_bytes in _entries(folder).items() if num_bytes is not None}
 
 
 def list_names(folder: str) -> list[str]:
-    """Return the names in `folder`, sorted, without temporary files; empty if there is no such folder.
+    """Return the sorted names in `folder`, except temporary files; empty if there is no such folder.
 
     Raises: OutputError, also if the bucket does not exist.
     """
@@ -109,13 +109,13 @@ def read_bytes(path: str, *, most_bytes: int = _MOST_BYTES) -> bytes:
 
 
 def read_folder(folder: str) -> dict[str, bytes]:
-    """Read the files in a folder and below it, by name (`inner/file`), but for temporary files.
+    """Read all files in a folder and its subfolders, by relative name (`inner/file`), except temporary files.
 
     Raises: FormatError if they exceed 256 MiB together; OutputError.
     """
     found: dict[str, bytes] = {}
     folders = [""]
-    for inner in folders:  # it grows
+    for inner in folders:  # grows meanwhile
         for name in (inner + entry for entry in _entries(join(folder, inner))):
             if name.endswith("/"):
                 folders.append(name)
@@ -126,7 +126,7 @@ def read_folder(folder: str) -> dict[str, bytes]:
 
 
 def read_many(paths: Sequence[str]) -> list[bytes | None]:
-    """Read whole files, None for one that does not exist; remote ones many at a time.
+    """Read whole files, remote ones concurrently; None for a file that does not exist.
 
     Raises: OutputError.
     """
@@ -152,7 +152,7 @@ def read_stream(path: str) -> Iterator[BinaryIO]:
 
 
 def _open_remote(path: str) -> BinaryIO:
-    """Open a remote file, of the version that is there now where the service has versions."""
+    """Open a remote file for reading, on gs:// pinned to the generation that is there now."""
     from pipelines.prepare.storage import object_storage
 
     fs, inner = file_system(path)
@@ -177,8 +177,9 @@ def _open_remote(path: str) -> BinaryIO:
 
 
 def generations(paths: Sequence[str]) -> dict[str, int]:
-    """Return the generation of each gs:// object as it is now, 0 if there is none, for `write_atomic(replacing=...)`.
-    Other storage has no such numbers: the result is empty. Raises: OutputError.
+    """Return the present generation of each gs:// object, 0 for a missing one; empty for other storage.
+
+    They are for `write_atomic(replacing=...)`. Raises: OutputError.
     """
     if not paths or storage_errors.bucket_of(paths[0]) is None:
         return {}
@@ -196,12 +197,11 @@ def write_bytes(path: str, content: bytes, *, inside: str | None = None, replaci
 def write_atomic(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
     """Write buffers to a file that appears whole or not at all.
 
-    inside: a folder that must exist; only folders below it are made, so that one that was deleted in the middle of a
-        job does not come back with half of its content. Links below it are not followed, here and in `delete` and
-        `sweep`. Local paths only.
-    replacing: the generation to replace (see `generations`), 0 for none; an object of another generation stays, and
-        counts as written if it has the same content. gs:// only; elsewhere the last writer wins.
-    Raises: OutputError, also if an object of another generation is there. Errors of `chunks` pass unchanged.
+    inside: an existing folder; only folders below it are made, so that one that was deleted during a job does not come
+        back with half of its content. Links below it are not followed, here and in `delete` and `sweep`. Local only.
+    replacing: the generation that may be replaced (see `generations`), 0 for none; an object of another generation
+        stays, and counts as written if it has the same content. gs:// only; elsewhere the last writer wins.
+    Raises: OutputError, also if an object of another generation has other content. Errors of `chunks` pass unchanged.
     """
     local = local_path(path)
     if local is not None:
@@ -237,13 +237,13 @@ def delete(path: str, *, inside: str | None = None) -> None:
 
 @contextlib.contextmanager
 def as_source_error(path: str) -> Iterator[None]:
-    """Translate errors of reading the user's data. Raises: FileNotFoundError; SourceError for all others."""
+    """Translate errors of reading user data. Raises: FileNotFoundError; OutputError without a bucket; SourceError."""
     with _reading(path, SourceError):
         yield
 
 
 def _store(path: str) -> ModuleType:
-    """Return the module with `info`, `entries`, `write` and `delete` for the service of a remote address."""
+    """Return the storage module for a remote address: `gcs` or `object_storage`, which have the same functions."""
     if storage_errors.bucket_of(path) is not None:
         from pipelines.prepare.storage import gcs
 
@@ -254,7 +254,7 @@ def _store(path: str) -> ModuleType:
 
 
 def _entries(folder: str) -> dict[str, int | None]:
-    """Return the bytes of each file in a folder by name, sorted; None for links, and for folders, named `folder/`."""
+    """Return the size in bytes of each file by sorted name; None for links, and for folders, named `folder/`."""
     local = local_path(folder)
     try:
         with _reading(folder):
@@ -266,8 +266,9 @@ def _entries(folder: str) -> dict[str, int | None]:
 
 @contextlib.contextmanager
 def _reading(path: str, kind: type[PrepError] = OutputError) -> Iterator[None]:
-    """Translate errors of reading from `path`. Raises: FileNotFoundError; `kind` for all others; OutputError if the
-    bucket does not exist.
+    """Translate errors of reading from `path`.
+
+    Raises: FileNotFoundError; OutputError if the bucket does not exist; `kind` for all others.
     """
     try:
         with storage_errors.reading(path, kind):

@@ -3,18 +3,19 @@
     metadata, listings, uploads, deletes    `bucket`, of google-cloud-storage
     reading                                 `open_fs`, of gcsfs, like every remote file through fsspec
 
-Both libraries are imported on first use. They share credentials, endpoint and the project to bill. The class is that of
-`gcsfs.core`: the one that `gcsfs` exports may ask a further service for the kind of the bucket, to no use for reading.
+Both libraries are imported on first use. They share credentials, endpoint and the project to bill. `GCSFileSystem`
+is that of `gcsfs.core`: the class that `gcsfs` exports may ask another service for the bucket's type, which reading
+does not need.
 
-An upload of up to one block is one request, with a checksum that the service compares before the object appears. More
-is a session of parts; the object appears with the last part, if it has the checksum. After an error the client sends
-the same part again; the service ignores bytes that it has
+An upload of up to one block is one request, with a checksum that the service compares before the object appears. A
+larger one is a session of parts; the object appears with the last part, if its checksum is right. After an error the
+client sends the same part again; the service ignores bytes that it has
 (https://cloud.google.com/storage/docs/performing-resumable-uploads). The client cannot continue after the service has
-lost a session, or has kept less than a part without an error: the parts before are not in memory any more.
+lost a session, or has kept less than a part without an error: the earlier parts are no longer in memory.
 
 An upload may name the generation of the object that it replaces, 0 for none. If another one is there by then, the
-service answers 412 (https://cloud.google.com/storage/docs/request-preconditions). That one may be our own, of a request
-whose answer was lost, or the same content from another worker. So its checksum is compared.
+service answers 412 (https://cloud.google.com/storage/docs/request-preconditions). That object may be our own, from a
+request whose answer was lost, or another worker's with the same content, so its checksum is compared.
 """
 
 import base64
@@ -38,14 +39,14 @@ EMULATOR = "STORAGE_EMULATOR_HOST"
 KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 
 _SCOPE = "https://www.googleapis.com/auth/devstorage.full_control"
-# Limits of a request of gcsfs, which fetches one block at most, and of a connection on which nothing arrives.
+# Limits of a gcsfs request, which fetches one block at most; of silence on a connection; and of connecting.
 _REQUEST_SECONDS = 300
 _SILENCE_SECONDS = 60
 _CONNECT_SECONDS = 20
 TIMEOUT = (_CONNECT_SECONDS, _SILENCE_SECONDS)
-# The client keeps this many connections.
+# The number of connections that the client keeps.
 _REQUESTS_AT_ONCE = 10
-# Answers to a part of an upload after which its session cannot be continued: unknown, or less was kept than was sent.
+# Answers to a part of an upload that end its session: it is unknown, or the service kept less than was sent.
 _SESSION_LOST = (308, 404, 410)
 
 _lock = threading.Lock()
@@ -53,7 +54,7 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def bucket(path: str) -> Iterator[tuple[Any, str]]:
-    """Give the bucket of an address, and the object's name in it.
+    """Yield the bucket of an address, and the object's name in it.
 
     The threads of a process share one client, as they do in the client's own `transfer_manager`.
 
@@ -76,7 +77,7 @@ def bucket(path: str) -> Iterator[tuple[Any, str]]:
 
 
 def open_fs(path: str) -> tuple[Any, str]:
-    """Return the gcsfs file system that the threads of this process share, and BUCKET/KEY of an address.
+    """Return the gcsfs file system, shared by all threads of this process, and the BUCKET/KEY of an address.
 
     Raises: ConfigError without a bucket, or if GOOGLE_APPLICATION_CREDENTIALS names no credentials.
     """
@@ -97,7 +98,7 @@ storage_errors.on_refusal.append(forget)
 
 
 def find_credentials() -> Any | None:
-    """Return the application default credentials, or None if there are none, or an emulator is set.
+    """Return the application default credentials; None if there are none or an emulator is set.
 
     Raises: ConfigError if GOOGLE_APPLICATION_CREDENTIALS names no credentials.
     """
@@ -108,7 +109,7 @@ def find_credentials() -> Any | None:
 
     try:
         with warnings.catch_warnings():
-            # It warns of a user's credentials without a quota project, which storage does not need.
+            # google.auth warns if a user's credentials have no quota project, which storage does not need.
             warnings.simplefilter("ignore")
             credentials, _ = google.auth.default(scopes=[_SCOPE])
     except DefaultCredentialsError as error:
@@ -129,7 +130,7 @@ def configured() -> dict[str, Any]:
 
 
 def _place() -> tuple[int, str, str]:
-    """Return what connections depend on: the process, and settings of its environment."""
+    """Return the cache key of connections: process id, emulator and key file."""
     return os.getpid(), os.environ.get(EMULATOR, ""), os.environ.get(KEY_FILE, "")
 
 
@@ -167,7 +168,7 @@ def _file_system(process: int, emulator: str, key_file: str) -> Any:
 
 
 def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
-    """Return the service's metadata of an object, or that a folder is there: a prefix of other names.
+    """Return the metadata of an object or a folder; a folder exists if other objects have it as their prefix.
 
     Raises: FileNotFoundError; errors of the client, as do all functions here.
     """
@@ -182,7 +183,7 @@ def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.
 
 
 def generations(paths: Sequence[str]) -> dict[str, int]:
-    """Return the number that the service gave each object at its last upload, 0 for one that does not exist."""
+    """Return the generation of each object, which the service sets at every upload; 0 for a missing object."""
 
     def request(path: str) -> int:
         with bucket(path) as (found, key):
@@ -194,7 +195,7 @@ def generations(paths: Sequence[str]) -> dict[str, int]:
 
 
 def entries(path: str) -> dict[str, int | None]:
-    """Return the bytes of each file in a folder by name; None for a folder, named `folder/`."""
+    """Return the size in bytes of each file in a folder, by name; None for a subfolder, named `folder/`."""
     with bucket(path) as (found, key):
         prefix = f"{key}/" if key else ""
         listing = found.list_blobs(prefix=prefix, delimiter="/", **_options(path))
@@ -204,7 +205,7 @@ def entries(path: str) -> dict[str, int | None]:
 
 
 def write(path: str, chunks: Iterable[Any], *, replacing: int | None = None) -> None:
-    """Upload buffers to an object, which appears when all of them have arrived.
+    """Upload buffers to an object that appears when all of them have arrived.
 
     replacing: the generation to replace, 0 for none, None for any.
     Raises: OutputError if an object of another generation has other content, or if the upload cannot be continued;
@@ -251,7 +252,7 @@ def write(path: str, chunks: Iterable[Any], *, replacing: int | None = None) -> 
 
 
 def delete(path: str) -> None:
-    """Delete an object, and all objects below it as a folder; never a bucket."""
+    """Delete an object, and all objects below it if it is a folder; never delete a bucket."""
     with bucket(path) as (found, key):
         names = [blob.name for blob in found.list_blobs(prefix=f"{key}/" if key else "", **_options(path))]
 
@@ -265,7 +266,7 @@ def delete(path: str) -> None:
 
 @functools.lru_cache(maxsize=1024)
 def require_bucket(name: str) -> None:
-    """Check the bucket of an object that was not found. Raises: OutputError if it does not exist."""
+    """Check that the bucket of a missing object exists. Raises: OutputError if it does not."""
     try:
         info(f"gs://{name}")
     except FileNotFoundError as error:
@@ -280,7 +281,7 @@ def _options(path: str, passes: Callable[[BaseException], bool] = storage_errors
 
 
 class _Content:
-    """A file for the client, of which each `read` gives the next block; counts bytes and sums them up."""
+    """File-like body of an upload: each `read` returns the next block and updates byte count and CRC-32C."""
 
     def __init__(self, chunks: Iterable[Any]) -> None:
         self._chunks = iter(chunks)
@@ -295,7 +296,7 @@ class _Content:
             self._pending += memoryview(chunk).cast("B")
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next block, whatever the size; empty at the end. Raises: errors of the chunks."""
+        """Return the next block, whatever `size` is; empty at the end. Raises: errors of the chunks."""
         self._fill()
         block = bytes(self._pending[: object_storage.BLOCK_BYTES])
         del self._pending[: object_storage.BLOCK_BYTES]
@@ -308,7 +309,7 @@ class _Content:
         return self._num_bytes
 
     def is_same(self, metadata: dict[str, Any]) -> bool:
-        """Return whether an object has this content; reads what is left of it."""
+        """Return whether an object has the size and CRC-32C of this content, after reading its rest."""
         while self.read():
             """Only summed up."""
         checksum = base64.b64encode(self._checksum.digest()).decode()

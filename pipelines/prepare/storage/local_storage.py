@@ -1,4 +1,4 @@
-"""Local files, written so that a kill or a loss of power leaves them whole or absent.
+"""Local files, which a kill or a power loss leaves whole or absent.
 
     OUT/.partial-1f0c…-NAME    written, synced ──► renamed to OUT/NAME ──► the folder synced
 
@@ -8,10 +8,10 @@ Links are not followed at the end of a path, nor between it and `inside`, the da
 or another user who may write to its folder, could redirect reads and writes with one. The path to `inside` may have
 links.
 
-A job holds `.prep/lock` with flock; the kernel releases it when the process ends, in whatever way. The file names its
-holder and is deleted at the end; the library `filelock` leaves it, names nobody, and accepts a hard link to another
-file. Object stores have no locks: there two jobs for the same dataset write the same bytes, and a job for another
-dataset finds the first one's work folder and is refused (`reservation`).
+A job holds `.prep/lock` with flock; the kernel releases it however the process ends. The file names its holder and is
+deleted at the end; the library `filelock` leaves its file, names nobody, and accepts a hard link to another file.
+Object stores have no locks: there two jobs for the same dataset write the same bytes, and a job for another dataset
+finds the first one's work folder and is refused (`reservation`).
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from tfrecord_io.local_paths import local_path
 PARTIAL = ".partial-"
 LOCK_FILE = "lock"
 
-# Of file systems without locks, such as some network mounts.
+# Errors of `flock` on file systems without locks, such as some network mounts.
 _UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
 _OF_LINKS = (errno.ELOOP, errno.EMLINK)
@@ -42,9 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 def make_folder(folder: str) -> None:
-    """Make a local folder and those above it, and sync each, so that they survive a loss of power; remote storage needs
-    none. Raises: OutputError.
-    """
+    """Make a local folder and its parents, synced to survive a power loss; skip remote ones. Raises: OutputError."""
     if (local := local_path(folder)) is None or os.path.isdir(local):
         return
     above = os.path.dirname(local)
@@ -53,16 +51,16 @@ def make_folder(folder: str) -> None:
         try:
             os.mkdir(local)
         except FileExistsError:
-            if os.path.islink(local) and not os.path.exists(local):  # to nowhere
+            if os.path.islink(local) and not os.path.exists(local):  # a dangling link
                 raise
         os.fsync(descriptor)
 
 
 @contextlib.contextmanager
 def _open_folder(folder: str, *, inside: str | None = None, make: bool = False) -> Iterator[int]:
-    """Give a descriptor of a folder. With `make`, missing folders are made, but never `inside`: a folder that was
-    deleted in the middle of a job does not come back with half of its content.
+    """Yield a descriptor of a folder; with `make`, make missing folders, but never `inside`.
 
+    A folder that was deleted during a job must not come back with half of its content.
     Raises: OutputError for a link between `inside` and the folder; FileNotFoundError; other OSErrors.
     """
     path = (inside and local_path(inside)) or folder
@@ -81,7 +79,7 @@ def _open_folder(folder: str, *, inside: str | None = None, make: bool = False) 
 
 
 def open_file(path: str, flags: int = os.O_RDONLY, *, folder: int | None = None) -> int:
-    """Return a descriptor of a regular file; `folder` is the descriptor of its folder, if that is open.
+    """Open a regular file and return its descriptor; `folder` is the descriptor of its folder, if that is open.
 
     Raises: OutputError for a link, a pipe or a device, which may block or never end; OSError.
     """
@@ -111,7 +109,7 @@ def _link_refused(path: str) -> OutputError:
 
 
 def refuse_links(root: str, *, is_own: Callable[[str], object], folders: Collection[str]) -> None:
-    """Raise an OutputError if an entry of a local folder that `is_own` is a link, or if one is below its `folders`."""
+    """Check that no `is_own` entry of a local folder, and none below its `folders`, is a link. Raises: OutputError."""
     local = local_path(root)
     for place, below, names in os.walk(local) if local else ():
         entries = sorted([*below, *names])
@@ -124,7 +122,7 @@ def refuse_links(root: str, *, is_own: Callable[[str], object], folders: Collect
 
 
 def write(path: str, chunks: Iterable[Any], *, inside: str | None = None) -> None:
-    """Write buffers to a file. Missing folders are made, below `inside` if that is given.
+    """Write buffers to a file, and make its missing folders; with `inside`, only those below it.
 
     Raises: OutputError; errors of `chunks` pass unchanged.
     """
@@ -170,7 +168,7 @@ def delete(path: str, *, inside: str | None = None) -> None:
 
 
 def entries(folder: str) -> dict[str, int | None]:
-    """Return the bytes of each file in `folder` by name; None for links, and for folders, named `folder/`.
+    """Return the size in bytes of each file in `folder`, by name; None for links, and for folders, named `folder/`.
 
     Raises: OSError.
     """
@@ -184,7 +182,7 @@ def entries(folder: str) -> dict[str, int | None]:
 
 
 def sweep(folder: str, *, inside: str | None = None, below: bool = False) -> None:
-    """Delete the temporary files that killed processes left in a local folder, and `below` it. Raises: OutputError."""
+    """Delete temporary files of killed processes in a local folder; `below`: in subfolders too. Raises: OutputError."""
     if (local := local_path(folder)) is None:
         return
     with (
@@ -201,7 +199,7 @@ def sweep(folder: str, *, inside: str | None = None, below: bool = False) -> Non
 
 
 def _open_below(above: int, path: str, *, make: bool) -> int:
-    """Return a descriptor of the folder `path`; `above` is the descriptor of its parent."""
+    """Open the folder `path` and return its descriptor; `above` is the descriptor of its parent."""
     name = os.path.basename(path)
     if make:
         with contextlib.suppress(FileExistsError):
@@ -216,7 +214,7 @@ def _open_below(above: int, path: str, *, make: bool) -> int:
 
 
 def _mode(name: str, folder: int) -> int:
-    """Return the mode of a file, folder or link."""
+    """Return the mode of a file, a folder, or a link itself."""
     return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
 
 
@@ -235,7 +233,7 @@ def _write_all(stream: Any, chunk: Any) -> None:
 
 @contextlib.contextmanager
 def held(root: str, *, work_folder: str) -> Iterator[None]:
-    """Hold the lock of the dataset in `root`; folders made for the lock alone are removed at the end.
+    """Hold the lock of the dataset in `root`; at the end, remove folders that were made only for the lock.
 
     Raises: OutputError if another job holds it, or nothing can be written there.
     """
@@ -289,5 +287,5 @@ def _acquire(path: str, *, root: str) -> int:
                 f"{root}: another job is at work in this folder ({who or 'it has just begun'})",
                 remedy="wait until it has ended, or stop it; then run the same command again to go on where it stopped",
             ) from error
-        # Its holder deleted and released it between our opening and locking it.
+        # The holder deleted and released the file between our opening and locking it.
         os.close(descriptor)

@@ -16,7 +16,7 @@ _GLOB = frozenset("*?[")
 
 
 def open_fs(path: str) -> tuple[Any, str]:
-    """Return the file system of an address, and the path in it. Raises: ConfigError."""
+    """Return the fsspec file system of an address, and the path inside it. Raises: ConfigError."""
     try:
         fs, inner = fsspec.core.url_to_fs(path)
         return fs, inner
@@ -37,7 +37,7 @@ def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.
         try:
             return dict(fs.info(inner))
         except FileNotFoundError as error:
-            # fsspec raises it for any error of its HTTP client.
+            # fsspec raises FileNotFoundError for any error of its HTTP client.
             cause = error.__cause__
             if isinstance(cause, Exception) and storage_errors.status_of(cause) != 404:
                 raise cause from None
@@ -47,7 +47,7 @@ def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.
 
 
 def entries(path: str) -> dict[str, int | None]:
-    """Return the bytes of each file in a folder by name; None for a folder, named `folder/`.
+    """Return the size in bytes of each file in a folder, by name; None for a subfolder, named `folder/`.
 
     Raises: FileNotFoundError.
     """
@@ -63,7 +63,7 @@ def entries(path: str) -> dict[str, int | None]:
 
 
 def write(path: str, chunks: Iterable[Any], *, replacing: int | None = None) -> None:
-    """Write buffers to an object, which appears when all of them have arrived and replaces whatever is there.
+    """Write buffers to an object that appears when all of them have arrived, replacing any object there.
 
     Raises: errors of `chunks`.
     """
@@ -95,7 +95,7 @@ def delete(path: str) -> None:
 
 
 def fetch(get: Callable[[int, int], bytes], start: int, stop: int, *, path: str) -> bytes:
-    """Return bytes [start, stop) of a file, which `get` requests; an incomplete answer is requested again.
+    """Return bytes [start, stop) of a file, requested with `get`; retry transient errors and incomplete answers.
 
     Raises: errors of `get`; ValueError if the server ignores ranges.
     """
@@ -112,7 +112,7 @@ def fetch(get: Callable[[int, int], bytes], start: int, stop: int, *, path: str)
 
 
 class RemoteFile(fsspec.spec.AbstractBufferedFile):
-    """A file of `size` bytes for reading; `get` requests bytes [start, stop)."""
+    """Read-only remote file of `size` bytes; `get(start, stop)` requests the bytes [start, stop)."""
 
     def __init__(self, fs: Any, inner: str, *, get: Callable[[int, int], bytes], size: int, cache_type: str) -> None:
         self._get = get

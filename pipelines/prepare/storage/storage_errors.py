@@ -1,9 +1,9 @@
-"""Errors of storage: which are transient and retried, and what message and remedy the others get.
+"""Storage errors: retries of transient ones, messages and remedies for all others.
 
-Every library has exceptions of its own, and uses one for several causes. They are told apart by the status of the
-answer, by errno, and where neither is known by the service's words, which the message quotes.
+Every library has its own exceptions, and uses one for several causes. The status of the answer or errno tells the
+causes apart, or else the service's message, which the error quotes.
 
-Transient ones, such as of an overloaded service or a lost connection, are retried for three minutes, with a line in the
+Transient errors, such as an overloaded service or a lost connection, are retried for three minutes, with a line in the
 log. Pauses grow, and are random, so that a thousand workers do not retry at the same moment. google-cloud-storage
 retries its requests itself, with the same limits.
 
@@ -31,8 +31,8 @@ _PATIENCE_SECONDS = 180.0
 _FIRST_SECONDS = 1.0
 _LONGEST_SECONDS = 32.0
 
-# What forgets credentials that a service has refused, so that the next request looks for them again: a metadata server
-# may be silent for a moment.
+# Functions that drop the credentials that a service has refused, so that the next request looks for them again: a
+# metadata server may be silent for a moment.
 on_refusal: list[Callable[[], None]] = []
 
 _log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ _CLIENTS = ("aiohttp", "botocore", "httpx", "httpx2", "requests", "urllib3")
 
 _NO_ANSWER = ("TimeoutError", "FSTimeoutError", "TransportError")
 _ACCOUNT = re.compile(r"(\S+@\S+?)\s+does not have storage\.")
-# What helps against a refusal of Google's service (400, 403), by a word of its answer; else a role on the bucket.
+# Remedies for a refusal by Google's service (400, 403), by a word of its answer; by default a role on the bucket.
 _REMEDY_BY_WORD = {
     "scope": "give the VM the scope cloud-platform: gcloud compute instances set-service-account --help",
     "billing": "link a billing account to the project: gcloud billing projects link --help",
@@ -80,18 +80,18 @@ def status_of(error: BaseException) -> int | None:
     if type(error).__module__ == "google.auth.exceptions" and type(error).__name__ != "TransportError":
         return 401
     if type(error).__name__ == "ProxyError":
-        return 502  # what gcsfs makes of it
+        return 502  # gcsfs raises it for a 502
     if isinstance(error, FileNotFoundError):
         return 404
-    text = str(error)  # that of gcsfs
+    text = str(error)  # gcsfs gives some statuses only as words
     if text.startswith("Forbidden"):
         return 403
     return 400 if text.startswith("Bad Request") or "requester pays" in text else None
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether the same request may succeed a little later."""
-    if getattr(error, "retryable", False):  # as google.auth says
+    """Return whether an error is transient: the same request may succeed a little later."""
+    if getattr(error, "retryable", False):  # set by google.auth
         return True
     if (status := status_of(error)) is not None:
         return status in (408, 429) or 500 <= status < 600
@@ -101,7 +101,7 @@ def is_transient(error: BaseException) -> bool:
             return False
         cause = cause and (cause.__cause__ or cause.__context__)
     kind = type(error)
-    # Of asyncio before Python 3.11, of fsspec, of google.auth.
+    # `_NO_ANSWER` has the errors of asyncio before Python 3.11, of fsspec and of google.auth.
     if isinstance(error, ConnectionError | TimeoutError | socket.gaierror) or kind.__name__ in _NO_ANSWER:
         return True
     if kind.__module__.partition(".")[0] in _CLIENTS and not isinstance(error, ValueError):
@@ -112,9 +112,9 @@ def is_transient(error: BaseException) -> bool:
 def retry_transient(
     attempt: Callable[[], Result], *, path: str, passes: Callable[[BaseException], bool] = is_transient
 ) -> Result:
-    """Return `attempt()`, retried while `passes` is true of its error, for three minutes from the first error.
+    """Return the result of `attempt`; retry errors that `passes` accepts, for three minutes from the first one.
 
-    Raises: its last error.
+    Raises: the last error.
     """
     longest, give_up = _FIRST_SECONDS, None
     while True:
@@ -131,7 +131,7 @@ def retry_transient(
 
 
 def library_retry(path: str, *, passes: Callable[[BaseException], bool] = is_transient) -> Any:
-    """Return a `retry` option for google-cloud-storage."""
+    """Return the `retry` option for google-cloud-storage, with the limits of `retry_transient`."""
     from google.api_core.retry import Retry
 
     return Retry(
@@ -184,7 +184,7 @@ def _raise(kind: type[PrepError], path: str, error: Exception, *, done: str) -> 
 
 
 def no_bucket(bucket: str) -> tuple[str, str]:
-    """Return cause and remedy of a bucket that does not exist."""
+    """Return the cause and the remedy for a bucket that does not exist."""
     return (
         f"there is no bucket gs://{bucket}",
         f"correct the name, or make it where the TPU is: gcloud storage buckets create gs://{bucket} --location=REGION",
@@ -192,7 +192,7 @@ def no_bucket(bucket: str) -> tuple[str, str]:
 
 
 def grant(bucket: str, account: str | None, *, role: str) -> str:
-    """Return the command that gives an account a role on a bucket."""
+    """Return the gcloud command that grants an account a role on a bucket."""
     member = "user:YOUR_ACCOUNT"
     if account:
         member = f"{'serviceAccount' if account.endswith('gserviceaccount.com') else 'user'}:{account}"
@@ -227,7 +227,7 @@ def _explanation(path: str, done: str, error: Exception) -> tuple[str, str]:
 
 
 def words(error: BaseException) -> str:
-    """Return an error's message in one line without secrets: the service's own, if the error holds its answer."""
+    """Return an error's message on one line, without secrets; the service's own message if the error holds it."""
     try:
         said = str(error.response.json()["error"]["message"])  # type: ignore[attr-defined]
     except (AttributeError, KeyError, TypeError, ValueError):
