@@ -227,7 +227,7 @@ def write(path: str, chunks: Iterable[Any], *, replacing: int | None = None) -> 
             )
             return
         except PreconditionFailed:
-            """Handled below: this error names the session, which the context of another error would show."""
+            pass  # raised below, outside of this error's context, which names the session
         except (DataCorruption, GoogleAPICallError, ValueError) as error:
             answer = getattr(error, "response", None)
             is_lost = answer is not None and answer.request.method == "PUT" and answer.status_code in _SESSION_LOST
@@ -311,6 +311,6 @@ class _Content:
     def is_same(self, metadata: dict[str, Any]) -> bool:
         """Return whether an object has the size and CRC-32C of this content, after reading its rest."""
         while self.read():
-            """Only summed up."""
+            pass  # adds to the checksum
         checksum = base64.b64encode(self._checksum.digest()).decode()
         return (metadata.get("size"), metadata.get("crc32c")) == (self._num_bytes, checksum)
