@@ -3,7 +3,7 @@
     manifest ─► task ─► objective ─► batches ─┐
              └► model ─► pure step ───────────┴─► engine (TensorFlow or JAX) ─► checkpoints, metrics, final model
 
-`config` says what is wanted, `targets` where it runs, `tasks` and `models` follow the manifest, `steps` has what both
-engines compute, `on_tensorflow` and `on_jax` repeat it on their devices, `checkpoints` says what is kept, `run` puts
-these together, `cli` is the command line. Nothing here imports Beam, datasets or the side that prepares data.
+`config` holds the options, `targets` chooses the accelerator, `tasks` and `models` follow the manifest, `steps` has the
+step that both engines compute, `on_tensorflow` and `on_jax` run it on their devices, `checkpoints` stores the state,
+`run` is the training loop, `cli` the command line. Nothing here imports Beam, datasets or the code that prepares data.
 """

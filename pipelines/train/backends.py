@@ -1,5 +1,5 @@
-"""The backend of Keras: imported when a command's options are in order, without what it prints about itself, and the
-engine that drives its devices. TensorFlow reads on any backend; with JAX it gets no accelerator.
+"""Import Keras with the chosen backend, once a command's options are checked, and open the engine of its devices.
+TensorFlow reads the data on either backend; with JAX it gets no accelerator. Startup logs need `--verbose`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def load(*, verbose: bool, backend: Literal["tensorflow", "jax"] = "tensorflow") -> None:
-    """Import TensorFlow, and Keras with a backend. Raises: ConfigError if they cannot be imported."""
-    os.environ["KERAS_BACKEND"] = backend  # TensorFlow imports Keras
+    """Import TensorFlow, and Keras with the given backend. Raises: ConfigError if they cannot be imported."""
+    os.environ["KERAS_BACKEND"] = backend  # set first, because TensorFlow imports Keras
     try:
         tensorflow_start.load(verbose=verbose)
         import keras  # noqa: F401
@@ -46,9 +46,9 @@ def load(*, verbose: bool, backend: Literal["tensorflow", "jax"] = "tensorflow")
 
 
 def opened(target: Target, config: TrainConfig | PredictConfig) -> DeviceEngine:
-    """Open the engine on a target, before anything else uses devices, and say on stderr if a TPU was missed.
+    """Open the engine for a target; warn on stderr if `--tpu auto` found no TPU. Call before anything uses devices.
 
-    Raises: DeviceError if there are no such devices; ConfigError if they cannot share a batch.
+    Raises: DeviceError if there are no such devices; ConfigError if they cannot share a batch equally.
     """
     import keras
 

@@ -1,17 +1,17 @@
-"""Checkpoints: weights, optimizer and step, and beside them the identity of the run that wrote them.
+"""Checkpoints (weights, optimizer state and step), with the identity of the run that wrote them.
 
     MODEL_DIR/run.json                 identity: the dataset's fingerprint, task, model, batch size, seed …
-    MODEL_DIR/checkpoints/ckpt-120.*   after 120 steps, in the backend's own form (ckpt_120/ on JAX)
-    MODEL_DIR/best/ckpt-80.*           that of the best evaluation, with --keep-best
+    MODEL_DIR/checkpoints/ckpt-120.*   after 120 steps, in the backend's own format (ckpt_120/ on JAX)
+    MODEL_DIR/best/ckpt-80.*           the checkpoint of the best evaluation, with --keep-best
     MODEL_DIR/evaluations.json         [{"step": 10, "metrics": {"loss": 0.61, "accuracy": 0.70}}, ...]
     MODEL_DIR/model.keras, model.weights.h5   when the training is done, and what `model_files` writes
 
-The step is the reader's position too: with the same identity, batch 120 is the same on every run, so a training goes on
-with `start_step=120`. That holds only for the same identity, so another one is refused. A kill
-while a checkpoint is written leaves the one before it in force.
+The step is also the reader's position: with the same identity, batch 120 is the same on every run, so a training
+resumes with `start_step=120`. A folder with another identity is refused. If a kill interrupts the writing of a
+checkpoint, the previous one stays valid.
 
-A training that goes on after step S forgets the evaluations after S, which will be made again; so the best one, and the
-count of those since, are what an uninterrupted run would have.
+A training resumed at step S drops the evaluations after S and repeats them. So the best evaluation, and the number of
+evaluations since, are those of an uninterrupted run.
 """
 
 import contextlib
@@ -31,16 +31,16 @@ from tfrecord_io.format import json_fields
 
 SAVES, BEST = "checkpoints", "best"
 _IDENTITY = "run.json"
-# In run.json of a training by JAX: in how many parts the reader makes a batch, which decides what is masked. A training
-# that goes on keeps them on another number of devices.
+# Key in the run.json of a JAX training: the number of parts in which the reader makes a batch. It decides which tokens
+# are masked, so a resumed training keeps the number, whatever its number of devices.
 PARTS = "input_parts"
-# TensorFlow's ckpt-120, which the file `checkpoint` names, and Orbax' folder ckpt_120/.
+# TensorFlow's ckpt-120, named in the file `checkpoint`, or Orbax' folder ckpt_120/.
 _CHECKPOINT = re.compile(r"ckpt[-_](\d+)/?\Z")
-# What older trainings, and those of TensorFlow, leave out.
+# Defaults of keys that run.json leaves out: older trainings, and all of TensorFlow, name no backend.
 _UNSAID = {"backend": "tensorflow"}
-# In errors, where the name alone says too little.
+# Longer names of keys in error messages.
 _NAMED = {"data": "fingerprint of the data"}
-# What TensorFlow puts around a message.
+# What TensorFlow adds around an error's message: the graph node before it, the operation after it.
 _WHERE = re.compile(r"\{\{.*?\}\} | \[Op:.*")
 _MOST_BYTES = 1 << 20
 _EVALUATIONS = "evaluations.json"
@@ -48,9 +48,9 @@ _MOST_EVALUATIONS_BYTES = 1 << 26
 
 
 def claimed(model_dir: str, *, identity: Mapping[str, Any], writes: bool) -> Mapping[str, Any]:
-    """Return what the folder's run.json says of this training. If there is none, this process may be to write it.
+    """Return the identity in the folder's run.json; without that file `identity`, written there if `writes`.
 
-    Raises: FingerprintMismatchError if the folder holds another training; OutputError if that cannot be found out.
+    Raises: FingerprintMismatchError if the folder holds another training; OutputError if it cannot be used.
     """
     folder = model_dir.rstrip("/")
     with usable(folder):
@@ -79,7 +79,7 @@ def claimed(model_dir: str, *, identity: Mapping[str, Any], writes: bool) -> Map
 
 
 def last_step(model_dir: str) -> int:
-    """The step of the checkpoint in force, 0 without one."""
+    """Return the step of the latest checkpoint in a model folder, 0 without one."""
     folder = f"{model_dir.rstrip('/')}/{SAVES}"
     latest = tf.train.latest_checkpoint(folder)
     names = [latest] if latest else tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
@@ -87,24 +87,24 @@ def last_step(model_dir: str) -> int:
 
 
 class Saves(Protocol):
-    """Checkpoints of a learner in a folder, local or gs://, the newest ones."""
+    """Checkpoint manager of a learner: keeps the newest checkpoints in a folder, local or gs://."""
 
     @property
     def last_step(self) -> int | None:
-        """The step of the newest one."""
+        """Step of the newest checkpoint, None without one."""
 
     def save(self) -> None:
-        """Write one of the present step. Raises: OutputError if it cannot be written."""
+        """Write a checkpoint of the current step. Raises: OutputError if it cannot be written."""
 
     def restore(self) -> None:
-        """Put the newest one in place of the present state. Raises: OutputError if it is damaged."""
+        """Load the newest checkpoint into the learner. Raises: OutputError if it is damaged."""
 
     def close(self) -> None:
-        """Wait for what is still being written."""
+        """Wait until all checkpoints are written."""
 
 
 def unwritten(folder: str, error: BaseException) -> OutputError:
-    """Return what it means that a checkpoint could not be saved."""
+    """Return the error for a checkpoint that could not be written."""
     return OutputError(
         f"--model-dir {folder}: a checkpoint cannot be written ({_first_line(error)})",
         remedy="make room or give the right to write, and run the same command again",
@@ -112,7 +112,7 @@ def unwritten(folder: str, error: BaseException) -> OutputError:
 
 
 def damaged(path: str, error: BaseException) -> OutputError:
-    """Return what it means that a checkpoint could not be restored."""
+    """Return the error for a checkpoint that could not be restored."""
     return OutputError(
         f"{path}: it does not fit this model or is damaged ({_first_line(error)})",
         remedy="give another --model-dir, or the version of the model that wrote it",
@@ -120,7 +120,7 @@ def damaged(path: str, error: BaseException) -> OutputError:
 
 
 def write_json(folder: str, name: str, document: Any) -> None:
-    """Write a file whole or not at all, so that a kill leaves no half of it. Raises: OutputError likewise."""
+    """Write a JSON file atomically: a kill leaves no partial file. Raises: OutputError if it cannot be written."""
     with usable(folder):
         tf.io.gfile.makedirs(folder)
         path = f"{folder.rstrip('/')}/{name}"
@@ -130,19 +130,19 @@ def write_json(folder: str, name: str, document: Any) -> None:
 
 
 def as_json(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    """Return metrics as JSON has them: null for what is no number."""
+    """Return metrics as JSON values: null for NaN and infinity."""
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
 
 
 def save_model(model: Any, model_dir: str) -> tuple[str, str]:
-    """Write the model as .keras and its weights as .weights.h5. Returns both paths.
+    """Write the model as .keras and its weights as .weights.h5; return both paths.
 
     Raises: OutputError if they cannot be written.
     """
     names = ("model.keras", "model.weights.h5")
     targets = [f"{model_dir.rstrip('/')}/{name}" for name in names]
     with tempfile.TemporaryDirectory() as folder:
-        # Keras writes local files; so do h5 and zip, which seek. One copy then serves every file system.
+        # Keras writes local files only, because h5 and zip need to seek. Copying them then works for every file system.
         made = [os.path.join(folder, name) for name in names]
         model.save(made[0])
         model.save_weights(made[1])
@@ -155,8 +155,8 @@ def save_model(model: Any, model_dir: str) -> tuple[str, str]:
 
 
 def put(local: str, path: str) -> None:
-    """Copy a local file to any file system, where it appears whole. Raises: OpError of TensorFlow."""
-    if "://" in path:  # an object appears when all of it has arrived
+    """Copy a local file atomically to any file system. Raises: TensorFlow's OpError."""
+    if "://" in path:  # an object becomes visible only when the upload is complete
         tf.io.gfile.copy(local, path, overwrite=True)
         return
     tf.io.gfile.makedirs(os.path.dirname(os.path.abspath(path)))
@@ -166,7 +166,7 @@ def put(local: str, path: str) -> None:
 
 @contextlib.contextmanager
 def usable(folder: str) -> Iterator[None]:
-    """Raises: OutputError if TensorFlow cannot use a folder for a model."""
+    """Turn TensorFlow's file errors in a `with` block into an OutputError about the model folder."""
     try:
         yield
     except (tf.errors.OpError, ValueError) as error:
@@ -181,9 +181,9 @@ def _first_line(error: BaseException) -> str:
 
 
 class History:
-    """The evaluations in a folder, local or gs://, judged by one metric. `writes`: whether this process keeps them.
+    """Evaluation history in a folder, local or gs://, ranked by one metric. `writes`: whether this process saves it.
 
-    `evaluations`: the metrics of each pass over the evaluation split, by the steps before it.
+    `evaluations`: the metrics of each pass over the evaluation split, by the number of training steps before it.
     """
 
     def __init__(self, model_dir: str, *, metric: str, writes: bool = True) -> None:
@@ -193,7 +193,7 @@ class History:
         self.evaluations: dict[int, Mapping[str, float]] = {}
 
     def open(self, start: int) -> None:
-        """Read what an earlier run left, up to step `start`. Raises: OutputError if it cannot be read."""
+        """Load the evaluations of an earlier run, up to step `start`. Raises: OutputError if they cannot be read."""
         path = f"{self._folder}/{_EVALUATIONS}"
         if not start or not tf.io.gfile.exists(path):
             return
@@ -213,7 +213,7 @@ class History:
             ) from error
 
     def add(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Note an evaluation, in the file too. Returns whether it is the best so far.
+        """Add an evaluation and save the file; return whether it is the best so far.
 
         Raises: OutputError if it cannot be written.
         """
@@ -226,7 +226,7 @@ class History:
 
     @property
     def best(self) -> int | None:
-        """The step of the first evaluation that no other beats; None if none has the metric."""
+        """Step of the best evaluation, the first of equal ones; None if none has the metric."""
         best: int | None = None
         for step, metrics in self.evaluations.items():
             than = None if best is None else self.evaluations[best][self._metric]
@@ -236,6 +236,6 @@ class History:
 
     @property
     def since_best(self) -> int:
-        """Evaluations after the best one, or all if there is no best."""
+        """Number of evaluations after the best one, or of all if there is no best."""
         best = self.best
         return sum(best is None or each > best for each in self.evaluations)

@@ -1,8 +1,8 @@
-"""The command line: `train-tpu`, and its commands `predict` and `export`. Thin: options become a TrainConfig, errors
-become two lines.
+"""The command line of `train-tpu`, and its commands `predict` and `export`.
 
-TensorFlow is imported only when the options are in order. Exit status: 0 done, 1 an error with its cause and remedy,
-2 a wrong option, 130 Ctrl-C. People read stderr, programs read stdout (--json).
+It turns options into a TrainConfig, and errors into two lines. TensorFlow is imported only after the options are
+checked. Exit status: 0 done, 1 an error with its cause and remedy, 2 a wrong option, 130 Ctrl-C. Messages for people go
+to stderr, results for programs to stdout (--json).
 """
 
 import json
@@ -26,7 +26,7 @@ _INTERRUPTED = ("interrupted", "run the same command again; it goes on from the 
 _NOT_PREDICTED = ("interrupted; nothing was written", "run the same command again")
 _NOT_EXPORTED = ("interrupted; --output was not written", "run the same command again")
 
-# Shown below the options; \b keeps its lines as they are.
+# Shown below the options; click keeps the lines after \b unwrapped.
 _EXAMPLES = """\b
 Examples:
   train-tpu --data out/imdb --task classify --model bert-base \\
@@ -36,12 +36,12 @@ Examples:
 
 
 class _TrainingGroup(TwoLineErrors, cloup.Group):
-    """Command group that trains where no command is named; only then are the training's options required."""
+    """Command group that trains if no command is named; the training's options are required only then."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and not args[0].startswith("-") and args[0] not in self.commands:
             ctx.fail(f"no command {args[0]!r}, expected options, or one of {', '.join(self.list_commands(ctx))}")
-        completing = ctx.resilient_parsing  # the shell asks for what fits, and nothing is required yet
+        completing = ctx.resilient_parsing  # shell completion, which requires no option
         ctx.resilient_parsing = completing or (bool(args) and args[0] in self.commands)
         rest = super().parse_args(ctx, args)
         ctx.resilient_parsing = completing
@@ -80,9 +80,9 @@ def main(ctx: click.Context, /, as_json: bool, verbose: bool, **options: Any) ->
 
 
 def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> dict[str, Any]:
-    """Return what `run.train` gives, or nothing after a preflight."""
+    """Run the training or the preflight; return the result of `run.train`, or {} after a preflight."""
     if config.order == "global" and any(folder.startswith("gs://") for folder in config.data_folders):
-        # By default TensorFlow asks for 64 MiB at each place that it reads from, which `global_records` explains.
+        # By default TensorFlow reads a block of 64 MiB at each position; see `global_records`.
         os.environ.setdefault(GCS_BLOCK_SIZE, "0")
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
     backend = targets.backend(config.backend, target) if config.preflight is None else "tensorflow"
@@ -100,7 +100,7 @@ def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> dict
             preflight.require_fit(found)
             return {}
         return run.train(config, as_json=as_json)
-    except tf.errors.OpError as error:  # what the graph meets while it reads, such as a damaged record
+    except tf.errors.OpError as error:  # a failure inside the graph, such as a damaged record
         asked = f"--global-batch-size {config.global_batch_size} with --model {config.model}"
         remedy = "give --accumulate, lower the batch size, choose a smaller model, or --precision bfloat16"
         raise graph_error(error, data=config.data_folders, asked=asked, remedy=remedy) from error

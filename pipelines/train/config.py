@@ -1,11 +1,11 @@
 """Options of a training and of a prediction: frozen dataclasses that validate themselves, without TensorFlow.
 
-Three counts of steps divide each other, since Python regains control only between calls of a compiled function:
+The last three are multiples of the first, because Python gets control only between calls of a compiled function:
 
-    steps_per_call   steps that one call runs on the devices without Python          (how often Python looks)
-    log_every        a progress line and TensorBoard scalars
-    eval_every       a whole pass over the evaluation split
-    save_every       a checkpoint
+    steps_per_call   steps that one call runs on the devices without Python
+    log_every        steps between progress lines and TensorBoard scalars
+    eval_every       steps between passes over the evaluation split
+    save_every       steps between checkpoints
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _what, _place = (functools.partial(option, group=title) for title in PREDICT_GRO
 class TrainConfig:
     """All options of a training. Raises: ConfigError if one is wrong or two contradict each other.
 
-    `model_dir` is empty where nothing is to be written, as in a preflight. Steps that are given as `epochs` are a
-    number once `sized` knows the rows; until then `steps` is None.
+    `model_dir` is empty where nothing is written, as in a preflight. With `epochs`, `steps` is None until `sized`
+    computes it from the number of rows.
     """
 
     data: str | tuple[str, ...] = _data(
@@ -130,7 +130,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         check(self)
         for one, other in (("steps", "epochs"), ("warmup", "warmup_ratio")):
-            # No warm-up at all is the default of one, and agrees with any share.
+            # --warmup 0 is the default, so it does not contradict --warmup-ratio.
             if getattr(self, one) not in (None, 0) and getattr(self, other) is not None:
                 raise ConfigError(f"{_flag(one)} and {_flag(other)} together, expected one of them")
         if self.steps is None and self.epochs is None:
@@ -191,12 +191,12 @@ class TrainConfig:
 
     @property
     def data_folders(self) -> tuple[str, ...]:
-        """The folder of each dataset."""
+        """Folder of each dataset."""
         return (self.data,) if isinstance(self.data, str) else tuple(self.data)
 
     @property
     def data_weights(self) -> tuple[float, ...] | None:
-        """A number for each dataset."""
+        """Mixing weight of each dataset; None without `--weights`."""
         if self.weights is None:
             return None
         try:
@@ -206,17 +206,16 @@ class TrainConfig:
 
     @property
     def total_steps(self) -> int:
-        """Steps in all, once they are known."""
+        """Total number of steps; call `sized` first."""
         assert self.steps is not None, "`sized` was called"
         return self.steps
 
     def sized(self, *, rows: int) -> TrainConfig:
-        """The same training in numbers of steps, of a split with `rows` rows.
+        """Return the config with epochs and warm-up ratio converted to steps, for a split with `rows` rows.
 
-        An epoch is as many steps as it takes to read that many rows; a part of a step counts as a whole one, and a part
-        of a call as a whole call.
+        An epoch has as many steps as it takes to read that many rows, rounded up to whole calls.
 
-        Raises: ConfigError if the numbers that come out contradict another option.
+        Raises: ConfigError if the resulting numbers contradict another option.
         """
         steps = self.steps
         if steps is None:
@@ -227,8 +226,9 @@ class TrainConfig:
         return dataclasses.replace(self, steps=steps, epochs=None, warmup=warmup, warmup_ratio=None)
 
     def require_equal_parts(self, replicas: int, *, place: str = "") -> None:
-        """Raises: ConfigError if so many replicas cannot share a batch, or cut their share into `accumulate` parts.
-        `place` is what has them, such as v3-8.
+        """Check that the batch divides evenly by replicas and `accumulate` parts. `place`: their TPU, such as v3-8.
+
+        Raises: ConfigError if it does not.
         """
         size, parts = self.global_batch_size, replicas * self.accumulate
         if rest := size % parts:
@@ -241,7 +241,7 @@ class TrainConfig:
             )
 
     def require_model_dir(self) -> None:
-        """Raises: ConfigError if there is no folder to write to."""
+        """Check that `--model-dir` is given. Raises: ConfigError if not."""
         if not self.model_dir:
             raise ConfigError(
                 "no --model-dir, expected a folder for checkpoints, logs and the final model",
@@ -249,9 +249,9 @@ class TrainConfig:
             )
 
     def identity(self) -> dict[str, Any]:
-        """Return the options that a resumed training must have in common: they decide the batch and its use."""
+        """Return the options that must not change when a training resumes: they decide the batches and their use."""
         names = ("task", "model", "global_batch_size", "seed", "train_split", "mask_probability", "pooling")
-        # Younger options: only where they are used, so that older trainings go on.
+        # Newer options count only where they are used, so that trainings begun without them can resume.
         younger = {"decoder_start": "auto", "from_scratch": False, "order": "hosts"}
         used = [name for name, default in younger.items() if getattr(self, name) != default]
         return {name: getattr(self, name) for name in (*names, *used)}
@@ -295,7 +295,7 @@ class PredictConfig:
             raise ConfigError(f"--output {self.output}, expected a name that ends in {' or '.join(_SUFFIXES)}")
 
     def require_equal_parts(self, replicas: int) -> None:
-        """Raises: ConfigError if so many replicas cannot share a batch."""
+        """Check that the batch size is a multiple of the number of replicas. Raises: ConfigError if not."""
         if rest := self.batch_size % replicas:
             raise ConfigError(
                 f"--batch-size {self.batch_size} on {replicas} replicas, expected a multiple of {replicas}",

@@ -1,16 +1,16 @@
-"""Engines, which drive the devices: TensorFlow's strategies or JAX, by the backend that Keras was imported with;
-and the batches that they get, one stream of them, or one for each length of rows.
+"""Interface of the engines that drive the devices (TensorFlow's strategies or JAX), and the batches that they get.
 
     engine ─► learner      a model on the devices, with its optimizer's state and its step
            ─► saves        a folder of checkpoints
            ─► train, evaluate, predict
 
-All else of a training is written once: tasks, models, losses, AdamW, what is logged, what is kept and when.
+The backend that Keras was imported with decides the engine. Everything else is shared by both engines: tasks, models,
+losses, AdamW, logging and checkpointing. Rows of several lengths come as one stream of batches per length:
 
     rows of one length         {64: input_fn}                      64, 64, 64, 64, ...
     a dataset with buckets     {32: input_fn, 64: input_fn}        64, 32, 64, 64, ...      see `tfrecord_io.buckets`
 
-Every element has a static shape, so each length is a compiled step of its own.
+Every batch has a static shape, so each length gets a compiled step of its own.
 """
 
 import itertools
@@ -32,60 +32,60 @@ from tfrecord_io.errors import ConfigError
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
 from tfrecord_io.reader import Data
 
-# (steps taken, loss of the last of them) -> whether to go on
+# (steps taken, loss of the last step) -> whether to go on
 AfterCall = Callable[[int, float], bool]
-# Input functions of the reader by length of rows, and the length of each step's batch, from the first.
+# The reader's input functions by row length, and the row length of each step's batch, in order.
 Feed = tuple[Mapping[int, Any], Iterator[int]]
 
 
 class DeviceEngine(Protocol):
-    """Devices that train together, in `replicas` equal parts. `is_first`: whether this process writes for all.
+    """Devices of a training, as `replicas` equal replicas. `is_first`: whether this process writes for all processes.
 
-    `input_parts`: in how many parts the reader makes a batch, if that need not be one for each replica; else 0.
+    `input_parts`: the number of parts in which the reader makes a batch; 0 where that is always one per replica.
     """
 
     replicas: int
     input_parts: int
     hardware: str
     is_first: bool
-    peak_flops: float  # of one device in a second, 0 if that is not known
+    peak_flops: float  # per second and device, 0 if unknown
 
     @property
     def hosts(self) -> int:
-        """Machines that read."""
+        """Number of host machines that read input."""
 
     def learner(self, job: TrainingSetup) -> Learner:
-        """The model of a training, with random or pretrained weights. Raises: ConfigError if there is no such model."""
+        """Build a learner with random or pretrained weights. Raises: ConfigError if there is no such model."""
 
     def current(self, learner: Any) -> keras.Model:
-        """The Keras model with the learner's present weights."""
+        """Return the Keras model with the learner's current weights."""
 
     def saves(self, learner: Any, folder: str, *, keep: int) -> Saves:
-        """The checkpoints in a folder, of which the newest `keep` stay."""
+        """Open a folder of checkpoints, which keeps the newest `keep`."""
 
     def train(self, learner: Any, feed: Feed, *, until: int, steps_per_call: int, after_call: AfterCall) -> None:
-        """Take steps until step `until`, in calls of `steps_per_call` steps, unless `after_call` ends it."""
+        """Train until step `until` in calls of `steps_per_call` steps; stop early if `after_call` returns False."""
 
     def evaluate(self, learner: Any, feed: Feed) -> Evaluated:
-        """One pass over all that the feed has: the task's sums, and what it needs of each row."""
+        """Evaluate all batches of the feed; return the task's sums and its per-row values."""
 
     def place_model(self, load: Callable[[], BuiltModel]) -> keras.Model:
-        """Load a model to predict with."""
+        """Load a model onto the devices to predict with."""
 
     def predict(
         self, model: keras.Model, outputs: Callable[..., Any], *, like: Mapping[str, np.ndarray]
     ) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
-        """The function from the features of a batch, of the shapes of `like`, to the outputs for its rows, in order.
+        """Return a function from a batch's features, in the shapes of `like`, to the outputs of its rows, in order.
 
-        `outputs(call, features)` gives them on the devices, where `call` takes features to logits.
+        `outputs(call, features)` computes them on the devices; `call` maps features to logits.
         """
 
     def anywhere(self, here: bool) -> bool:
-        """Return whether something is so on any of the processes that train together; all must ask."""
+        """Return whether `here` is true in any process of this training; all processes must call this."""
 
 
 def built(job: TrainingSetup) -> BuiltModel:
-    """Build the model of a training, with Keras set up as asked. Raises: ConfigError if there is no such model."""
+    """Build the model after setting Keras' seed and precision. Raises: ConfigError if there is no such model."""
     config = job.config
     keras.utils.set_random_seed(config.seed % 2**32)
     keras.mixed_precision.set_global_policy(
@@ -100,7 +100,7 @@ def built(job: TrainingSetup) -> BuiltModel:
 def feed(
     job: TrainingSetup, engine: DeviceEngine, data: InputFunctions, split: str, *, training: bool, start_step: int = 0
 ) -> Feed:
-    """Return the batches of a split: without end from step `start_step` on, or those that have every example once."""
+    """Return the batches of a split: endless from step `start_step` to train, each example once to evaluate."""
     config, length = job.config, data.manifest.row_length
     sizes: dict[str, Any] = {"global_batch_size": config.global_batch_size, "order": config.order}
     given = {**sizes, "seed": config.seed, "objective": job.task.objective, "training": training}
@@ -116,11 +116,11 @@ def feed(
 
 
 def element_specs(job: TrainingSetup, *, replicas: int) -> list[Any]:
-    """Return what one replica gets of a batch, for each length of rows."""
+    """Return the `element_spec` of one replica's part of a batch, for each row length."""
     config, context = job.config, tf.distribute.InputContext(num_replicas_in_sync=replicas)
     specs = []
     for part in setup.by_length(job.data).values():
-        # A length may be missing in the training split, and not in another.
+        # The training split may lack a length that another split has.
         splits = [config.train_split, *part.splits]
         split = next(name for name in splits if name in part.splits and part.num_examples(name))
         input_fn = part.input_fn(

@@ -1,12 +1,12 @@
-"""Errors of a training besides those of its options and its data.
+"""Exceptions of the trainer, other than those for its options and its data.
 
 PrepError (tfrecord_io.errors)
-├── DeviceError       the TPU or GPU that was asked for cannot be reached, or is something else
-├── TrainingError     the training cannot go on: the model does not fit its task, the loss is no number
+├── DeviceError       the requested TPU or GPU cannot be reached, or is of another kind
+├── TrainingError     the training cannot begin or go on: the wrong Keras backend, a NaN or infinite loss
 ├── StoppedError      a signal ended the training, after its state was saved
-├── StepError         of a preflight: the training step cannot be traced, or the TPU compiler refuses it
-├── UnfitError        it compiles, but needs more memory than the TPU has
-└── CompilerError     the compiler itself failed: it crashed, or took longer than it may
+├── StepError         in a preflight: the training step cannot be traced, or the TPU compiler refuses it
+├── UnfitError        in a preflight: the training step needs more memory than the TPU has
+└── CompilerError     in a preflight: the compiler itself failed: it crashed, or exceeded its time limit
 """
 
 import contextlib
@@ -23,7 +23,7 @@ __all__ = [
 
 @contextlib.contextmanager
 def usual_remedies(command: str) -> Iterator[None]:
-    """Give a remedy to errors of a command that have none."""
+    """Add a general remedy to errors of a command that have none."""
     try:
         yield
     except PrepError as error:
@@ -37,14 +37,14 @@ def usual_remedies(command: str) -> Iterator[None]:
 
 
 def said(error: BaseException) -> str:
-    """Return an error of a library in one line."""
+    """Return a library's error as one line of at most 300 characters."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
 def graph_error(error: Any, *, data: Sequence[str], asked: str, remedy: str) -> PrepError:
-    """Return what an error of TensorFlow's graph means: too little memory for what was `asked`, or damaged data."""
+    """Return the error for a failed TensorFlow graph: out of memory while doing `asked`, or damaged data."""
     words = f"{type(error).__name__}: {str(error.message).partition(chr(10))[0][:300]}"
-    # A full disk is of this kind too.
+    # TensorFlow reports a full disk as ResourceExhausted too.
     if type(error).__name__ == "ResourceExhaustedError" and "No space left" not in words:
         return PrepError(f"{asked}: out of memory ({words})", remedy=remedy)
     return PrepError(
@@ -54,7 +54,7 @@ def graph_error(error: Any, *, data: Sequence[str], asked: str, remedy: str) -> 
 
 
 class DeviceError(PrepError):
-    """The accelerator that was asked for cannot be reached, or is something else."""
+    """The requested accelerator cannot be reached, or is of another kind."""
 
 
 class TrainingError(PrepError):
@@ -76,4 +76,4 @@ class UnfitError(PrepError):
 
 
 class CompilerError(PrepError):
-    """The compiler ended without an answer; the step may be fine."""
+    """The TPU compiler ended without a result; the step itself may be fine."""

@@ -1,15 +1,15 @@
-"""Metrics of an evaluation: from logits and labels to named numbers.
+"""Evaluation metrics: from logits and labels to named numbers.
 
     on the devices                                        on the host, in float64
     counts         [3, C] right, predicted, actual   ──►  accuracy, f1, macro_f1, matthews
     sums           losses, weights                   ──►  loss, perplexity
                    rows, where sums are not enough   ──►  mae, pearson, spearman, exact_match, token_f1
 
-Sums are added over replicas and steps; rows are gathered, and those that only fill up a batch are dropped.
+Sums are added over replicas and steps; rows are gathered, and fill rows, which only complete a batch, are dropped.
 
-The metrics of classes, as scikit-learn's, come from three counts of each class: examples that are right, predicted, and
-actual. A matrix of all pairs of classes would be needed only to look at: of 10,000 classes it is 400 MB, the counts are
-120 kB. Those of numbers, as SciPy's, come from all pairs, in float64, not from sums of moments: in float32 those of
+Classification metrics match scikit-learn's. They need three counts per class: right, predicted, and actual examples. A
+full confusion matrix would be of use only to look at; for 10,000 classes it takes 400 MB, the counts 120 kB. Regression
+metrics match SciPy's. They are computed in float64 from all pairs, not from sums of moments: in float32, the moments of
 labels such as years leave no correct digit.
 
     labels 0 0 1 2, predicted 0 1 1 1           class   0  1  2
@@ -17,9 +17,9 @@ labels such as years leave no correct digit.
                                             predicted   1  3  0
                                                actual   2  1  1
 
-The answer of a row, cut into windows of its text, is the best of all its windows; there is none if in some window no
-answer scores at least as high (BERT, arXiv:1810.04805, section 4.3). It is compared with the label by characters and by
-tokens of the text, while SQuAD's own script compares words without articles and punctuation.
+If a row's text was cut into windows, its answer is the best of all windows. The row has no answer if "no answer" scores
+at least as high in some window (BERT, arXiv:1810.04805, section 4.3). Answers are compared with the label by the
+tokens of the text and their characters; SQuAD's own script compares words without articles and punctuation.
 
     a source row, cut into windows     window 0              window 1              window 2
     best answer, and its score         "at night"  4.1       "by ear"   2.0        …
@@ -35,30 +35,30 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-# Rows of several datasets, evaluated together, are told apart by this column of `rows`.
+# The column of `rows` that numbers the dataset of each row, where several are evaluated together.
 PART = "part"
-# The column of `rows` that is 0 on rows that only fill up a batch.
+# The column of `rows` that is 0 on fill rows.
 WEIGHT = "weight"
-# Steps of an evaluation whose results may wait on the devices.
+# Evaluation steps whose results are fetched from the devices at once.
 _WAITING = 100
 _LOWER_IS_BETTER = ("loss", "mae", "perplexity")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluated:
-    """`sums` float64 by name, of any shape; `rows` one value or row of values for each example, by name."""
+    """Result of an evaluation, by name: `sums` float64 of any shape; `rows` with one value or vector per example."""
 
     sums: Mapping[str, np.ndarray]
     rows: Mapping[str, np.ndarray]
 
     def mean(self, name: str) -> float:
-        """A sum divided by the sum of weights; NaN where nothing had a weight."""
+        """Return the sum `name` divided by the sum of weights; NaN if that is 0."""
         weight = float(self.sums["weight"])
         return float(self.sums[name]) / weight if weight else math.nan
 
 
 def together(found: Sequence[Evaluated]) -> Evaluated:
-    """Several datasets as if they were one."""
+    """Merge the results of several datasets into one, with the column PART in `rows`."""
     sums = {name: np.sum([each.sums[name] for each in found], axis=0) for name in found[0].sums}
     rows: dict[str, np.ndarray] = {}
     if found[0].rows:
@@ -69,9 +69,9 @@ def together(found: Sequence[Evaluated]) -> Evaluated:
 
 
 def collected(steps: Iterable[Any], fetch: Callable[[Any], Any]) -> Evaluated:
-    """Add up a pass over a split: of each step the sums over its batch, and what is needed of each row.
+    """Add up the sums of all steps of an evaluation, and join their per-row values.
 
-    `fetch`: from values on the devices to NumPy's; many steps wait there, so that the devices don't wait for the host.
+    `fetch` copies device values to NumPy; it gets many steps at once, so that the devices don't wait for the host.
     """
     total: dict[str, Any] = {}
     parts: list[dict[str, np.ndarray]] = []
@@ -85,9 +85,7 @@ def collected(steps: Iterable[Any], fetch: Callable[[Any], Any]) -> Evaluated:
 
 
 def _real_rows(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """The rows of all steps without those that only fill up a batch; of windows of several lengths, as wide as the
-    longest.
-    """
+    """Join the rows of all steps without fill rows; rows of several lengths are padded to the longest."""
     joined = {}
     for name in parts[0] if parts else ():
         values = [each[name] for each in parts]
@@ -108,7 +106,7 @@ def is_better(name: str, value: float, than: float | None) -> bool:
 
 
 def count(predicted: Any, labels: Any, weights: Any, *, num_classes: int) -> Any:
-    """float32 [3, C]: right, predicted and actual, each the sum of weights. The arguments have one shape."""
+    """Count right, predicted and actual examples per class, by weight: float32 [3, C]. Arguments have one shape."""
     predicted, labels, weights = (ops.reshape(each, [-1]) for each in (predicted, labels, weights))
     right = ops.where(predicted == labels, weights, 0.0)
     return ops.stack(
@@ -120,31 +118,31 @@ def count(predicted: Any, labels: Any, weights: Any, *, num_classes: int) -> Any
 
 
 def accuracy(counts: np.ndarray) -> float:
-    """Share that is right; NaN of nothing."""
+    """Return the share of right examples; NaN for none."""
     right, _, actual = counts.sum(axis=1).tolist()
     return float(right / actual) if actual else math.nan
 
 
 def f1(counts: np.ndarray, *, positive: int = 1) -> float:
-    """F1 of one class, 0 where it is neither predicted nor actual: scikit-learn's `f1_score(average="binary")`."""
+    """Return F1 of one class, 0 if it is neither predicted nor actual: scikit-learn's `f1_score(average="binary")`."""
     right, predicted, actual = counts[:, positive].tolist()
     return float(2 * right / (predicted + actual)) if predicted + actual else 0.0
 
 
 def micro_f1(counts: np.ndarray) -> float:
-    """F1 of all classes together, 0 where none is predicted or actual: `f1_score(average="micro")`."""
+    """Return F1 of all classes together, 0 if none is predicted or actual: `f1_score(average="micro")`."""
     return f1(counts.sum(axis=1, keepdims=True), positive=0)
 
 
 def macro_f1(counts: np.ndarray) -> float:
-    """Mean F1 of the classes that are predicted or actual: `f1_score(average="macro")`."""
+    """Return the mean F1 of the classes that are predicted or actual: `f1_score(average="macro")`."""
     right, predicted, actual = counts
     seen = predicted + actual > 0
     return float(np.mean(2 * right[seen] / (predicted + actual)[seen])) if seen.any() else math.nan
 
 
 def matthews(counts: np.ndarray) -> float:
-    """Matthews' correlation coefficient, of any number of classes (Gorodkin, 2004, equation 8); 0 where it is 0 / 0."""
+    """Return Matthews' correlation coefficient of C classes (Gorodkin, 2004, equation 8); 0 where it is 0 / 0."""
     right, predicted, actual = counts
     total = actual.sum()
     covariance = right.sum() * total - predicted @ actual
@@ -153,12 +151,12 @@ def matthews(counts: np.ndarray) -> float:
 
 
 def mae(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Mean absolute error; NaN of nothing."""
+    """Return the mean absolute error; NaN without examples."""
     return float(np.mean(np.abs(predicted - labels))) if len(labels) else math.nan
 
 
 def pearson(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Pearson's correlation, as `scipy.stats.pearsonr`; NaN where one of both is constant."""
+    """Return Pearson's correlation, like `scipy.stats.pearsonr`; NaN if either side is constant."""
     if len(labels) < 2:
         return math.nan
     one, other = (values - values.mean() for values in (predicted.astype(np.float64), labels.astype(np.float64)))
@@ -167,7 +165,7 @@ def pearson(predicted: np.ndarray, labels: np.ndarray) -> float:
 
 
 def spearman(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Spearman's rank correlation, as `scipy.stats.spearmanr`; equal values share the mean of their ranks."""
+    """Return Spearman's rank correlation, like `scipy.stats.spearmanr`; equal values share their mean rank."""
     return pearson(_ranks(predicted), _ranks(labels))
 
 
@@ -177,19 +175,19 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     return ((last - counts + 1 + last) / 2)[which]
 
 
-# As in BERT's own run_squad.py.
+# The limit of BERT's own run_squad.py.
 MOST_ANSWER_TOKENS = 30
 
 
 def best_spans(logits: Any, text: Any) -> dict[str, Any]:
-    """The best answer of each window.
+    """Find the best answer span in each window.
 
     Args:
         logits: float32 [B, L, 2], of first and last tokens.
-        text: bool [B, L], the tokens that an answer may have.
+        text: bool [B, L], the tokens that an answer may contain.
 
     Returns: `first` and `last` int32 [B]; `score` float32 [B], -inf in a window without text; `none` float32 [B], the
-        score of no answer, which is that of the first position.
+        score of "no answer", which is that of the first position.
     """
     start_BL, end_BL = (ops.where(text, logits[..., at], -math.inf) for at in (0, 1))
     length = logits.shape[1]
@@ -207,10 +205,10 @@ def best_spans(logits: Any, text: Any) -> dict[str, Any]:
 
 
 def exact_match_and_f1(rows: Mapping[str, np.ndarray]) -> tuple[float, float]:
-    """Means over source rows, NaN of nothing.
+    """Return exact match and token F1 of answers, as means over source rows; NaN without rows.
 
     Args:
-        rows: for each window those of `best_spans`; `source_row` [N]; `label` [N, 2], the labelled first and last
+        rows: for each window the results of `best_spans`; `source_row` [N]; `label` [N, 2], the labelled first and last
             position, 0 twice without; `char_starts`, `char_ends` [N, L]; `part` [N] where there are several datasets.
     """
     parts = rows.get(PART, np.zeros_like(rows["source_row"]))
@@ -242,6 +240,6 @@ def _labelled(rows: Mapping[str, np.ndarray], windows: np.ndarray) -> frozenset[
 
 
 def _tokens(rows: Mapping[str, np.ndarray], window: int, first: int, last: int) -> frozenset[tuple[int, int]]:
-    """The tokens of an answer as their characters in the text, the same in every window."""
+    """Return an answer's tokens as (start, end) characters in the text, which are the same in every window."""
     starts, ends = (rows[name][window][first : last + 1].tolist() for name in ("char_starts", "char_ends"))
     return frozenset(zip(starts, ends, strict=True))

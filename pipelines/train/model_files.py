@@ -1,14 +1,14 @@
-"""Files beside a finished model, so that `predict` and `export` need nothing else:
+"""Files that a finished training writes beside its weights, for `predict` and `export`.
 
     MODEL_DIR/tokenizer/    the files of the dataset's tokenizer
-    MODEL_DIR/model.json    the task, steps and metrics, and the dataset's manifest without its splits; written last
+    MODEL_DIR/model.json    task, model, steps, metrics, and the dataset's manifest without its splits; written last
 
     {"version": 1, "task": "classify", "model": "bert-tiny", "pooling": "mean",
      "backbone": {"class": "BertBackbone", "config": {…}}, "num_outputs": 2, "regression": false,
      "mask_probability": 0.15, "decoder_start": null, "precision": "float32", "steps": 40, "eval_split": "validation",
      "metrics": {"loss": 0.42, "accuracy": 0.84}, "manifest": {…}}
 
-A folder without model.json has no finished model.
+A folder without model.json holds no finished model.
 """
 
 import dataclasses
@@ -35,15 +35,15 @@ TOKENIZER = "tokenizer"
 _FILE_NAME = "model.json"
 _VERSION = 1
 _MOST_BYTES = 64 << 20  # a manifest without splits is small, but label names may be many
-_SOURCE = ("kind", "name", "revision")  # what of the source is worth keeping with a model: no paths, no row ranges
+_SOURCE = ("kind", "name", "revision")  # fields of the source kept with a model: no paths, no row ranges
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainedModel:
-    """A finished model. `manifest` is that of its data, without splits. `pooling`: of classify, how rows were pooled.
+    """Description of a finished model. `pooling`: how rows were pooled for classify, else None.
 
-    `backbone`: its class in KerasHub and what that is made from; None in a model of the user's.
-    `metrics` are those of the last evaluation, on `eval_split`; empty and None without one.
+    `backbone`: KerasHub's class and its config; None for a user's own model. `manifest`: of the data, without splits.
+    `metrics`: of the evaluation of this model, on `eval_split`; {} and None without one.
     """
 
     task: Task
@@ -62,12 +62,12 @@ class TrainedModel:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The name of each class: its number, where the dataset has no names."""
+        """Name of each class, or its number where the dataset has no names."""
         return self.manifest.label_names or tuple(map(str, range(self.num_outputs)))
 
 
 def describe(job: TrainingSetup, *, built: BuiltModel, steps: int, metrics: Mapping[str, float]) -> TrainedModel:
-    """Return the description of a model whose training has ended."""
+    """Describe a model whose training has ended."""
     config, manifest = job.config, job.data.manifest
     kept = {name: manifest.source[name] for name in _SOURCE if name in manifest.source}
     return TrainedModel(
@@ -88,7 +88,7 @@ def describe(job: TrainingSetup, *, built: BuiltModel, steps: int, metrics: Mapp
 
 
 def write(model_dir: str, model: TrainedModel) -> None:
-    """Write model.json. Raises: OutputError if that is not possible."""
+    """Write model.json. Raises: OutputError if it cannot be written."""
     document = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
     document |= {"version": _VERSION, "metrics": as_json(model.metrics)}
     document["manifest"] = json.loads(manifests.dump(model.manifest))
@@ -96,7 +96,7 @@ def write(model_dir: str, model: TrainedModel) -> None:
 
 
 def read(model_dir: str) -> TrainedModel:
-    """The finished model in a folder, local or gs://.
+    """Read the description of the finished model in a folder, local or gs://.
 
     Raises: ReaderError if there is none; FormatError if its description is damaged.
     """
@@ -147,13 +147,14 @@ def _parsed(document: dict[str, Any], *, place: str) -> TrainedModel:
 
 
 def has_tokenizer(folder: str) -> bool:
-    """Return whether the folder of a dataset or a model has a tokenizer."""
+    """Return whether a dataset's or model's folder has a tokenizer."""
     return bool(tf.io.gfile.isdir(f"{folder.rstrip('/')}/{TOKENIZER}"))
 
 
 def copy_tokenizer(folder: str, target: str) -> None:
-    """Copy the tokenizer's files of a dataset or a model, not their subfolders, over those in a folder, which is made
-    if need be. Raises: ReaderError if there is none, or a file is a link.
+    """Copy the tokenizer's files, without subfolders, from a dataset or a model into the folder `target`.
+
+    Raises: ReaderError if there is no tokenizer, or a file is a link.
     """
     source = f"{folder.rstrip('/')}/{TOKENIZER}"
     if not has_tokenizer(folder):

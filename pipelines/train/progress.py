@@ -1,11 +1,11 @@
-"""Progress of a training: lines for people, JSON lines for programs, TensorBoard scalars for both.
+"""Progress reports of a training: lines for people, JSON lines for programs, TensorBoard scalars for both.
 
     first call: 21.4 s, compiling included
     step    120/1,000  loss 0.6312  12.1 steps/s  387 examples/s  10,140 tokens/s  0.41 MFU
 
-MFU is the share of the devices' peak that the step's arithmetic takes, by XLA's count, where JAX trains on a TPU.
-The rates leave out the first call, which compiles, and the time of evaluating and saving. Lines come at once; scalars
-are gathered for half a minute, since each write to gs:// sends the whole file again.
+MFU (model FLOPs utilization) is the share of the devices' peak rate that the step uses, by XLA's count; only for JAX on
+a TPU. The rates exclude the first call, which compiles, and the time for evaluating and saving. Lines appear at once;
+scalars are buffered for half a minute, because each write to gs:// sends the whole file again.
 """
 
 import json
@@ -17,12 +17,13 @@ import tensorflow as tf
 from pipelines.terminal.console import say
 
 _FLUSH_SECONDS = 30
-_GATHERED = 10_000  # scalars, which are some 100 bytes each; TensorFlow would write after 10
+_GATHERED = 10_000  # scalars of some 100 bytes each; TensorFlow's default writes after 10
 
 
 class TrainingProgress:
-    """Clock and writer of a training. `tokens_per_example` is the mean of the split, from the manifest; `peak_flops`
-    those per second that one device can do, 0 if that is not known; `speaks`: False for all hosts but the first.
+    """Clock and reporter of a training. `speaks`: whether this host reports; only the first does.
+
+    `tokens_per_example`: mean of the split, from the manifest. `peak_flops`: per second and device, 0 if unknown.
     """
 
     def __init__(
@@ -44,17 +45,17 @@ class TrainingProgress:
         self._tokens = tokens_per_example
         self._as_json = as_json
         self._peak_flops = peak_flops
-        self.running = False  # whether the clock was ever started
+        self.running = False  # whether `start_clock` was called
         self._since: tuple[int, float, float] | None = None
         self._clock: Callable[[], float] = time.monotonic
 
     def start_clock(self, step: int, *, flops: float = 0.0) -> None:
-        """Rates count from here. `flops`: what one device has done so far."""
+        """Start measuring rates at this step. `flops`: those that one device has done so far."""
         self.running = True
         self._since = (step, self._clock(), flops)
 
     def training(self, step: int, *, loss: float, learning_rate: float, flops: float = 0.0) -> None:
-        """After a call: the loss of its last step, and the rates since the last line."""
+        """Report a call: the loss of its last step, and the rates since the clock was started."""
         rates = self._rates(step, flops)
         self._scalars(step, "train", {"loss": loss, "learning_rate": learning_rate, **rates})
         shown = "  ".join(f"{value:,.{0 if value >= 100 else 2}f} {name}" for name, value in rates.items())
@@ -62,20 +63,20 @@ class TrainingProgress:
         self._emit({"step": step, "loss": loss, "learning_rate": learning_rate, **rates})
 
     def evaluation(self, step: int, *, split: str, metrics: Mapping[str, float], examples: int) -> None:
-        """After a whole pass."""
+        """Report the metrics of a pass over an evaluation split."""
         self._scalars(step, split, metrics)
-        self._writer.flush()  # rare, and what people wait for
+        self._writer.flush()  # evaluations are rare, and people wait for them
         shown = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
         self.note(f"step {step:>7,}/{self._total:,}  {split}: {shown}  ({examples:,} examples)")
         self._emit({"step": step, "split": split, "examples": examples, **metrics})
 
     def note(self, text: str) -> None:
-        """A line for people."""
+        """Print a line for people on stderr, if this host reports."""
         if self._speaks:
             say(text)
 
     def close(self) -> None:
-        """Write what TensorBoard has not yet."""
+        """Flush the scalars for TensorBoard and close their file."""
         self._writer.close()
 
     def _rates(self, step: int, flops: float) -> dict[str, float]:
@@ -90,7 +91,7 @@ class TrainingProgress:
         return rates
 
     def _scalars(self, step: int, group: str, values: Mapping[str, float]) -> None:
-        # tf.summary.scalar needs the package tensorboard, which TensorFlow no longer brings; the format does not.
+        # tf.summary.scalar needs the package tensorboard, which TensorFlow no longer installs; the format does not.
         metadata = tf.compat.v1.SummaryMetadata(
             plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"), data_class="DATA_CLASS_SCALAR"
         )

@@ -1,4 +1,4 @@
-"""A whole training, put together: devices, data, task, model, then the loop with all that happens between its calls."""
+"""Training loop: set up devices, data, task and model, then train, log, evaluate and save."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from pipelines.train.setup import TrainingSetup
 
 
 def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:
-    """Train until `config.steps`, going on where an earlier run with the same model folder stopped.
+    """Train until `config.steps`, resuming where an earlier run with the same model folder stopped.
 
-    Must be the first to use TensorFlow in a process, where a TPU or several CPU replicas are asked for.
+    With a TPU or several CPU replicas, call before anything else in the process uses TensorFlow.
 
-    Returns: the `steps`, the path of the `model`, and the metrics of its evaluation, where there is a split for it.
-        Empty in a process that leaves the writing to another.
+    Returns: the `steps`, the path of the `model`, and its evaluation metrics, if there is a split for them. Empty in a
+        process that does not write.
 
-    Raises: PrepError of the kind that says what is wrong; StoppedError after SIGTERM, with the state saved.
+    Raises: a subclass of PrepError, by cause; StoppedError after SIGTERM or SIGINT, with the state saved.
     """
     job = jobs.check(config)
     engine = backends.opened(job.target, job.config)
@@ -38,7 +38,7 @@ def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:
 
 
 class _Run:
-    """The parts of one training, and what happens after each call."""
+    """State of one training, with the actions after each call: log, evaluate, save, stop."""
 
     def __init__(self, job: TrainingSetup, *, engine: DeviceEngine, stop: list[int], as_json: bool) -> None:
         config = job.config
@@ -92,12 +92,12 @@ class _Run:
                 f"stopped by a signal after step {self._learner.step:,} of {config.total_steps:,}, which is saved",
                 remedy="run the same command again: it goes on with the next batch",
             )
-            error.signal_number = self._stop[0] if self._stop else signal.SIGTERM  # which another host got
+            error.signal_number = self._stop[0] if self._stop else signal.SIGTERM  # if the signal went to another host
             raise error
         return self._finish()
 
     def _open(self) -> int:
-        """Restore what an earlier run left. Return the steps that it took."""
+        """Restore the state of an earlier run; return the number of steps it took."""
         parts = {checkpoints.PARTS: self._engine.input_parts} if self._engine.input_parts else {}
         made_of = checkpoints.claimed(
             self._config.model_dir,
@@ -118,7 +118,7 @@ class _Run:
             else f"nothing left to train: {start:,} steps are taken, --steps is {total:,}; evaluating only"
         )
         if self._config.keep_best and self._history.best == start != self._best_saves.last_step:
-            self._best_saves.save()  # a kill came between the two checkpoints of this step
+            self._best_saves.save()  # a kill came between saving the last and the best checkpoint
         if start < total and self._ends_early():
             self._progress.note("nothing left to train: it ended early; evaluating only (--early-stopping decides)")
         return start
@@ -134,7 +134,7 @@ class _Run:
             self._progress.training(
                 step, loss=loss, learning_rate=self._learner.learning_rate, flops=self._learner.flops
             )
-        if self._engine.anywhere(bool(self._stop)):  # all save the same step
+        if self._engine.anywhere(bool(self._stop)):  # checked on all hosts, so that they save the same step
             return False
         if config.eval_every and step % config.eval_every == 0 and step < config.total_steps:
             self._evaluate()
@@ -146,7 +146,7 @@ class _Run:
             self._save()
             self._start_clock(step)
         if not self._progress.running or step % config.log_every == 0:
-            self._start_clock(step)  # the first call compiled, which is no training
+            self._start_clock(step)  # leaves out the first call, which compiles
         return True
 
     def _start_clock(self, step: int) -> None:
@@ -191,7 +191,7 @@ class _Run:
         )
 
     def _describe(self) -> None:
-        """Write what `predict` and `export` need to know of the model."""
+        """Write the model's description and tokenizer for `predict` and `export`."""
         model_dir, data_folder = self._config.model_dir, self._config.data_folders[0]
         if model_files.has_tokenizer(data_folder):
             with checkpoints.usable(model_dir):
@@ -215,13 +215,13 @@ class _Run:
         self._evaluated_at = step
         is_best = self._history.add(step, self._metrics)
         if is_best and self._config.keep_best:
-            # The last checkpoint is never older than the best one, so that a resumed run still knows of it.
+            # Save the latest checkpoint first: if it were older than the best one, a resumed run would forget that.
             self._save()
             self._saves.close()
             self._best_saves.save()
 
     def _measured(self, split: str) -> Mapping[str, float]:
-        """Metrics of a pass over a split: of one dataset, or of each one of a mixture and then of all together."""
+        """Evaluate a split and return its metrics; of a mixture, report each dataset, then all together."""
         parts = jobs.evaluated(self._data, split)
         found = {
             name: self._engine.evaluate(self._learner, feed(self._job, self._engine, each, split, training=False))
@@ -245,7 +245,7 @@ class _Run:
 
 @contextlib.contextmanager
 def _stoppable() -> Iterator[list[int]]:
-    """Give a list to which SIGTERM (preemption) and SIGINT are added; a second one ends the process as usual."""
+    """Yield a list that collects SIGTERM (preemption) and SIGINT; a second signal of the same kind acts as usual."""
     stop: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield stop

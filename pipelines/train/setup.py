@@ -1,18 +1,18 @@
-"""Setup of a training, checked before any device is touched: mistakes show in a second, not after a wait for
-a TPU.
+"""Setup of a training, checked before any device is used: mistakes show in a second, not after a wait for a TPU.
 
     --tpu ─► target        which accelerator, and whether its host sees the paths
-    --data ─► manifest     shards there and whole ─► splits ─► task
+    --data ─► manifest     all shards there and complete ─► splits ─► task
     --model-dir            empty, or of this very training
-    on a TPU only          the input pipelines themselves, built on this machine and looked at (`tfrecord_io.readiness`)
+    on a TPU only          the input pipelines, built and inspected on this machine (`tfrecord_io.readiness`)
 
-Only the last builds a graph. On a host it would come too soon: a CPU can be split only before TensorFlow has used it.
+Only the last check builds a graph. Without a TPU that would be too early: a CPU can be split only before TensorFlow has
+used it.
 
+    options                             training data                         evaluation data
     --data A                            A                                     splits of A
     --data A --data B --weights 3,1     A and B mixed, three rows to one      A's and B's own, one after the other
 
-Only training is mixed (see `tfrecord_io.mixture`). A mixture's datasets go by the names in their manifests; where two
-have the same, the second is called NAME-2.
+A mixture's datasets are named as in their manifests (see `tfrecord_io.mixture`); a second one of a name is NAME-2.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ from tfrecord_io.reader import Data
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSetup:
-    """A training that can begin. `warnings` are for people: what works on this TPU, but costs more than it has to."""
+    """Checked setup of a training. `warnings`: lines for people on inputs that are needlessly slow on a TPU."""
 
     config: TrainConfig
     target: Target
@@ -50,7 +50,7 @@ class TrainingSetup:
 
 
 def check(config: TrainConfig) -> TrainingSetup:
-    """Raises: PrepError of the kind that says what is wrong."""
+    """Check a training's options, data and model folder. Raises: a subclass of PrepError, by cause."""
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
     for option, path in (*(("--data", folder) for folder in config.data_folders), ("--model-dir", config.model_dir)):
         targets.require_reachable_path(target, option=option, path=path)
@@ -59,7 +59,7 @@ def check(config: TrainConfig) -> TrainingSetup:
     require_labels(config, data, eval_split=eval_split)
     config = with_num_labels(config, data, eval_split=eval_split)
     config = config.sized(rows=data.num_examples(config.train_split))
-    # What a TPU multiplies fastest, and exactly enough for training, with weights and losses in float32.
+    # bfloat16 is fastest on a TPU and exact enough for training, with weights and losses in float32.
     config = dataclasses.replace(config, precision=config.precision or ("bfloat16" if target.is_tpu else "float32"))
     task = tasks.bind(config, data.manifest)
     backbones.require_known(config.model)
@@ -75,7 +75,7 @@ def check(config: TrainConfig) -> TrainingSetup:
 
 
 def _unfit(job: TrainingSetup) -> list[str]:
-    """Lines on what is not as good as it could be. Raises: ReaderError for what cannot run on the TPU at all."""
+    """Return lines on inputs that are needlessly slow on a TPU. Raises: ReaderError for those that cannot run there."""
     config = job.config
     inputs = [(part, config.train_split, True) for part in by_length(job.data).values()]
     if job.eval_split is not None:
@@ -90,7 +90,7 @@ def _unfit(job: TrainingSetup) -> list[str]:
             split,
             global_batch_size=config.global_batch_size,
             tpu="node" if job.target.kind == "tpu-node" else "vm",
-            num_replicas=config.replicas or 1,  # how many it has is not known before it is reached
+            num_replicas=config.replicas or 1,  # unknown before the TPU is connected
             objective=job.task.objective,
             training=endless,
             order=config.order,
@@ -102,8 +102,8 @@ def _unfit(job: TrainingSetup) -> list[str]:
 
 
 def identity(config: TrainConfig, data: InputFunctions) -> Mapping[str, Any]:
-    """Return what a folder of checkpoints is for, see `checkpoints`."""
-    # Trainings of TensorFlow, which was the only one, do not name it.
+    """Return the identity of a training, which its model folder records, see `checkpoints`."""
+    # TensorFlow, once the only backend, is not named.
     backend = {} if keras.backend.backend() == "tensorflow" else {"backend": keras.backend.backend()}
     return {"data": data.manifest.fingerprint, **backend, **config.identity()}
 
@@ -126,8 +126,9 @@ def _eval_split(config: TrainConfig, data: InputFunctions) -> str | None:
 
 
 def open_data(config: TrainConfig) -> InputFunctions:
-    """The dataset, or the mixture. Raises: ReaderError if one cannot be opened, or they do not go together;
-    ConfigError if one has rows of several lengths and is to be mixed.
+    """Open the dataset, or the mixture of several.
+
+    Raises: ReaderError if one cannot be opened or they do not fit together; ConfigError if one to mix has buckets.
     """
     opened = [reader.open(folder) for folder in config.data_folders]
     if len(opened) == 1:
@@ -152,14 +153,14 @@ def open_data(config: TrainConfig) -> InputFunctions:
 
 
 def by_length(data: InputFunctions) -> Mapping[int, InputFunctions]:
-    """The rows of each length as datasets of their own, by length, ascending."""
+    """Return a dataset for each row length, in ascending order."""
     if isinstance(data, Data) and data.manifest.bucket_lengths:
         return {length: data.bucket(length) for length in data.manifest.bucket_lengths}
     return {data.manifest.row_length: data}
 
 
 def evaluated(data: InputFunctions, split: str) -> Mapping[str, Data]:
-    """The datasets that have examples in a split, by the names under which they are reported."""
+    """Return the datasets that have examples in a split, by the name for reports."""
     if isinstance(data, Data):
         datasets = {split: data}
     else:
@@ -169,7 +170,7 @@ def evaluated(data: InputFunctions, split: str) -> Mapping[str, Data]:
 
 
 def require_split(data: InputFunctions, split: str, *, option: str, all_have_it: bool = False) -> None:
-    """Raises: ConfigError if no dataset, or not each one, has such a split with an example in it."""
+    """Check that a dataset (each one if `all_have_it`) has examples in a split. Raises: ConfigError if not."""
     have, datasets = len(evaluated(data, split)), len(data.datasets) if isinstance(data, Mixture) else 1
     if have < (datasets if all_have_it else 1):
         raise ConfigError(
@@ -179,13 +180,13 @@ def require_split(data: InputFunctions, split: str, *, option: str, all_have_it:
 
 
 def has_labels(config: TrainConfig, data: InputFunctions, split: str) -> bool:
-    """Return whether a dataset has examples in a split that the task can learn from: with labels, if it needs them."""
+    """Return whether a dataset has examples in a split; for classify, with labels."""
     found = [each.splits[split] for each in evaluated(data, split).values()]
     return any(config.task != "classify" or each.num_unlabelled < each.num_examples for each in found)
 
 
 def with_num_labels(config: TrainConfig, data: InputFunctions, *, eval_split: str | None) -> TrainConfig:
-    """Return the config with the number of labels that integer labels without names show, as far as they are known.
+    """Return the config with `num_labels` inferred from integer labels without names, if their range is known.
 
     Raises: ConfigError if they are not 0 to n - 1, or not below `--num-labels`.
     """
@@ -199,7 +200,7 @@ def with_num_labels(config: TrainConfig, data: InputFunctions, *, eval_split: st
     fits = labels.smallest >= 0 and labels.largest < num_labels
     if fits and (config.num_labels or not labels.has_gaps_from_0):
         return dataclasses.replace(config, num_labels=num_labels)
-    # Of splits together it may be unknown how many labels are distinct.
+    # The number of distinct labels may be unknown for several splits together.
     shown = ranges[0] if ranges[0].has_gaps_from_0 else labels
     expected = config.num_labels or shown.distinct or labels.largest + 1
     given = f"--num-labels {config.num_labels}: " if config.num_labels else ""
@@ -212,7 +213,7 @@ def with_num_labels(config: TrainConfig, data: InputFunctions, *, eval_split: st
 
 
 def require_labels(config: TrainConfig, data: InputFunctions, *, eval_split: str | None) -> None:
-    """Raises: ConfigError if no example of a split has a label, as in test splits whose labels are kept secret."""
+    """Check that both splits have labels, which test splits may keep secret. Raises: ConfigError if not."""
     for option, split in (("--train-split", config.train_split), ("--eval-split", eval_split)):
         if split is not None and not has_labels(config, data, split):
             raise ConfigError(

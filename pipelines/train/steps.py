@@ -1,20 +1,20 @@
-"""The mathematics of a step as functions of values, in `keras.ops`: what both backends compute for some rows.
+"""Training step as pure functions in `keras.ops`, shared by both backends: loss, gradients and AdamW.
 
-The model is called without side effects: the weights come in as values, and what it would have assigned comes out. So a
-graph is traced once whatever repeats it, XLA may compile it on any device, and seeds of dropout are functions of (seed,
-step) instead of variables: a resumed training draws what an uninterrupted one would have.
+The model is called without side effects: weights are passed in as values, and updated state is returned. So a graph is
+traced once for any loop, XLA may compile it on any device, and seeds of dropout are functions of (seed, step) instead
+of variables: a resumed training draws what an uninterrupted one would.
 
-The optimizer: AdamW (arXiv:1711.05101, algorithm 2) with warm-up, a schedule and clipping, as a function of values.
+The optimizer is AdamW (arXiv:1711.05101, algorithm 2) with warm-up, a schedule and clipping, as a pure function.
 
-Keras' own optimizer follows another rule on TensorFlow (Keras 3.15.1). An embedding's gradient lists a row for each
-token; Keras squares these rows one by one, without adding those of one id first: of ids [0, 0, 0, 1], whose gradients
-are 3 and 1, the second moment of id 0 gets 3 x 1^2 where 3^2 is true. And each replica clips its own gradients before
-they are summed, so what is learned depends on the number of replicas. Here gradients are dense and summed first, then
-clipped. docs/how-to/read.md has the lines for a `fit` of your own; a test holds this rule against Keras'.
+Keras' own optimizer follows another rule on TensorFlow (Keras 3.15.1). An embedding's gradient has a row for each
+token; Keras squares these rows one by one, without first adding the rows of the same id: for ids [0, 0, 0, 1], whose
+gradients are 3 and 1, the second moment of id 0 gets 3 x 1^2 instead of 3^2. And each replica clips its own gradients
+before they are summed, so the result depends on the number of replicas. Here gradients are dense and summed first, then
+clipped. docs/how-to/read.md has the lines for a `fit` of your own; a test compares this rule with Keras'.
 
-    t = step + 1    g: gradients, summed over the replicas, scaled so that their norm together is at most `clip_norm`
+    t = step + 1    g: gradients, summed over the replicas, scaled so that their global norm is at most `clip_norm`
     m <- b1 m + (1 - b1) g            v <- b2 v + (1 - b2) g^2
-    w <- w - rate (decay w + sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + epsilon))      no decay for what is no matrix
+    w <- w - rate (decay w + sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + epsilon))      no decay below 2 dimensions
 """
 
 import abc
@@ -37,11 +37,12 @@ Batch = tuple[Mapping[str, Any], Any, Any]
 
 
 class Learner(abc.ABC):
-    """A model in training with its task and optimizer. `shares`: parts of a global batch whose losses are added, of
-    which `gradients` takes `--accumulate` one after the other. What Keras has no function for, each backend adds.
+    """Model in training with its task and optimizer; each backend adds the operations that Keras does not have.
+
+    `shares`: parts of a global batch whose losses are added; `gradients` takes `--accumulate` of them in a row.
     """
 
-    flops = 0.0  # that one device has done in this process, 0 where they are not counted
+    flops = 0.0  # done by one device in this process, 0 where not counted
 
     def __init__(self, built: BuiltModel, job: TrainingSetup, *, shares: int) -> None:
         config = job.config
@@ -60,13 +61,13 @@ class Learner(abc.ABC):
         self._accumulate = config.accumulate
         variables = self.model.non_trainable_variables
         self._seeds = [at for at, each in enumerate(variables) if each.name == "seed_generator_state"]
-        # The state that a call may change for good.
+        # Indices of the state that lasts beyond a call, such as running means.
         self._kept = [at for at, each in enumerate(variables) if at not in self._seeds and "float" in each.dtype]
 
     @property
     @abc.abstractmethod
     def step(self) -> int:
-        """Steps taken, restored ones included."""
+        """Number of steps taken, including restored ones."""
 
     @property
     def learning_rate(self) -> float:
@@ -75,22 +76,22 @@ class Learner(abc.ABC):
 
     @abc.abstractmethod
     def differentiated(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, Any, Any]:
-        """`loss`, its gradients by the weights, and all new state."""
+        """Return `loss`, its gradients with respect to the weights, and all new state."""
 
     @abc.abstractmethod
     def fold_in(self, seed: Any, number: Any) -> Any:
-        """Another seed, which follows from this one and a number."""
+        """Derive a new seed from a seed and a number."""
 
     @abc.abstractmethod
     def cut(self, values: Any) -> Any:
-        """Cut [B, ...] into `accumulate` parts: [N, B / N, ...]."""
+        """Cut [B, ...] into N = `accumulate` parts: [N, B / N, ...]."""
 
     def gradients(
         self, weights: list[Any], state: list[Any], batch: Batch, total: Any, seed: Any
     ) -> tuple[Any, list[Any], list[Any]]:
-        """Loss, gradients, and new values of the kept state, of these rows' share of the global batch.
+        """Return the loss, gradients and new kept state from these rows' share of the global batch.
 
-        Weighted losses are sums, so the gradients of parts add up to those of the whole.
+        Weighted losses are summed, so the gradients of the parts add up to those of the whole.
         """
         state = self._seeded(state, lambda index: self.fold_in(seed, index))
         if self._accumulate == 1:
@@ -118,17 +119,17 @@ class Learner(abc.ABC):
         return given
 
     def loss(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, list[Any]]:
-        """The share of these rows in the loss of a global batch with weights of the sum `total`, and all new state."""
+        """Return these rows' share of the global batch's loss, and all new state. `total`: its sum of weights."""
         inputs, labels, example_weights = batch
         example_weights = self.task.weights(labels, example_weights)
         logits, new_state, penalties = self._called(weights, state, inputs, training=True)
         losses = self.task.losses(logits, labels, smoothing=True)
         loss = ops.divide_no_nan(ops.sum(losses * example_weights), total)
-        # A model's own regularizers: each part of a global batch adds its share.
+        # Losses of the model's own regularizers: each part of a global batch adds its share.
         return loss + sum(ops.cast(each, "float32") for each in penalties) / self._shares, new_state
 
     def sums(self, weights: list[Any], state: list[Any], batch: Batch) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The task's sums of an evaluation, and what it needs of each row."""
+        """Return the task's evaluation sums, and the values that it needs of each row."""
         inputs, labels, example_weights = batch
         logits, _, _ = self._called(weights, state, inputs, training=False)
         example_weights = self.task.weights(labels, example_weights)
@@ -138,7 +139,7 @@ class Learner(abc.ABC):
     def _called(
         self, weights: list[Any], state: list[Any], inputs: Mapping[str, Any], *, training: bool
     ) -> tuple[Any, list[Any], list[Any]]:
-        """Logits where there are labels, new state, penalties."""
+        """Call the model; return the logits aligned with the labels, the new state, and the regularization losses."""
         features = models.taken(self.model, inputs)
         logits, state, penalties = self.model.stateless_call(
             weights, state, features, training=training, return_losses=True
@@ -147,7 +148,7 @@ class Learner(abc.ABC):
 
 
 def answering(model: keras.Model, outputs: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function of weights, state and features that gives a prediction's `outputs(call, features)`."""
+    """Return a pure function from weights, state and features to a prediction's `outputs(call, features)`."""
 
     def pure(weights: Any, state: Any, features: Mapping[str, Any]) -> Any:
         def call(features: Mapping[str, Any]) -> Any:
@@ -160,8 +161,9 @@ def answering(model: keras.Model, outputs: Callable[..., Any]) -> Callable[..., 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdamW:
-    """The numbers of the rule. `rate` is the highest learning rate, reached after `warmup` of `steps` steps; `schedule`
-    is what it does then.
+    """AdamW's hyperparameters and update rule, for a training of `steps` steps.
+
+    `rate`: the highest learning rate, reached after `warmup` steps. `schedule`: its course from then on.
     """
 
     rate: float
@@ -175,8 +177,9 @@ class AdamW:
     epsilon: float = 1e-7
 
     def learning_rate(self, step: Any) -> Any:
-        """float32 []: linear from rate / (warmup + 1) up to `rate`, then a cosine or a line down to 0 at `steps`, or
-        constant.
+        """Return the learning rate of a step, float32 [].
+
+        Linear from rate / (warmup + 1) up to `rate`, then a cosine or a line down to 0 at `steps`, or constant.
         """
         done = ops.cast(step, "float32")
         rising = (done + 1.0) / (self.warmup + 1.0)
@@ -195,11 +198,11 @@ class AdamW:
         means: Sequence[Any],
         squares: Sequence[Any],
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """New weights, means and squares. `step` counts the steps taken before."""
+        """Return the new weights, means and squares. `step`: the number of steps taken before."""
         norm = ops.sqrt(sum(ops.sum(ops.square(each)) for each in gradients))
         shrunk = self.clip_norm / ops.maximum(norm, self.clip_norm)
         rate, time = self.learning_rate(step), ops.cast(step, "float32") + 1.0
-        # expm1: in float32, 1 - 0.999**t keeps 4 digits of the first steps' correction.
+        # expm1, because 1 - 0.999**t in float32 has only 4 correct digits in the first steps.
         first, second = (-ops.expm1(time * math.log(beta)) for beta in (self.beta_1, self.beta_2))
         scale = rate * ops.sqrt(second) / first
         found = []

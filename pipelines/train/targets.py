@@ -1,5 +1,6 @@
-"""Target of a training: which accelerator `--tpu` means, and which backend drives it. Neither TensorFlow nor JAX is
-needed to say so, since Keras' backend must be known before any of them is imported.
+"""Target of a training: the accelerator that `--tpu` selects, and the backend that drives it.
+
+Nothing here imports TensorFlow or JAX, because Keras' backend must be known before either is imported.
 
     --tpu auto   TPU_NAME ► TPU_GRPC_URL ► COLAB_TPU_ADDR ► a TPU in this machine ► GPUs ► CPU
     --tpu NAME | grpc://IP:8470     a TPU Node: its host is another machine, which sees only gs://; TensorFlow
@@ -20,13 +21,13 @@ from tfrecord_io.errors import ConfigError
 
 Kind = Literal["tpu-node", "tpu-vm", "host"]
 _VARIABLES = ("TPU_NAME", "TPU_GRPC_URL", "COLAB_TPU_ADDR")
-_HOSTS = ("cpu", "gpu", "cuda")  # which would be taken for names of TPUs
+_HOSTS = ("cpu", "gpu", "cuda")  # otherwise taken for names of TPUs
 _NONE_FOUND = "no TPU found"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Target:
-    """What was chosen, and by what. `address` is a TPU's name or grpc:// address, or empty."""
+    """Chosen accelerator. `address`: a TPU's name or grpc:// address, or empty. `chosen_by`: option or variable."""
 
     kind: Kind
     address: str = ""
@@ -34,7 +35,7 @@ class Target:
 
     @property
     def is_tpu(self) -> bool:
-        """Return whether it is a TPU, on a node or in this machine."""
+        """Return whether the target is a TPU, on a TPU Node or in this machine."""
         return self.kind != "host"
 
     def __str__(self) -> str:
@@ -42,9 +43,9 @@ class Target:
 
 
 def choose(tpu: str, *, environment: Mapping[str, str], chips_here: bool) -> Target:
-    """Return the accelerator that `--tpu` means. `chips_here`: whether this machine has a TPU, see `has_tpu_chips`.
+    """Return the accelerator that `--tpu` selects. `chips_here`: whether this machine has a TPU, see `has_tpu_chips`.
 
-    Raises: ConfigError if it is no name, no address and no word of the list above.
+    Raises: ConfigError if it is neither a name, nor an address, nor a word of the list above.
     """
     if tpu == "none":
         return Target(kind="host", chosen_by="--tpu none")
@@ -65,7 +66,7 @@ def choose(tpu: str, *, environment: Mapping[str, str], chips_here: bool) -> Tar
 
 
 def backend(asked: Backend, target: Target) -> Literal["tensorflow", "jax"]:
-    """Return the backend that `--backend` means. Raises: ConfigError for JAX on a TPU Node, which it cannot reach."""
+    """Return the backend for `--backend`. Raises: ConfigError for JAX with a TPU Node, which it cannot reach."""
     if asked == "jax" and target.kind == "tpu-node":
         raise ConfigError(
             f"--backend jax with a TPU Node ({target.address}), expected a TPU in this machine",
@@ -81,12 +82,12 @@ def backend(asked: Backend, target: Target) -> Literal["tensorflow", "jax"]:
 
 
 def hardware(platform: str, count: int) -> str:
-    """Return devices of a platform (TensorFlow's or JAX' name of it) in words."""
+    """Describe `count` devices of a platform, named as by TensorFlow or JAX, in words."""
     return {"cpu": "the CPU", "tpu": "a TPU"}.get(platform.lower()) or ("1 GPU" if count == 1 else f"{count} GPUs")
 
 
 def missed_tpu(target: Target, instead: str) -> tuple[str, ...]:
-    """Lines for people who may have meant a TPU, where `--tpu auto` found none; otherwise none."""
+    """Return a warning and a remedy if `--tpu auto` found no TPU; else ()."""
     if target.chosen_by != _NONE_FOUND:
         return ()
     return (
@@ -96,7 +97,7 @@ def missed_tpu(target: Target, instead: str) -> tuple[str, ...]:
 
 
 def place(target: Target, hardware: str) -> str:
-    """Return where the replicas are, and why, in words."""
+    """Describe in words where the replicas run, and what chose it."""
     return str(target) if target.is_tpu else f"{hardware} ({target.chosen_by})"
 
 
@@ -108,7 +109,7 @@ def has_tpu_chips() -> bool:
 
 
 def require_reachable_path(target: Target, *, option: str, path: str) -> None:
-    """Raises: ConfigError if the host of a TPU Node would have to open a path that it cannot see."""
+    """Check that the host of a TPU Node can open a path. Raises: ConfigError if not."""
     if target.kind == "tpu-node" and not path.startswith("gs://"):
         raise ConfigError(
             f"{option} {path} with a TPU Node ({target.address}), expected a gs:// address: the TPU's host is another "

@@ -1,5 +1,5 @@
-"""`train-tpu export`: a trained model as a folder that others can open.
+"""`train-tpu export`: a trained model as a folder that other programs open.
 
-exporting   the folder with its model card, made whole and then put there; decoders, by KerasHub's own exporter
-bert        BERT with the heads of this trainer, by weight
+exporting   the folder with its model card, written atomically; decoders, by KerasHub's own exporter
+bert        BERT with the heads of this trainer, converted weight by weight
 """

@@ -1,4 +1,4 @@
-"""BERT with the heads of this trainer, under the names of `transformers` (modeling_bert.py).
+"""Conversion of BERT with this trainer's heads to the weight names of `transformers` (modeling_bert.py).
 
     task       class                            head here                          in model.safetensors
     mlm        BertForMaskedLM                  head_dense, gelu, head_norm, tied  cls.predictions.*, bias 0
@@ -6,10 +6,10 @@
     tokens     BertForTokenClassification       logits                             classifier.*
     span       BertForQuestionAnswering         logits                             qa_outputs.*
 
-KerasHub computes all of BERT with the tanh form of GELU (`gelu_new`) and layer norms of 1e-12, so config.json says so,
-for presets too that were trained elsewhere with the exact form. The pooler is always in the file: KerasHub's reader
-asks for it, and transformers leaves it out where the class has none. After mlm, which learns none, it is a new one.
-Rows pooled by their mean have no class there.
+KerasHub computes BERT with the tanh form of GELU (`gelu_new`) and a layer norm epsilon of 1e-12, so config.json says so
+even for presets that were trained elsewhere with the exact GELU. The file always has a pooler: KerasHub's reader needs
+it, and transformers ignores it where the class has none. After mlm, which trains no pooler, it is a random one.
+transformers has no class for rows pooled by their mean.
 """
 
 import json
@@ -33,8 +33,8 @@ _CLASSES = {
     "span": "BertForQuestionAnswering",
 }
 _HEADS = {"classify": "classifier", "tokens": "classifier", "span": "qa_outputs"}
-# Layers of KerasHub's backbone, and of each of its blocks, by the names of transformers. A dense layer's kernel is
-# [in, out] in Keras, and heads are dimensions of their own; a weight of transformers is [out, in].
+# Layers of KerasHub's backbone, and of each of its blocks, to their names in transformers. A dense layer's kernel is
+# [in, out] in Keras, with attention heads as a dimension of their own; a weight of transformers is [out, in].
 _EMBEDDINGS = {
     "token_embedding/embeddings": "word_embeddings.weight",
     "position_embedding/embeddings": "position_embeddings.weight",
@@ -52,7 +52,7 @@ _BLOCK = {
     "feedforward_output_dense": "output.dense",
     "feedforward_layer_norm": "output.LayerNorm",
 }
-# Those whose outputs are heads: their kernels are [in, heads, width of a head].
+# Dense layers whose outputs are split into attention heads: their kernels are [in, heads, width of a head].
 _SPLIT = ("/query", "/key", "/value")
 _PARTS = {"kernel": "weight", "gamma": "weight", "bias": "bias", "beta": "bias"}
 
@@ -79,7 +79,7 @@ def write(built: BuiltModel, trained: TrainedModel, folder: Path) -> None:
 
 
 def config_of(backbone: Any, trained: TrainedModel) -> dict[str, Any]:
-    """Return what config.json holds."""
+    """Return the content of config.json."""
     config: dict[str, Any] = {
         "architectures": [_CLASSES[trained.task]],
         "model_type": "bert",
@@ -109,11 +109,11 @@ def config_of(backbone: Any, trained: TrainedModel) -> dict[str, Any]:
 
 
 def weights_of(built: BuiltModel, trained: TrainedModel) -> dict[str, np.ndarray]:
-    """Every weight by its name in transformers, float32, contiguous."""
+    """Return every weight by its name in transformers, as contiguous float32 arrays."""
     model, backbone = built.model, built.backbone
     width, values = backbone.hidden_dim, {}
     for layer in backbone.layers:
-        for variable in layer.variables:  # its path begins with whatever the model is in
+        for variable in layer.variables:  # drop the prefix that enclosing models add to its path
             values[f"{layer.name}/{variable.path.partition(f'{layer.name}/')[2]}"] = _float32(variable)
     found = {f"bert.embeddings.{theirs}": values[ours] for ours, theirs in _EMBEDDINGS.items()}
     for number in range(backbone.num_layers):
@@ -121,10 +121,10 @@ def weights_of(built: BuiltModel, trained: TrainedModel) -> dict[str, np.ndarray
             block, prefix = f"transformer_layer_{number}/{ours}", f"bert.encoder.layer.{number}.{theirs}"
             found |= _layer(values, block, prefix, rows=width if ours.endswith(_SPLIT) else None)
     found |= _layer(values, "pooled_dense", "bert.pooler.dense")
-    if trained.task == "mlm":  # which learns no pooler
+    if trained.task == "mlm":  # which trains no pooler
         kernel = np.random.default_rng(0).normal(scale=0.02, size=(width, width)).astype(np.float32)
         found |= {"bert.pooler.dense.weight": kernel, "bert.pooler.dense.bias": np.zeros(width, np.float32)}
-    # The head of mlm is one model with the backbone, and that one is in the whole.
+    # The head of mlm is in a model with the backbone, nested in the whole model.
     layers = [inner for layer in model.layers for inner in getattr(layer, "layers", [layer])]
     head = {f"{layer.name}/{each.name}": _float32(each) for layer in layers for each in layer.variables}
     if trained.task == "mlm":
@@ -143,7 +143,7 @@ def _float32(variable: Any) -> np.ndarray:
 def _layer(
     values: Mapping[str, np.ndarray], ours: str, theirs: str, *, rows: int | None = None
 ) -> dict[str, np.ndarray]:
-    """A layer's weights under their other names. `rows`: the inputs of a dense layer whose outputs are heads."""
+    """Return a layer's weights by name in transformers. `rows`: input size of a dense layer with heads as outputs."""
     found = {}
     for part, name in _PARTS.items():
         if (value := values.get(f"{ours}/{part}")) is None:

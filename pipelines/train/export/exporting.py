@@ -1,4 +1,4 @@
-"""Make the folder of an export, with a model card, in a temporary one, then put it where it belongs.
+"""Export a trained model: build the folder with its model card in a temporary directory, then copy it to `--output`.
 
     DIR/                     transformers                    saved-model                 keras
       README.md              model card                      likewise                    likewise
@@ -6,11 +6,11 @@
       model                  config.json,                    saved_model.pb, variables/  model.keras
                              model.safetensors
 
-On a local disk the folder appears whole. On gs://, which has no folders, README.md comes last.
+A local folder appears whole, by one rename. On gs://, which has no folders, README.md is written last.
 
 Decoders of `clm` are written by KerasHub's own exporter; config.json gets the class, and the tokenizer's special ids.
-The logits here are those of the embedding, as in a CausalLM of KerasHub: where its output has weights of its own, they
-are in the file as the head.
+As in KerasHub's CausalLM, the logits come from the token embedding. Where its output weights are not tied, they are
+in the file as the head.
 """
 
 import json
@@ -45,10 +45,10 @@ _TASKS = {
 
 
 def export(model_dir: str, *, kind: str, output: str, build: str | None = None) -> list[str]:
-    """Write the folder. Returns the names of its files.
+    """Export a trained model to a new folder; return the names of its files.
 
-    Raises: ConfigError if the model has no such form; ReaderError if it cannot be read; OutputError if `output` is
-        there already or cannot be written.
+    Raises: ConfigError if the model has no such format; ReaderError if it cannot be read; OutputError if `output`
+        exists already or cannot be written.
     """
     _require_free(output)
     trained = model_files.read(model_dir)
@@ -58,7 +58,7 @@ def export(model_dir: str, *, kind: str, output: str, build: str | None = None) 
         if kind == "transformers":
             longest = _write_transformers(model_dir, trained, folder, build)
         elif kind == "saved-model":
-            # Token ids in, logits out, for any batch size: no op of TensorFlow's tokenizes alike.
+            # Token ids in, logits out, for any batch size: TensorFlow has no op that tokenizes in the same way.
             model = loading.load_model(model_dir, trained, build=build).model
             model.export(str(folder), format="tf_saved_model", verbose=False)
         else:
@@ -66,7 +66,7 @@ def export(model_dir: str, *, kind: str, output: str, build: str | None = None) 
                 shutil.copy(path, folder / "model.keras")
         model_files.copy_tokenizer(model_dir, str(tokenizer))
         if longest and (settings := folder / "tokenizer_config.json").exists():
-            # The tokenizer cuts texts at the model's last position: behind it, PyTorch fails with an index error.
+            # Truncate texts at the model's last position: longer ones make PyTorch fail with an index error.
             config = json.loads(settings.read_text(encoding="utf-8"))
             if config.get("model_max_length", longest + 1) > longest:
                 config["model_max_length"] = longest
@@ -78,7 +78,7 @@ def export(model_dir: str, *, kind: str, output: str, build: str | None = None) 
 
 
 def _write_transformers(model_dir: str, trained: TrainedModel, folder: Path, build: str | None) -> int:
-    """Write config.json and model.safetensors. Returns how many positions the model has."""
+    """Write config.json and model.safetensors; return the number of positions of the model."""
     families = [*bert.FAMILIES, *DECODERS]
     if backbones.is_users(trained.model):
         raise ConfigError(
@@ -121,9 +121,9 @@ def _put(folder: Path, files: list[str], output: str) -> None:
             if unfinished == output:
                 tf.io.gfile.copy(str(folder / name), target, overwrite=True)
             else:
-                shutil.copyfile(folder / name, target)  # without the mode of temporary files, which others cannot read
+                shutil.copyfile(folder / name, target)  # drops the mode of temporary files, which others cannot read
         if unfinished != output:
-            os.replace(unfinished, output)  # also over an empty folder, and over nothing else
+            os.replace(unfinished, output)  # replaces an empty folder, but fails on any other
     except (tf.errors.OpError, OSError) as error:
         if unfinished != output:
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -136,7 +136,7 @@ def _unwritable(output: str, error: Any) -> OutputError:
 
 
 def _card(trained: TrainedModel, *, kind: str) -> str:
-    """README.md, in Markdown with the header that the hub reads."""
+    """Return the model card README.md, in Markdown with the header that the hub reads."""
     manifest, facts = trained.manifest, trained.manifest.tokenizer
     revision = manifest.source.get("revision")
     rows = [
@@ -195,7 +195,7 @@ def _cell(value: str) -> str:
     return visible_line(value).replace("|", "\\|")
 
 
-# Of KerasHub 0.32's exporters those for text alone, with the class of transformers.
+# Backbones that KerasHub 0.32 exports, text only, with their class in transformers.
 DECODERS = {
     "GPT2Backbone": "GPT2LMHeadModel",
     "Llama3Backbone": "LlamaForCausalLM",
@@ -206,8 +206,9 @@ DECODERS = {
 
 
 def write_decoder(backbone: Any, trained: TrainedModel, folder: Path) -> None:
-    """Write config.json and model.safetensors. Raises: ConfigError if the model is of another task, or not every weight
-    of the backbone is in the file.
+    """Write config.json and model.safetensors of a decoder with KerasHub's exporter.
+
+    Raises: ConfigError if the model was trained for another task, or the exporter leaves out weights.
     """
     family = type(backbone).__name__
     if trained.task != "clm":
@@ -238,7 +239,7 @@ def write_decoder(backbone: Any, trained: TrainedModel, folder: Path) -> None:
         "pad_token_id": facts.pad_id,
         "torch_dtype": "float32",
     }
-    if family == "QwenBackbone":  # which KerasHub's reader asks for, and its exporter leaves out
+    if family == "QwenBackbone":  # KerasHub's reader needs these, but its exporter leaves them out
         config["use_sliding_window"] = backbone.use_sliding_window_attention
         config["sliding_window"] = backbone.sliding_window_size
     path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")

@@ -1,9 +1,9 @@
-"""The model for a task on a dataset: from the manifest's names and sizes in, logits out.
+"""Models for a task on a dataset: inputs named and sized by its manifest, logits as outputs.
 
     inputs by the dataset's own feature names          backbone (KerasHub)                 head
     input_ids        int32 [B, L]  ─► token_ids    ─┐
     attention_mask   int32 [B, L]  ─► padding_mask ─┼─► sequence [B, L, D] ─┬─ pool ─► dense ─► logits [B, classes]
-    token_type_ids   int32 [B, L]  ─► segment_ids  ─┘  (where it takes any) └─ tied embedding ─► logits [B, L, V]
+    token_type_ids   int32 [B, L]  ─► segment_ids  ─┘  (if it takes them) └─ tied embedding ─► logits [B, L, V]
                        for tokens: the sequence itself goes to the dense layer, and the logits are [B, L, classes]
                        for span: likewise, and the logits are [B, L, 2]
     masked_positions int32 [B, P]  ─► for mlm: the embedding gets only these, and the logits are [B, P, V]
@@ -16,7 +16,7 @@
     anything else               a KerasHub preset, hf://OWNER/NAME, or a folder: pretrained weights
 
     building   puts the parts together, and checks that they fit      heads   from sequence to logits
-    backbones  what --model may be called; of KerasHub, for several documents in a row too
+    backbones  names that --model takes; KerasHub's backbones, also for several documents in a row
 """
 
 from pipelines.train.models.building import BuiltModel, build, build_again, users_model

@@ -1,20 +1,19 @@
-"""What --model may be called, and backbones of KerasHub: made from scratch, with a preset's weights, or with its
-architecture alone.
+"""Names that --model takes, and KerasHub's backbones: from scratch, or with a preset's weights or architecture.
 
     bert-tiny, gpt2-base …      from scratch, in the sizes of `_SIZES`; t5-tiny, bart-tiny … for --task seq2seq
-    package.module:build        a function of the user's
+    package.module:build        the user's own function
     bert_base_en_uncased …      a preset that KerasHub lists
-    hf://OWNER/NAME             or another address
-    a folder                    of a preset
+    hf://OWNER/NAME             or another address of a preset
+    a folder                    with a preset
 
-Rows of several documents: the layers of a backbone, put together so that no document sees another.
+In rows of several documents, attention is masked so that no document sees another:
 
     a row           a b c | d e .        documents 1 1 1 1 2 2 0      positions 0 1 2 3 0 1 0
     who sees whom   tokens of one document; in a decoder, none that comes later; padding sees padding
 
-KerasHub's backbones take a mask of padding alone, but their layers take any mask, and any positions. So the same layers
-are connected anew, under the same names: weights, checkpoints and exports are those of an ordinary BERT or GPT-2. A
-document gets the logits that it would get in a row of its own (arXiv:2107.02027); a test holds them together.
+KerasHub's backbones take only a padding mask, but their layers take any mask and any positions. So the same layers are
+connected anew under the same names: weights, checkpoints and exports are those of an ordinary BERT or GPT-2. A document
+gets the logits that it would get in a row of its own (arXiv:2107.02027), as a test checks.
 """
 
 import difflib
@@ -32,7 +31,7 @@ from pipelines.train.errors import said
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import Manifest
 
-# Layers, heads, width. The sizes of BERT (arXiv:1810.04805, arXiv:1908.08962) and GPT-2; xl is the latter's alone.
+# Layers, heads, width. The sizes of BERT (arXiv:1810.04805, arXiv:1908.08962) and GPT-2; xl is GPT-2's only.
 _SIZES = {
     "tiny": (2, 2, 128),
     "mini": (4, 4, 256),
@@ -43,7 +42,7 @@ _SIZES = {
     "xl": (48, 25, 1600),
 }
 _FAMILIES = ("bert", "gpt2", "t5", "bart")
-# Family and size of each model that starts from scratch.
+# Family and size of each model that is built from scratch.
 FROM_SCRATCH = {f"{family}-{size}": (family, size) for family in _FAMILIES for size in _SIZES}
 _USERS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
 _MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)\.([A-Za-z_]\w*)\Z")
@@ -52,12 +51,12 @@ _SEQ2SEQ_INPUTS = {"encoder_token_ids", "encoder_padding_mask", "decoder_token_i
 
 
 def is_users(name: str) -> bool:
-    """Return whether it names a function of the user's."""
+    """Return whether `name` refers to the user's own function, such as package.module:build."""
     return bool(_USERS.match(name))
 
 
 def require_known(name: str) -> None:
-    """Raises: ConfigError if no model goes by this name, with what was probably meant."""
+    """Check that --model takes this name. Raises: ConfigError if not, with the names probably meant."""
     if os.path.isfile(os.path.join(name, "model.json")):
         raise ConfigError(
             f"--model {name}: this is the folder of a finished training of train-tpu, expected a model to begin with",
@@ -83,7 +82,7 @@ def require_known(name: str) -> None:
 
 
 def keras_hub(name: str) -> Any:
-    """The library of models. Raises: ConfigError if the model `name` needs it and it cannot be imported."""
+    """Import KerasHub. Raises: ConfigError if that fails, naming the model `name` that needs it."""
     try:
         return importlib.import_module("keras_hub")
     except ImportError as error:
@@ -94,31 +93,32 @@ def keras_hub(name: str) -> Any:
 
 
 def make(config: TrainConfig, manifest: Manifest) -> Any:
-    """The backbone. Raises: ConfigError if it cannot be had."""
-    # T5's attention takes its mask as an argument that Keras mistakes for one attached to its inputs.
+    """Build the backbone that `--model` names. Raises: ConfigError if it cannot be loaded."""
+    # T5's attention takes a mask argument, which Keras mistakes for a mask attached to its inputs.
     warnings.filterwarnings("ignore", message=r"Layer '\w+' \(of type T5MultiHeadAttention\) was passed an input")
     return _from_scratch(config, manifest) if config.model in FROM_SCRATCH else _preset(config, manifest)
 
 
 def is_causal(backbone: Any) -> bool:
-    """Return whether it is a decoder alone, whose tokens do not see what follows."""
+    """Return whether the backbone is a decoder only, whose tokens do not see later ones."""
     return not is_seq2seq(backbone) and any("Decoder" in type(layer).__name__ for layer in backbone.layers)
 
 
 def is_seq2seq(backbone: Any) -> bool:
-    """Return whether it is an encoder with a decoder."""
+    """Return whether the backbone is an encoder with a decoder."""
     return isinstance(backbone.input, dict) and "decoder_token_ids" in backbone.input
 
 
 def scales_tied_logits(backbone: Any) -> bool:
-    """Whether states are divided by the root of their width before the embedding makes logits of them, as T5 does where
-    the two share weights (arXiv:1910.10683; `T5ForConditionalGeneration` in transformers).
+    """Return whether states are divided by sqrt(width) before the tied embedding computes logits, as in T5.
+
+    Sources: arXiv:1910.10683; `T5ForConditionalGeneration` in transformers.
     """
     return type(backbone).__name__ == "T5Backbone" and bool(backbone.tie_embedding_weights)
 
 
 def check(backbone: Any, *, config: TrainConfig) -> None:
-    """Raises: ConfigError if the backbone is of a kind that the task cannot use."""
+    """Check that the task can use this kind of backbone. Raises: ConfigError if not."""
     feeds = set(backbone.input) if isinstance(backbone.input, dict) else set()
     if not ({"token_ids", "padding_mask"} <= feeds <= {"token_ids", "padding_mask", "segment_ids"}) and (
         feeds != _SEQ2SEQ_INPUTS
@@ -154,7 +154,7 @@ def _from_scratch(config: TrainConfig, manifest: Manifest) -> Any:
         "intermediate_dim": 4 * width,
         "dropout": config.dropout,
     }
-    if family == "t5":  # the first T5: positions are relative, no gates, one embedding for all
+    if family == "t5":  # T5 1.0: relative positions, no gates, one tied embedding
         return _with_spread_embedding(hub.T5Backbone(**sizes, activation="relu", use_gated_activation=False))
     target = manifest.schema.with_role("target_ids")
     sizes["max_sequence_length"] = max(manifest.row_length, 0 if target is None else target.num_values)
@@ -168,7 +168,7 @@ def _preset(config: TrainConfig, manifest: Manifest) -> Any:
         changes = {"load_weights": False, "vocabulary_size": manifest.tokenizer.vocab_size}
     try:
         backbone = hub.models.Backbone.from_preset(config.model, **changes)
-    except Exception as error:  # of the hub's client, of a file, of the conversion: all mean the same to the user
+    except Exception as error:  # from the download, a file or the conversion; the user's remedy is the same
         raise ConfigError(
             f"--model {config.model}: it cannot be loaded ({said(error)}), expected a checkpoint that KerasHub knows",
             remedy="check the name, the network, and that the checkpoint is of a kind that KerasHub knows",
@@ -178,9 +178,10 @@ def _preset(config: TrainConfig, manifest: Manifest) -> Any:
 
 
 def _with_spread_embedding(backbone: Any) -> Any:
-    """A T5 whose random embedding has mean 0 and deviation 1, as T5's own code begins. KerasHub's has mean 1 and
-    deviation 0.05 (the 1 goes to the wrong argument): all tokens look alike, and 24 sentences that are learned by heart
-    in 60 steps are at the entropy of single tokens after 200.
+    """Reset a T5's random embedding to mean 0 and deviation 1, as in T5's own code.
+
+    KerasHub initializes it with mean 1 and deviation 0.05 (it passes the 1 as the wrong argument), so all tokens look
+    alike: 24 sentences, memorized in 60 steps after the reset, are still at single-token entropy after 200 without it.
     """
     embedding = backbone.token_embedding.embeddings
     embedding.assign(keras.initializers.TruncatedNormal(mean=0.0, stddev=1.0)(embedding.shape, dtype=embedding.dtype))
@@ -191,7 +192,7 @@ _KNOWN = ("BertBackbone", "GPT2Backbone")
 
 
 def require_apart(backbone: Any, *, config: TrainConfig, manifest: Manifest) -> None:
-    """Raises: ConfigError if documents that share a row would see each other."""
+    """Check that documents sharing a row can be kept apart. Raises: ConfigError if the backbone cannot do it."""
     if type(backbone).__name__ not in _KNOWN:
         raise ConfigError(
             f"dataset {manifest.name!r} has several documents in a row, and --model {config.model} has no way to keep "
@@ -203,13 +204,14 @@ def require_apart(backbone: Any, *, config: TrainConfig, manifest: Manifest) -> 
 
 
 def keeping_apart(backbone: Any) -> keras.Model:
-    """The backbone from `token_ids`, `documents` (1, 2, ... and 0 on padding) and `positions`, int32 [B, L], to the
-    sequence [B, L, D].
+    """Connect the backbone's layers to a model in which tokens attend only to their own document.
+
+    Inputs int32 [B, L]: `token_ids`, `documents` (1, 2, ... and 0 on padding), `positions`. Output: sequence [B, L, D].
     """
     names = ("token_ids", "documents", "positions")
     inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in names}
     documents = inputs["documents"]
-    # Padding sees padding: a token that sees nothing would leave a softmax without a term.
+    # Padding sees padding: for a token that sees nothing, the softmax would have no term.
     mask_BLL = ops.equal(ops.expand_dims(documents, axis=2), ops.expand_dims(documents, axis=1))
     tokens = backbone.token_embedding(inputs["token_ids"])
     places = backbone.position_embedding(tokens, positions=inputs["positions"])

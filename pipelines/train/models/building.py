@@ -1,6 +1,4 @@
-"""Put a model together, the user's own or a backbone of KerasHub with a head, and check that it fits: its vocabulary,
-positions, and the shape of its logits.
-"""
+"""Build the user's own model, or a KerasHub backbone with a head; check vocabulary, positions and logits' shape."""
 
 import contextlib
 import dataclasses
@@ -24,7 +22,7 @@ from tfrecord_io.objectives import DECODER_INPUTS, MASKED_POSITIONS
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BuiltModel:
-    """A model, and the KerasHub backbone in it; None in the user's. `pooling`: of classify, how rows are pooled."""
+    """Model with its KerasHub backbone, None in a user's own. `pooling`: how classify pools rows, else None."""
 
     model: keras.Model
     backbone: Any = None
@@ -32,7 +30,7 @@ class BuiltModel:
 
     @property
     def description(self) -> dict[str, Any] | None:
-        """The backbone as JSON, from which `build_again` makes one like it."""
+        """Backbone's class and config as JSON, from which `build_again` builds an equal one."""
         if self.backbone is None:
             return None
         config = keras.saving.serialize_keras_object(self.backbone)["config"]
@@ -40,7 +38,7 @@ class BuiltModel:
 
 
 def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> BuiltModel:
-    """The model; call it inside the strategy's scope.
+    """Build the model that `--model` names; call inside the strategy's scope.
 
     Raises: ConfigError if there is no such model, or it does not fit the dataset or the task.
     """
@@ -64,7 +62,7 @@ def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> BuiltMode
 def build_again(
     backbone: Mapping[str, Any], manifest: Manifest, task: BoundTask, *, pooling: Pooling | None
 ) -> BuiltModel:
-    """The model that `build` made of a backbone (`BuiltModel.description`), with other weights.
+    """Rebuild a model, with new weights, from its backbone's `BuiltModel.description`.
 
     Raises: ConfigError if KerasHub has no such backbone.
     """
@@ -93,10 +91,10 @@ def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Buil
 
 
 def users_model(spec: str, manifest: Manifest) -> keras.Model:
-    """Return what the user's function makes. Raises: ConfigError if it cannot be imported, fails or gives no model."""
+    """Call the user's function to build a model. Raises: ConfigError if it cannot be imported, or returns no model."""
     module_name, _, function = spec.partition(":")
     if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as `python -m` does; a console script does not
+        sys.path.insert(0, os.getcwd())  # `python -m` adds this folder, a console script does not
     try:
         build_model = getattr(importlib.import_module(module_name), function)
     except (ImportError, AttributeError) as error:
@@ -119,9 +117,7 @@ def users_model(spec: str, manifest: Manifest) -> keras.Model:
 
 
 def _check_sizes(model: keras.Model, *, config: TrainConfig, manifest: Manifest) -> None:
-    """Raises: ConfigError for a model whose largest embedding has no row for some id, or whose positions end before the
-    rows do.
-    """
+    """Check that the model's embeddings cover the vocabulary and all positions. Raises: ConfigError if not."""
     rows_of = {each.path.split("/")[-2]: each.shape[0] for each in model.variables if each.path.endswith("/embeddings")}
     positions = {name: rows for name, rows in rows_of.items() if name.endswith("position_embedding")}
     tables = {name: rows for name, rows in rows_of.items() if name not in positions}
@@ -146,7 +142,7 @@ def _check_sizes(model: keras.Model, *, config: TrainConfig, manifest: Manifest)
 
 
 def _check_shape(model: keras.Model, *, config: TrainConfig, manifest: Manifest, task: BoundTask, length: int) -> None:
-    """Raises: ConfigError for a model whose logits have another shape than the task needs, with rows of this length."""
+    """Check that the logits have the shape the task needs, for rows of `length` tokens. Raises: ConfigError if not."""
     given = {name: (2, each.shape[1] or length) for name, each in heads.inputs_of(manifest, task).items()}
     if MASKED_POSITIONS in given:
         given[MASKED_POSITIONS] = (2, 1)
@@ -169,7 +165,7 @@ def _check_shape(model: keras.Model, *, config: TrainConfig, manifest: Manifest,
 def _output_shape(
     model: keras.Model, shapes: Mapping[str, tuple[int, ...]], *, config: TrainConfig, manifest: Manifest
 ) -> tuple[int, ...]:
-    with contextlib.suppress(Exception):  # a subclassed model may not say; it will when it is called
+    with contextlib.suppress(Exception):  # a subclassed model may not support it; then it is called
         return tuple(model.compute_output_shape(shapes))
     try:
         return tuple(model({name: ops.zeros(each, "int32") for name, each in shapes.items()}).shape)

@@ -1,4 +1,4 @@
-"""From a backbone's sequence to logits, and the names under which a model takes the dataset's features."""
+"""Heads, which turn a backbone's sequence into logits, and the names of a model's inputs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ def taken(model: keras.Model, features: Mapping[str, Any]) -> dict[str, Any]:
     """Select the features that the model takes. With `masked_positions` its logits are [B, P, V], else [B, L, V]."""
     try:
         names = model.input
-    except (AttributeError, ValueError):  # a subclassed model, which takes any
+    except (AttributeError, ValueError):  # a subclassed model, which declares no inputs
         names = None
     if not isinstance(names, Mapping):
         names = features.keys() - {MASKED_POSITIONS}
@@ -26,14 +26,12 @@ def taken(model: keras.Model, features: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def inputs_of(manifest: Manifest, task: BoundTask) -> dict[str, Any]:
-    """A Keras input for each feature that a model gets, int32, by the dataset's own names; L is None where the dataset
-    has rows of several lengths.
-    """
+    """Create a model's Keras inputs, int32, by feature name; L is None where rows have several lengths."""
     schema = manifest.schema
     names = TokenFeatures.of(manifest).inputs
     lengths: dict[str, int | None] = dict.fromkeys(names, None if manifest.bucket_lengths else manifest.row_length)
     if task.name == "mlm":
-        # Of every row the same number of positions, but not of every batch: an evaluation may use another share.
+        # All rows of a batch have the same number of positions, but an evaluation may use another share than training.
         lengths[MASKED_POSITIONS] = None
     if task.name == "seq2seq":
         target = schema.with_role("target_ids")
@@ -43,7 +41,7 @@ def inputs_of(manifest: Manifest, task: BoundTask) -> dict[str, Any]:
 
 
 def with_head(backbone: Any, manifest: Manifest, task: BoundTask, *, pooling: Pooling) -> keras.Model:
-    """The whole model."""
+    """Build the whole model: inputs, backbone and the task's head."""
     inputs = inputs_of(manifest, task)
     core, feeds = _fed(backbone, manifest, inputs)
     if task.of_vocabulary:
@@ -55,8 +53,8 @@ def with_head(backbone: Any, manifest: Manifest, task: BoundTask, *, pooling: Po
         if task.per_token:
             states = _sequence(found)
         elif pooling == "first" and "pooled_output" in found and manifest.tokenizer.padding_side == "right":
-            # The first token, through the dense layer that its checkpoint was trained with (BERT, arXiv:1810.04805,
-            # section 3.1). In rows padded on the left, that would be padding.
+            # The first token, through the pooler's dense layer of the checkpoint (BERT, arXiv:1810.04805, section
+            # 3.1). In rows padded on the left, the first token is padding.
             states = found["pooled_output"]
         else:
             states = _pool(_sequence(found), mask, pooling=pooling)
@@ -66,7 +64,7 @@ def with_head(backbone: Any, manifest: Manifest, task: BoundTask, *, pooling: Po
 
 
 def _fed(backbone: Any, manifest: Manifest, inputs: dict[str, Any]) -> tuple[keras.Model, dict[str, Any]]:
-    """The model that makes states of tokens, which is the backbone or keeps documents apart in it, and what it gets."""
+    """Return the model from tokens to states, and its inputs: the backbone, or a copy that keeps documents apart."""
     tokens, schema = TokenFeatures.of(manifest), manifest.schema
     ids, mask = inputs[tokens.ids], inputs[tokens.mask]
     if DECODER_INPUTS in inputs:
@@ -88,38 +86,38 @@ def _fed(backbone: Any, manifest: Manifest, inputs: dict[str, Any]) -> tuple[ker
 
 
 def _sequence(found: Any) -> Any:
-    """The states of all tokens that predict something, [B, L, D]; of a decoder's [B, T, D]."""
+    """Return the states that predict: of all tokens [B, L, D], or of the decoder's [B, T, D]."""
     if not isinstance(found, dict):
         return found
     return found["decoder_sequence_output"] if "decoder_sequence_output" in found else found["sequence_output"]
 
 
 def _language_model(backbone: Any, core: keras.Model, task: BoundTask) -> keras.Model:
-    """The core and the logits of the backbone's own embedding, as one flat model.
+    """Build one flat model of `core` and the logits from the backbone's own embedding.
 
-    A Keras file keeps a layer that is used twice in a model, but not one that a model shares with a model inside it:
-    that would be loaded as two layers, one of them without weights, which fails.
+    A Keras file can store a layer that is used twice in one model, but not a layer shared with a nested model: it would
+    be loaded as two layers, one of them without weights, which fails.
     """
     inputs, states = dict(core.input), _sequence(core.output)
     if task.name == "mlm":
         inputs[MASKED_POSITIONS] = keras.Input((None,), dtype="int32", name=MASKED_POSITIONS)
         states = ops.take_along_axis(states, inputs[MASKED_POSITIONS][..., None], axis=1)
         states = keras.layers.Dense(states.shape[-1], name="head_dense")(states)
-        # As in KerasHub's backbones, and BERT's own code: an exported model has one activation for all.
+        # The activation of KerasHub's backbones and BERT's own code: an exported model has one for all layers.
         states = ops.gelu(states, approximate=True)
         states = keras.layers.LayerNormalization(epsilon=1e-12, name="head_norm")(states)
     if task.name == "seq2seq" and backbones.scales_tied_logits(backbone):
         states = states * states.shape[-1] ** -0.5
     logits = backbone.token_embedding(states, reverse=True)
     model = keras.Model(inputs, logits, name=f"{backbone.name}_logits")
-    # Its layers have types of their own. In a model of bfloat16, Keras would leave the embedding, which is of integers,
-    # in float32, and compute the logits so.
+    # The layers keep their own policies. If this model had the policy bfloat16, Keras would not cast the embedding, a
+    # layer of integer inputs (autocast=False), and so compute the logits in float32.
     model.dtype_policy = keras.config.floatx()
     return model
 
 
 def _pool(sequence_BLD: Any, mask_BL: Any, *, pooling: Pooling) -> Any:
-    """One vector a row: of the first token, of the last, or the mean of all. Works for padding on either side."""
+    """Pool each row to one vector: first token, last token, or the mean of all. Padding may be on either side."""
     count_BL = ops.cumsum(mask_BL, axis=1)
     if pooling == "first":
         chosen_BL = ops.cast(ops.equal(count_BL, 1), "int32") * mask_BL
@@ -128,6 +126,6 @@ def _pool(sequence_BLD: Any, mask_BL: Any, *, pooling: Pooling) -> Any:
     else:
         chosen_BL = mask_BL
     share_BL = ops.cast(chosen_BL, sequence_BLD.dtype)
-    # A row without any token would divide by 0; it has only padding, and its mean is 0.
+    # A row of padding only would divide by 0; its mean is 0.
     share_BL = share_BL / ops.maximum(ops.sum(share_BL, axis=1, keepdims=True), 1)
     return ops.einsum("bld,bl->bd", sequence_BLD, share_BL)

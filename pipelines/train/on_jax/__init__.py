@@ -1,3 +1,1 @@
-"""JAX's engine: one step of all devices together (`global_step`); the devices, their batches, how the step is repeated,
-and checkpoints by Orbax (`engine`).
-"""
+"""JAX's engine: the step of all devices together (`global_step`), and the engine that repeats it (`engine`)."""

@@ -1,7 +1,7 @@
-"""JAX's engine: all devices of all hosts as a mesh of one axis, on which the rows of a batch lie.
+"""JAX's engine: all devices of all hosts form a mesh with one axis, along which the rows of a batch are divided.
 
-A host reads its own part of each batch by `tf.data`, as for TensorFlow's engine, and puts the next one on its devices
-while they take a step. Steps of one call are sent to the devices without waiting for each other.
+Each host reads its own part of a batch with `tf.data`, as with TensorFlow's engine, and puts the next batch on its
+devices while they compute. The steps of one call are dispatched without waiting for each other. Checkpoints: Orbax.
 """
 
 import contextlib
@@ -34,8 +34,8 @@ _SPLIT = "xla_force_host_platform_device_count"
 
 
 class OrbaxSaves:
-    """Checkpoints by Orbax in a folder: ckpt_120/, written while the training goes on, and named so when it is whole.
-    Another number of devices goes on with it.
+    """Checkpoints in a folder by Orbax, such as ckpt_120/, written in the background and renamed to that when complete.
+    A training may resume from them on another number of devices.
     """
 
     def __init__(self, learner: GlobalStep, folder: str, *, keep: int) -> None:
@@ -53,7 +53,7 @@ class OrbaxSaves:
 
     def save(self) -> None:
         self.close()
-        if self._learner.step == self.last_step:  # of a best evaluation that came again
+        if self._learner.step == self.last_step:  # the best evaluation, repeated after a resume
             self._manager.delete(self._learner.step)
         self._writing(lambda: self._manager.save(self._learner.step, args=ocp.args.StandardSave(self._learner.state)))
 
@@ -61,7 +61,7 @@ class OrbaxSaves:
         like = jax.tree.map(ocp.utils.to_shape_dtype_struct, self._learner.state)
         try:
             state = self._manager.restore(self.last_step, args=ocp.args.StandardRestore(like))
-        except Exception as error:  # of Orbax, TensorStore and the file system, one for each way to be damaged
+        except Exception as error:  # Orbax, TensorStore and the file system raise many types for damaged files
             raise damaged(f"{self._folder}/ckpt_{self.last_step}", error) from error
         self._learner.state, self._learner.step = state, int(state["step"])
 
@@ -76,7 +76,7 @@ class OrbaxSaves:
 
 
 class JaxEngine:
-    """The devices of a target, see `engines.DeviceEngine`. `input_parts`: parts in which the reader makes a batch."""
+    """JAX's implementation of `engines.DeviceEngine`, on the devices of a target."""
 
     saves = OrbaxSaves
 
@@ -123,7 +123,7 @@ class JaxEngine:
         return collected((learner.evaluate(batch) for batch in self._batches(feed)), jax.device_get)
 
     def _batches(self, feed: Feed) -> Iterator[Any]:
-        """This host's rows [P, B / P, ...] of each batch as its part of the global batch [B, ...]."""
+        """Yield global batches [B, ...] on the mesh; this host reads its part of the rows as [P, B / P, ...]."""
         input_fns, schedule = feed
         here = tf.distribute.InputContext(
             num_input_pipelines=self.hosts,
@@ -162,12 +162,12 @@ class JaxEngine:
 
 
 def _devices(target: Target, *, replicas: int | None) -> list[Any]:
-    """All devices that train. Raises: DeviceError if they are not those of the target; ConfigError if too few."""
+    """Return the devices to train on. Raises: DeviceError if a TPU is not found; ConfigError if there are too few."""
     if target.kind == "host" and not glob.glob("/dev/nvidia[0-9]*"):
-        jax.config.update("jax_platforms", "cpu")  # and not the TPU of this machine
+        jax.config.update("jax_platforms", "cpu")  # not this machine's TPU
     _join_hosts(target)
     if target.kind == "host" and replicas is not None and _SPLIT not in os.environ.get("XLA_FLAGS", ""):
-        with contextlib.suppress(RuntimeError):  # JAX was used before; fine if it was split just so
+        with contextlib.suppress(RuntimeError):  # JAX is in use already; the count below checks how it was split
             jax.config.update("jax_num_cpu_devices", replicas // int(os.environ.get("JAX_NUM_PROCESSES", "1")))
     devices = jax.devices()
     if target.is_tpu and devices[0].platform != "tpu":
@@ -184,20 +184,20 @@ def _devices(target: Target, *, replicas: int | None) -> list[Any]:
 
 
 def _join_hosts(target: Target) -> None:
-    """Let all hosts of a TPU, or those of JAX_COORDINATOR_ADDRESS, be one JAX."""
+    """Join all hosts of a TPU, or of JAX_COORDINATOR_ADDRESS, into one JAX cluster."""
     if coordinator := os.environ.get("JAX_COORDINATOR_ADDRESS"):
         count, number = (int(os.environ[name]) for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID"))
         jax.distributed.initialize(coordinator, num_processes=count, process_id=number)
     elif target.is_tpu:
         try:
             jax.distributed.initialize()
-        except (RuntimeError, ValueError) as error:  # one host, which need not find others
+        except (RuntimeError, ValueError) as error:  # fine on a single host
             if jax.process_count() > 1:
                 raise DeviceError(f"{target}: the hosts of the TPU do not find each other ({error})") from error
 
 
 def _on_the_host() -> Any:
-    """A context in which Keras' variables lie in the host's memory: the devices have the learner's state."""
+    """Return a context that creates Keras' variables in host memory, since the learner's state is on the devices."""
     try:
         return jax.default_device(jax.local_devices(backend="cpu")[0])
     except RuntimeError:  # JAX_PLATFORMS names an accelerator alone

@@ -1,11 +1,11 @@
-"""One step of all devices together, as one program: XLA divides it by how batch and state lie on the mesh.
+"""Training step of all devices as one program, which XLA partitions by the sharding of batch and state.
 
     state   {"weights": [...], "others": [...], "means": [...], "squares": [...], "step": int32 []}
-    batch   rows lie on the devices of the mesh's axis "batch", in equal parts
+    batch   rows are divided equally among the devices, along the mesh's axis "batch"
 
-Sums are of the global batch as a matter of course: losses are divided by its sum of weights, gradients are clipped when
-they are whole, running means are of all its rows. Seeds of dropout follow from (seed, step), and a mask is one array
-over all devices, so that the number of devices changes nothing.
+All sums are over the global batch: losses are divided by its sum of weights, gradients are clipped after they are
+summed, running means are of all its rows. Seeds of dropout follow from (seed, step), and a mask is one array over all
+devices, so the number of devices changes nothing.
 """
 
 from typing import Any
@@ -24,12 +24,12 @@ State = dict[str, Any]
 
 
 class GlobalStep(Learner):
-    """The step of a model, with its optimizer's state, on the devices of a mesh."""
+    """Learner on the devices of a mesh: a model's compiled step and its optimizer's state."""
 
     step = 0
 
     def __init__(self, built: BuiltModel, job: TrainingSetup, *, mesh: Mesh, abstract: bool = False) -> None:
-        """`abstract`: for devices that are not here, whose program alone is wanted: the state is shapes."""
+        """Place the state on the mesh. `abstract`: only shapes, to compile a program for devices of another machine."""
         super().__init__(built, job, shares=job.config.accumulate)
         seed = job.config.seed
         self._key = jax.random.fold_in(jax.random.PRNGKey(seed % 2**32), seed // 2**32)
@@ -62,36 +62,36 @@ class GlobalStep(Learner):
         return jax.random.fold_in(seed.astype("uint32"), number)
 
     def cut(self, values: jax.Array) -> jax.Array:
-        devices, parts = self._mesh.size, self._accumulate  # each device cuts its own rows
+        devices, parts = self._mesh.size, self._accumulate  # each device splits its own rows
         rows, *rest = values.shape
         split = jnp.moveaxis(values.reshape(devices, parts, rows // devices // parts, *rest), 1, 0)
         joined = split.reshape(parts, rows // parts, *rest)
         return jax.lax.with_sharding_constraint(joined, NamedSharding(self._mesh, PartitionSpec(None, AXIS)))
 
     def take(self, batch: Batch) -> jax.Array:
-        """One step. Returns its loss, the mean over the global batch, float32 [], which may not be there yet."""
+        """Take one step; return its loss, the mean over the global batch, float32 [], perhaps not computed yet."""
         program, flops = self.program(batch)
         self.state, loss = program(self.state, batch)
         self.step, self.flops = self.step + 1, self.flops + flops
         return loss
 
     def evaluate(self, batch: Batch) -> Any:
-        """The task's sums over a batch of an evaluation, and what it needs of each row, of all devices."""
+        """Return the task's sums over a global batch, and its per-row values, of all devices."""
         return self._sums(self.state["weights"], self.state["others"], batch)
 
     def program(self, batch: Batch) -> tuple[Any, float]:
-        """The compiled step for batches of these shapes, and the FLOPs of one device in it."""
+        """Return the step compiled for a batch of these shapes, cached, and the FLOPs of one device in it."""
         shapes = tuple(each.shape for each in jax.tree.leaves(batch))
         if shapes not in self._compiled:
             compiled = self._train.lower(self.state, batch).compile()
             costs = compiled.cost_analysis() or {}
-            # XLA counts the body of a loop once.
+            # XLA counts the body of a loop, here over the accumulated parts, only once.
             self._compiled[shapes] = compiled, float(costs.get("flops", 0.0)) * self._accumulate
         return self._compiled[shapes]
 
     def _place(self, values: np.ndarray) -> NamedSharding:
-        """Where an array of the state lies: everywhere, or divided along the largest dimension that allows it (ZeRO's
-        third stage, arXiv:1910.02054: XLA gathers a layer's weights where they are used).
+        """Return the sharding of a state array: replicated, or with `--shard-model` along its largest divisible axis.
+        That is ZeRO's third stage, arXiv:1910.02054: XLA gathers a layer's weights where they are used.
         """
         sizes = [size if size % self._mesh.size == 0 else 0 for size in values.shape]
         if not self._shard or values.ndim < 2 or not max(sizes):

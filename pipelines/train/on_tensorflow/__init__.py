@@ -1,3 +1,1 @@
-"""TensorFlow's engine: one step as each replica of a strategy takes it (`replica_step`); the strategy of a target, how
-the step is repeated on it, and checkpoints of `tf.train` (`engine`).
-"""
+"""TensorFlow's engine: the step of one replica (`replica_step`), and the engine that repeats it (`engine`)."""

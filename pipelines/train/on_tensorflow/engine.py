@@ -1,8 +1,8 @@
-"""TensorFlow's engine: a `tf.distribute` strategy, with a replica for each core of a TPU, GPU, or part of the CPU; how
-it is reached, and why it cannot be reached.
+"""TensorFlow's engine: a `tf.distribute` strategy with a replica for each core of a TPU, each GPU or part of the CPU.
 
-For each call of a training, one tf.function runs `steps_per_call` steps in a tf.range loop on the devices. Where rows
-have several lengths, a call is cut where the length changes, and each length is traced and compiled once.
+For each call of a training, one tf.function runs `steps_per_call` steps in a tf.range loop on the devices. With rows of
+several lengths, a call is split where the length changes, and each length is traced and compiled once. Checkpoints are
+those of `tf.train`; connection errors are explained with a cause and a remedy.
 """
 
 import functools
@@ -28,7 +28,7 @@ from pipelines.train.targets import Target, hardware
 from tfrecord_io.errors import ConfigError
 
 _CONNECT_SECONDS = 5.0
-# What Google's API client, gRPC and TensorFlow say, what it means, and what helps. The first that fits.
+# Pattern in the messages of Google's API client, gRPC and TensorFlow; cause; remedy. The first match counts.
 _CAUSES = (
     (
         r"Google API client|must be installed|No module named '?(googleapiclient|oauth2client|cloud_tpu_client)",
@@ -59,14 +59,14 @@ _CAUSES = (
 
 
 class TensorFlowSaves:
-    """Checkpoints of `tf.train` in a folder: ckpt-120.*. The file `checkpoint` names the last finished one, and is
-    replaced when a checkpoint's own files are complete: a kill in between leaves the one before it in force.
+    """Checkpoints in a folder by `tf.train`, such as ckpt-120.*; the file `checkpoint` names the last complete one.
+    It is replaced after a checkpoint's own files are complete: if a kill comes before, the previous one stays valid.
     """
 
     def __init__(self, learner: ReplicaStep, folder: str, *, keep: int) -> None:
         self._learner = learner
         self._folder = folder
-        # Lists, by position: Keras' names change with what else was built in a process.
+        # Variables are matched by position: Keras' names depend on what else was built in the process.
         self._state = tf.train.Checkpoint(**learner.saved)
         self._manager = tf.train.CheckpointManager(self._state, folder, max_to_keep=keep)
 
@@ -85,15 +85,15 @@ class TensorFlowSaves:
         path = self._manager.latest_checkpoint
         try:
             self._state.restore(path).assert_consumed()
-        except (tf.errors.OpError, AssertionError, ValueError, IndexError) as error:  # one for each way to be damaged
+        except (tf.errors.OpError, AssertionError, ValueError, IndexError) as error:  # several types for damaged files
             raise damaged(path, error) from error
 
     def close(self) -> None:
-        """Do nothing: all writes have finished already."""
+        """Do nothing, because `save` waits for its writes."""
 
 
 class TensorFlowEngine:
-    """The strategy of a target, see `engines.DeviceEngine`."""
+    """TensorFlow's implementation of `engines.DeviceEngine`, on the strategy of a target."""
 
     saves = TensorFlowSaves
     is_first = True
@@ -120,7 +120,7 @@ class TensorFlowEngine:
 
     @functools.cached_property
     def hosts(self) -> int:
-        """Hosts that read; strategies say it only to input functions."""
+        """Number of host machines that read; strategies tell it only to input functions."""
         found = []
 
         def note(context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -138,14 +138,14 @@ class TensorFlowEngine:
             loss = tf.zeros([], keras.config.floatx())
             for _ in tf.range(num_steps):
                 losses = self._strategy.run(_as_written(learner.train), args=(next(iterator),))
-                loss = self._strategy.experimental_local_results(losses)[0]  # the global batch's, on every replica
+                loss = self._strategy.experimental_local_results(losses)[0]  # the same on every replica
             return loss
 
         (iterators, schedule), step = self._opened(feed), learner.step
         while step < until:
             num_steps = min(steps_per_call, until - step)
             for length, steps in itertools.groupby(itertools.islice(schedule, num_steps)):
-                # A tensor: another number is no new compilation.
+                # As a tensor, another number of steps is not compiled anew.
                 loss = call(iterators[length], tf.constant(len(list(steps))))
             step += num_steps
             if not after_call(step, float(loss.numpy())):
@@ -203,17 +203,18 @@ class TensorFlowEngine:
         return here  # one process drives all hosts
 
 
-# The step has no Python loop or condition on tensors; rewriting Keras for autograph would only take time.
+# The step has no Python loop or condition on tensors, so autograph's rewriting of Keras would only take time.
 _as_written = tf.autograph.experimental.do_not_convert
 
 
 def connect(
     target: Target, *, replicas: int | None = None, zone: str | None = None, project: str | None = None
 ) -> tf.distribute.Strategy:
-    """The strategy for a target, initialised. Call it before anything else uses TensorFlow: initialising a TPU clears
-    its memory, and a CPU can be split only before TensorFlow has used it.
+    """Initialize the strategy for a target. Call before anything else uses TensorFlow.
 
-    Raises: DeviceError, with what is wrong, if the TPU cannot be reached; ConfigError if it has not `replicas`.
+    Initializing a TPU clears its memory, and a CPU can be split only before TensorFlow has used it.
+
+    Raises: DeviceError, with the cause, if the TPU cannot be reached; ConfigError if it does not have `replicas`.
     """
     if target.kind == "host":
         return _host_strategy(replicas)
@@ -227,7 +228,7 @@ def connect(
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         strategy = tf.distribute.TPUStrategy(resolver)
-    except Exception as error:  # a dozen libraries' own kinds; told apart by what they say
+    except Exception as error:  # many libraries' types, which `explained` tells apart by message
         raise explained(error, target=str(target)) from error
     if replicas not in (None, strategy.num_replicas_in_sync):
         raise ConfigError(
@@ -238,14 +239,14 @@ def connect(
 
 
 def explained(error: BaseException, *, target: str) -> DeviceError:
-    """Return the error for a TPU that could not be had, with the library's own first line in it."""
+    """Return the error for a TPU that cannot be used: cause and remedy, with the library's own message."""
     words = f"{type(error).__name__}: {error}"
     cause, remedy = next((cause, remedy) for pattern, cause, remedy in _CAUSES if re.search(pattern, words))
     return DeviceError(f"{target}: {cause} ({said(error)})", remedy=remedy)
 
 
 def _check_listening(address: str) -> None:
-    """Check that something listens at the address: TensorFlow would try for minutes and then say less."""
+    """Check that the address answers; TensorFlow would retry for minutes. Raises: DeviceError if nothing does."""
     host, _, port = address.removeprefix("grpc://").rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
@@ -271,13 +272,13 @@ def _host_strategy(replicas: int | None) -> tf.distribute.Strategy:
     cpu = tf.config.list_physical_devices("CPU")[0]
     try:
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * replicas)
-    except RuntimeError as error:  # TensorFlow was used before; fine if it was split just so
+    except RuntimeError as error:  # TensorFlow is in use already; fine if the CPU has enough parts
         found = len(tf.config.list_logical_devices("CPU"))
         if found < replicas:
             raise DeviceError(
                 f"--replicas {replicas}, but TensorFlow is already in use here with {found} CPU devices",
                 remedy="start the training in a process of its own",
             ) from error
-    # Grappler takes longer for the graphs of 8 replicas (44 s of 52 for a tiny BERT) than what it saves.
+    # Grappler takes more time for the graphs of 8 replicas (44 s of 52 for a tiny BERT) than it saves.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     return tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(replicas)])

@@ -1,11 +1,11 @@
-"""One step of training and one of evaluation, as every replica of a strategy takes it, whatever loop repeats it.
+"""Training and evaluation step of one replica of a strategy.
 
     each replica                                     all replicas     each replica
     rows ─► logits ─► weighted losses, gradients ─►  sum           ─► clip, AdamW ─► assigned to its copy of the weights
             └──── a pure function, traced once ───┘                   └─ another ─┘
 
-The pure functions are those of `steps`; seeds of dropout follow from the replica's number too, so that replicas
-differ. Batches of another length are another graph, traced and compiled once; the update is the same for all.
+The pure functions are those of `steps`. Seeds of dropout depend on the replica's number too, so replicas differ. Each
+row length has a graph of its own, traced and compiled once; all lengths share the update.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,15 +22,16 @@ _SUM, _MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN
 
 
 class ReplicaStep(Learner):
-    """The steps of a model, with its optimizer's state, on one replica's part of a batch."""
+    """Learner whose steps run in each replica, on its part of a batch."""
 
-    # The kept state that a call does change, once it was traced; weights of frozen layers come back as the very tensors
-    # that went in.
+    # Indices of the kept state that a step changes, known after tracing. Weights of frozen layers are returned as the
+    # same tensors that went in.
     _moving: frozenset[int] = frozenset()
 
     def __init__(self, built: BuiltModel, job: TrainingSetup, *, batch_specs: Sequence[Any]) -> None:
-        """Call it inside the strategy's scope. `batch_specs`: of one replica's part, one for each length of rows, see
-        `tf.data.Dataset.element_spec`.
+        """Create the state and trace the steps; call inside the strategy's scope.
+
+        `batch_specs`: for each row length, the `tf.data.Dataset.element_spec` of one replica's part of a batch.
         """
         super().__init__(built, job, shares=tf.distribute.get_strategy().num_replicas_in_sync * job.config.accumulate)
         self._seed = job.config.seed
@@ -56,7 +57,7 @@ class ReplicaStep(Learner):
 
     @property
     def saved(self) -> dict[str, Any]:
-        """All that decides what comes next, as lists of variables in a fixed order."""
+        """State that a checkpoint needs to resume exactly, as lists of variables in a fixed order."""
         weights = [variable.value for variable in self.model.variables]
         return {"weights": weights, "means": self._means, "squares": self._squares, "step": self._step}
 
@@ -66,7 +67,7 @@ class ReplicaStep(Learner):
             loss, new = self.loss(weights, state, batch, total)
         gradients = tape.gradient(loss, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         self._moving = frozenset(index for index in self._kept if new[index] is not state[index])
-        # An embedding's gradient is sparse; XLA and the sum over replicas want it dense.
+        # An embedding's gradient is sparse; XLA and the sum over replicas need it dense.
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients], new
 
     def fold_in(self, seed: Any, number: Any) -> Any:
@@ -77,7 +78,7 @@ class ReplicaStep(Learner):
         return tf.reshape(values, [self._accumulate, rows // self._accumulate, *rest])
 
     def train(self, batch: Batch) -> tf.Tensor:
-        """One step, in a replica's context. Returns the loss, the mean over the global batch, float32 []."""
+        """Take one step, in a replica's context; return the loss, the mean over the global batch, float32 []."""
         replica = tf.distribute.get_replica_context()
         counted = self.task.weights(batch[1], batch[2])
         total = replica.all_reduce(_SUM, tf.reduce_sum(counted))
@@ -92,15 +93,15 @@ class ReplicaStep(Learner):
         updated = self._update(step, weights, gradients, values_of(self._means), values_of(self._squares))
         variables, values = [*self._weights, *self._means, *self._squares], [each for part in updated for each in part]
         for index, value in zip(self._kept, kept, strict=True):
-            if index in self._moving:  # such as running means: the mean over the replicas is kept
+            if index in self._moving:  # such as running means, which are averaged over the replicas
                 variables.append(others[index])
                 values.append(replica.all_reduce(_MEAN, value))
         replica.merge_call(_assign, args=([*variables, self._step], [*values, step + 1]))
         return loss
 
     def evaluate(self, batch: Batch) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        """One batch, in a replica's context. Returns the task's sums over all replicas, and what it needs of each row,
-        of all replicas, see `tasks.BoundTask`.
+        """Evaluate one batch, in a replica's context; return the task's sums and per-row values of all replicas.
+        See `tasks.BoundTask`.
         """
         state = values_of([variable.value for variable in self.model.non_trainable_variables])
         sums, rows = self._sums[_shapes(batch)](values_of(self._weights), state, _plain(batch))
@@ -110,8 +111,10 @@ class ReplicaStep(Learner):
 
 
 def traced_once(function: Callable[..., Any], specs: Any) -> Callable[..., Any]:
-    """The function traced once; each replica calls the same graph. Tracing a model for each of 8 replicas takes half a
-    minute on 2 cores. A model that keeps variables from Keras is traced by each replica, which has its own.
+    """Trace a function once, so that all replicas call the same graph.
+
+    Tracing a model for each of 8 replicas takes half a minute on 2 cores. A model with variables that Keras does not
+    know is still traced by each replica, which has its own copies of them.
     """
     compiled = tf.function(function, autograph=False)
     concrete = compiled.get_concrete_function(*specs)
@@ -120,7 +123,7 @@ def traced_once(function: Callable[..., Any], specs: Any) -> Callable[..., Any]:
 
 
 def _assign(strategy: tf.distribute.Strategy, variables: list[Any], values: list[Any]) -> None:
-    """Assign each replica's value to its copy of a variable, in the context of all replicas; the values are equal."""
+    """Assign each replica's value to its own copy of a variable, in the cross-replica context; all values are equal."""
     for variable, value in zip(variables, values, strict=True):
         strategy.extended.update(
             variable, lambda own, new: own.assign(new, read_value=False), args=(value,), group=False
@@ -141,5 +144,5 @@ def _plain(batch: Batch) -> Batch:
 
 
 def _shapes(batch: Any) -> tuple[tuple[int, ...], ...]:
-    """Return what a graph is traced for: the static shapes of a batch, or of its specification."""
+    """Return the static shapes of a batch or of its specification, the key of its graph."""
     return tuple(tuple(each.shape.as_list()) for each in tf.nest.flatten(_plain(batch)))

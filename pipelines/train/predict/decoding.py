@@ -1,13 +1,13 @@
-"""Beam search over a function that gives the next token's logits, with static shapes; one beam is a greedy search.
+"""Beam search with static shapes over a function that returns the next token's logits; one beam is greedy search.
 
-    ids      int32 [B, L]   prompts, then what was generated, then padding; L never changes
+    ids      int32 [B, L]   prompts, then generated tokens, then padding; L never changes
     lengths  int32 [B]      tokens of each row so far
-    next_logits(ids [N, L], lengths [N]) -> float [N, V]    of the token at place `lengths`
+    next_logits(ids [N, L], lengths [N]) -> float [N, V]    for the token at position `lengths`
 
-Each step runs the whole model on [B K, L]: nothing is kept between steps, which any model allows. A row ends with
-`eos_id`, which is written, or where the row is full. The K likeliest sequences stay; a finished one stays with its
-score. At the end scores are divided by ((5 + tokens) / 6) ** 0.6 (arXiv:1609.08144, section 7), and the best one is
-given. Among equals the lower token id wins, as in `argmax`.
+Each step runs the whole model on [B K, L] without a cache, which works with any model. A row ends with `eos_id`, which
+is written, or when it is full. The K likeliest sequences are kept; a finished one keeps its score. At the end, scores
+are divided by ((5 + generated tokens) / 6) ** 0.6 (arXiv:1609.08144, section 7), and the best sequence is returned. On
+ties the lower token id wins, as in `argmax`.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from typing import Any
 from keras import ops
 
 _PENALTY = 0.6
-_IMPOSSIBLE = -1e30  # finite, so that sums of two of them are no NaN
+_IMPOSSIBLE = -1e30  # finite, so that no sum or difference of two of them is NaN
 
 
 def beam_search(
@@ -28,14 +28,14 @@ def beam_search(
     beams: int,
     eos_id: int | None,
 ) -> tuple[Any, Any]:
-    """Append up to `steps` tokens to `ids` and `lengths` of static shapes; rows without a token stay as they are.
+    """Append up to `steps` tokens to each row of `ids`, whose shape is static; rows without a token stay empty.
 
     Returns: ids int32 [B, L], lengths int32 [B].
     """
     (rows, length), first_B = ids.shape, lengths
     ids_BKL = ops.repeat(ids[:, None], beams, axis=1)
     lengths_BK = ops.repeat(lengths[:, None], beams, axis=1)
-    # All beams begin alike: only the first one counts, or the first step would choose the same token K times.
+    # All beams start equal: only the first one counts, or the first step would choose the same token K times.
     scores_BK = ops.convert_to_tensor([[0.0] + [_IMPOSSIBLE] * (beams - 1)] * rows)
     open_BK = (lengths_BK > 0) & (lengths_BK < length)
 
@@ -45,7 +45,7 @@ def beam_search(
         logits = ops.cast(next_logits(flat_ids, flat_lengths), "float32")
         vocab_size = logits.shape[-1]
         chances_BKV = ops.reshape(ops.log_softmax(logits), [rows, beams, vocab_size])
-        # A finished sequence has one continuation: itself, which takes the place of token 0.
+        # A finished sequence has one continuation: itself, in the slot of token 0.
         itself_V = ops.convert_to_tensor([0.0] + [_IMPOSSIBLE] * (vocab_size - 1))
         totals_BKV = scores[..., None] + ops.where(going[..., None], chances_BKV, itself_V)
         scores, best = ops.top_k(ops.reshape(totals_BKV, [rows, beams * vocab_size]), k=beams)
@@ -68,10 +68,10 @@ def beam_search(
 
 
 def _of_beam(values: Any, beam: Any) -> Any:
-    """Select of values [B, K, ...] those of the beams int32 [B, N]: [B, N, ...]."""
+    """Select the beams int32 [B, N] from values [B, K, ...]; returns [B, N, ...]."""
     return ops.take_along_axis(values, beam if len(values.shape) == 2 else beam[..., None], axis=1)
 
 
 def of_place(logits: Any, places: Any) -> Any:
-    """Select of logits [N, L, V] those at the places int32 [N]: [N, V]."""
+    """Select one position per row, int32 [N], from logits [N, L, V]; returns [N, V]."""
     return ops.take_along_axis(logits, places[:, None, None], axis=1)[:, 0]

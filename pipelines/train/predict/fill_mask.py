@@ -1,4 +1,4 @@
-"""Candidates for the masked words of a text, from a model of `mlm`."""
+"""Candidates for the masked words of a text, from a model trained for `mlm`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,10 +16,11 @@ from tfrecord_io.objectives.base import TokenFeatures
 
 
 def fill(model_dir: str, text: str, *, top: int, build: str | None = None) -> list[list[dict[str, Any]]]:
-    """Return the `top` likeliest tokens for each mask token in the text, in order: of each its `id`, how it is written
-    (`token`), its `probability`, and the whole `text` with it.
+    """Return the `top` likeliest tokens for each mask token in the text, likeliest first.
 
-    Raises: ConfigError if the text has no mask token or too many tokens, or the model is of another task.
+    Each has its `id`, its string (`token`), its `probability`, and the whole `text` with it filled in.
+
+    Raises: ConfigError if the text has no mask token or too many tokens, or the model was trained for another task.
     """
     trained = model_files.read(model_dir)
     mask_id, length = trained.manifest.tokenizer.mask_id, trained.manifest.row_length
@@ -50,7 +51,7 @@ def fill(model_dir: str, text: str, *, top: int, build: str | None = None) -> li
 
 
 def show(masks: Sequence[Sequence[Mapping[str, Any]]]) -> None:
-    """Print a table for each mask token, on stderr."""
+    """Print a table of candidates for each mask token on stderr."""
     for number, candidates in enumerate(masks, start=1):
         title = f"mask {number} of {len(masks)}" if len(masks) > 1 else None
         rows = ((each["token"], each["text"], f"{each['probability']:.4f}") for each in candidates)
@@ -58,7 +59,7 @@ def show(masks: Sequence[Sequence[Mapping[str, Any]]]) -> None:
 
 
 def _chances(model: Any, trained: TrainedModel, ids: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """float32 [P, V]: the probability of each token at each masked place."""
+    """Return the probability of each token at each masked position, float32 [P, V]."""
     tokens, facts, length = TokenFeatures.of(trained.manifest), trained.manifest.tokenizer, trained.manifest.row_length
     before = length - len(ids) if facts.padding_side == "left" else 0
     features = {name: np.zeros((1, length), np.int32) for name in tokens.inputs}
@@ -74,7 +75,7 @@ def _chances(model: Any, trained: TrainedModel, ids: np.ndarray, places: np.ndar
 
 
 def _candidate(tokenizer: Any, ids: np.ndarray, *, at: int, token: int, chance: float) -> dict[str, Any]:
-    # Other masks stay to be seen; the tokens that frame a row do not.
+    # Keep other mask tokens visible, but drop the special tokens that frame a row.
     special = set(tokenizer.all_special_ids) - {tokenizer.mask_token_id, tokenizer.unk_token_id}
     kept = [*(each for each in ids[:at].tolist() if each not in special), token]
     kept += [each for each in ids[at + 1 :].tolist() if each not in special]

@@ -1,4 +1,4 @@
-"""The model in a folder, and its tokenizer, as a training left them."""
+"""Load the trained model and the tokenizer from the folder of a finished training."""
 
 import contextlib
 import os
@@ -21,11 +21,11 @@ _MOST_LAYERS = 1000
 
 
 def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = None) -> BuiltModel:
-    """Load the trained model; call it inside the strategy's scope. `build`: the user's function that made it.
+    """Load the trained model; call inside the strategy's scope. `build`: the user's function that built it.
 
-    Without `build`, no code is run that the folder names: the model is of KerasHub's and Keras' own layers.
+    Without `build`, no code that the folder names is run: the model has only KerasHub's and Keras' own layers.
 
-    Raises: ReaderError if a file is gone or damaged; ConfigError if it needs `build`.
+    Raises: ReaderError if a file is missing or damaged; ConfigError if the model needs `build`, or does not fit it.
     """
     if build is not None and not backbones.is_users(build):
         raise ConfigError(f"--build {build}, expected package.module:function")
@@ -33,7 +33,7 @@ def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = Non
         with local_copy(f"{model_dir.rstrip('/')}/model.keras") as path:
             try:
                 return BuiltModel(model=keras.models.load_model(path, compile=False, safe_mode=True))
-            except Exception as error:  # of a zip file, of HDF5, of each layer's own deserialization
+            except Exception as error:  # from the zip file, HDF5, or any layer's deserialization
                 raise ConfigError(
                     f"--model {model_dir}: made by {trained.model}, whose layers its file does not have "
                     f"({said(error)})",
@@ -46,7 +46,7 @@ def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = Non
             built = _made_again(model_dir, trained, weights_bytes=os.path.getsize(path))
         try:
             built.model.load_weights(path)
-        except Exception as error:  # of HDF5, and of each layer
+        except Exception as error:  # from HDF5, or any layer
             if build is None:
                 remedy = "run the training's command again, which writes it"
                 raise ReaderError(f"{path}: cannot be loaded ({said(error)})", remedy=remedy) from error
@@ -69,7 +69,7 @@ def _made_again(model_dir: str, trained: TrainedModel, *, weights_bytes: int) ->
         num_labels=None if named else trained.num_outputs,
     )
     task = tasks.bind(config, trained.manifest)
-    # A description of a model whose weights do not fit into their file is refused before memory is taken for it.
+    # Refuse a description of more weights than the file can hold, before memory is allocated for them.
     sizes = {name: value for name, value in trained.backbone["config"].items() if isinstance(value, int)}
     width, layers = sizes.get("hidden_dim", 1), max((sizes[name] for name in sizes if "num_layers" in name), default=1)
     largest = max(width * width, width * sizes.get("vocabulary_size", 1), *sizes.values())
@@ -79,7 +79,7 @@ def _made_again(model_dir: str, trained: TrainedModel, *, weights_bytes: int) ->
         return models.build_again(trained.backbone, trained.manifest, task, pooling=trained.pooling)
     except PrepError:
         raise
-    except Exception as error:  # of any layer that KerasHub makes of a config that it did not write
+    except Exception as error:  # from any layer, if KerasHub did not write this config
         raise _damaged(model_dir, said(error)) from error
 
 
@@ -91,15 +91,15 @@ def _damaged(model_dir: str, why: str) -> FormatError:
 
 
 def load_tokenizer(model_dir: str) -> Any:
-    """Load the tokenizer in a model's folder, of `transformers`. Raises: ReaderError if it is missing or damaged."""
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # it warns that PyTorch is missing, which nothing needs
+    """Load the model's tokenizer with `transformers`. Raises: ReaderError if it is missing or damaged."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # hides its warning about missing PyTorch
     from transformers import AutoTokenizer
 
     with tempfile.TemporaryDirectory() as folder:
         model_files.copy_tokenizer(model_dir, folder)
         try:
             return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        except Exception as error:  # the library raises many kinds; each means that there is no usable tokenizer
+        except Exception as error:  # of many types; each means that there is no usable tokenizer
             raise ReaderError(
                 f"{model_dir.rstrip('/')}/{model_files.TOKENIZER}: cannot be loaded ({said(error)})",
                 remedy="copy the folder tokenizer/ of the dataset there",
@@ -108,9 +108,7 @@ def load_tokenizer(model_dir: str) -> Any:
 
 @contextlib.contextmanager
 def local_copy(path: str) -> Iterator[str]:
-    """Copy a file of any file system for libraries that read local files only. Raises: ReaderError if it is not there,
-    or a link.
-    """
+    """Copy a file to a local path, for libraries that cannot read gs://. Raises: ReaderError if missing or a link."""
     local_paths.require_regular(path)
     with tempfile.TemporaryDirectory() as folder:
         copy = os.path.join(folder, os.path.basename(path))

@@ -1,24 +1,23 @@
-"""Predicting a split: batches in file order, a part for each replica, what they give in source order.
+"""Prediction of a split: batches are read in file order and split among the replicas; results are in source order.
 
     reader (this machine) ─► batch [B] ─► parts [B / R] ─► replicas: outputs ─► joined [B] ─► columns, fill rows gone
                                                                                                     │
     FILE ◄─ written whole ◄─ joined ◄─ sorted by source row ◄─ row, shard, record beside them ◄─────┘
 
-Every record is one row of the output, with its kept columns of text, such as an id; where a row was cut into windows,
-each window is, unless the task joins them. Columns say which row of the source it is:
+Every record is one row of the output, with the dataset's kept text columns, such as an id. A source row that was cut
+into windows has one output row per window, unless the task joins them. These columns locate a record:
 
-    row     int64  number of the row in the source's split, from 0; null where it cannot be known
-    window  int32  of a row that was cut into windows, which one, from 0; only for such data
-    shard   int32  index of the shard in the split, and
-    record  int64  of the record in it, as `prep-tfrecords trace` takes them
+    row     int64  number of the row in the source's split, from 0; null where it is unknown
+    window  int32  number of the window in its row, from 0; only for data cut into windows
+    shard   int32  index of the shard in the split, as `prep-tfrecords trace` takes it
+    record  int64  index of the record in the shard, likewise
 
-The feature `source_row` says it where rows may become several records. Where each is one, the plan beside the dataset
-says it, which belongs to the preparing side, since that alone knows how a build permutes rows: this module is the one
-place of the trainer that asks it (see tests/project/test_rooms.py).
+Where a row may become several records, `row` comes from the feature `source_row`. Otherwise it comes from the plan
+beside the dataset. Only the code that prepares data knows how a build permutes rows, so this is the one module of the
+trainer that imports it (see tests/project/test_rooms.py).
 
-Rows of several lengths are predicted length by length, each with a compiled step of its own.
-The machine that runs this reads the data, also for a TPU that is elsewhere, so that the order is the files'. What is
-predicted stays in memory until it is written.
+Rows of several lengths are predicted length by length, each with a compiled step of its own. This machine reads the
+data in file order, even for a remote TPU. Predictions stay in memory until they are written.
 """
 
 import base64
@@ -49,14 +48,13 @@ from tfrecord_io.objectives.base import TokenFeatures
 from tfrecord_io.reader import Data
 
 _ROW_COLUMNS = ("row", "window", "shard", "record")
-_ENDS = "last/char_end"  # no name of a feature
+_ENDS = "last/char_end"  # cannot be a feature's name
 
 
 def predict(config: PredictConfig) -> int:
-    """Predict a split and write the file, of as many rows as are returned. Must be the first to use TensorFlow's
-    devices in a process.
+    """Predict a split and write the output file; return its number of rows.
 
-    Raises: PrepError of the kind that says what is wrong.
+    Call before anything else in the process uses TensorFlow's devices. Raises: a subclass of PrepError, by cause.
     """
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
     trained, data = model_files.read(config.model_dir), reader.open(config.data)
@@ -75,7 +73,7 @@ def predict(config: PredictConfig) -> int:
 
 
 def _require_fit(trained: TrainedModel, data: Data, config: PredictConfig) -> None:
-    """Raises: ConfigError if the model cannot read the data, or there is no such split."""
+    """Check that the split exists and the model can read its data. Raises: ConfigError if not."""
     manifest, other = data.manifest, trained.manifest
     if config.split not in data.splits or not data.num_examples(config.split):
         raise ConfigError(
@@ -106,7 +104,7 @@ def _require_fit(trained: TrainedModel, data: Data, config: PredictConfig) -> No
 
 
 def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, engine: DeviceEngine) -> pa.Table:
-    """One row for each record, length by length, in the order of the files, and where each record belongs."""
+    """Predict one table row per record, row length by row length, each in file order, with the columns of `_beside`."""
     model = engine.place_model(lambda: loading.load_model(config.model_dir, predictor.trained, build=config.build))
     of_lengths = [data.bucket(length) for length in data.manifest.bucket_lengths] or [data]
     parts = []
@@ -117,7 +115,7 @@ def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, engin
         for batch in batches.as_numpy_iterator():
             given = of_part.device_features(batch)
             run = run or engine.predict(model, of_part.outputs, like=given)
-            counts = batch[input_plan.WEIGHT] > 0  # the others only fill up the last batch
+            counts = batch[input_plan.WEIGHT] > 0  # the others are fill rows of the last batch
             outputs = {name: values[counts] for name, values in run(given).items()}
             features = {name: each[counts] for name, each in batch.items()}
             columns = of_part.columns(outputs, features)
@@ -126,8 +124,8 @@ def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, engin
 
 
 def _beside(features: Mapping[str, np.ndarray], manifest: Manifest, *, taken: Collection[str]) -> dict[str, pa.Array]:
-    """The kept columns of text and bytes, such as ids, as `kept_NAME` where a prediction has that name; of records of
-    windows also their row, and where they end in it.
+    """Return the kept text and bytes columns, such as ids, named `kept_NAME` where a prediction has that name.
+    Records with the feature `source_row` also get their row, and where they end in its text (0 if unknown).
     """
     found = {}
     for feature in (manifest.schema[name] for name in manifest.schema.of_bytes):
@@ -144,15 +142,15 @@ def _beside(features: Mapping[str, np.ndarray], manifest: Manifest, *, taken: Co
 
 
 def _with_rows(table: pa.Table, data: Data, split: str) -> pa.Table:
-    """Put a table with a row for each record into source order, with the columns of its row before its own.
+    """Sort the table, one row per record, into source order, and put the columns that locate a record first.
 
-    `table`: records read length by length, with what is `_beside` them. Where the rows cannot be known, say so on
-    stderr and keep the order of the files.
+    `table`: the records by row length, with the columns of `_beside`. Where the source rows are unknown, warn on stderr
+    and keep file order.
     """
     shards = data.splits[split].shards
     counts = [shard.num_examples for shard in shards]
     lengths = np.repeat([shard.length or 0 for shard in shards], counts)
-    in_files = np.argsort(np.argsort(lengths, kind="stable"))  # where each record of the files was read
+    in_files = np.argsort(np.argsort(lengths, kind="stable"))  # position in the table of each record, in file order
     table = table.take(pa.array(in_files))
     index, record = np.repeat(np.arange(len(counts)), counts), np.concatenate([np.arange(count) for count in counts])
     located = {"shard": pa.array(index, pa.int32()), "record": pa.array(record, pa.int64())}
@@ -172,14 +170,14 @@ def _with_rows(table: pa.Table, data: Data, split: str) -> pa.Table:
 
 
 def _planned(data: Data, split: str) -> np.ndarray | None:
-    """The row of each record by the plan, int64 [N], records in the order of their shards; None if it is not known."""
+    """Return each record's row by the plan, int64 [N], in shard order; warn and return None if it is unknown."""
     from pipelines.prepare.audit import trace
 
     try:
         return trace.record_rows(data.root, data.manifest, split)
     except PrepError as error:
         cause, remedy = error.cause, error.remedy
-    except (KeyError, ValueError, OSError) as error:  # of a manifest that another program wrote
+    except (KeyError, ValueError, OSError) as error:  # from a manifest that another program wrote
         cause, remedy = f"{data.root}: {error!r:.200}", "build the dataset with prep-tfrecords"
     say(f"warning: the source's rows are not known ({cause}): column row is null, rows are in file order")
     say(f"remedy: {remedy}")
@@ -187,7 +185,7 @@ def _planned(data: Data, split: str) -> np.ndarray | None:
 
 
 def _write(table: pa.Table, path: str) -> None:
-    """Write Parquet, or JSON lines, as one file that appears whole or not at all. Raises: OutputError if it cannot."""
+    """Write the table atomically as Parquet or JSON lines. Raises: OutputError if it cannot be written."""
     with tempfile.TemporaryDirectory() as folder:
         local = os.path.join(folder, "table")
         if path.endswith(".jsonl"):

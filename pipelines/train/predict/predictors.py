@@ -1,4 +1,4 @@
-"""What each task's model predicts, as columns of the output: one class for each task.
+"""Predictors, one class per task: from a model's logits to the columns of the output.
 
     batch of B rows ─► outputs (on each replica, static shapes) ─► columns (NumPy to Arrow, fill rows gone) ─► joined
 
@@ -28,16 +28,16 @@ from tfrecord_io.objectives.base import TokenFeatures, required
 from tfrecord_io.objectives.labelled import start_id
 from tfrecord_io.schema import Role
 
-# Features of B rows to logits, without dropout.
+# Maps the features of B rows to logits, without dropout.
 Call = Callable[[Mapping[str, Any]], Any]
 Arrays = Mapping[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Predictor(abc.ABC):
-    """Predictor for rows of one dataset. `manifest` is that of the data, `trained` knows that of the training.
+    """Predictor for rows of one dataset. `manifest`: of the data to predict; `trained` has that of the training data.
 
-    `tokenizer`: loads the tokenizer, once, where it is needed, since that takes a second.
+    `tokenizer`: loads the tokenizer, once and only where it is needed, because that takes a second.
     """
 
     config: PredictConfig
@@ -47,37 +47,37 @@ class Predictor(abc.ABC):
 
     @property
     def tokens(self) -> TokenFeatures:
-        """The names of the features of tokens."""
+        """Names of the token features."""
         return TokenFeatures.of(self.manifest)
 
     def feature(self, role: Role) -> str:
-        """The name of a feature that the task needs. Raises: ReaderError if the data has none."""
+        """Return the name of a feature that the task needs. Raises: ReaderError if the data has no such feature."""
         remedy = "build the data with the layout of the data that the model was trained on"
         return required(self.manifest, role, objective=f"predicting for {self.trained.task}", remedy=remedy)
 
     def texts(self, runs: Iterable[np.ndarray], **options: Any) -> list[str]:
-        """Each run of token ids as the tokenizer writes it."""
+        """Decode each run of token ids to text."""
         return [str(self.tokenizer().decode(run.tolist(), **options)) for run in runs]
 
     def device_features(self, features: Arrays) -> dict[str, np.ndarray]:
-        """Select the features of B rows that `outputs` gets."""
+        """Select the features of B rows that go to the devices, for `outputs`."""
         return {name: features[name] for name in self.tokens.inputs}
 
     @abc.abstractmethod
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Compute in `keras.ops`, for the B rows of one replica: tensors [B, ...]. `features`: see above."""
+        """Compute tensors [B, ...] in `keras.ops` for the B rows of one replica. `features`: of `device_features`."""
 
     @abc.abstractmethod
     def columns(self, outputs: Arrays, features: Arrays) -> dict[str, pa.Array]:
-        """Make columns of N values from N rows of outputs, and all features of these rows."""
+        """Make columns of N values from N rows of outputs and all features of these rows."""
 
     def joined(self, table: pa.Table) -> pa.Table:
-        """Join records of a row into one answer. `table`: the whole one, in source order, before it is written."""
+        """Join the records of a source row into one answer. `table`: the whole output, in source order."""
         return table
 
 
 class ClassPredictor(Predictor):
-    """Predictor of a class for each row with the probabilities of all, of a list of classes, or of a number."""
+    """Predictor for rows: one class with the probabilities of all, a list of classes, or a number."""
 
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
         logits = ops.cast(call(features), "float32")
@@ -105,10 +105,10 @@ class ClassPredictor(Predictor):
 
 
 class TokenPredictor(Predictor):
-    """Predictor of a class for each token that has a label of its own in the dataset, with the word that it begins.
+    """Predictor of a class for each token that has its own label in the dataset, with the word that it begins.
 
-    Words are written as the tokenizer gives them back, so a lowercasing one gives them in lower case. Words that
-    `--max-length` cut away have no token, and no entry.
+    Words are decoded by the tokenizer, so a lowercasing tokenizer gives them in lower case. Words that `--max-length`
+    cut off have no token, and no entry.
     """
 
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class TokenPredictor(Predictor):
         return {name: pa.ListArray.from_arrays(offsets, each) for name, each in values.items()}
 
     def _words(self, features: Arrays, marks_NL: np.ndarray) -> Iterable[np.ndarray]:
-        """Token ids of each marked token up to the next one, without padding and special tokens."""
+        """Yield the token ids from each marked token up to the next, without padding and special tokens."""
         ids_NL = features[self.tokens.ids]
         special_NL = np.isin(ids_NL, self.manifest.tokenizer.special_ids)
         belonging_NL = ((features[self.tokens.mask] > 0) & ~special_NL) | marks_NL
@@ -141,7 +141,7 @@ class TokenPredictor(Predictor):
 
 
 class SpanPredictor(Predictor):
-    """Predictor of the answer to each question, from the best window of its text; null where none beats no answer."""
+    """Predictor of each question's answer, from the best window of its text; null where "no answer" scores as high."""
 
     def device_features(self, features: Arrays) -> dict[str, np.ndarray]:
         names = (*self.tokens.inputs, self.feature("char_starts"), self.feature("char_ends"))
@@ -178,7 +178,7 @@ class SpanPredictor(Predictor):
 
 
 class TargetPredictor(Predictor):
-    """Generator of a target for each row, at most as long as those of the dataset."""
+    """Generator of a target for each row, at most as long as the dataset's targets."""
 
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
         facts, beams, start = self.manifest.tokenizer, self.config.beams, self.trained.decoder_start
@@ -205,14 +205,14 @@ class TargetPredictor(Predictor):
         return {name: pa.array(self.texts(each, skip_special_tokens=True), pa.string()) for name, each in texts.items()}
 
 
-# What a token is to predict, and its weight, among the features on the devices.
+# Names of the labels and weights among the features on the devices.
 _LABELS, _WEIGHTS = "causal/labels", "causal/weights"
 
 
 class CausalPredictor(Predictor):
-    """Predictor of each token of a row from those before it, which with `--generate N` goes on after the last.
+    """Predictor of the next token: the loss of each row and, with `--generate N`, text generated after it.
 
-    A row that has no room for N more tokens loses as many of its first ones before it goes on.
+    A row without room for N more tokens loses as many of its first tokens as needed.
     """
 
     def device_features(self, features: Arrays) -> dict[str, np.ndarray]:
@@ -230,7 +230,7 @@ class CausalPredictor(Predictor):
 
     def _generated(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
         tokens, config, facts = self.tokens, self.config, self.manifest.tokenizer
-        end_id = facts.sep_id if facts.eos_id is None else facts.eos_id  # [SEP], where a tokenizer has no other
+        end_id = facts.sep_id if facts.eos_id is None else facts.eos_id  # [SEP], where a tokenizer has no EOS
         ids, lengths = self._prompts(features[tokens.ids], features[tokens.mask], end_id=end_id)
 
         def next_logits(ids: Any, lengths: Any) -> Any:
@@ -244,14 +244,14 @@ class CausalPredictor(Predictor):
         return {"ids": found, "from": lengths, "to": stops}
 
     def _prompts(self, ids_BL: Any, mask_BL: Any, *, end_id: int | None) -> tuple[Any, Any]:
-        """The rows' last tokens, as many as leave room, moved to the left, without an end-of-text token at the end."""
+        """Return each row's last tokens that leave room to generate, left-aligned, without an end-of-text token."""
         length = ids_BL.shape[1]
         inside_BL = ops.cast(mask_BL > 0, "int32")
         stop_B = ops.max(ops.arange(1, length + 1) * inside_BL, axis=1)
         if end_id is not None:
             last_B = ops.take_along_axis(ids_BL, ops.maximum(stop_B - 1, 0)[:, None], axis=1)[:, 0]
             stop_B -= ops.cast(ops.equal(last_B, end_id) & (stop_B > 1), "int32")
-        # Padding on the left comes before the first token.
+        # With padding on the left, the first token is not at 0.
         first_B = ops.argmax(inside_BL, axis=1)
         count_B = ops.minimum(ops.maximum(stop_B - first_B, 0), length - self.config.generate)
         from_BL = ops.minimum((stop_B - count_B)[:, None] + ops.arange(length), length - 1)
@@ -274,12 +274,12 @@ class CausalPredictor(Predictor):
 
 
 def _names_of(ids: np.ndarray, names: tuple[str, ...]) -> pa.Array:
-    """The names of class ids; null for ids that are none."""
+    """Return the names of class ids; null for ids without a class."""
     return pa.array([names[each] if 0 <= each < len(names) else None for each in ids.tolist()], pa.string())
 
 
 def _lists_of(has_NC: np.ndarray, names: tuple[str, ...]) -> pa.Array:
-    """The names of the classes that each row has."""
+    """Return the names of the classes of each row."""
     return pa.array([[names[each] for each in np.flatnonzero(row)] for row in has_NC], pa.list_(pa.string()))
 
 
@@ -295,7 +295,7 @@ _PREDICTORS: dict[Task, type[Predictor]] = {
 def open_predictor(
     config: PredictConfig, trained: TrainedModel, manifest: Manifest, *, tokenizer: Callable[[], Any]
 ) -> Predictor:
-    """Open the predictor for a model and the data's manifest. Raises: ConfigError if its task or rows have none."""
+    """Return the predictor for a model's task. Raises: ConfigError if there is none for this task, rows or options."""
     if trained.task == "mlm":
         raise ConfigError(
             f"--model {config.model_dir}: trained for mlm, which predicts masked words and nothing for a row",

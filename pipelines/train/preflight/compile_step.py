@@ -1,12 +1,12 @@
-"""The other process: makes the trainer's step of JAX, compiles it for all devices of a slice, and writes what it found.
+"""Main program of the compiler's process: compile the trainer's JAX step for all devices of a slice.
 
     python -m pipelines.train.preflight.compile_step REQUEST.json RESULT.json
 
     REQUEST.json   {"config": {...TrainConfig}, "slice": "v5e-8", "folder": where the user's model is imported from}
     RESULT.json    {"compiled": {...Compiled}} | {"out_of_memory": text} | {"refused": [kind of error, cause, remedy]}
 
-libtpu's compiler knows every generation and needs no chip (ahead-of-time compilation, jax.experimental.topologies).
-Batch and state are shapes; only the model's first weights are made, in this machine's memory.
+libtpu's compiler supports every generation and needs no chip (ahead-of-time compilation, jax.experimental.topologies).
+Batch and state are only shapes; the model's initial weights are the only arrays, in this machine's memory.
 """
 
 import importlib.metadata
@@ -38,7 +38,7 @@ from tfrecord_io.errors import PrepError
 
 _LIBRARIES = tuple(str(Path(module.__file__ or "").parent) for module in (jax, keras, np, tf))
 _OWN = str(Path(__file__).parents[1])
-# What JAX says where a program would need a value or a shape that only the data have.
+# JAX's errors where a program needs a value or a shape that depends on the data.
 _OF_DATA = (
     *(jax.errors.ConcretizationTypeError, jax.errors.NonConcreteBooleanIndexError),
     jax.errors.TracerIntegerConversionError,
@@ -68,7 +68,7 @@ def _compile(config: TrainConfig, wanted: Slice) -> dict[str, Any]:
         step = GlobalStep(built(job), job, mesh=Mesh(np.array(devices), (AXIS,)), abstract=True)
         [specs] = element_specs(job, replicas=len(devices))
 
-        def whole(spec: tf.TensorSpec) -> jax.ShapeDtypeStruct:  # a global batch on them
+        def whole(spec: tf.TensorSpec) -> jax.ShapeDtypeStruct:  # the global batch on all devices
             rows, *rest = spec.shape
             dtype = jax.dtypes.canonicalize_dtype(spec.dtype.as_numpy_dtype)
             return jax.ShapeDtypeStruct((rows * len(devices), *rest), dtype, sharding=step.by_row)
@@ -76,7 +76,7 @@ def _compile(config: TrainConfig, wanted: Slice) -> dict[str, Any]:
         batch = jax.tree.map(whole, specs)
         began = time.monotonic()
         program, flops = step.program(batch)
-    except jax.errors.JaxRuntimeError as error:  # the compiler's; told apart by its words
+    except jax.errors.JaxRuntimeError as error:  # from the compiler; its message tells the kinds apart
         message = " ".join(str(error).partition("See http")[0].split())[:600]
         if "RESOURCE_EXHAUSTED" in message or "Ran out of memory" in message:
             return {"out_of_memory": message}
@@ -84,7 +84,7 @@ def _compile(config: TrainConfig, wanted: Slice) -> dict[str, Any]:
             f"the TPU compiler refuses the step for {wanted.name}: {message}",
             remedy="look for the operation that it names in the model; operations keep their layer's name",
         ) from error
-    except Exception as error:  # of JAX, Keras or the model's code
+    except Exception as error:  # from JAX, Keras or the model's code
         raise explained(error) from error
     stats, costs = program.memory_analysis(), program.cost_analysis()
     parts = ("argument", "output", "temp", "generated_code")
@@ -94,7 +94,7 @@ def _compile(config: TrainConfig, wanted: Slice) -> dict[str, Any]:
             "argument_bytes": sizes["argument"],
             "memory_bytes": sum(sizes.values()) - int(stats.alias_size_in_bytes),
             "flops": flops,
-            "traffic_bytes": float(costs["bytes accessed"]) * config.accumulate,  # XLA counts a loop's body once
+            "traffic_bytes": float(costs["bytes accessed"]) * config.accumulate,  # XLA counts a loop's body only once
             "collectives": collectives(program.as_text()),
             "seconds": time.monotonic() - began,
             "versions": {name: importlib.metadata.version(name) for name in ("jax", "libtpu")},
@@ -103,7 +103,7 @@ def _compile(config: TrainConfig, wanted: Slice) -> dict[str, Any]:
 
 
 def collectives(program: str) -> dict[str, tuple[int, int]]:
-    """Return how often the devices exchange values in a compiled program, and how many bytes each then has, by kind."""
+    """Return count and result bytes per device of the collective operations in a compiled program, by kind."""
     found: dict[str, tuple[int, int]] = {}
     for result, kind in _COLLECTIVE.findall(program):
         arrays = [
@@ -116,8 +116,8 @@ def collectives(program: str) -> dict[str, tuple[int, int]]:
 
 
 def explained(error: Exception) -> PrepError:
-    """Return what it means that the step cannot be traced, with the place in the model's own code."""
-    chain: list[BaseException] = [error]  # the error and what it came from, the first cause last
+    """Return the error for a step that cannot be traced, with the line in the model's own code."""
+    chain: list[BaseException] = [error]  # the error and its causes, the root cause last
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(cause)
     of_data = next((each for each in chain if isinstance(each, _OF_DATA)), None)
@@ -125,7 +125,7 @@ def explained(error: Exception) -> PrepError:
         return error
     cause = of_data or chain[-1]
     words = " ".join(str(cause).split())[:240]
-    # FILE:LINE of the model's own code; of what called it, where it has none.
+    # FILE:LINE of the user's code if there is any, else of the trainer's, else of any library's.
     frames = traceback.extract_tb(cause.__traceback__)
     outside = [each for each in frames if not each.filename.startswith((*_LIBRARIES, "<"))]
     users = [each for each in outside if not each.filename.startswith(_OWN)]

@@ -1,8 +1,8 @@
-"""Run the TPU compiler in a process of its own, so that its output and its crashes stay there.
+"""Run the TPU compiler in a process of its own, which isolates its output and its crashes.
 
-The other process gets an environment in which nothing of this machine's own accelerators or of the network is found
-(TPU_SKIP_MDS_QUERY: no metadata server), in which several may run side by side (ALLOW_MULTIPLE_LIBTPU_LOAD: libtpu
-otherwise takes a lock for the chips), and in which libtpu writes no log files of its own (TPU_LOG_DIR).
+The environment of that process hides this machine's accelerators and the network (TPU_SKIP_MDS_QUERY: no metadata
+server), allows several such processes side by side (ALLOW_MULTIPLE_LIBTPU_LOAD: otherwise libtpu takes a lock for the
+chips), and turns off libtpu's log files (TPU_LOG_DIR).
 """
 
 import dataclasses
@@ -22,13 +22,13 @@ from pipelines.train.preflight.tpu_slices import Slice
 from tfrecord_io import errors
 from tfrecord_io.errors import ConfigError
 
-# What would point JAX or libtpu at a real TPU, or change what the compiler does.
+# Prefixes of variables that would point JAX or libtpu at a real TPU, or change the compiler's behaviour.
 _FOREIGN = ("TPU_", "LIBTPU_", "JAX_", "XLA_", "CLOUD_TPU_", "MEGASCALE_", "COLAB_TPU_")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """What the compiler says of one device's part of the step. All memory in bytes; `seconds` is what compiling took;
+    """Compiler's figures for one device's part of the step, memory in bytes. `seconds`: duration of the compilation.
     `collectives`: how often devices exchange values, and how many bytes in all, by kind.
     """
 
@@ -42,7 +42,7 @@ class Compiled:
 
 
 def require() -> None:
-    """Raises: ConfigError if JAX or libtpu is not installed."""
+    """Check that JAX and libtpu are installed. Raises: ConfigError if not."""
     missing = [name for name in ("jax", "libtpu") if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(
@@ -52,7 +52,7 @@ def require() -> None:
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables of the compiler's process."""
+    """Return the environment variables for the compiler's process."""
     kept = {name: value for name, value in given.items() if not name.startswith(_FOREIGN)}
     packages = str(Path(pipelines.__path__[0]).parent)
     return {
@@ -70,11 +70,10 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def compile_for(wanted: Slice, config: TrainConfig, *, seconds: float) -> Compiled | str:
-    """Compile the step of a training for a slice, in at most so many seconds. Returns the compiler's words if there
-    is too little memory.
+    """Compile a training's step for a slice within `seconds`; return the compiler's message if memory is too small.
 
-    Raises: StepError if it cannot be compiled; ConfigError if the model does not fit the dataset; CompilerError if the
-        compiler does not answer.
+    Raises: StepError if the step cannot be compiled; ConfigError if the model does not fit the dataset; CompilerError
+        if the compiler crashes or times out.
     """
     with tempfile.TemporaryDirectory(prefix="preflight-") as folder:
         request, result = Path(folder, "request.json"), Path(folder, "result.json")
@@ -84,7 +83,7 @@ def compile_for(wanted: Slice, config: TrainConfig, *, seconds: float) -> Compil
             ended = subprocess.run(
                 [sys.executable, "-m", "pipelines.train.preflight.compile_step", str(request), str(result)],
                 env=environment(os.environ),
-                cwd=folder,  # not where a file of the user could be taken for a package
+                cwd=folder,  # where no file of the user shadows a package
                 capture_output=True,
                 stdin=subprocess.DEVNULL,
                 timeout=seconds,

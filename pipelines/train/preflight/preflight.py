@@ -1,17 +1,17 @@
-"""A whole preflight: the trainer's step for all devices of a TPU slice, compiled, and what follows from it.
+"""Preflight of a training: compile the step for a TPU slice, bound its speed, and look for the largest batch.
 
-How fast it could be at best is the roofline (Williams, Waterman, Patterson, CACM 52(4), 2009): no step is shorter than
-its arithmetic at the peak rate, nor than its traffic at the bandwidth of the memory,
+The best possible speed is the roofline (Williams, Waterman, Patterson, CACM 52(4), 2009): no step is shorter than its
+arithmetic at the peak rate, nor than its memory traffic at the memory's bandwidth,
 
     seconds >= max(flops / peak flops per s, bytes / bytes per s)
 
-with the compiler's own counts for one device's part of the program that it made. The time for exchanging values
-between devices is not in it, nor is the input. A count is of a loop's body once: a model that loops over time (an RNN)
-does more than is counted; of a step in parts (`--accumulate`) everything counts as often as there are parts.
+with the compiler's own counts for one device's part of the compiled program. Communication between devices and the
+input are not included. The compiler counts a loop's body only once, so a model that loops over time (an RNN) does more
+than is counted; with `--accumulate`, all counts are multiplied by the number of parts.
 
-The largest batch that fits is found with few compilations, since each takes from seconds to minutes. Memory is close to
-a fixed part (weights, AdamW's means and squares) plus a part that grows with the batch: a line through that part and
-the largest batch that fits leads to the one that should just fit, which is tried next, of 1, 2, 4, and multiples of 8.
+The search for the largest batch needs few compilations, which take from seconds to minutes each. Memory is roughly a
+fixed part (weights, AdamW's means and squares) plus a part proportional to the batch. A line through the fixed part and
+the largest batch known to fit gives the next one to try, among 1, 2, 4, and multiples of 8.
 """
 
 import dataclasses
@@ -30,18 +30,18 @@ from pipelines.train.setup import TrainingSetup
 from pipelines.train.targets import Target
 
 _WARM_UP, _FEED_SECONDS = 2, 2.5
-# At most so many times what is known to fit is tried at once: the line may be far off.
+# A batch to try is at most this many times the largest that fits, because the line may be far off.
 _LEAP = 16
 
 
-# The largest batch that was seen to fit, 0 for none, and the smallest that was seen not to, or None.
+# The largest batch known to fit (0 for none), and the smallest known not to fit (or None).
 Bounds = tuple[int, int | None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preflight:
-    """What was found. `step` is the compiler's words if it does not fit, `bounds` of the largest batch None if it was
-    not looked for; batches are of one device, rates at best of all devices together.
+    """Result of a preflight; batches are per device, rates are upper bounds for all devices together.
+    `step`: the compiler's message if it does not fit. `bounds`: of the largest batch, None if it was not looked for.
     """
 
     slice: Slice
@@ -54,9 +54,7 @@ class Preflight:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """The roofline of one device's part of the step: the least seconds of arithmetic and of memory; empty if it
-        does not fit.
-        """
+        """Lower bounds for a step by the roofline, in seconds: "arithmetic" and "memory"; empty if it does not fit."""
         if isinstance(self.step, str):
             return {}
         has = self.slice.generation
@@ -73,21 +71,21 @@ class Preflight:
 
     @property
     def hours(self) -> float | None:
-        """Hours that all steps of the training take at best."""
+        """Minimum hours for all steps of the training."""
         return self.steps_per_s and self.config.total_steps / self.steps_per_s / 3600
 
     @property
     def price(self) -> float | None:
-        """Return what these hours cost on all chips, in the currency of the price that was given."""
+        """Cost of these hours on all chips, in the currency of `--price-per-chip-hour`."""
         hourly = self.config.price_per_chip_hour
         return None if self.hours is None or hourly is None else self.hours * self.slice.chips * hourly
 
 
 def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflight:
-    """Compile the step of a training for the slice `config.preflight`. `say` takes lines of progress for people.
+    """Run the preflight of a training for the slice `config.preflight`. `say` gets progress lines for people.
 
     Raises: ConfigError, ReaderError for options and data that do not fit; StepError if the step cannot be compiled;
-        CompilerError if the compiler fails or takes longer than it may.
+        CompilerError if the compiler fails or exceeds its time limit.
     """
     wanted = tpu_slices.parse(config.preflight or "")
     compiler.require()
@@ -108,13 +106,13 @@ def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflig
 
 
 def checked(config: TrainConfig, wanted: Slice) -> TrainingSetup:
-    """The training, as the trainer checks it, without a TPU and without a model folder. Raises: as the trainer."""
+    """Check options and data as the trainer does, without a TPU or a model folder. Raises: as the trainer."""
     config.require_equal_parts(wanted.replicas, place=wanted.name)
     data = setup.open_data(config)
     setup.require_split(data, config.train_split, option="--train-split", all_have_it=True)
     config = dataclasses.replace(config, precision=config.precision or "bfloat16")
     config = config.sized(rows=data.num_examples(config.train_split))
-    *_, data = setup.by_length(data).values()  # of several lengths the longest, which needs the most memory
+    *_, data = setup.by_length(data).values()  # with several row lengths the longest, which needs the most memory
     return TrainingSetup(
         config=config,
         target=Target(kind="host", chosen_by="--preflight"),
@@ -125,7 +123,7 @@ def checked(config: TrainConfig, wanted: Slice) -> TrainingSetup:
 
 
 def require_fit(result: Preflight) -> None:
-    """Raises: UnfitError if the step needs more memory than there is."""
+    """Check that the step fits into a replica's memory. Raises: UnfitError if not."""
     if isinstance(result.step, Compiled):
         return
     replicas, (fits, _) = result.slice.replicas, result.bounds or (0, None)
@@ -139,7 +137,7 @@ def require_fit(result: Preflight) -> None:
 
 
 def _examples_per_s(job: TrainingSetup, *, replicas: int) -> float:
-    """Measure how fast the reader gives the training's own input on this machine, as one host would read it.
+    """Measure the reader's speed with the training's own input on this machine, in examples/s of one host.
 
     Raises: ReaderError if the data cannot be read.
     """
@@ -161,17 +159,16 @@ def _examples_per_s(job: TrainingSetup, *, replicas: int) -> float:
 
 
 class GaveUp(Exception):
-    """What `memory_of` raises when it has no answer, or no time: the search ends with what is known."""
+    """Exception that `memory_of` raises without a result or time left; it ends the search with what is known."""
 
 
 def largest(
     memory_of: Callable[[int], int | None], *, known: Mapping[int, int | None], fixed_bytes: int, limit_bytes: int
 ) -> Bounds:
-    """Search for the largest batch that fits, by asking `memory_of` for the bytes of a batch (None: does not fit),
-    until the smallest that does not fit is within an eighth of it.
+    """Search for the largest batch that fits, until the smallest that does not fit is within 8 rows or an eighth.
 
-    `known` is what is known already: batch to bytes, or None. The bytes that do not grow with the batch, and the memory
-    there is, only guide the search.
+    `memory_of` returns the bytes for a batch, None if it does not fit; `known` has such results from before. The bytes
+    that do not grow with the batch (`fixed_bytes`) and the available memory (`limit_bytes`) only guide the search.
     """
     known = dict(known)
     while True:
@@ -186,7 +183,7 @@ def largest(
             guess = _rounded(int(min((limit_bytes - fixed_bytes) / per_row, low * _LEAP)))
         if high is None:
             batch = max(guess, least)
-        else:  # once the line has pointed outside, halves are safe
+        else:  # a guess outside the bounds is replaced by their middle
             batch = guess if least <= guess < high else max(least, _rounded((low + high) // 2))
         try:
             known[batch] = memory_of(batch)
@@ -195,12 +192,12 @@ def largest(
 
 
 def _rounded(batch: int) -> int:
-    """The largest of 1, 2, 4, and multiples of 8 that is not above."""
+    """Round down to 1, 2, 4 or a multiple of 8."""
     return batch // 8 * 8 if batch >= 8 else max(each for each in (1, 2, 4) if each <= max(1, batch))
 
 
 class _BatchCompiler:
-    """Compiler of one batch after the other, while there is time."""
+    """Compiler for several batch sizes within one time limit."""
 
     def __init__(self, config: TrainConfig, *, wanted: Slice, ends: float, say: Callable[[str], None]) -> None:
         self._config = config
@@ -220,14 +217,14 @@ class _BatchCompiler:
         return found
 
     def bounds(self, batch: int, first: Compiled | str) -> Bounds:
-        parts = self._config.accumulate  # a batch is cut into so many, so only its multiples can be tried
+        parts = self._config.accumulate  # a batch is cut into so many parts, so only multiples can be tried
 
         def memory_of(rows: int) -> int | None:
             if time.monotonic() + self._longest > self._ends:
                 raise GaveUp
             try:
                 found = self.compile(rows * parts)
-            except CompilerError as error:  # out of time, or of this machine's memory; what is known stays known
+            except CompilerError as error:  # out of time or host memory; the search keeps what it knows
                 self._say(f"batch {rows * parts} a replica: {error.cause}")
                 raise GaveUp from error
             return found.memory_bytes if isinstance(found, Compiled) else None

@@ -11,7 +11,7 @@ _GIB = 2**30
 
 
 def write(result: Preflight, *, as_programs: bool) -> None:
-    """Print the table on stderr, and for programs the JSON object on stdout."""
+    """Print the table on stderr and, if `as_programs`, the JSON object on stdout."""
     config = result.config
     title = f"{config.model}, {config.task}, {config.precision}, rows of {result.row_length}, on {result.slice.name}"
     tables.console().print(tables.table("what", "value", rows=_rows(result), title=title, show_header=False))
@@ -20,7 +20,7 @@ def write(result: Preflight, *, as_programs: bool) -> None:
 
 
 def as_json(result: Preflight) -> dict[str, Any]:
-    """Bytes, seconds and rates as numbers; what is not known is None."""
+    """Return the result as a JSON object of bytes, seconds and rates; unknown values are None."""
     step, seconds, (fits, too_large) = result.step, result.seconds, result.bounds or (None, None)
     compiled = step if isinstance(step, Compiled) else None
     return {

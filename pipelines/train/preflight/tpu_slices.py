@@ -1,9 +1,9 @@
-"""TPU slices by name, and what one replica of each has.
+"""TPU slices by name, with the peak rates and the memory of a replica.
 
-Peak rates are per chip, of matrix products in bfloat16 (which a TPU also uses for float32 values, unless told
-otherwise), as the pages "TPU v2" to "TPU7x" of Google Cloud's documentation (docs/system-architecture-tpu-vm) give
-them; v2 and v3 also in "A Domain-Specific Supercomputer for Training Deep Neural Networks" (CACM 63(7), 2020, table 3),
-v4 also in "TPU v4" (ISCA 2023, arXiv:2304.01433, table 4).
+Peak rates are per chip, for matrix products in bfloat16 (which a TPU also uses for float32 values, unless told
+otherwise). Sources: the pages "TPU v2" to "TPU7x" of Google Cloud's documentation (docs/system-architecture-tpu-vm); v2
+and v3 also "A Domain-Specific Supercomputer for Training Deep Neural Networks" (CACM 63(7), 2020, table 3), v4 also
+"TPU v4" (ISCA 2023, arXiv:2304.01433, table 4).
 """
 
 import dataclasses
@@ -19,8 +19,9 @@ _NAME = re.compile(r"((?:v|tpu)\d\w*?)-(\d+)\Z")
 
 @dataclasses.dataclass(frozen=True)
 class TpuGeneration:
-    """What one chip has. `dimensions`: of the grid in which chips are connected; `sizes`: the numbers of names, of
-    which `named_per_replica` are one replica: v3-8 is 4 chips of 2 replicas, v4-8 is 4 chips whose cores work as one.
+    """TPU generation, with the rates and memory of one chip. `dimensions`: of the grid that connects the chips.
+    `sizes`: the N of its slice names, `named_per_replica` for each replica: v3-8 is 4 chips of 2 replicas, v4-8 is 4
+    chips whose cores work as one.
     """
 
     name: str
@@ -42,7 +43,7 @@ class TpuGeneration:
 
     @property
     def replica_bytes(self) -> int:
-        """HBM of one replica."""
+        """Memory (HBM) of one replica, in bytes."""
         return self.gibibytes * _GIB // self.replicas_per_chip
 
 
@@ -63,7 +64,7 @@ GENERATIONS = {
 
 
 def peak_flops_per_s(device_kind: str) -> float:
-    """Peak rate of a device by the name that JAX has for it, 0 for one that is not in the table."""
+    """Return the peak rate of a device by JAX' name for it; 0 if it is not in the table."""
     kinds = {"v5lite": "v5e", "v5": "v5p", "v6lite": "v6e", "7x": "tpu7x"}
     name = device_kind.removeprefix("TPU").strip().replace(" ", "")
     generation = GENERATIONS.get(kinds.get(name, name))
@@ -72,7 +73,7 @@ def peak_flops_per_s(device_kind: str) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Slice:
-    """A TPU as one can be had: `replicas` train together, each on its part of the global batch."""
+    """TPU slice, as it can be requested: `replicas` train together, each on its part of the global batch."""
 
     name: str
     generation: TpuGeneration
@@ -84,7 +85,7 @@ class Slice:
 
     @property
     def topology(self) -> str:
-        """libtpu's name for the grid of chips, which is the one most like a square or a cube: v5e:2x4, v4:2x2x1."""
+        """Name of the grid of chips in libtpu, as close to a square or cube as possible: v5e:2x4, v4:2x2x1."""
         sides = [1] * self.generation.dimensions
         while math.prod(sides) < self.chips:
             sides[sides.index(min(sides))] *= 2
@@ -92,15 +93,13 @@ class Slice:
 
     @property
     def layout(self) -> dict[str, Any]:
-        """What libtpu must be told beside the topology: that both cores of a v4 chip work as one, and that a single
-        chip is not one of the four of a host.
-        """
+        """Topology options of libtpu: both cores of a v4 chip work as one; a single v4 chip is a host of its own."""
         single = {"chips_per_host_bounds": [1, 1, 1]} if self.chips == 1 else {}
         return {"chip_config_name": "megacore", **single} if self.generation.name == "v4" else single
 
 
 def parse(name: str) -> Slice:
-    """The slice of a name such as v3-8. Raises: ConfigError, with all that are known."""
+    """Parse a slice's name such as v3-8. Raises: ConfigError, with all known names."""
     matched = _NAME.match(name.strip().lower())
     if matched:
         wanted = "v5e" if matched[1] == "v5litepod" else matched[1]

@@ -1,4 +1,4 @@
-"""Tasks, the model's side of an objective: sizes of its output, loss and metrics. The data's side is objectives.
+"""Tasks: output sizes, losses and metrics of the model. The matching inputs and labels come from objectives.
 
     task        logits           labels          loss                            metrics beside the loss
     classify    [B, classes]     int32 [B]       cross-entropy                   accuracy, f1 (of 2), macro_f1, matthews
@@ -10,10 +10,10 @@
     clm         [B, L, V]        int32 [B, L]    as tokens                       accuracy, perplexity
     seq2seq     [B, T, V]        int32 [B, T]    as tokens                       accuracy, perplexity
 
-Of mlm's L positions only the P that can be predicted have logits: the input `masked_positions` says which. The classes
-of a span are the positions of the row that have text, and the first, which stands for no answer.
-Everything is a sum over weighted values, never a mean: the mean is taken once, over the whole global batch or the
-whole evaluation, so that neither replicas with fewer weights nor fill rows tilt it.
+For mlm, only the P positions in the input `masked_positions` have logits, of L in a row. The classes of a span are the
+positions of the row with text, and the first position, which stands for no answer.
+All values are weighted sums, never means: the mean is taken once, over the whole global batch or the whole evaluation,
+so that neither replicas with fewer weights nor fill rows bias it.
 
     kinds   tasks by their labels      binding   from options and manifest to one of these
 """

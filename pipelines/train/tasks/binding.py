@@ -1,4 +1,4 @@
-"""From `--task` and a manifest to a task: the objective, how many outputs a model needs, and what they are."""
+"""Bind `--task` to a dataset's manifest: the objective, the number of model outputs, and the kind of labels."""
 
 import contextlib
 import dataclasses
@@ -18,8 +18,8 @@ from tfrecord_io.schema import Role
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Kind:
-    """What sets a task apart: its objective, and the role of the labels that it predicts; None for tokens of the
-    vocabulary. `num_outputs` where neither labels nor vocabulary say it.
+    """Definition of a task. `labels`: role of the predicted labels, None for spans and tokens of the vocabulary.
+    `num_outputs`: where neither labels nor vocabulary decide it.
     """
 
     objective: Callable[[TrainConfig], Objective]
@@ -29,7 +29,7 @@ class _Kind:
     bound: type[BoundTask] = BoundTask
 
 
-# A new task is a line here, and its name in `config.Task`.
+# To add a task, add a line here and its name to `config.Task`.
 _KINDS: dict[Task, _Kind] = {
     "classify": _Kind(objective=lambda _: objectives.classification(), labels="label", per_token=False),
     "tokens": _Kind(objective=lambda _: objectives.token_classification(), labels="token_labels"),
@@ -41,7 +41,7 @@ _KINDS: dict[Task, _Kind] = {
 
 
 def bind(config: TrainConfig, manifest: Manifest) -> BoundTask:
-    """The task on this dataset. Raises: ConfigError if the dataset does not allow it."""
+    """Bind the task to a dataset. Raises: ConfigError if the dataset does not allow it."""
     kind = _KINDS[config.task]
     _check_decoder_start(config, manifest)
     objective = kind.objective(config)
@@ -83,14 +83,14 @@ def _check_decoder_start(config: TrainConfig, manifest: Manifest) -> None:
 
 
 def decoder_start(config: TrainConfig) -> StartToken:
-    """Return what targets begin with: EOS for BART, padding for T5; both say so in their configurations alone."""
+    """Return the token that targets begin with: EOS for BART, padding for T5, as only their configurations say."""
     if config.decoder_start != "auto":
         return config.decoder_start
     return "eos" if "bart" in config.model.lower() else "pad"
 
 
 def _require_fit(objective: Objective, config: TrainConfig, manifest: Manifest) -> None:
-    """Refuse at once what the reader would refuse after minutes, with the tasks that the dataset allows."""
+    """Check early that the objective fits the dataset. Raises: ConfigError, with the tasks that the dataset allows."""
     try:
         objective.bind(manifest)
     except ReaderError as error:

@@ -1,10 +1,10 @@
-"""Tasks by their labels: classes of rows, of tokens or of the vocabulary; numbers; several classes; answers.
+"""Tasks by kind of label: classes of rows, tokens or the vocabulary; numbers; several classes; answer spans.
 
     a row of the layout `qa`          [CLS] Who ? [SEP] Anna lives in Rome [SEP] [PAD]
     may be chosen    x               x    x     x  x                   text, and the first position for no answer
 
-The logits of all other positions are masked, in the loss as in a prediction: neither the question nor padding can be
-an answer.
+The logits of all other positions are masked, in the loss and in predictions: neither the question nor padding can be an
+answer.
 """
 
 import dataclasses
@@ -36,9 +36,9 @@ _OF_COUNTS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BoundTask:
-    """A task on a dataset. `num_outputs` is the last dimension of the logits: classes, 1 for a number, or V.
+    """Task bound to a dataset. `num_outputs`: the last dimension of the logits: classes, 1 for a number, or V.
 
-    per_token: there are logits for tokens, not one vector for the row.
+    `per_token`: whether there are logits for each token, not only for each row.
     """
 
     name: Task
@@ -50,12 +50,12 @@ class BoundTask:
 
     @property
     def of_vocabulary(self) -> bool:
-        """Return whether entries of the vocabulary are predicted, so that there are as many outputs."""
+        """Return whether the task predicts tokens of the vocabulary, so that `num_outputs` is V."""
         return self.name in _OF_VOCABULARY
 
     @property
     def metric_names(self) -> tuple[str, ...]:
-        """Return what `metrics` gives."""
+        """Names of the metrics that `metrics` returns."""
         if self.of_vocabulary:
             return ("loss", "accuracy", "perplexity")
         if self.name == "tokens":
@@ -63,34 +63,34 @@ class BoundTask:
         return ("loss", "accuracy", *(["f1"] if self.num_outputs == 2 else []), "macro_f1", "matthews")
 
     def aligned(self, logits: Any, inputs: Mapping[str, Any], *, taken: Mapping[str, Any]) -> Any:
-        """Logits where there are labels. `taken`: the inputs that the model used; it may have computed more logits."""
+        """Select the logits that have labels; the model's own inputs, `taken`, may lack `masked_positions`."""
         if MASKED_POSITIONS in inputs.keys() - taken.keys():
             return ops.take_along_axis(logits, inputs[MASKED_POSITIONS][..., None], axis=1)
         return logits
 
     def weights(self, labels: Any, weights: Any) -> Any:
-        """The weights, 0 where a row has no label: -1, as unlabelled test splits have it."""
+        """Return the weights, set to 0 for rows without a label (-1, as in unlabelled test splits)."""
         if self.name != "classify" or self.regression:
             return weights
         return ops.where(labels < 0, 0.0, weights)
 
     def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
-        """float32, of the shape of the weights: one loss for each label, not weighted."""
+        """Return the unweighted loss of each label, float32, in the shape of the weights."""
         logits = ops.cast(logits, "float32")  # a softmax over a vocabulary needs more than bfloat16's 8 bits
         if self.name == "classify":
-            labels = ops.maximum(labels, 0)  # -1 has weight 0, see `weights`; its loss must be a number all the same
+            labels = ops.maximum(labels, 0)  # -1 has weight 0, see `weights`, but its loss must still be finite
         exact = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
         if not (smoothing and self.label_smoothing):
             return exact
-        # (1 - s) exact + s (logsumexp - mean), without another softmax over the vocabulary: exact = logsumexp - target.
+        # = (1 - s) exact + s (logsumexp - mean), without a second softmax, because exact = logsumexp - target.
         target = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
         return exact + self.label_smoothing * (target - ops.mean(logits, axis=-1))
 
     def sums(self, logits: Any, labels: Any, weights: Any) -> dict[str, Any]:
-        """Return what can be added over replicas and steps, float32."""
+        """Return the sums that are added over replicas and steps, float32."""
         losses = self.losses(logits, labels, smoothing=False)
         found = {"loss": weighted_sum(losses, weights), "weight": ops.sum(weights)}
-        if self.regression or self.name == "span":  # whose metrics are of `rows`
+        if self.regression or self.name == "span":  # whose metrics are computed from `rows`
             return found
         predicted = ops.argmax(logits, axis=-1)
         if self.of_vocabulary:
@@ -99,12 +99,12 @@ class BoundTask:
         return {**found, "counts": counts}
 
     def rows(self, logits: Any, labels: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what is needed of each row, [B, ...], where sums are not enough."""
+        """Return the values that the metrics need of each row, [B, ...]; empty where sums are enough."""
         del logits, labels, inputs
         return {}
 
     def metrics(self, found: Evaluated) -> dict[str, float]:
-        """Numbers by `metric_names`, over everything that was evaluated."""
+        """Return the metrics of a whole evaluation, by `metric_names`."""
         loss = found.mean("loss")
         if self.of_vocabulary:
             return {"loss": loss, "accuracy": found.mean("hits"), "perplexity": math.exp(min(loss, 700.0))}
@@ -112,22 +112,20 @@ class BoundTask:
 
 
 def weighted_sum(values: Any, weights: Any) -> Any:
-    """The sum of values times weights; weight 0 wins over a value that is no number, as a model may make of a row that
-    only fills up a batch.
-    """
+    """Return the sum of values times weights, where weight 0 also hides a NaN, which a fill row may yield."""
     return ops.sum(ops.where(weights == 0, 0.0, values * weights))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NumberTask(BoundTask):
-    """Regression: logits [B, 1], labels float32 [B], the loss is the squared error."""
+    """Regression task: logits [B, 1], labels float32 [B], the loss is the squared error."""
 
     @property
     def metric_names(self) -> tuple[str, ...]:
         return ("loss", "mae", "pearson", "spearman")
 
     def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
-        del smoothing  # numbers have no other classes to share with
+        del smoothing  # label smoothing needs classes
         return ops.square(ops.cast(logits[..., 0], "float32") - labels)
 
     def rows(self, logits: Any, labels: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,8 +144,9 @@ class NumberTask(BoundTask):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SeveralClassesTask(BoundTask):
-    """Multi-label classification: logits [B, C], labels int32 [B, C] of 0 and 1. A class with a positive logit is
-    predicted. The loss of a row is the mean of the sigmoid cross-entropies of its classes.
+    """Multi-label classification task: logits [B, C], labels int32 [B, C] of 0 and 1.
+
+    A class with a positive logit is predicted. The loss of a row is the mean sigmoid cross-entropy of its classes.
     """
 
     @property
@@ -155,7 +154,7 @@ class SeveralClassesTask(BoundTask):
         return ("loss", "micro_f1", "macro_f1")
 
     def weights(self, labels: Any, weights: Any) -> Any:
-        del labels  # a row without a class is one to learn from
+        del labels  # a row without any class is a valid label
         return weights
 
     def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
@@ -181,15 +180,15 @@ class SeveralClassesTask(BoundTask):
         }
 
 
-# The features that an answer is read by, under names of their own among the inputs.
+# Features that locate an answer in the text; the inputs have them under the names span/ROLE.
 _ROLES: tuple[Role, ...] = ("char_starts", "char_ends", "source_row")
 _POSITIONS: tuple[Role, ...] = ("start_position", "end_position")
 _PREFIX = "span/"
-_MASKED = -1e9  # as low as a softmax needs; an infinity times weight 0 would be no number
+_MASKED = -1e9  # low enough for a softmax; infinity times weight 0 would be NaN
 
 
 def answers(manifest: Manifest, tokens: TokenFeatures) -> Apply:
-    """Make `span_answers` with one label [B, 2], and what answers are read by among the inputs."""
+    """Bind `span_answers` with one label [B, 2], and add to the inputs the features that locate answers."""
     del tokens
     inner = objectives.span_answers().bind(manifest)
     explained = {"objective": "the task span", "remedy": "build the dataset with --layout qa"}
@@ -206,7 +205,7 @@ def answers(manifest: Manifest, tokens: TokenFeatures) -> Apply:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpanTask(BoundTask):
-    """Logits [B, L, 2], of the first and the last token; labels int32 [B, 2], 0 twice where there is no answer."""
+    """Answer span task: logits [B, L, 2] of first and last token; labels int32 [B, 2], 0 twice without an answer."""
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -219,7 +218,7 @@ class SpanTask(BoundTask):
         return ops.where(ops.logical_or(text_BL, first_L)[..., None], ops.cast(logits, "float32"), _MASKED)
 
     def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
-        del smoothing  # most of the positions that would get a share are masked
+        del smoothing  # most positions that would get a share are masked
         each = ops.sparse_categorical_crossentropy(labels, ops.transpose(logits, [0, 2, 1]), from_logits=True)
         return ops.mean(each, axis=1)
 
@@ -233,5 +232,5 @@ class SpanTask(BoundTask):
 
 
 def _text(inputs: Mapping[str, Any]) -> Any:
-    """bool [B, L]: tokens of the text."""
+    """Return the mask of the text's tokens, bool [B, L]."""
     return inputs[f"{_PREFIX}char_ends"] > inputs[f"{_PREFIX}char_starts"]
