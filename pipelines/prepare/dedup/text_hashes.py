@@ -1,14 +1,14 @@
-"""Hashes of what rows say: keys of whole texts, and of runs of words that rows share with texts of evaluation sets.
+"""Hashes of the content of rows: keys of whole texts, and hashes of runs of words shared with evaluation sets.
 
     'Ｇood.\n So '  ──NFKD──►  'Good.\n So '  ──lower──►  'good.\n so '  ──white space──►  'good. so'
 
-Keys are equal for equal texts, 128 bits, so that a billion rows meet by chance with probability 1e-21. White space is
-what ASCII calls so, and what NFKD turns into that. A kernel squeezes it: a regular expression takes several times as
-long.
+Equal texts have equal keys. Keys have 128 bits, so that a billion texts have a collision with probability 1e-21. White
+space is ASCII white space, and what NFKD turns into it. A kernel squeezes it: a regular expression takes several times
+as long.
 
-A run is of words between white space, in NFKD and lower case, without punctuation and symbols, as in the overlap
-analysis of GPT-3 (Brown et al. 2020, appendix C, https://arxiv.org/abs/2005.14165), which takes runs of 13 words; so
-does Llama 2's (appendix A.6) with tokens. An evaluation text of fewer words has no run, and is not looked for.
+A run is a sequence of words separated by white space, in NFKD and lower case, without punctuation and symbols, as in
+the overlap analysis of GPT-3 (Brown et al. 2020, appendix C, https://arxiv.org/abs/2005.14165) with 13 words, and in
+that of Llama 2 (appendix A.6) with tokens. An evaluation text of fewer words has no run, and cannot be found.
 
     evaluation sets ──► hashes of their runs, once ──► sorted uint64 [M] ──► each row's runs are looked up
 """
@@ -33,7 +33,7 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 def row_keys(columns: Sequence[pa.Array], *, verbatim: bool) -> np.ndarray:
-    """Return the keys of n rows, uint64 [n, 2]; several columns count together.
+    """Return the keys of n rows, uint64 [n, 2], each of all columns together.
 
     Nested columns, such as conversations, are compared as they are.
     """
@@ -44,7 +44,7 @@ def row_keys(columns: Sequence[pa.Array], *, verbatim: bool) -> np.ndarray:
 
 
 def normalized(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return normalized large strings as UTF-8, uint8 [total], and where each begins and ends, int64 [n + 1]."""
+    """Normalize n large strings; return them as UTF-8, uint8 [total], and their offsets, int64 [n + 1]."""
     data, edges = text_buffers(pc.utf8_lower(pc.utf8_normalize(texts, form="NFKD")))  # equal where NFKC is
     out, out_edges = np.empty(len(data), np.uint8), np.zeros(len(edges), np.int64)
     _squeeze(data, edges, out, out_edges)
@@ -53,7 +53,7 @@ def normalized(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 @jit
 def _squeeze(data, edges, out, out_edges):  # type: ignore[no-untyped-def]
-    """Write each text with one blank for each run of white space inside."""
+    """Write each text with one blank for each inner run of white space, and none at the ends."""
     to = 0
     for row in range(len(edges) - 1):
         for at in range(edges[row], edges[row + 1]):
@@ -84,7 +84,7 @@ def _digests(column: pa.Array, *, verbatim: bool) -> list[bytes]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class EvaluationRuns:
-    """The runs of `num_words` words of evaluation sets `names`: `hashes` sorted, uint64 [M]; the set `of` each, [M]."""
+    """Runs of `num_words` words in evaluation sets `names`: sorted `hashes`, uint64 [M]; set index `of` each, [M]."""
 
     names: tuple[str, ...]
     num_words: int
@@ -93,19 +93,19 @@ class EvaluationRuns:
 
     @classmethod
     def joined(cls, sets: Mapping[str, Sequence[np.ndarray]], *, num_words: int) -> EvaluationRuns:
-        """Join the hashes of several sets by name; a run of several is of the first."""
+        """Join the hashes of several sets by name; a run in several sets counts for the first."""
         found = [np.concatenate([np.zeros(0, np.uint64), *parts]) for parts in sets.values()]
         every, first = np.unique(np.concatenate(found), return_index=True)
         of = np.repeat(np.arange(len(found)), [len(each) for each in found])[first]
         return cls(names=tuple(sets), num_words=num_words, hashes=every, of=of)
 
     def to_json(self) -> dict[str, object]:
-        """Return what the fingerprint covers."""
+        """Return the entry for the fingerprint."""
         content = hashlib.sha256(self.hashes.tobytes() + self.of.astype("<i8").tobytes()).hexdigest()
         return {"sets": list(self.names), "words": self.num_words, "runs_sha256": content}
 
     def dump(self) -> bytes:
-        """Return the runs as a file for workers."""
+        """Serialize the runs for workers."""
         sink = io.BytesIO()
         np.savez(sink, names=np.array(self.names), num_words=self.num_words, hashes=self.hashes, of=self.of)
         return sink.getvalue()
@@ -118,19 +118,19 @@ class EvaluationRuns:
             return cls(names=names, num_words=int(file["num_words"]), hashes=file["hashes"], of=file["of"])
 
     def find(self, texts: pa.Array) -> np.ndarray:
-        """Return the set with which each text shares a run, int64 [n]; -1 for none."""
+        """Return the index of the set with which each text shares a run, int64 [n]; -1 for none."""
         found = np.full(len(texts), -1)
         if not len(self.hashes):
             return found
         hashes, rows = run_hashes(texts, self.num_words)
         at = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
-        hit = np.flatnonzero(self.hashes[at] == hashes)[::-1]  # of a text's runs the first decides
+        hit = np.flatnonzero(self.hashes[at] == hashes)[::-1]  # reversed: a text's first hit is written last
         found[rows[hit]] = self.of[at[hit]]
         return found
 
 
 def run_hashes(texts: pa.Array, num_words: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the hash of each run of words, uint64 [M], and the text that it is of, int64 [M]."""
+    """Return the hash of each run of words, uint64 [M], and the index of its text, int64 [M]."""
     texts = pc.utf8_lower(pc.utf8_normalize(texts.cast(pa.large_string()).fill_null(""), form="NFKD"))
     lists = pc.utf8_split_whitespace(texts)
     words = lists.flatten().dictionary_encode()

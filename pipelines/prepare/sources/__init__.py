@@ -1,4 +1,4 @@
-"""From DATASET to rows: splits and files, Parquet read where it lies, ingest of everything else."""
+"""Resolution of DATASET to rows: splits and files, Parquet read in place, ingest of every other format."""
 
 from pipelines.prepare.process import hub_libraries
 

@@ -1,1 +1,1 @@
-"""Turning columns of the source into texts, labels and kept columns, and rejecting rows that cannot be used."""
+"""Extraction of texts, labels and kept columns from source columns, and rejection of unusable rows."""

@@ -1,4 +1,4 @@
-"""Conversations as people have them: recognised by their columns, and turned into messages with `role` and `content`.
+"""Recognition of conversations by their columns, and conversion to messages with `role` and `content`.
 
     messages      a list of {role, content}, or of {from, value}       as it is, or as ShareGPT below
     ShareGPT      conversations: [{from: human, value: "hi"}, ...]     from is the role, value the content
@@ -7,13 +7,13 @@
     Alpaca        instruction, output, and perhaps input               the user's message: the instruction, and on a new
                                                                        line the input, if any; the answer: the output
 
-The first of these whose columns are there is taken, in this order; --messages-column names a column instead.
+The first form, in this order, whose columns all exist is used; --messages-column names a column instead.
 
-Fields are renamed, and messages of prompt and completion joined, as by TRL 1.16 (`data_utils.maybe_convert_to_chatml`,
+Fields are renamed, and messages of prompt and completion joined, as in TRL 1.16 (`data_utils.maybe_convert_to_chatml`,
 `SFTTrainer`). The roles human and gpt become user and assistant, and the input follows the instruction on a line of its
 own, as in Axolotl 0.19 (`prompt_strategies.chat_template.ChatTemplatePrompter`, `prompters.AlpacaPrompter` in the style
-chatml). TRL tokenizes a prompt and a completion that are texts without a template, and learns completions alone; here
-texts are messages, and the template says what is learned: every answer.
+chatml). TRL tokenizes a prompt and a completion that are texts without a chat template, and trains on completions
+alone; here texts become messages, and the template decides what is trained on: every answer.
 """
 
 from collections.abc import Collection, Mapping
@@ -27,7 +27,7 @@ from pipelines.prepare.sources.columns.labels import is_text, list_lengths
 from pipelines.prepare.sources.resolve.features import Columns
 
 _ROLES = {"human": "user", "gpt": "assistant"}
-# The columns that are needed for each form, and those that may be there.
+# Required and optional columns of each form.
 _FORMS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "messages": (("messages",), ()),
     "ShareGPT": (("conversations",), ()),
@@ -35,12 +35,12 @@ _FORMS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "Alpaca": (("instruction", "output"), ("input",)),
 }
 FORMS = "messages, conversations, prompt with completion, or instruction with output"
-# The columns that may hold conversations, if none is named.
+# Columns that may hold conversations if --messages-column is not given.
 CANDIDATES = tuple(name for needed, more in _FORMS.values() for name in (*needed, *more))
 
 
 def recognised(columns: Collection[str]) -> dict[Any, str]:
-    """Return the columns of the first form that is there, by purpose; the column `messages` if there is none."""
+    """Return the columns of the first form found, by purpose; the default is the column `messages`."""
     for needed, more in _FORMS.values():
         if set(needed) <= set(columns):
             found = (*needed, *(name for name in more if name in columns))
@@ -49,7 +49,7 @@ def recognised(columns: Collection[str]) -> dict[Any, str]:
 
 
 def described(nested: Mapping[Any, str], columns: Columns) -> str:
-    """Return the form of conversations and its columns, in words; empty if there are none."""
+    """Return the form of conversations and its columns, such as `ShareGPT (conversations)`; empty without any."""
     used = {purpose: name for purpose, name in nested.items() if purpose in (*CANDIDATES, "messages")}
     if "messages" in used:
         form = "ShareGPT" if is_sharegpt(columns[used["messages"]].kind) else "messages"
@@ -59,7 +59,7 @@ def described(nested: Mapping[Any, str], columns: Columns) -> str:
 
 
 def is_sharegpt(kind: pa.DataType) -> bool:
-    """Return whether values are lists of messages with `from` and `value`, which are texts."""
+    """Return whether a type is a list of messages with text fields `from` and `value`, and without `role`."""
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(kind.value_type):
         return False
     fields = {field.name: field.type for field in kind.value_type}
@@ -67,7 +67,7 @@ def is_sharegpt(kind: pa.DataType) -> bool:
 
 
 def as_messages(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
-    """Return the columns by purpose with `messages` in place of those of another form."""
+    """Return the columns by purpose, with conversations of any form converted to one column `messages`."""
     others = {purpose: column for purpose, column in nested.items() if purpose not in CANDIDATES}
     if "messages" in nested:
         return {"messages": _renamed(nested["messages"]), **others}
@@ -85,7 +85,7 @@ def as_messages(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
 
 
 def _renamed(messages: pa.Array) -> pa.Array:
-    """Return messages with `role` and `content` for `from` and `value`, and other fields as they are."""
+    """Convert ShareGPT messages to `role` and `content`, keeping other fields; return other messages unchanged."""
     if not is_sharegpt(messages.type):
         return messages
     items = messages.flatten()
@@ -105,14 +105,14 @@ def _joined(prompts: pa.Array, completions: pa.Array) -> pa.Array:
     flat = pa.concat_tables(
         [pa.Table.from_struct_array(part.flatten()) for part in parts], promote_options="permissive"
     ).combine_chunks()
-    # Messages of row i of both columns, at their places among all prompts, then all completions.
+    # Row of each message, for all prompts and then all completions; a stable sort by row puts prompts first.
     owners = np.concatenate([np.repeat(np.arange(len(prompts)), lengths) for lengths in lengths_2N])
     order = np.argsort(owners, kind="stable")
     return _lists(flat.take(pa.array(order)).to_struct_array().combine_chunks(), lengths_2N.sum(axis=0))
 
 
 def _turns(asked: pa.Array, answers: pa.Array) -> pa.Array:
-    """Return conversations of a question and its answer."""
+    """Build one conversation per row: a user's question and the assistant's answer."""
     count = len(asked)
     contents = pa.concat_arrays([asked, answers.cast(asked.type)])
     order = np.arange(2 * count).reshape(2, count).T.ravel()

@@ -1,4 +1,4 @@
-"""Plan on the launcher which columns are read and as what, from the schemas of all splits.
+"""Plan on the launcher which columns to read and how to use them, from the schemas of all splits.
 
 --text-column, --label-column, --keep-column, columns of the layout
     │ does each exist once, with a usable type, the same in every split?
@@ -35,9 +35,9 @@ _SEPARATED = ("csv", "tsv")
 def plan_types(
     config: SourceConfig, columns: Mapping[str, Columns], *, kind: str, inputs: Inputs | None = None
 ) -> ColumnPlan:
-    """Plan the columns of some splits from their types alone, without what only rows show: classes, vector lengths.
+    """Plan the columns from their types alone; classes and vector lengths that only rows show stay open.
 
-    `inputs` become tokens, by default the text columns; `kind` is the source's.
+    `inputs` become tokens, by default the text columns; `kind` is `Source.kind`.
 
     Raises: ColumnError if a column is missing in a split, or has a type that cannot be used.
     """
@@ -63,9 +63,9 @@ def plan_types(
 def plan_columns(
     config: SourceConfig, source: Source, *, inputs: Inputs | None = None, plan: ColumnPlan | None = None
 ) -> ColumnPlan:
-    """Plan the columns as `plan_types`, with classes and vector lengths that are read from rows.
+    """Plan the columns as `plan_types` does, then read classes and vector lengths from rows.
 
-    `plan` is what `plan_types` has given already.
+    `plan` is the result of `plan_types`, if the caller has it already.
 
     Raises: as `plan_types`; ColumnError if values cannot be used as planned.
     """
@@ -81,7 +81,7 @@ def plan_columns(
 
 
 def complete_from_manifest(plan: ColumnPlan, manifest: Manifest) -> ColumnPlan:
-    """Complete a plan from types with the classes and vector lengths of a finished dataset."""
+    """Complete a plan of `plan_types` with the classes and vector lengths of a finished dataset."""
 
     def named(label: LabelPlan | None) -> LabelPlan | None:
         if label is None or not label.from_rows:
@@ -139,7 +139,7 @@ def _missing_remedy(missing: Sequence[str], *, schema: pa.Schema, kind: str) -> 
 
 
 def _same(plan_of: Callable[[Columns], Plan], *, column: str, columns: Mapping[str, Columns]) -> Plan:
-    """Return the plan that all splits share. Raises: ColumnError if they differ: a dataset has one schema."""
+    """Return the plan that all splits share. Raises: ColumnError if plans differ, since a dataset has one schema."""
     (first, plan), *others = ((split, plan_of(known)) for split, known in columns.items())
     for split, other in others:
         if other != plan:
@@ -162,7 +162,7 @@ def _labels(
 
 
 def _kept_type(name: str, columns: Columns) -> Feature:
-    """Return the feature of a kept column; if the type does not fix the length of its vectors, the shape is [1]."""
+    """Return the feature of a kept column; the shape [1] stands for vectors whose type has no fixed length."""
     kind = columns[name].kind
     shape: tuple[int, ...] = ()
     if is_list(kind) and _dtype(kind.value_type) in ("int64", "float32"):
@@ -177,7 +177,7 @@ def _kept_type(name: str, columns: Columns) -> Feature:
 
 
 def _with_length(feature: Feature, *, source: Source) -> Feature:
-    """Return the feature with the length of its vectors. Raises: ColumnError if that differs among splits."""
+    """Return the feature with the vector length found in rows. Raises: ColumnError if it differs among splits."""
     kinds = [source.columns_of(split)[feature.name].kind for split in source.splits.values()]
     if not any(map(is_list, kinds)) or pa.types.is_fixed_size_list(kinds[0]):
         return feature
@@ -199,7 +199,7 @@ def _first_length(name: str, *, split: SplitSource) -> int:
 
 
 def _dtype(kind: pa.DataType) -> DType | None:
-    """Return the type as which a value is kept; None if it cannot be."""
+    """Return the dtype in which values of an Arrow type are kept; None if they cannot be kept."""
     if is_text(kind):
         return "string"
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):

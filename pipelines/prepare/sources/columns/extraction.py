@@ -63,9 +63,9 @@ Purpose = Literal[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """The columns that become tokens: text columns, and nested ones by purpose.
+    """Input columns, which become tokens: text columns, and nested columns by purpose.
 
-    `finds_chats`: conversations are in columns of any known form (see `chats`), and `nested` has those besides.
+    `finds_chats`: look for conversations of any known form (see `chats`); columns in `nested` take precedence.
     """
 
     texts: tuple[str, ...] = ()
@@ -74,16 +74,16 @@ class Inputs:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all input columns."""
+        """Names of all input columns."""
         return (*self.texts, *self.nested.values())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ColumnPlan:
-    """Which columns are read, and as what; resolved on the launcher, and sent to workers.
+    """Plan of the columns to read and their uses, made on the launcher and sent to workers.
 
-    `nested` are columns with lists or structs that the layout takes, by purpose. `chats` says which form conversations
-    have.
+    `nested`: columns that the layout uses, by purpose, mostly lists or structs. `chats`: the form of conversations, in
+    words.
     """
 
     texts: tuple[str, ...]
@@ -95,33 +95,33 @@ class ColumnPlan:
 
     @property
     def label_names(self) -> tuple[str, ...] | None:
-        """The names of class ids, of labels or of tags."""
+        """Class names of the labels, or else of the tags; None for plain numbers, or without either."""
         plan = self.label or self.tags
         return plan.names if plan else None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all columns that are read."""
+        """Names of all columns to read."""
         label = (self.label.column,) if self.label else ()
         return (*self.content, *label, *(feature.name for feature in self.kept))
 
     @property
     def content(self) -> tuple[str, ...]:
-        """The names of columns that become tokens."""
+        """Names of the text and nested columns."""
         return (*self.texts, *self.nested.values())
 
     @property
     def optional(self) -> tuple[str, ...]:
-        """The names of those that may be null: a conversation may have no tools, an instruction no input."""
+        """Names of columns that may be null: a conversation may have no tools, an instruction no input."""
         return tuple(name for purpose, name in self.nested.items() if purpose in ("tools", "input"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rows:
-    """N usable rows: N texts (valid UTF-8, no nulls) for each text column, nested columns by purpose (no nulls at the
-    top level), and arrays [N, ...] by feature name.
+    """N usable rows: texts, nested columns, and arrays for features.
 
-    `numbers` int64 [N]: their numbers in the split, if `extract` got that of the first.
+    `texts`: N valid UTF-8 strings for each text column, no nulls. `arrays`: [N, ...] by feature name. `nested`: columns
+    by purpose, no top-level nulls except in `tools`. `numbers` int64 [N]: row numbers from `first` of `extract` on.
     """
 
     texts: tuple[pa.Array, ...]
@@ -133,7 +133,7 @@ class Rows:
         return len(next(iter((*self.texts, *self.nested.values()))))
 
     def take(self, which: np.ndarray) -> Rows:
-        """Return the rows with indices `which`, without `arrays`."""
+        """Return the rows at the indices `which`, without `arrays`."""
         indices = pa.array(which)
         return Rows(
             texts=tuple(column.take(indices) for column in self.texts),
@@ -154,7 +154,7 @@ class Rows:
 
 
 def validate(batch: pa.RecordBatch, plan: ColumnPlan) -> np.ndarray:
-    """Return why each row cannot be used, as an object array of str [N], '' for usable rows. Does not read texts."""
+    """Return the reason why each row is not used, str objects [N], '' for usable rows; texts are not read."""
     reasons = np.full(batch.num_rows, "", dtype=object)
     for feature in reversed(plan.kept):
         _reject_kept(reasons, batch.column(feature.name), feature)
@@ -173,7 +173,7 @@ def validate(batch: pa.RecordBatch, plan: ColumnPlan) -> np.ndarray:
 
 
 def extract(batch: pa.RecordBatch, plan: ColumnPlan, *, first: int = 0) -> tuple[Rows, np.ndarray]:
-    """Return the usable rows, and the reasons of all rows as from `validate`. `first`: number of the first row."""
+    """Return the usable rows, and the reasons that `validate` gives. `first`: number of the batch's first row."""
     reasons = validate(batch, plan)
     if reasons.any():
         batch = batch.filter(pa.array(reasons == ""))
@@ -196,7 +196,7 @@ def extract(batch: pa.RecordBatch, plan: ColumnPlan, *, first: int = 0) -> tuple
 
 
 def text_bytes_of(batch: pa.RecordBatch, columns: Sequence[str]) -> np.ndarray:
-    """Return the UTF-8 bytes of all texts in each row, nested ones too, int64 [N]; computed from the offsets alone."""
+    """Return the number of UTF-8 bytes of all texts in each row, nested ones too, int64 [N], from offsets alone."""
     return sum((_text_bytes(batch.column(name)) for name in columns), np.zeros(batch.num_rows, np.int64))
 
 
@@ -217,7 +217,7 @@ def _text_bytes(column: pa.Array) -> np.ndarray:
 
 
 def _utf8(column: pa.Array, name: str) -> pa.Array:
-    """Return the column. Raises: SourceError if a text in it is not UTF-8, or its offsets are damaged."""
+    """Return the column, validated. Raises: SourceError if a text is not UTF-8, or offsets are damaged."""
     try:
         column.validate(full=True)
     except pa.ArrowInvalid as error:

@@ -1,4 +1,4 @@
-"""Labels of rows, and tags of words.
+"""Row labels and word tags: plans, validation, and conversion to arrays.
 
     column holds                the plan                              values
     ClassLabel(no, yes)         class, names from the feature         0 1
@@ -12,7 +12,7 @@
     [0, 1], [1, 1]              hot: vectors of one length            [0 1] [1 1]
 
 A class id of -1 stands for "no label" in `datasets`, as in test splits whose labels are kept secret: such a row is kept
-with the label -1, and training and evaluation count it as nothing.
+with the label -1, and training and evaluation ignore it.
 
     List(ClassLabel(O, PER))    class, as above                       one value for each word
 
@@ -40,7 +40,7 @@ MAX_LABEL_NAMES = 10_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelPlan:
-    """How a column becomes labels of rows, or tags of words if it holds lists. `names` is None for plain numbers.
+    """Conversion of a column to row labels or word tags. `names` is None for plain numbers.
 
     `several`: each row has a list of classes, which becomes a vector of 0 and 1. With the kind `hot` the source has
     such vectors already, of `size` values.
@@ -54,12 +54,12 @@ class LabelPlan:
 
     @property
     def from_rows(self) -> bool:
-        """Return whether only rows say which classes there are."""
+        """Return whether the classes must be collected from rows."""
         return self.kind in ("string", "number")
 
     @property
     def feature(self) -> Feature:
-        """The feature `label` of the schema: a class id, 0 or 1 for each class, or a float32 target."""
+        """Feature `label` of the schema: a class id, 0 or 1 for each class, or a float32 target."""
         if self.kind == "float":
             return Feature(name="label", dtype="float32", shape=(), role="label", meaning="regression target")
         if self.several:
@@ -69,13 +69,13 @@ class LabelPlan:
 
     @property
     def value_set(self) -> pa.Array:
-        """The values of the classes in the source, in the order of their ids, as `_comparable` returns them."""
+        """Source values of the classes in the order of their ids, in the type that `_comparable` returns."""
         names = self.names or ()
         return pa.array(names, pa.string()) if self.kind == "string" else pa.array(map(int, names), pa.int64())
 
 
 def plan_label(column: str, found: Column, *, lists: bool = False, classes: bool = False) -> LabelPlan:
-    """Plan the labels of a column, or with `lists` of the items of its lists; `with_names` completes the plan.
+    """Plan the labels of a column, or with `lists` the tags in its lists; `with_names` completes the plan.
 
     `classes`: each distinct number is a class of its own.
 
@@ -99,11 +99,11 @@ def plan_label(column: str, found: Column, *, lists: bool = False, classes: bool
 
 
 def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
-    """Return the plan with the classes that the rows show: of strings, of numbers, or the length of vectors of 0 and 1.
+    """Complete the plan with the classes found in rows, or with the length of vectors of 0 and 1.
 
-    The names are those in every split of the source, sorted, so that ids do not depend on the splits asked for.
+    Classes are collected from all splits of the source and sorted, so ids do not depend on the requested splits.
 
-    Raises: ColumnError if there are too many to be classes, or numbers that are none; SourceError if one is not UTF-8.
+    Raises: ColumnError for too many or no classes, fractions or unequal vectors; SourceError if a string is not UTF-8.
     """
     if not plan.from_rows:
         return plan
@@ -122,7 +122,7 @@ def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
         raise ColumnError(
             f"label column {plan.column!r} has no class in any list", remedy="choose another --label-column"
         )
-    # Lists of two classes repeat none, so longer ones of 0 and 1 are vectors.
+    # A list of classes repeats none, so lists of 0 and 1 are vectors if some has over two items, or each has two.
     if plan.several and distinct <= {0, 1} and (max(lengths) > 2 or lengths == {2}):
         if len(lengths) > 1 or max(lengths) > MAX_LABEL_NAMES:
             listed = ", ".join(map(str, sorted(lengths)[:5]))
@@ -136,11 +136,11 @@ def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
 
 
 def _distinct(values: pa.Array, plan: LabelPlan) -> list[Any]:
-    """Return the distinct values of classes. Raises: ColumnError if a number is none; SourceError if not UTF-8."""
+    """Return the distinct class values. Raises: ColumnError if one is not whole; SourceError if one is not UTF-8."""
     found = pc.unique(values).drop_null()
     if plan.kind == "string":
         return decode_texts(found, plan.column)
-    numbers = [number for number in found.to_pylist() if number == number]  # NaN is none
+    numbers = [number for number in found.to_pylist() if number == number]  # drops NaN
     if odd := next((number for number in numbers if number % 1), None):
         raise ColumnError(
             f"label column {plan.column!r} holds {odd}, expected classes: whole numbers, or vectors of 0 and 1",
@@ -150,7 +150,7 @@ def _distinct(values: pa.Array, plan: LabelPlan) -> list[Any]:
 
 
 def reject_labels(reasons: np.ndarray, column: pa.Array, label: LabelPlan) -> None:
-    """Set the reason of rows whose label cannot be used. `reasons`: object [N], changed in place."""
+    """Set the reasons of rows with unusable labels. `reasons`: object [N], changed in place."""
     values, owners = (column.flatten(), _owners(column)) if label.several else (column, np.arange(len(column)))
     if label.kind == "hot":
         reasons[owners[outside_range(_comparable(values), 0, 1)]] = "label_out_of_range"
@@ -169,7 +169,7 @@ def reject_labels(reasons: np.ndarray, column: pa.Array, label: LabelPlan) -> No
 
 
 def reject_tags(reasons: np.ndarray, words: pa.Array, tags: pa.Array, plan: LabelPlan) -> None:
-    """Set the reason of rows whose tags or words cannot be used, except null lists. `reasons`: as `reject_labels`."""
+    """Set the reasons of rows with unusable tags or words, except null lists. `reasons`: as `reject_labels`."""
     values, owners = tags.flatten(), _owners(tags)
     if plan.kind == "string":
         reasons[owners[_unknown(values, plan)]] = "tag_unknown"
@@ -182,7 +182,7 @@ def reject_tags(reasons: np.ndarray, words: pa.Array, tags: pa.Array, plan: Labe
 
 
 def label_values(column: pa.Array, label: LabelPlan) -> np.ndarray:
-    """Return the labels of usable rows: int64 [N], float32 [N], or for several classes a row uint8 [N, C]."""
+    """Return the labels of usable rows: int64 [N], float32 [N], or uint8 [N, C] for several classes per row."""
     values = column.flatten() if label.several else column
     if label.from_rows:
         values = pc.index_in(_comparable(values), value_set=label.value_set)
@@ -198,24 +198,24 @@ def label_values(column: pa.Array, label: LabelPlan) -> np.ndarray:
 
 
 def tag_values(column: pa.Array, plan: LabelPlan) -> np.ndarray:
-    """Return the tags of all W words of usable rows, one row after the other, int64 [W]."""
+    """Return the tags of all W words of usable rows, concatenated, int64 [W]."""
     return label_values(column.flatten(), plan)
 
 
 def null_mask(column: pa.Array) -> np.ndarray:
-    """Return which values are null or NaN, bool [N]."""
+    """Return the mask of values that are null or NaN, bool [N]."""
     return np.asarray(column.is_null(nan_is_null=True), dtype=bool)
 
 
 def outside_range(column: pa.Array, low: int, high: int) -> np.ndarray:
-    """Return which integers are below `low` or above `high`, bool [N]; False for nulls."""
+    """Return the mask of integers below `low` or above `high`, bool [N]; False for nulls."""
     values = np.asarray(column.fill_null(0 if low <= 0 <= high else low))
     # Comparisons with Python integers do not wrap around, whatever the NumPy type.
     return np.asarray((values > high) | ((values < low) if values.dtype.kind != "u" else False))
 
 
 def overflows_float32(column: pa.Array) -> np.ndarray:
-    """Return which finite numbers are infinite as float32, bool [N]."""
+    """Return the mask of finite numbers that are infinite as float32, bool [N]."""
     values = np.asarray(column.fill_null(0))
     with np.errstate(over="ignore"):
         return np.isinf(values.astype(np.float32)) & ~np.isinf(values)
@@ -226,27 +226,27 @@ def decode_texts(column: pa.Array, name: str) -> list[str]:
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError as error:
-        # Files are read without checking what their strings hold.
+        # Readers do not check that strings are UTF-8.
         raise SourceError(f"column {name!r}: {error.object[:40]!r} is not UTF-8", remedy=to_utf8(b"")) from error
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Return whether values of a type are texts."""
+    """Return whether an Arrow type is string or large_string."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def is_json(kind: pa.DataType) -> bool:
-    """Return whether a type is the one as which `datasets` reads JSON values of several types: their JSON text."""
+    """Return whether a type is `arrow.json`, the JSON text that `datasets` makes of values of several types."""
     return str(kind) == "extension<arrow.json>"
 
 
 def type_name(kind: pa.DataType) -> str:
-    """Return the name of a type in messages."""
+    """Return the name of a type for messages."""
     return "JSON values of several types" if is_json(kind) else str(kind)
 
 
 def _columns_in(plan: LabelPlan, source: Source) -> Iterator[pa.Array]:
-    """Yield the label column, batch by batch, of each split in which it holds what the plan is about."""
+    """Yield the label column batch by batch, from each split where its type fits the plan."""
     for split in source.all_splits.values():
         schema = source.columns_of(split).arrow_schema
         kind = schema.field(plan.column).type if plan.column in schema.names else pa.null()
@@ -257,12 +257,12 @@ def _columns_in(plan: LabelPlan, source: Source) -> Iterator[pa.Array]:
 
 
 def _comparable(values: pa.Array) -> pa.Array:
-    """Return values in the one type in which those of all splits are compared: strings, or int64 for whole numbers."""
+    """Cast values to the type that all splits are compared in: strings, or int64 for numbers."""
     if is_text(values.type):
         return values.cast(pa.string())
     if not pa.types.is_floating(values.type):
         return values.cast(pa.int64(), safe=False)
-    # What is no whole number is no class, and -2^63 stands for it.
+    # A number that is not whole is no class; -2^63 stands for it.
     numbers = np.asarray(values.fill_null(0.5))
     whole = np.isfinite(numbers) & (numbers == np.floor(numbers)) & (np.abs(numbers) < 2**53)
     return pa.array(np.where(whole, numbers, -(2.0**63)).astype(np.int64))
@@ -278,5 +278,5 @@ def list_lengths(column: pa.Array) -> np.ndarray:
 
 
 def _owners(column: pa.Array) -> np.ndarray:
-    """Return the index of the row of each item in the lists, int64."""
+    """Return the row index of each item in the lists, int64 [items]."""
     return np.repeat(np.arange(len(column)), list_lengths(column))

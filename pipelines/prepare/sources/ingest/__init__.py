@@ -1,1 +1,1 @@
-"""Write what `datasets` reads to Parquet parts with small row groups."""
+"""Ingest rows that `datasets` reads: write them to Parquet parts with small row groups."""

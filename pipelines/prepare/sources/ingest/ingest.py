@@ -1,4 +1,4 @@
-"""Run ingest tasks: `datasets` reads rows of any format, which become Parquet parts.
+"""Run ingest tasks: read rows of any format with `datasets`, and write them as Parquet parts.
 
     IngestTask ──► rows with the types of the source ──► FOLDER/SPLIT-00000-of-00012.parquet
 
@@ -7,9 +7,9 @@ A task is a group of consecutive shards of a stream:
     shards of `datasets`    0.jsonl   1.jsonl   2.jsonl   3.jsonl ...      mostly one for each file
     parts                   |  0, about 16 MB   |  1, about 16 MB  |
 
-It depends on the source alone, so that it can be run anywhere, and again, and that the same source has the same rows in
-the same row groups everywhere. It is done if its part is there. A part has row groups of at most 1,000 rows and about
-1 MB each, pages with checksums, which are verified whenever it is read, and the rows of each shard in its footer.
+It depends on the source alone: it can be run anywhere, and repeated, and the same source gives the same row groups
+everywhere. It is done once its part exists. A part has row groups of at most 1,000 rows and about 1 MB each, pages with
+checksums, which every read verifies, and in its footer the number of rows of each shard.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io.errors import OutputError
 from tfrecord_io.shown import without_access
 
-# A child process takes about a second of CPU to start, in which another ingests so much.
+# A child process takes about a second of CPU to start, the time to ingest this many bytes.
 _LEAST_BYTES = 32_000_000
 # The version of the ingested files; files of another version are ingested again.
 VERSION = 3
@@ -50,7 +50,7 @@ _TOLERATED_BYTES = MOST_BYTES + MOST_BYTES // 4
 
 
 class IngestTask(NamedTuple):
-    """Shards of a stream to write as one part: group `part` of `parts`, as `IterableDataset.shard` cuts them."""
+    """Task to write one Parquet part: shard group `part` of `parts`, as `IterableDataset.shard` cuts a stream."""
 
     split: str
     part: int
@@ -59,10 +59,10 @@ class IngestTask(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitStream:
-    """The rows of a split to ingest: an IterableDataset of the `reader` of `datasets`, whose rows have `types`.
+    """Stream of a split to ingest: an IterableDataset opened by `reader` of `datasets`, with rows of `types`.
 
-    `batch_rows` are read at a time. `files` are those of the split, `shard_files` the number of the file of each shard,
-    empty if they do not correspond.
+    `batch_rows`: rows to read at a time. `files`: the files of the split. `shard_files`: each shard's index into them,
+    empty if shards and files do not correspond.
     """
 
     dataset: Any
@@ -88,19 +88,19 @@ class SplitStream:
         return IngestTask(split, shard, self.num_shards)
 
     def shards_of(self, task: IngestTask) -> range:
-        """Return the numbers of the shards of a task: `IterableDataset.shard` gives the first groups one more."""
+        """Return the shard numbers of a task; `IterableDataset.shard` gives one shard more to the first groups."""
         each, more = divmod(self.num_shards, task.parts)
         first = each * task.part + min(task.part, more)
         return range(first, first + each + (task.part < more))
 
     def file_of(self, shard: int) -> DataFile | None:
-        """Return the file of a shard, if that is known."""
+        """Return the file of a shard; None if it is not known."""
         return self.files[self.shard_files[shard]] if self.shard_files else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IngestSource:
-    """What all tasks of a source share: the streams by split, and the folder of the parts.
+    """Streams by split and the folder for the parts, common to all ingest tasks of a source.
 
     `inside` is the folder that must exist when a part is written (see `storage.write_atomic`).
     """
@@ -110,7 +110,7 @@ class IngestSource:
     inside: str | None = None
 
     def path(self, task: IngestTask) -> str:
-        """Return the path of a part."""
+        """Return the path of a task's part."""
         return storage.join(self.folder, f"{task.split}-{task.part:05}-of-{task.parts:05}.parquet")
 
     def tasks(self) -> list[IngestTask]:
@@ -118,12 +118,12 @@ class IngestSource:
         return [task for split, stream in self.streams.items() for task in stream.tasks(split)]
 
 
-# Runs tasks, or raises.
+# Function that runs all of the tasks, or raises.
 RunTasks = Callable[[IngestSource, Sequence[IngestTask]], None]
 
 
 def run(source: IngestSource, task: IngestTask, progress: Progress | None = None) -> Done:
-    """Write the rows of a task, in the form that workers call; Beam gives them plain tuples.
+    """Run one task on a worker: write its rows as a Parquet part. Beam passes `task` as a plain tuple.
 
     Raises: SourceError if a file has changed, is damaged or has other types; OutputError.
     """
@@ -138,9 +138,9 @@ def run(source: IngestSource, task: IngestTask, progress: Progress | None = None
 
 
 def children(source: IngestSource, tasks: Sequence[IngestTask], *, most: int) -> int:
-    """Return how many child processes should read the tasks' files: one if there is little to do, at most `most`.
+    """Return the number of child processes to read the tasks' files with: 0, 1 if there is little to do, or `most`.
 
-    Returns 0 if this process is to read them, since others cannot see them, or to start one would take longer.
+    It is 0, for this process, if others cannot see the files, or if starting one would take longer than reading.
     """
     streams = [source.streams[split] for split in dict.fromkeys(task.split for task in tasks)]
     files = [file for stream in streams for file in stream.files]
@@ -152,7 +152,7 @@ def children(source: IngestSource, tasks: Sequence[IngestTask], *, most: int) ->
 
 @contextlib.contextmanager
 def naming_files(source: IngestSource) -> Iterator[None]:
-    """Raise SourceError, which names the files, if the process of a task died."""
+    """Turn the death of a task's process into a SourceError that names the files."""
     try:
         yield
     except workers.WorkerDiedError as error:
@@ -165,7 +165,7 @@ def naming_files(source: IngestSource) -> Iterator[None]:
 
 
 def find_parts(source: IngestSource, tasks: Sequence[IngestTask]) -> dict[IngestTask, DataFile]:
-    """Return the parts of tasks that are there. Raises: OutputError."""
+    """Return the existing parts by task. Raises: OutputError."""
     sizes = storage.sizes(source.folder) if tasks else {}
     paths = {task: source.path(task) for task in tasks}
     return {
@@ -178,7 +178,7 @@ def find_parts(source: IngestSource, tasks: Sequence[IngestTask]) -> dict[Ingest
 def read_groups(
     source: IngestSource, tasks: Sequence[IngestTask], columns: Collection[str] | None, *, run_tasks: RunTasks
 ) -> dict[IngestTask, Groups]:
-    """Return the row groups of each part, by its footer, with the bytes of `columns`; `run_tasks` makes missing parts.
+    """Return the row groups of each part, with the byte sizes of `columns`; `run_tasks` makes missing parts.
 
     Raises: SourceError if rows cannot be read; OutputError if a part cannot be written.
     """
@@ -197,14 +197,14 @@ def read_groups(
 
 
 def run_here(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
-    """Run tasks in a child process, or in this one if that is better. Raises: as `run`."""
+    """Run tasks in one child process, or in this one if `children` returns 0. Raises: as `run`."""
     processes = children(source, tasks, most=1)
     with naming_files(source):
         list(workers.run(functools.partial(run, source), tasks, processes=processes, keep=True))
 
 
 def _rows(stream: SplitStream, task: IngestTask, rows: list[int]) -> Iterator[pa.Table]:
-    """Yield the task's rows in tables of any size, and note the rows of each shard.
+    """Yield the task's rows in tables of any size; append each shard's number of rows to `rows`.
 
     Raises: SourceError, which names the file and the row.
     """
@@ -228,10 +228,10 @@ def _rows(stream: SplitStream, task: IngestTask, rows: list[int]) -> Iterator[pa
 def part_chunks(types: pa.Schema, tables: Iterable[pa.Table], *, rows: Sequence[int] = ()) -> Iterator[bytes]:
     """Yield the bytes of a part with a row group for each table. Raises: whatever `tables` raises.
 
-    `rows` are those of each shard, once all `tables` have come.
+    `rows`: number of rows of each shard, complete once `tables` is exhausted.
 
-    Measured on 37 MB of JSON lines: lz4 takes 0.14 s of CPU, as no compression does, for two thirds of the bytes; a
-    dictionary saves no bytes of texts.
+    Measured on 37 MB of JSON lines: lz4 takes 0.14 s of CPU, the same as no compression, for two thirds of the bytes; a
+    dictionary does not shrink texts.
     """
     pending = io.BytesIO()
 

@@ -1,11 +1,11 @@
-"""Objects as a source: a Dataset, an IterableDataset, a frame or a table that the user holds becomes Parquet parts.
+"""Python objects as sources: a Dataset, IterableDataset, data frame or table is stored as Parquet parts.
 
     split              rows                          HOME/object-DIGEST/
     train              4,000, 900 MB                 train-00000-of-00002.parquet, train-00001-of-00002.parquet
     validation         500, 1 MB                     validation-00000-of-00001.parquet
 
-From there on it is a source like any other, and its identity is the digest of the parts: equal rows are the same
-source. The parts are cut where `save_to_disk` begins a new file, so that its folder gives the same blocks.
+The folder is then a source like any other. Its identity is the digest of the parts, so equal rows are the same source.
+Parts are cut where `save_to_disk` begins a new file, so that a folder saved by it gives the same blocks.
 """
 
 import os
@@ -27,7 +27,7 @@ _CORRECT = "correct what makes these rows; if their types differ, give the objec
 
 
 def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
-    """Write the rows of an object to a folder in `home`, named by their digest; return it, and the object's splits.
+    """Write an object's rows to a folder in `home`, named by their digest; return the folder and the split names.
 
     Raises: ConfigError if it is no dataset, frame or table; SourceError if its rows cannot be read; OutputError if they
         cannot be written.
@@ -58,7 +58,7 @@ def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
 
 
 def store_saved(path: str, home: str) -> tuple[str, tuple[str, ...]]:
-    """Write the rows of a folder of `save_to_disk` as those of the object that was saved. Raises: as `store`."""
+    """Load the object saved in a folder by `save_to_disk`, and store it. Returns and raises: as `store`."""
     with library.quiet() as datasets, library.reading(lambda: path):
         saved = datasets.load_from_disk(path)
     return store(saved, home)
@@ -93,7 +93,7 @@ def _dataset_of(source: Any) -> Any:
 
 
 def _table_of(source: Any) -> pa.Table:
-    """Return the table in a table or a frame; the index of a pandas frame is no column. Raises: ConfigError."""
+    """Convert a table or frame to an Arrow table, without the index of pandas. Raises: ConfigError, SourceError."""
     if isinstance(source, pa.Table):
         return source
     if type(source).__module__.startswith("pandas") and type(source).__name__ == "DataFrame":
@@ -113,7 +113,7 @@ def _table_of(source: Any) -> pa.Table:
 
 
 def _shards_of(dataset: Any) -> list[Any]:
-    """Return streams of the rows, cut where `save_to_disk` would begin a new file."""
+    """Return the rows as streams, cut where `save_to_disk` would begin a new file."""
     import datasets
 
     if isinstance(dataset, datasets.IterableDataset) or not len(dataset):
@@ -125,13 +125,13 @@ def _shards_of(dataset: Any) -> list[Any]:
 
 
 def _part(dataset: Any, split: str) -> Iterator[bytes]:
-    """Yield the bytes of a Parquet part with the rows, whose schema has the features. Raises: SourceError."""
+    """Yield the bytes of a Parquet part with the rows, and the features in its schema. Raises: SourceError."""
     rows = 0
 
     def tables(types: pa.Schema) -> Iterator[pa.Table]:
         nonlocal rows
         for table in dataset.with_format("arrow").iter(MOST_ROWS):
-            # The same rows are to have the same sizes, whatever they were cut from.
+            # Combined chunks: the same rows have the same sizes, whatever they were cut from.
             yield pa.Table.from_arrays(table.combine_chunks().columns, schema=types)
             rows += table.num_rows
 

@@ -1,1 +1,1 @@
-"""Reading rows from Parquet files, the source's own and ingested ones: footers, row groups, casts."""
+"""Read rows of Parquet files, both source files and ingested parts: footers, row groups, casts."""

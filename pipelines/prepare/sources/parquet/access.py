@@ -1,13 +1,13 @@
-"""Random access to source files, local or remote, that refuses a file other than the one of the plan.
+"""Random access to local and remote source files, which fails if a file has changed since the plan.
 
     local        size, inode and times are compared with the plan's, before and after reading
     gs://        every range is requested of the plan's generation
     hf://        the address holds the commit
     other        size and etag are compared with the plan's once in a process
 
-Nothing is mapped into memory, so that a file that shrinks is an error, and not a signal that ends the process.
+Files are not memory-mapped, so that one that shrinks causes an error, and not a signal that ends the process.
 
-Parquet files that workers elsewhere cannot read are copied to where they can, through the launcher's memory:
+Parquet files that workers elsewhere cannot read are copied, through the launcher's memory, to where they can:
 
     /data/a.parquet             on this machine's disk        ──► FOLDER/source/5d41402abc4b2a76-a.parquet
     https://me:secret@host/...  credentials in the address
@@ -35,19 +35,19 @@ from tfrecord_io.shown import is_web, without_access
 
 AGAIN = "run the same command again"
 _MOST_COMPARED = 65_536
-# Files that are copied at a time, and bytes of each in memory.
+# Files to copy at a time, and bytes of each in memory.
 _THREADS = 4
 _CHUNK_BYTES = 8 << 20
 
 
 def is_remote(path: str) -> bool:
-    """Return whether each read is a request to a service."""
+    """Return whether each read of the path is a request to a service."""
     return "://" in path and storage.local_path(path) is None
 
 
 @contextlib.contextmanager
 def opened(file: DataFile, addresses: Mapping[str, str]) -> Iterator[pa.NativeFile]:
-    """Open a file, to be read with `read_at` or by pyarrow. `addresses`: see `RowReader`.
+    """Open a file for pyarrow or `read_at`. `addresses`: see `RowReader`.
 
     Raises: SourceError if it is gone, cannot be opened, or has changed since the plan, also during reads of a remote
     file. Errors of the local disk and of decoders are passed on.
@@ -65,14 +65,12 @@ def opened(file: DataFile, addresses: Mapping[str, str]) -> Iterator[pa.NativeFi
         with opened_file as handle:
             yield handle
     finally:
-        # After an error too: a change is what caused it then.
+        # After an error too: if the file has changed, that is the cause to report.
         _require_unchanged(local, file)
 
 
 def require_unchanged(file: DataFile) -> None:
-    """Raise SourceError if a file is gone, or is another one than when the job was planned, as far as its metadata
-    say.
-    """
+    """Check by its metadata that a file is the planned one. Raises: SourceError if it is gone or has changed."""
     if not is_remote(file.path):
         _require_unchanged(storage.local_path(file.path) or file.path, file)
     elif not is_pinned(file.path):
@@ -106,7 +104,7 @@ def _reading(address: str) -> Iterator[None]:
 
 
 def _open_remote(file: DataFile, address: str) -> object_storage.RemoteFile:
-    """Open a remote file, of the plan's version if the service can select one; every read is one request."""
+    """Open a remote file, at the planned version if the service can select it; every read is one request."""
     with _reading(address):
         fs, inner = storage.file_system(address)
     options: dict[str, str] = {}
@@ -129,7 +127,7 @@ def _open_remote(file: DataFile, address: str) -> object_storage.RemoteFile:
 
 @functools.lru_cache(maxsize=_MOST_COMPARED)
 def _require_same_version(address: str, size: int, version: str) -> None:
-    """Compare a file with the service's metadata, once in a process. Raises: SourceError if it has changed."""
+    """Check a file against the service's metadata, once per process. Raises: SourceError if it has changed."""
     with _reading(address):
         info = storage.describe(address)
     current = version_of(info)
@@ -138,7 +136,7 @@ def _require_same_version(address: str, size: int, version: str) -> None:
 
 
 def is_readable_by_workers(file: DataFile, *, needs_token: bool) -> bool:
-    """Return whether workers elsewhere can read the file: it is on gs://, or on the hub or the web for everybody."""
+    """Return whether workers elsewhere can read the file: it is on gs://, or public on the hub or the web."""
     if file.path.startswith("hf://"):
         return not needs_token
     is_public = is_web(file.path) and without_access(file.path) == file.path
@@ -148,7 +146,7 @@ def is_readable_by_workers(file: DataFile, *, needs_token: bool) -> bool:
 def relay(
     files: Sequence[DataFile], *, folder: str, addresses: Mapping[str, str], inside: str | None = None
 ) -> dict[str, DataFile]:
-    """Copy files to `FOLDER/source`, except those already there; return the copies by the files' paths.
+    """Copy files to `FOLDER/source`, except those already there; return the copies by original path.
 
     Raises: SourceError if a file cannot be read or has changed; OutputError.
     """
@@ -177,7 +175,7 @@ def relay(
 
 
 def _copy_of(file: DataFile, number: int, folder: str) -> DataFile:
-    """Return the copy of a file, whose name has a digest of the version; signing the address anew doesn't change it."""
+    """Return the copy of a file, named by a digest of its version; a newly signed address gives the same name."""
     shown = without_access(file.path)
     identity = (number, shown, file.name, file.size, file.version, file.stamp)
     digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Locations of a split's rows: groups that can be read by themselves, and the pieces for a task.
+"""Locations of a split's rows: groups, each readable by itself, and the pieces that a task reads.
 
     split rows   0 ............................... 4,200
     groups       a.parquet 0, 1, 2        b.parquet 0, 1      row groups of the source's files, or of ingested parts
@@ -22,10 +22,10 @@ from tfrecord_io.errors import SourceError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pieces:
-    """P ranges of rows, in reading order, each inside one group. All arrays are [P].
+    """P row ranges in reading order, each inside one group. All arrays are [P].
 
     `starts` int64: number of the first row in the split. `counts` int64: rows. `skips` int64: rows of the group before
-    the first. `file` int32: index into `files`, which are `as_planned`. `at` int64: the row group.
+    the first. `file` int32: index into `files`, which are `as_planned`. `at` int64: index of the row group in the file.
     """
 
     files: tuple[DataFile, ...]
@@ -44,7 +44,7 @@ class Pieces:
         return int(self.counts.sum())
 
     def part(self, which: slice) -> Pieces:
-        """Return some pieces, with the files that they are in and no others."""
+        """Return a slice of the pieces, with only the files that they lie in."""
         used, file = np.unique(self.file[which], return_inverse=True)
         arrays = {name: getattr(self, name)[which] for name in ("starts", "counts", "skips", "at")}
         return Pieces(files=tuple(self.files[each] for each in used), file=file.astype(np.int32), **arrays)
@@ -52,12 +52,12 @@ class Pieces:
 
 @dataclasses.dataclass(frozen=True)
 class Cover:
-    """N parts of groups in reading order: index of the group, number of the first row, and number of rows, int64 [N].
+    """N parts of groups in reading order: group index, number of the first row, and number of rows, int64 [N].
 
     groups    |  0  |  1  |  2  |  3  |  4  |
     ranges       [========)      [=========)
     cover         a    b  c      d    e   f             parts of groups, in the order of the ranges
-    positions     0                         18          rows are counted on from range to range
+    positions     0                         18          rows are counted across all ranges
     """
 
     groups: np.ndarray
@@ -69,12 +69,12 @@ class Cover:
 
     @property
     def ends(self) -> np.ndarray:
-        """The position behind each part, int64 [N]."""
+        """End position of each part, int64 [N], exclusive."""
         return np.cumsum(self.counts)
 
 
 def cover(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray) -> Cover:
-    """Return the parts of groups that [start, stop) row ranges cover; `ends` int64 [G]: the row behind each group."""
+    """Return the parts of groups that [start, stop) row ranges cover; `ends` int64 [G]: each group's `Groups.ends`."""
     spans = _spans(ranges)
     first = np.searchsorted(ends, spans[:, 0], "right")
     counts = np.searchsorted(ends, spans[:, 1] - 1, "right") - first + 1
@@ -96,9 +96,9 @@ class Groups:
     """N groups of a split in row order, without gaps. All arrays are [N].
 
     `num_rows` int64; `file` int32 and `at` int64 as in `Pieces`. `num_bytes` int64: uncompressed bytes of the columns
-    that the job reads; `stored_bytes` int64: their compressed bytes in the file. `nulls` int64 by column: how many of
-    its values are null, for columns where that is known. `source_rows` int64 [S]: rows of each file of the source, or
-    of each of its streams' shards where files are not known.
+    that the job reads; `stored_bytes` int64: their compressed bytes in the file. `nulls` int64 by column: number of
+    nulls, for columns where it is known. `source_rows` int64 [S]: rows of each file of the source, or of each shard of
+    its stream where files are not known.
     """
 
     files: tuple[DataFile, ...]
@@ -115,7 +115,7 @@ class Groups:
 
     @functools.cached_property
     def ends(self) -> np.ndarray:
-        """The number of the row behind each group, int64 [N]."""
+        """End row of each group, int64 [N], exclusive."""
         return np.cumsum(self.num_rows, dtype=np.int64)
 
     @property
@@ -124,7 +124,7 @@ class Groups:
         return int(self.ends[-1]) if len(self) else 0
 
     def pieces(self, row_ranges: Sequence[tuple[int, int]] | np.ndarray) -> Pieces:
-        """Cut [start, stop) row ranges, in their order, where groups end.
+        """Cut [start, stop) row ranges into pieces where groups end, in the given order.
 
         Raises: SourceError if a row does not exist.
         """
@@ -147,7 +147,7 @@ class Groups:
 
     @classmethod
     def unread(cls, source_rows: np.ndarray, *, columns: Sequence[str] = ()) -> Groups:
-        """Return one group that stands for files that nobody reads, with so many rows; no column has nulls."""
+        """Return one placeholder group for files that nobody reads, with their rows; `columns` have no nulls."""
         none = np.zeros(1, np.int64)
         return cls(
             files=(DataFile(path="", size=0),),
@@ -162,7 +162,7 @@ class Groups:
 
     @classmethod
     def joined(cls, parts: Sequence[Groups]) -> Groups:
-        """Join the groups of several files, one after the other."""
+        """Concatenate the groups of several files."""
         offsets = np.cumsum([0, *(len(part.files) for part in parts)])
         columns = sorted(set.intersection(*(set(part.nulls) for part in parts))) if parts else []
         arrays = {

@@ -1,6 +1,6 @@
-"""Row groups of Parquet files: what footers say of them, and their rows.
+"""Read the footers and the rows of row groups in Parquet files.
 
-Of a footer the launcher keeps the schema and arrays of numbers: rows, bytes and nulls of each group.
+Of a footer the launcher keeps only the schema and arrays of numbers: rows, bytes and nulls of each group.
 
     pieces      a/0 from 800    a/1 to 500    b/3    b/4 ...
     fetches     row group 0     row group 1   consecutive pieces of one group are decoded once
@@ -29,12 +29,12 @@ from tfrecord_io.shown import visible_line, without_access
 # Row groups up to these sizes are read in place, as blocks: the shuffle moves them, and workers decode them whole.
 MOST_ROWS_IN_PLACE = 4_000
 MOST_BYTES_IN_PLACE = 16 << 20
-# The key in the footer of an ingested part, for the rows of each shard.
+# Footer key of an ingested part, for the number of rows of each shard.
 SHARD_ROWS = b"prep_tfrecords.shard_rows"
 
 _THREADS = 32
-# Threads that fetch rows of remote files, and bytes of cached footers as they are in files; parsed ones take about
-# eight times as much memory.
+# Threads that fetch rows of remote files, and serialized bytes of footers to cache; parsed footers take about eight
+# times as much memory.
 _READERS = 8
 _CACHED_BYTES = 8 << 20
 # Errors of damaged files, such as a name that is not UTF-8, or a missing column or batch.
@@ -46,9 +46,9 @@ _locks: dict[DataFile, threading.Lock] = {}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Footer:
-    """A file's `schema`, with its metadata, and its row `groups`; `is_in_place`: all are small enough to be blocks.
+    """Footer of a file: `schema` with its metadata, and row `groups`; `is_in_place`: all are small enough for blocks.
 
-    The `nulls` of the groups are those of columns and of fields of structs, but not in lists.
+    The `nulls` of the groups are counted for columns and struct fields, but not inside lists.
     """
 
     schema: pa.Schema
@@ -57,7 +57,7 @@ class Footer:
 
 
 def read_footers(files: Sequence[DataFile], columns: Collection[str] | None) -> list[Footer]:
-    """Read the footers of Parquet files, in their order, with the bytes of `columns` (None: all columns).
+    """Read the footers of Parquet files in order, with the byte sizes of `columns` (None: all columns).
 
     Columns that a file lacks count no bytes.
 
@@ -94,9 +94,7 @@ def _remedy(file: DataFile) -> str:
 
 
 def _leaves(schema: pq.ParquetSchema, columns: Collection[str] | None) -> tuple[list[int], dict[str, int]]:
-    """Return the indices of the Parquet leaves of the columns, and the position among them of each column or field of a
-    struct outside of lists.
-    """
+    """Return the Parquet leaf indices of the columns, and by name the position among them of leaves outside lists."""
     leaves: list[int] = []
     flat: dict[str, int] = {}
     for index, column in enumerate(schema):
@@ -159,7 +157,7 @@ def read_rows(
     remote = any(access.is_remote(addresses.get(file.path, file.path)) for file in pieces.files)
 
     def load(indices: Sequence[int]) -> list[tuple[int, pa.RecordBatch]]:
-        """Return the rows of pieces of one row group, which is decoded once."""
+        """Decode a row group once, and return the rows of its pieces `indices`."""
         file, group = pieces.files[pieces.file[indices[0]]], int(pieces.at[indices[0]])
         shown = without_access(file.path)
         try:
@@ -188,7 +186,7 @@ def read_rows(
 def _read_group(
     file: DataFile, group: int, handle: pa.NativeFile, names: Sequence[str], *, remote: bool
 ) -> pa.RecordBatch:
-    """Read columns of a row group, and of a struct only its fields among them, in their stored types."""
+    """Read the columns and struct fields `names` of a row group in their stored types."""
     metadata = _metadata(file, handle)
     if group >= metadata.num_row_groups:
         raise ValueError(f"the file has {metadata.num_row_groups} row groups")
@@ -199,7 +197,7 @@ def _read_group(
 
 
 def _metadata(file: DataFile, handle: pa.NativeFile) -> pq.FileMetaData:
-    """Return the parsed footer; the threads that need it wait for the one that fetches it."""
+    """Return the parsed footer, cached; threads that need it wait for the one that fetches it."""
     with _locks.setdefault(file, threading.Lock()):
         if (found := _footers.get(file)) is None:
             found = pq.ParquetFile(handle).metadata

@@ -1,8 +1,8 @@
-"""Columns as files store them: fields of structs by a dot, and casts to the types of the split.
+"""Access to stored columns: struct fields by dotted names, and casts to the types of the split.
 
-`translation.en` is the field `en` of the column `translation`. A column whose own name is `translation.en` comes before
-such a field. A field of a null struct is null. Stored columns are cast as `datasets` casts a file whose types are not
-those of the first:
+`translation.en` is the field `en` of the column `translation`. A column that is itself named `translation.en` takes
+precedence. A field of a null struct is null. Stored columns are cast as `datasets` casts a file whose types differ from
+the first file's:
 
 dictionary of strings           string
 int32                           int64
@@ -22,7 +22,7 @@ _ELSEWHERE = "the first file or the dataset card has it"
 
 
 def path_of(fields: pa.Schema | pa.StructType, name: str) -> tuple[str, ...] | None:
-    """Return the name of the column that holds `name`, and those of the fields inside it; None if there is none."""
+    """Return the path to `name`: the column, then the struct fields inside it; None if it does not exist."""
     if fields.get_field_index(name) >= 0:
         return (name,)
     parts = name.split(".")
@@ -35,7 +35,7 @@ def path_of(fields: pa.Schema | pa.StructType, name: str) -> tuple[str, ...] | N
 
 
 def field_of(schema: pa.Schema, name: str) -> pa.Field | None:
-    """Return the column or the field of a struct with this name, which the returned field has too."""
+    """Return the Arrow field of a column or struct field, under its full `name`; None if it does not exist."""
     if (path := path_of(schema, name)) is None:
         return None
     field = schema.field(path[0])
@@ -45,7 +45,7 @@ def field_of(schema: pa.Schema, name: str) -> pa.Field | None:
 
 
 def schema_of(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
-    """Return the columns and fields `names`. Raises: KeyError if there is no such column."""
+    """Return the schema of the columns and struct fields `names`. Raises: KeyError if one is missing."""
     found = {name: field_of(schema, name) for name in names}
     if missing := [name for name, field in found.items() if field is None]:
         raise KeyError(f"no column {missing[0]!r}")
@@ -53,7 +53,7 @@ def schema_of(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
 
 
 def column_of(rows: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray | pa.Array | None:
-    """Return the values of a column or of a field of a struct; None if there is none."""
+    """Return the values of a column or struct field; None if it does not exist."""
     if (path := path_of(rows.schema, name)) is None:
         return None
     column = rows.column(path[0])
@@ -61,13 +61,13 @@ def column_of(rows: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray | p
 
 
 def select(rows: pa.Table | pa.RecordBatch, names: Sequence[str]) -> pa.Table | pa.RecordBatch:
-    """Return the columns and fields `names` as columns, in this order. Raises: KeyError if one is missing."""
+    """Select the columns and struct fields `names`, in this order. Raises: KeyError if one is missing."""
     schema = schema_of(rows.schema, names)
     return type(rows).from_arrays([column_of(rows, name) for name in names], schema=schema)
 
 
 def require_castable(schema: pa.Schema, types: pa.Schema, *, where: str) -> None:
-    """Raise SourceError, which names the file `where`, if columns of `schema` cannot be read as `types`."""
+    """Check that columns of `schema` can be cast to `types`. Raises: SourceError, naming the file `where`."""
     for field in types:
         count = len(schema.get_all_field_indices(field.name))
         column = field_of(schema, field.name)
@@ -80,7 +80,7 @@ def require_castable(schema: pa.Schema, types: pa.Schema, *, where: str) -> None
 
 
 def cast(batch: pa.RecordBatch, types: pa.Schema, *, where: str) -> pa.RecordBatch:
-    """Return the batch with the columns of `types`, in their order. Raises: SourceError, naming `where`."""
+    """Cast the batch to the columns of `types`, in their order. Raises: SourceError, naming the file `where`."""
     if batch.schema.equals(types):
         return batch
     columns = [_cast_column(batch.column(field.name), field, where=where) for field in types]
@@ -104,5 +104,5 @@ def _cast_column(column: pa.Array | pa.ChunkedArray, field: pa.Field, *, where: 
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Return whether values are lists, of fixed or variable length."""
+    """Return whether an Arrow type is a list, of fixed or variable length."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))

@@ -1,1 +1,1 @@
-"""Resolve DATASET by `datasets`: its splits, files, columns, and the stream that reads them."""
+"""Resolve DATASET with `datasets` to splits, files, columns and streams of rows."""

@@ -1,7 +1,7 @@
-"""The data files of a dataset: listing them before they are read, and what each is known by.
+"""Data files of a dataset: listing, and identification by digest, etag or commit.
 
 Hidden files, files in hidden or special folders (`.git`, `__pycache__`) and the outputs of builds below a folder are
-left out. The query of a signed address is used, and never shown. Files are known by
+left out. The query of a signed address is used, and never shown. Files are identified by
 
     local       XXH3-128 of the whole file, computed as fast as the disk reads
     remote      the service's digest or etag, from the listing or a request for the file; without either, XXH3-128
@@ -30,7 +30,7 @@ from tfrecord_io.shown import is_web, without_access
 _DIGEST = "xxh3:"
 _CHUNK_BYTES = 4 << 20
 _THREADS = 16
-# A build has this folder in its output from the beginning.
+# Folder that the output of a build has from the beginning.
 _WORK_FOLDER = ".prep"
 # Keys by which storage services identify content. Digests come first: they depend on the content alone.
 _CONTENT_TAGS = ("sha256", "blob_id", "md5Hash", "crc32c", "etag", "ETag", "generation")
@@ -40,11 +40,11 @@ _VERSION_KEYS = ("generation", "etag", "ETag", "md5Hash", "crc32c")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataFile:
-    """One data file: of the source, or an `ingested` part of it.
+    """Data file of the source, or an `ingested` part of it.
 
     `path` is an absolute local path or an address (`gs://`, `hf://datasets/NAME@COMMIT/...`, `https://`); it may hold
     credentials, so messages show it by `shown.without_access` only. `name` is the file's name in the manifest.
-    `version` tells whether the file was changed: generation or etag of a remote one, empty if the address pins it (a
+    `version` shows whether the file has changed: generation or etag of a remote one, empty if the address pins it (a
     commit of the hub) or the service reports none. `tag` identifies the content: `xxh3:...`, or the service's own
     digest; empty before `identify`. `stamp` is that of a local file, see `stamp_of`.
     """
@@ -59,30 +59,30 @@ class DataFile:
 
     @property
     def as_planned(self) -> DataFile:
-        """The file as plans name it, without credentials (see `RowReader.addresses`)."""
+        """File as recorded in plans, without credentials (see `RowReader.addresses`)."""
         version = "" if self.stamp is not None else self.version
         return dataclasses.replace(self, path=without_access(self.path), name="", tag="", version=version)
 
     @property
     def entry(self) -> dict[str, Any]:
-        """The file in the dataset's identity: `name`, `bytes`, and `xxh3` or the service's `mark`."""
+        """Entry of the file in the dataset's identity: `name`, `bytes`, and `xxh3` or the service's `mark`."""
         ours = self.tag.startswith(_DIGEST)
         tag = {"xxh3": self.tag.removeprefix(_DIGEST)} if ours else {"mark": self.tag}
         return {"name": self.name, "bytes": self.size, **tag}
 
 
 def is_pinned(path: str) -> bool:
-    """Return whether an address identifies the content."""
+    """Return whether an address fixes the content, as a hub address with a commit does."""
     return path.startswith("hf://") and "@" in path
 
 
 def version_of(info: Mapping[str, Any]) -> str:
-    """Return the version of the content from the `info` of a file system; empty if it has none."""
+    """Return the version of the content from a file system's `info`; empty if there is none."""
     return next((str(info[key]) for key in _VERSION_KEYS if info.get(key)), "")
 
 
 def stamp_of(status: os.stat_result) -> int:
-    """Return a digest of a local file's inode, modification and change times, 63 bits, to notice that it was replaced.
+    """Return a 63-bit digest of a local file's inode, modification and change times, to detect a replaced file.
 
     The change time differs even if a file is replaced by one of the same size and modification time.
     """
@@ -90,7 +90,7 @@ def stamp_of(status: os.stat_result) -> int:
 
 
 def is_folder(dataset: str) -> bool:
-    """Return whether a path or an address is that of a folder. Raises: SourceError."""
+    """Return whether a path or address names a folder. Raises: SourceError."""
     if (path := storage.local_path(dataset)) is not None:
         return os.path.isdir(path)
     if is_web(dataset) or _is_glob(dataset):
@@ -100,7 +100,7 @@ def is_folder(dataset: str) -> bool:
 
 
 def list_folder(folder: str) -> tuple[list[DataFile], bool]:
-    """List the visible files below a folder, sorted; return them, and whether outputs of builds are left out.
+    """Return the visible files below a folder, sorted, and whether outputs of builds are left out.
 
     Raises: SourceError if it cannot be listed, or is the output of a build.
     """
@@ -154,7 +154,7 @@ def identify(files: Sequence[DataFile]) -> list[DataFile]:
 
 
 def _below(folder: str) -> tuple[dict[str, Mapping[str, Any]], str]:
-    """Return the metadata of all files below a folder by their paths in it, and the folder's own path or address."""
+    """Return the metadata of all files below a folder by relative path, and the folder's own path or address."""
     path = storage.local_path(folder)
     root = (folder if path is None else os.path.abspath(path)).rstrip("/")
     fs, inner = storage.file_system(root)
@@ -166,7 +166,7 @@ def _below(folder: str) -> tuple[dict[str, Mapping[str, Any]], str]:
 
 
 def _listed(path: str, info: Mapping[str, Any], *, name: str) -> DataFile | None:
-    """Describe a listed file; None for a folder, also for an object of a bucket that stands for one, by a slash."""
+    """Describe a listed file; None for a folder, and for a bucket's object whose name ends in a slash."""
     if "://" not in path:
         return describe(path, name=name) if os.path.isfile(path) else None
     if info.get("type") == "directory" or path.endswith("/"):
@@ -205,7 +205,7 @@ def _info(address: str) -> Mapping[str, Any] | None:
 
 
 def _outputs(names: Collection[str]) -> set[str]:
-    """Return the folders that builds write to.
+    """Return the output folders of builds among the paths.
 
     With an --output below the source, the same command would otherwise find other files each time.
     """
@@ -213,16 +213,16 @@ def _outputs(names: Collection[str]) -> set[str]:
 
 
 def _is_visible(path: str, pattern: str) -> bool:
-    """Return whether `datasets` sees a path: it is below no hidden or special folder but those the glob names."""
+    """Return whether a path has no more hidden or special parts than the glob `pattern`, as `datasets` requires."""
     hidden, asked_hidden = (sum(part.startswith(".") for part in each.split("/")) for each in (path, pattern))
     special, asked_special = (sum(part.startswith("__") for part in each.split("/")[:-1]) for each in (path, pattern))
     return hidden <= asked_hidden and special <= asked_special
 
 
 def _is_transient(error: BaseException) -> bool:
-    """Return whether a server that answered with an error may soon answer otherwise.
+    """Return whether to retry after an error that a server answered with.
 
-    One that does not answer at all is most often misspelt, so that retrying would only delay the message.
+    A server that does not answer at all is most often misspelt; retrying would only delay the message.
     """
     return storage_errors.status_of(error) is not None and storage_errors.is_transient(error)
 

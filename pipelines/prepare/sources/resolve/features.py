@@ -1,4 +1,4 @@
-"""The columns of a split: their features, as `datasets` describes them, and the Arrow types as which they are read."""
+"""Columns of a split: their features in `datasets`, and the Arrow types in which they are read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Column:
-    """A column: its Arrow type `kind`, and the feature of `datasets` as `text` for messages.
+    """Column of a split: its Arrow type `kind`, and its feature in `datasets` as `text` for messages.
 
     `names` are the class names of a ClassLabel, `item_names` those of a list of ClassLabel, and `fields` the columns
     inside a struct.
@@ -28,15 +28,15 @@ class Column:
 
 
 class Columns(dict[str, Column]):
-    """A split's columns by name."""
+    """Columns of a split by name."""
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """The names and types as an Arrow schema."""
+        """Arrow schema of the names and types."""
         return pa.schema([(name, column.kind) for name, column in self.items()])
 
     def with_fields(self) -> Columns:
-        """Return the columns, and behind them the fields of structs, such as `translation.en` (see `nested`)."""
+        """Return the columns, followed by the fields of structs, such as `translation.en` (see `stored_columns`)."""
         within = {
             f"{name}.{inner}": column
             for name, outer in self.items()
@@ -46,7 +46,7 @@ class Columns(dict[str, Column]):
 
 
 def columns_of(schema: pa.Schema, features: Any = None) -> Columns:
-    """Return the columns of files with this schema: the `features` of `datasets` if given, else those of the schema.
+    """Return the columns of files with this schema, described by `features`, or else by the schema's own features.
 
     A type that `datasets` does not know is read as it is stored.
     """
@@ -65,7 +65,7 @@ def _features_of(schema: pa.Schema) -> Any | None:
 
 
 def without_views(features: Any) -> Any:
-    """Return the features with plain types for views, another layout of the same values that few functions take."""
+    """Return the features with string and binary types in place of views, a layout that few functions accept."""
     text = json.dumps(features.to_dict())
     plain = re.sub(r'("dtype": "(?:string|binary))_view"', r'\1"', text)
     return features if plain == text else type(features).from_dict(json.loads(plain))

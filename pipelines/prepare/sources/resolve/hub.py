@@ -1,4 +1,4 @@
-"""Datasets of the hub: the commit that a revision names now, whether it needs a token, errors of its client."""
+"""Hub datasets: the commit of a revision, the need for a token, and errors of the hub's client."""
 
 import contextlib
 import dataclasses
@@ -22,9 +22,7 @@ _NO_SUCH = "no such dataset, file or folder"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Repository:
-    """A dataset at one commit. `needs_token`: it is private or gated; `folder`: where it lies in the hub's cache, if
-    the hub must not be asked.
-    """
+    """Hub dataset at one commit. `needs_token`: private or gated; `folder`: in the hub's cache, offline only."""
 
     name: str
     commit: str
@@ -33,11 +31,11 @@ class Repository:
 
     @property
     def root(self) -> str:
-        """The address of its files."""
+        """Address of the dataset's files at the commit."""
         return f"{_DATASETS}{self.name}@{self.commit}"
 
     def name_of(self, path: str) -> str:
-        """Return the path of a file below the repository."""
+        """Return the path of a file relative to the repository."""
         return path[len(self.folder or self.root) :].lstrip("/")
 
 
@@ -50,7 +48,7 @@ def is_repository(dataset: str) -> bool:
 
 
 def repository(dataset: str, *, revision: str | None) -> Repository:
-    """Return a dataset at the commit that `revision` (default: the main branch) names now.
+    """Resolve a dataset to the commit that `revision` (default: the main branch) names now.
 
     Every worker then reads the same commit.
 
@@ -74,7 +72,7 @@ def repository(dataset: str, *, revision: str | None) -> Repository:
 
 
 def pin(address: str, *, revision: str | None) -> tuple[str, Repository]:
-    """Return an address in a dataset of the hub with the commit in it, and the dataset. Raises: SourceError."""
+    """Pin an address in a hub dataset to a commit; return the address and the dataset. Raises: SourceError."""
     owner, _, below = address.removeprefix(_DATASETS).partition("/")
     head, _, inner = below.replace("@refs/", "@refs%2F").partition("/")
     if head.partition("@")[2].startswith("refs%2F"):  # NAME@refs/convert/parquet/PATH
@@ -89,7 +87,7 @@ def pin(address: str, *, revision: str | None) -> tuple[str, Repository]:
 
 
 def _cached(name: str, *, revision: str | None) -> Repository:
-    """Find a dataset in the hub's cache, with all of its files. Raises: SourceError."""
+    """Find a dataset in the hub's cache. Raises: SourceError if it is not there with all of its files."""
     import huggingface_hub
     from huggingface_hub import errors
 
@@ -110,7 +108,7 @@ def _cached(name: str, *, revision: str | None) -> Repository:
 
 @contextlib.contextmanager
 def as_source_error(dataset: str) -> Iterator[None]:
-    """Turn errors of the hub's client into a SourceError with a remedy; others pass."""
+    """Turn errors of the hub's client into a SourceError with a remedy; let others pass."""
     from huggingface_hub import errors
 
     remedies = {

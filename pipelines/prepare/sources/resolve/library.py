@@ -1,6 +1,6 @@
-"""`datasets` itself, called without side effects: no download counter, no log, no progress bars, no import of torch.
+"""Calls of `datasets` without side effects: no download counter, log, progress bars or import of torch.
 
-A `SourceListing` is an opened dataset: its splits, their files and features, and what reads their rows, lazily.
+A `SourceListing` is an opened dataset: its splits, their files and features, and lazy streams of their rows.
 """
 
 import contextlib
@@ -30,27 +30,27 @@ from tfrecord_io.shown import first_line, without_access
 _ROWS = 1000
 _CUT = 16
 _SMALL_BYTES = 16_000_000
-# Sources of more files are listed in the manifest by one digest.
+# The manifest lists up to this many files of a source, and one digest for more.
 _MOST_NAMED = 1_000
 _CORRECT = "correct the file or leave it out; if files have different types, convert them to the same types"
 _LEAVE_OUT = "the file is damaged, nested too deeply or needs too much memory: leave it out, or convert it to Parquet"
 _TARS = (".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".tgz")
 
-# Wherever a stream is read, also in another process than the one that opened it.
+# Registered on import, so that any process can read a stream that another one opened.
 fsspec.register_implementation("lines", f"{__package__}.line_ranges.LineRanges", clobber=True)
 
-# The settings of `datasets` are the process's, and the first use of a reader patches its module.
+# The settings of `datasets` are process-wide, and the first use of a reader patches its module.
 _lock = threading.RLock()
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[Any]:
-    """Yield `datasets`, to one thread at a time; its settings, which are the user's, are restored afterwards."""
+    """Yield `datasets` with quiet settings, to one thread at a time; the user's settings are restored afterwards."""
     import datasets
     from huggingface_hub.utils import logging as hub_logging
 
     settings = {"HF_UPDATE_DOWNLOAD_COUNTS": False}
-    if "torch" not in sys.modules:  # each stream would import it, to be a dataset of torch as well
+    if "torch" not in sys.modules:  # each stream would import it, to be a torch dataset as well
         settings["TORCH_AVAILABLE"] = False
     with _lock, contextlib.ExitStack() as restored:
         config = vars(datasets.config)
@@ -66,7 +66,7 @@ def quiet() -> Iterator[Any]:
 
 
 def open_builder(path: str, **options: Any) -> Any:
-    """Return the builder of a dataset, as `load_dataset_builder` does. Its cache, which would only hold locks, goes."""
+    """Call `load_dataset_builder`, and delete its cache, which would only hold locks."""
     with quiet() as datasets, warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of readers that a later release will drop
         with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as cache:
@@ -74,27 +74,27 @@ def open_builder(path: str, **options: Any) -> Any:
 
 
 def listed(splits: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return `data_files` of files that are known to exist, by which `datasets` need not look for each again."""
+    """Return `data_files` for files known to exist, so that `datasets` does not look for each again."""
     from datasets.data_files import DataFilesList
 
     return {split: DataFilesList(list(paths), [()] * len(paths)) for split, paths in splits.items()}
 
 
 def splits_of(builder: Any) -> dict[str, list[str]]:
-    """Return the paths of the files of each split."""
+    """Return the paths of a builder's files by split."""
     return {str(split): list(some) for split, some in (builder.config.data_files or {}).items()}
 
 
 def with_files(builder: Any, splits: Mapping[str, Sequence[str]], *, features: Any = None) -> Any:
-    """Return a builder of other files that reads them as this one does, with its features by default."""
+    """Return a builder that reads other files as this one does, with its features by default."""
     features = features or builder.info.features
     return open_builder(builder.name, data_files=listed(splits), features=features, **options_of(builder.config))
 
 
 def with_members(builder: Any) -> Any:
-    """Return the builder with the members of tar archives in place of these, whose streams `datasets` does not unpack.
+    """Replace tar archives in a builder by their members, since `datasets` does not unpack tar archives in streams.
 
-    A builder with options is opened by its reader, since for a folder `datasets` ignores some, such as `delimiter`.
+    A builder with options is reopened by its reader, since for a folder `datasets` ignores some, such as `delimiter`.
 
     Raises: OSError or tarfile.TarError if an archive cannot be read; SourceError if a member has an odd name.
     """
@@ -105,10 +105,10 @@ def with_members(builder: Any) -> Any:
 
 
 def _members(path: str) -> list[str]:
-    """Return the addresses of the visible files in a tar archive, in the order in which they would be unpacked."""
+    """Return the addresses of the visible files in a tar archive, in unpacking order; other paths as they are."""
     if not path.endswith(_TARS):
         return [path]
-    # fsspec knows a compression by the end of a name, but not this one.
+    # fsspec infers the compression from a file's extension, but does not know this one.
     archive = f"gzip://{posixpath.basename(path)[:-4]}::{path}" if path.endswith(".tgz") else path
     opened, _ = fsspec.core.url_to_fs(f"tar://::{archive}")
     names = opened.find("")
@@ -134,7 +134,7 @@ def options_of(config: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def reading(where: Callable[[], str], *, remedy: str = _CORRECT) -> Iterator[None]:
-    """Turn errors of reading rows into SourceError; `where` names the place, `remedy` is that of most errors."""
+    """Turn errors of reading rows into SourceError; `where` names the place, `remedy` is the default remedy."""
     try:
         yield
     except (PrepError, GeneratorExit):
@@ -151,19 +151,19 @@ def reading(where: Callable[[], str], *, remedy: str = _CORRECT) -> Iterator[Non
             f"{where()}: cannot be read: this needs more than half of the machine's memory",
             remedy="split its rows, or convert the file to Parquet; a machine with more memory may read it",
         ) from error
-    except StopIteration as error:  # of a reader that asks for the first rows
+    except StopIteration as error:  # from readers that ask for a first row
         raise no_rows(where()) from error
     except Exception as error:  # each reader has its own errors
         raise SourceError(f"{where()}: cannot be read: {first_line(error)}", remedy=remedy) from error
 
 
 def no_rows(where: str) -> SourceError:
-    """Return the error of a dataset without rows."""
+    """Return the error for a dataset without rows."""
     return SourceError(f"{where}: no rows, expected at least one", remedy="check the files for their content")
 
 
 def require_split_names(names: Iterable[str], *, where: str) -> None:
-    """Raise SourceError for a split whose name cannot be part of a file name."""
+    """Check that the names of splits can be parts of file names. Raises: SourceError."""
     if odd := next((name for name in names if not SPLIT_NAME.match(name)), None):
         raise SourceError(
             f"{where}: split {odd!r}, expected letters, digits, '_' or '.', as in a file name",
@@ -173,11 +173,11 @@ def require_split_names(names: Iterable[str], *, where: str) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SourceListing:
-    """The splits of a dataset and the files of each, both in the order in which `datasets` reads them.
+    """Splits of a dataset and the files of each, both in the order in which `datasets` reads them.
 
-    `kind` is the reader of `datasets`, such as `json`. `described` is what the identity says besides. `builders` read
-    the rows: by None one for all splits, or by its name one for each (`save_to_disk`). `needs_token`: the files can be
-    read only with the launcher's credentials for the hub.
+    `kind` is the reader of `datasets`, such as `json`. `described`: further entries of the identity. `builders` read
+    the rows: one for all splits under the key None, or one for each under its name (`save_to_disk`). `needs_token`: the
+    files can be read only with the launcher's credentials for the hub.
     """
 
     kind: str
@@ -188,7 +188,7 @@ class SourceListing:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The source in the fingerprint and the manifest, without paths and secrets."""
+        """Entry of the source in the fingerprint and the manifest, without paths and secrets."""
         if self.described.get("kind") == "hub":  # the revision stands for the files
             return dict(self.described)
         entries: Any = self.entries
@@ -199,26 +199,26 @@ class SourceListing:
 
     @property
     def entries(self) -> list[dict[str, Any]]:
-        """Each file's entry, with its split."""
+        """Entries of all files, each with its split."""
         return [{**file.entry, "split": split} for split, some in self.splits.items() for file in some]
 
     @property
     def batch_rows(self) -> int:
-        """Rows to read at a time: one where `datasets` gives the rows of a batch types of their own."""
+        """Rows to read at a time: 1 for generator-based readers, where `datasets` gives each batch its own types."""
         import datasets
 
         is_generated = any(isinstance(each, datasets.GeneratorBasedBuilder) for each in self.builders.values())
         return 1 if is_generated else _ROWS
 
     def features_of(self, split: str) -> Any | None:
-        """Return the features that a card or the user describes, None without."""
+        """Return the features that a card or the user describes; None without them."""
         return self.builders[split if split in self.builders else None].info.features
 
     @functools.cached_property
     def streams(self) -> dict[str, Any]:
-        """An IterableDataset for each split, with features: those of the first rows if nothing else describes them.
+        """IterableDataset of each split, with features: those of the first rows if nothing else describes them.
 
-        A reader of `datasets` may already crash on these rows, so that a child process looks at them.
+        A reader of `datasets` may crash on these rows, so a child process reads them.
         """
         builders = list(self.builders.values())
         files = [path for each in builders for some in splits_of(each).values() for path in some]
@@ -243,18 +243,18 @@ def _open(builders: Mapping[str | None, Any]) -> dict[str, Any]:
 
 
 def is_seen_by_others(paths: Iterable[str]) -> bool:
-    """Return whether another process of this machine can certainly read the files: local ones, and those of the hub."""
+    """Return whether other processes of this machine can surely read the files: all are local or on the hub."""
     return all("://" not in path or path.startswith("hf://") for path in (each.rpartition("::")[2] for each in paths))
 
 
 def are_small_texts(reader: str, paths: Sequence[str]) -> bool:
-    """Return whether these are small plain texts, on which no reader crashes: a child takes a second of CPU."""
+    """Return whether all files are small plain texts: no reader crashes on them, and a child takes a second of CPU."""
     is_plain = reader == "text" and all(path.endswith(".txt") and "://" not in path for path in paths)
     return is_plain and sum(map(os.path.getsize, paths)) < _SMALL_BYTES
 
 
 def shards_of(dataset: Any) -> Iterator[Any]:
-    """Yield each shard of a stream by itself, in order: cut in groups of groups, since to cut n shards costs n."""
+    """Yield each shard of a stream, in order; cut recursively, since one cut of n shards costs O(n)."""
     count = min(dataset.num_shards, _CUT)
     if count <= 1:
         yield dataset
@@ -264,10 +264,10 @@ def shards_of(dataset: Any) -> Iterator[Any]:
 
 
 def features_of_rows(splits: Mapping[str, Any]) -> Any:
-    """Return the features of the first rows, which `load_dataset` gives all others. Raises: SourceError if none."""
+    """Return the features of the first rows, which `load_dataset` gives all rows. Raises: SourceError without rows."""
     import datasets
 
-    # One shard after the other: no file is read for the sake of a full batch.
+    # Shard by shard, so that no further file is read to fill a batch.
     shards = (shard for dataset in splits.values() for shard in shards_of(dataset.with_format("arrow")))
     tables = (next(shard.iter(_ROWS), None) for shard in shards)
     first = next((table for table in tables if table is not None), None)

@@ -1,4 +1,4 @@
-"""The options of a source as arguments of `load_dataset`, and its errors as errors with a remedy."""
+"""Convert source options to arguments of `load_dataset`, and its errors to errors with a remedy."""
 
 import contextlib
 import json
@@ -13,12 +13,12 @@ from pipelines.prepare.sources.resolve import hub, library
 from tfrecord_io.errors import ConfigError, PrepError, SourceError
 from tfrecord_io.shown import first_line, without_access
 
-# Modules beside the readers, which `load_dataset` does not take: it would ask the hub for a dataset of that name.
+# Modules beside the readers that are not readers: `load_dataset` would ask the hub for a dataset of that name.
 _INTERNAL = ("cache", "folder_based_builder", "generator", "spark", "sql")
 
 
 def require_reader(name: str | None) -> None:
-    """Refuse a --format that is no reader: `datasets` would take it for a dataset of the hub. Raises: ConfigError."""
+    """Check that --format names a reader; `datasets` would look for any other name on the hub. Raises: ConfigError."""
     if name is None:
         return
     with library.quiet():
@@ -32,7 +32,7 @@ def require_reader(name: str | None) -> None:
 
 
 def arguments(config: SourceConfig) -> dict[str, Any]:
-    """Return the arguments of `load_dataset`: the patterns of --data-files by split, and the options of the reader."""
+    """Return the arguments of `load_dataset`: patterns of --data-files by split, and the options of the reader."""
     files: dict[str, list[str]] = {}
     for text in config.data_files:
         split, equals, pattern = text.partition("=")
@@ -45,7 +45,7 @@ def arguments(config: SourceConfig) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    r"""Return a value of --source-option: JSON, or else the text itself, with \t as a tab."""
+    r"""Parse a value of --source-option as JSON, or else as plain text, with \t as a tab."""
     try:
         return json.loads(text)
     except ValueError:
@@ -53,7 +53,7 @@ def _value(text: str) -> Any:
 
 
 def described(config: SourceConfig) -> dict[str, Any]:
-    """Return the options for the identity, without those that are not given."""
+    """Return the options that are given, without credentials, for the source's identity."""
     options = {key: without_access(value) for key, _, value in (each.partition("=") for each in config.source_options)}
     given = {
         "format": config.format,
@@ -74,7 +74,7 @@ def as_source_error(config: SourceConfig) -> Iterator[None]:
             yield
     except PrepError:
         raise
-    except Exception as error:  # resolution of any format, with errors of its own
+    except Exception as error:  # each reader has its own errors
         if given and isinstance(error, TypeError | ValueError):
             raise ConfigError(
                 f"{where}: its reader does not take these options, or not these values: {', '.join(given)}",
@@ -95,7 +95,7 @@ def _refused(error: Exception, where: str) -> SourceError:
             remedy="name its data files by a glob; for a dataset of the hub give --revision refs/convert/parquet, "
             "where the hub keeps the output of most such scripts",
         )
-    reason = first_line(error).partition(" with any supported extension")[0]  # hundreds of them
+    reason = first_line(error).partition(" with any supported extension")[0]  # cuts off hundreds of extensions
     return SourceError(
         f"{where}: `datasets` cannot open it ({reason})",
         remedy="name the files by --data-files, and their reader by --format, or choose another --config",

@@ -1,6 +1,7 @@
-"""Resolve DATASET to splits and files by `datasets`, before rows are read. DATASET is one of
+"""Resolve DATASET to splits and files with `datasets`, before rows are read.
 
-    the Parquet parts of an object              those of its splits
+    DATASET                                     resolved by
+    the Parquet parts of an object              the split names in the names of the parts
     a folder written by `save_to_disk`          the Arrow files that its state.json names
     a local folder                              load_dataset(FOLDER)
     a folder elsewhere, files, globs            load_dataset(READER, data_files=...); reader and splits are those that
@@ -32,7 +33,7 @@ from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
 _NAMED = 5
-# Files beside the data that nobody expects to be rows; nor is a program.
+# Files beside the data that may be left unused without a warning, like programs.
 _BESIDE = frozenset(
     {*trust.CARDS, "LICENSE", "config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"}
 )
@@ -44,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 def resolve(config: SourceConfig) -> SourceListing:
-    """Return the splits of the dataset, and the files of each with their versions.
+    """Resolve the dataset to its splits, and the files of each with their versions.
 
     Raises: SourceError if it does not exist, cannot be listed, or `datasets` cannot read it.
     """
@@ -84,7 +85,7 @@ def _of_folder(folder: str, config: SourceConfig) -> SourceListing:
 
 
 def _open_folder(folder: str, config: SourceConfig, *, where: str) -> Any:
-    """Open a local folder by the reader that the user named, or else by its card and the names of its files."""
+    """Open a local folder by the reader of --format, or else by its card and the names of its files."""
     options = reader_options.arguments(config)
     if config.format:
         return library.open_builder(config.format, data_dir=folder, name=config.config, **options)
@@ -93,7 +94,7 @@ def _open_folder(folder: str, config: SourceConfig, *, where: str) -> Any:
 
 
 def _of_files(config: SourceConfig) -> SourceListing:
-    """List files named by any number of paths, each file once."""
+    """Resolve the files that any number of paths name, each file once."""
     found: dict[str, DataFile] = {}
     card = None
     for name in (config.dataset, *config.more_paths):
@@ -105,7 +106,7 @@ def _of_files(config: SourceConfig) -> SourceListing:
 
 
 def _of_listed(files: Sequence[DataFile], config: SourceConfig, *, card: str | None) -> SourceListing:
-    """Resolve these files as if they were all that is in their common folder; `card` is a folder that may have one."""
+    """Resolve files as if their common folder held nothing else; `card` is a folder that may have a card."""
     where = without_access(config.dataset)
     if not files:
         raise SourceError(f"{where}: no files, expected a dataset", remedy="check the path")
@@ -127,7 +128,7 @@ def _of_listed(files: Sequence[DataFile], config: SourceConfig, *, card: str | N
 
 @contextlib.contextmanager
 def _mirror(files: Mapping[str, DataFile], *, card: str | None) -> Iterator[str]:
-    """Make a folder with links to local files, and empty files in place of remote ones, by which names are judged."""
+    """Yield a folder with the names of the files, for resolution: links to local files, empty files for remote ones."""
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
         for name, file in files.items():
             path = os.path.join(folder, name)
@@ -185,7 +186,7 @@ def _of_saved(config: SourceConfig, *, where: str) -> SourceListing:
 
 
 def _of_object(config: SourceConfig) -> SourceListing:
-    """List the parts of an object that the user gave in Python (see `ingest.objects`)."""
+    """Resolve the parts of an object that the user gave in Python (see `ingest.objects`)."""
     files = data_files.list_folder(config.dataset)[0] if os.path.isdir(config.dataset) else []
     splits = {
         split: [each.path for each in files if re.fullmatch(rf"{re.escape(split)}-\d+-of-\d+\.\w+", each.name)]
@@ -228,7 +229,7 @@ def _of_hub(config: SourceConfig) -> SourceListing:
 
 
 def _of_hub_files(config: SourceConfig) -> SourceListing:
-    """List files in a dataset of the hub, at one commit."""
+    """Resolve files in a dataset of the hub, at one commit."""
     if config.more_paths:
         raise SourceError(
             f"{config.dataset}: an address of the hub with other paths, expected it alone",
@@ -251,7 +252,7 @@ def _listing(
     described: Mapping[str, Any] | None = None,
     needs_token: bool = False,
 ) -> SourceListing:
-    """Describe and identify the files of all splits; `files` are those whose descriptions are known."""
+    """Describe and identify the files of all splits; `files` are those described already."""
     library.require_split_names(splits, where=where)
     in_splits = {split: [path.rpartition("::")[2] for path in some] for split, some in splits.items()}
     used = list(dict.fromkeys(path for some in in_splits.values() for path in some))

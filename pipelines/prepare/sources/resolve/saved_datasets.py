@@ -1,4 +1,4 @@
-"""Folders written by `save_to_disk`: the Arrow files of each split, in the order of its rows, and its features.
+"""Folders written by `save_to_disk`: the features of each split, and its Arrow files in row order.
 
 dataset_dict.json          {"splits": ["train", "test"]}, of a DatasetDict only
 train/state.json           {"_data_files": [{"filename": "data-00000-of-00002.arrow"}, ...], "_split": ...}
@@ -31,7 +31,7 @@ def is_saved(folder: str) -> bool:
 
 
 def read(folder: str) -> dict[str, tuple[list[str], Any]]:
-    """Return the files and the features of each split. Raises: SourceError if something is missing or damaged."""
+    """Return the files and features of each split. Raises: SourceError if a file is missing or damaged."""
     if _content(folder, _DICT) is None:
         loaded = _read(folder, _STATE, lambda state: state.get("_split") if state.get("_data_files") else None)
         return {own_name(str(loaded or "")): _split(folder, "")}
@@ -59,7 +59,7 @@ def _split(folder: str, split: str) -> tuple[list[str], Any]:
 
 
 def own_name(loaded: str) -> str:
-    """Return the split that a single dataset was `loaded` from, such as `test[:10%]`; `train` if not from one split."""
+    """Return the split of a `loaded` specification such as `test[:10%]`; `train` if it does not name just one."""
     names = {part.partition("[")[0] for part in loaded.split("+")}
     return (names.pop() if len(names) == 1 else "") or "train"
 
@@ -73,7 +73,7 @@ def _content(folder: str, name: str) -> bytes | None:
 
 
 def _read(folder: str, name: str, parse: Callable[[dict[str, Any]], Any]) -> Any:
-    """Return what `parse` makes of a JSON file. Raises: SourceError if the file is missing or damaged."""
+    """Read a JSON file with `parse`. Raises: SourceError if the file is missing or damaged."""
     try:
         if (content := _content(folder, name)) is None:
             raise ValueError("it is missing")

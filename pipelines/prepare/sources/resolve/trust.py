@@ -1,7 +1,7 @@
-"""Check what a dataset's card names, and where the files lie that resolution found.
+"""Check that a dataset's card, and the files that resolution found, stay inside the dataset.
 
-A card is the YAML of `README.md` or `.huggingface.yaml`, which `datasets` follows while it resolves. It is read here
-first, since `datasets` already asks an address, and copies aliases, before it returns.
+A card is the YAML of `README.md` or `.huggingface.yaml`, which `datasets` follows while it resolves. It is checked here
+first, since `datasets` requests addresses in it, and expands aliases, before it returns.
 """
 
 import os
@@ -23,7 +23,7 @@ _LEADS_OUT = re.compile(r"^[/~]|::|://|(^|/)\.\.(/|$)")
 
 
 def require_modest_cards(folder: str, *, where: str) -> None:
-    """Check the cards in a folder, local or remote: their size, and that they name data below the folder alone.
+    """Check that the cards in a local or remote folder are small, and name only data below the folder.
 
     Raises: SourceError; yaml.YAMLError if a card is no YAML.
     """
@@ -48,7 +48,7 @@ def require_modest_cards(folder: str, *, where: str) -> None:
 
 
 def _read(path: str, *, where: str) -> str:
-    """Read a card, or a link to one; empty if there is none."""
+    """Read a card, or a link to one; empty if there is none. Raises: SourceError if it is too large."""
     try:
         with storage.as_source_error(path):
             if data_files.describe(path).size > MOST_CARD_BYTES or not ("://" in path or os.path.isfile(path)):
@@ -64,7 +64,7 @@ def _read(path: str, *, where: str) -> str:
 
 
 def _require_small(text: str, *, where: str) -> None:
-    """Check the depth of YAML, and its number of nodes with aliases spelt out, without building it."""
+    """Check the depth of YAML and its number of nodes, aliases expanded, without building it. Raises: SourceError."""
     import yaml
 
     sizes: dict[str, int] = {}  # of finished anchors

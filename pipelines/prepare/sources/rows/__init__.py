@@ -1,1 +1,1 @@
-"""The rows that a job sees: selected by split, read, changed by user functions, and held out."""
+"""Rows as a job sees them: selected by split, read, changed by user functions, and held out."""

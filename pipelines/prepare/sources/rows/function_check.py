@@ -1,8 +1,7 @@
-"""Try user functions on a few hundred rows from all over each split: the columns that they return, and the share of
-rows that they leave.
+"""Try user functions on a few hundred rows spread over each split, to learn their columns and share of kept rows.
 
-A column whose sampled values no map has changed keeps its class names. A changed column has its Arrow type; to name
-classes, return strings.
+A column whose sampled values no map has changed keeps its class names. A changed column has only its Arrow type; to
+name classes, return strings.
 """
 
 import dataclasses
@@ -20,7 +19,7 @@ from tfrecord_io.errors import PrepError, SourceError
 
 _CLUSTERS = 16
 _CLUSTER_ROWS = 32
-# Stored bytes to read for a sample: this share of the split or this many bytes, whichever is more, but one whole group.
+# Stored bytes to read for a sample: this share of the split or this many bytes, whichever is more; at least one group.
 _STORED_SHARE = 1 / 200
 _STORED_BYTES = 2 << 20
 
@@ -35,7 +34,7 @@ def apply_functions(
     *,
     requested: Collection[str],
 ) -> tuple[Mapping[str, RowReader], Mapping[str, Columns]]:
-    """Return readers that apply the functions to the source's splits, and the columns of the changed rows.
+    """Return readers that apply the functions to the source's splits, and the columns that result.
 
     A split that is not `requested` is left out with a warning if the functions fail on it.
 
@@ -69,7 +68,7 @@ def examine_functions(
     split: str,
     rows: int,
 ) -> tuple[RowChanges, Columns]:
-    """Try the functions on samples, each with its name, until they leave a row; return changes and columns.
+    """Try the functions on named samples until one keeps a row; return the row changes and the columns.
 
     `stored` are the columns before the functions, `rows` the number of rows of the split.
 
@@ -90,7 +89,7 @@ def examine_functions(
             if not table.num_rows:
                 break
         else:
-            # A changed column goes without its metadata, which may belong to what a map has replaced.
+            # A changed column loses its metadata, which may describe values that a map has replaced.
             plain = [pa.field(field.name, field.type) for field in table.schema]
             columns = Columns(
                 (each.name, unchanged.get(each.name) or columns_of(pa.schema([each]))[each.name]) for each in plain
@@ -104,7 +103,7 @@ def examine_functions(
 
 
 def _samples(reader: RowReader, groups: Groups) -> Iterator[tuple[pa.Table, str]]:
-    """Yield a sample of the split, then all rows, batch by batch, in case the filters leave none of the sample."""
+    """Yield a sample of the split, then all rows batch by batch, in case the filters drop the whole sample."""
     names = reader.types.names
     table = pa.Table.from_batches([batch for _, batch in reader.read(groups.pieces(_clusters(groups)), names)])
     yield table, f"{table.num_rows} sampled rows of split {reader.split!r}"
@@ -113,7 +112,7 @@ def _samples(reader: RowReader, groups: Groups) -> Iterator[tuple[pa.Table, str]
 
 
 def _clusters(groups: Groups) -> list[tuple[int, int]]:
-    """Choose short row ranges in groups from all over the split; in fewer groups if these are large."""
+    """Choose short row ranges in groups spread over the split, in fewer groups if these are large."""
     stored = int(groups.stored_bytes.sum())
     room = max(stored * _STORED_SHARE, _STORED_BYTES)
     count = int(np.clip(room * len(groups) // max(stored, 1), 1, min(_CLUSTERS, len(groups))))

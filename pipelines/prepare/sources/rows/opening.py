@@ -1,8 +1,8 @@
-"""Open a dataset: its splits and columns first, then where its rows are stored.
+"""Open a dataset in two steps: find its splits and columns, then locate its stored rows.
 
 open_source    splits and files, and the types of their columns, from `datasets` and footers
 locate_rows    Parquet row groups of the source's own files; for other formats, and for splits with huge row groups,
-               those of the ingested parts, whose missing ones the caller makes, wherever its workers are
+               those of ingested parts; the caller makes missing parts, wherever its workers are
 """
 
 import collections
@@ -35,7 +35,7 @@ from tfrecord_io.shown import without_access
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpenedSource:
-    """A dataset before its rows are located.
+    """Opened dataset whose rows are not located yet.
 
     `columns` by split; `footers` of Parquet files by path; `addresses` with credentials by those without; `copies` that
     workers can read, by the path of the file.
@@ -48,7 +48,7 @@ class OpenedSource:
     copies: Mapping[str, DataFile] = dataclasses.field(default_factory=dict)
 
     def types(self, split: str) -> pa.Schema:
-        """Return the columns of a split as they are read."""
+        """Return the Arrow schema of a split as it is read."""
         return self.columns[split].arrow_schema
 
     def is_in_place(self, split: str) -> bool:
@@ -57,13 +57,13 @@ class OpenedSource:
         return all(file.path in self.footers and self.footers[file.path].is_in_place for file in files)
 
     def streams(self, splits: Collection[str]) -> dict[str, SplitStream]:
-        """Return the streams of those splits that must be ingested."""
+        """Return the streams of `splits` to ingest, by split; splits that are read in place have none."""
         return {
             name: self._stream(name) for name in self.listing.splits if name in splits and not self.is_in_place(name)
         }
 
     def copy_folder(self, home: str) -> str:
-        """Return the folder in `home` for the ingested rows, which no others can be in."""
+        """Return the folder in `home` for the ingested rows, named by a digest of the source and its types."""
         listing = self.listing
         files = {name: [[file.name, file.size, file.version] for file in some] for name, some in listing.splits.items()}
         what = [ingest.VERSION, listing.kind, listing.identity, files]
@@ -103,7 +103,7 @@ class OpenedSource:
 
 
 def open_source(config: SourceConfig, *, columns: Collection[str] | None) -> OpenedSource:
-    """List the dataset's files and find its columns; `columns` are those that will be read, None for all.
+    """List the dataset's files and find its columns; `columns`: names to read later, None for all.
 
     Raises: SourceError if it does not exist, or cannot be read.
     """
@@ -118,7 +118,7 @@ def open_source(config: SourceConfig, *, columns: Collection[str] | None) -> Ope
             for name, split in listing.splits.items()
         }
     else:
-        # Its first rows give the features if nothing else does.
+        # The first rows give the features if nothing else does.
         first = without_access(files[0].path if files else config.dataset)
         with library.reading(lambda: first):
             streams = listing.streams
@@ -137,10 +137,10 @@ def locate_rows(
     run: RunTasks,
     known: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, Groups]:
-    """Return the groups of rows of some splits, by split, after `run` has ingested into `folder` what is missing there.
+    """Return the groups of rows by split; `run` ingests the parts that are missing in `folder`.
 
-    `known`, int64 [S] by split, are the rows of its first files (see `Groups.source_rows`) that nobody will read: parts
-    of these alone are not ingested, and count as one group each.
+    `known`, int64 [S] by split: rows of its first files (see `Groups.source_rows`), which nobody will read. Parts of
+    such files alone are not ingested, and count as one group each.
 
     Raises: SourceError if rows cannot be read, or a Parquet file lacks columns of its split; OutputError if a part
         cannot be written.
@@ -157,7 +157,7 @@ def locate_rows(
     for task in ingested.tasks():
         stream, rows = ingested.streams[task.split], (known or {}).get(task.split, np.zeros(0, np.int64))
         shards = stream.shards_of(task)
-        # Where a file has several shards, its rows are known but not theirs.
+        # If a file has several shards, the number of its rows is known, but not those of its shards.
         if len(set(stream.shard_files)) in (0, stream.num_shards) and shards.stop <= len(rows):
             unread[task] = rows[shards.start : shards.stop]
     wanted = [task for task in ingested.tasks() if task not in unread]
@@ -184,20 +184,19 @@ def locate_rows(
 
 
 def _there(types: pa.Schema, columns: Collection[str] | None) -> list[str]:
-    """Return those of the columns that there are; all by default."""
+    """Return the names of `columns` that exist in `types`; all of `types` for None."""
     return types.names if columns is None else [name for name in columns if stored_columns.path_of(types, name)]
 
 
 class RowsOnDemand:
-    """The rows of a split of a finished dataset's source; only the files that have the requested rows are opened, and
-    ingested again, each by itself, into a temporary folder.
+    """Rows of a source split of a finished dataset; only files with requested rows are opened, or ingested again.
 
         files of the split     a.jsonl.gz          b.jsonl                       c.parquet
         rows of each           1,000               2,110                         12,000        from the plan
         row 2,000                                  row 1,000 of the file
 
     `source_rows` int64 [S] is the planned number of rows of each file, or of each shard of its stream where files are
-    not known. `is_longer`: the source may have further files by now, which are left alone.
+    not known. `is_longer`: ignore further files that the source has by now. Ingested files go to a temporary folder.
 
     Raises: FingerprintMismatchError if the source has another number of files.
     """
@@ -226,11 +225,11 @@ class RowsOnDemand:
 
     @property
     def num_rows(self) -> int:
-        """The number of rows in the split."""
+        """Number of rows in the split."""
         return int(self._rows.sum())
 
     def pieces(self, row_ranges: Sequence[tuple[int, int]]) -> Pieces:
-        """Return where the rows are stored now. Raises: SourceError if they cannot be read; OutputError."""
+        """Return the pieces that hold the rows, ingested as needed. Raises: SourceError if unreadable; OutputError."""
         if new := set(cover(self._ends, row_ranges).groups.tolist()) - self._opened:
             for index in sorted(new):
                 self._groups[index] = self._open(index)
@@ -239,7 +238,7 @@ class RowsOnDemand:
         return self._joined.pieces(row_ranges)
 
     def locate(self, row: int) -> tuple[DataFile | None, int]:
-        """Return the file that has a row of the split, if that is known, and the row's number in it, from 0."""
+        """Return a row's file and its number in that file, from 0; None and `row` itself if the file is not known."""
         index = int(np.searchsorted(self._ends, row, "right"))
         file = self._files[index]
         return file, row if file is None else row - int(self._ends[index] - self._rows[index])

@@ -30,14 +30,14 @@ from tfrecord_io.errors import SourceError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowChanges:
-    """User functions that return the columns of `schema`, and leave about a `share` of the rows, above 0, up to 1."""
+    """User functions, which return the columns of `schema` and keep about a `share` of the rows, above 0, up to 1."""
 
     functions: tuple[UserFunction, ...]
     schema: pa.Schema
     share: float
 
     def apply(self, batch: pa.RecordBatch, columns: Sequence[str], *, where: str) -> tuple[pa.RecordBatch, np.ndarray]:
-        """Apply the functions; return the `columns` of all n rows, and why a filter left rows out, object [n], or ''.
+        """Apply the functions; return the `columns` of all n rows, and reasons, object [n], '' for rows that stay.
 
         `where` names the rows in messages.
 
@@ -58,13 +58,13 @@ class RowChanges:
         kept = reasons == ""
         left = _conform(table, wanted, where=where) if kept.any() else pa.RecordBatch.from_pylist([], schema=wanted)
         if not kept.all():
-            # A kept row of the batch is found among the rows left at the number of kept rows before it.
+            # A kept row of the batch has in `left` the index of the number of kept rows before it; others become null.
             left = left.take(pa.array(np.cumsum(kept) - 1, mask=~kept))
         return left, reasons
 
 
 def _conform(table: pa.Table, schema: pa.Schema, *, where: str) -> pa.RecordBatch:
-    """Return the columns of `schema` as one batch; a column with nulls only gets its type, a dictionary its values.
+    """Return the columns of `schema` as one batch; columns of nulls and of dictionaries are cast to its types.
 
     Raises: SourceError if a column is missing, or has another type.
     """
@@ -92,9 +92,9 @@ def describe_rows(first: int, count: int, *, split: str) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowReader:
-    """Reads rows of one split. `split` is its name in messages, `types` the stored columns.
+    """Reader of the rows of one split. `split` is its name in messages, `types` the stored columns.
 
-    Rows go through the user's `changes`, and those that `hold_out` leaves to other splits, or that are `decided` to be
+    Rows go through the user's `changes`. Rows that `hold_out` gives to other splits, or that are `decided` to be
     duplicates or contaminated, are marked (see `unused_rows`).
     `addresses` maps a file's address without credentials to the one with them; it is filled only in the launcher's own
     process, and never leaves it.
@@ -109,7 +109,7 @@ class RowReader:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that `read` can return."""
+        """Schema of the columns that `read` can return."""
         return self.types if self.changes is None else self.changes.schema
 
     @property
@@ -119,7 +119,7 @@ class RowReader:
 
     @property
     def share(self) -> float:
-        """About the share of rows that are not left out on purpose, above 0, up to 1."""
+        """Approximate share of rows that are not left out on purpose, above 0, up to 1."""
         return math.prod(each.share for each in (self.changes, self.hold_out, self.decided) if each is not None)
 
     def read(self, pieces: Pieces, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -146,7 +146,7 @@ class RowReader:
             where = describe_rows(first, batch.num_rows, split=self.split)
             batch, reasons = self.changes.apply(batch, wanted, where=where)
         if self.hold_out is not None:
-            # Filtered rows, whose values are null here, are those of the split that rows are held out of.
+            # Filtered rows, whose values are null here, count as filtered only in the split that they come from.
             reasons = np.where((reasons == "") | self.hold_out.held_out, self.hold_out.reasons(batch), reasons)
         if self.decided is not None:
             reasons = np.where(reasons == "", self.decided.reasons(first, batch.num_rows), reasons)
@@ -155,9 +155,7 @@ class RowReader:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitSource:
-    """The rows of one split: [start, stop) ranges of the rows of the source's split `source_split`, in the order asked
-    for. Rows have the numbers that they have there.
-    """
+    """Rows of one split: [start, stop) ranges of `source_split` in the requested order, numbered as there."""
 
     name: str
     source_split: str
@@ -167,7 +165,7 @@ class SplitSource:
 
     @property
     def num_rows(self) -> int:
-        """The number of rows in all ranges."""
+        """Number of rows in all ranges."""
         return sum(stop - start for start, stop in self.ranges)
 
     def read(
@@ -179,7 +177,7 @@ class SplitSource:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """A dataset with its rows.
+    """Dataset with its located rows.
 
     `splits` are those of the output, `all_splits` the whole splits of the source, and `columns` those of each source
     split. `identity` describes the source in the fingerprint and the manifest.
@@ -192,9 +190,9 @@ class Source:
 
     @property
     def kind(self) -> str:
-        """The kind of the source's files, `save_to_disk`, or `hub`."""
+        """Kind of the source: the reader of its files, `save_to_disk`, `object` or `hub`."""
         return str(self.identity["kind"])
 
     def columns_of(self, split: SplitSource) -> Columns:
-        """The columns of one of the output's splits, and the fields of structs."""
+        """Return the columns of one of the output's splits, and the fields of structs."""
         return self.columns[split.source_split].with_fields()

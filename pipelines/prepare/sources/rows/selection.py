@@ -13,7 +13,7 @@ Row numbers stay those of the source's split.
     train                            |..............  split train: all others
 
 With --hold-out-by the hash is that of one column, so that all rows with the same value are in the same split. Each of
-these splits reads all the rows, and its ledger counts those of the others: as `held_out` in train, as `not_held_out` in
+these splits reads all rows, and its ledger counts the rows of the others: as `held_out` in train, as `not_held_out` in
 the splits that are held out.
 """
 
@@ -43,7 +43,7 @@ from tfrecord_io.shown import first_line
 
 Range = tuple[int, int]
 
-# Stands for the rows of a split before they are known.
+# Stands for a split's number of rows before it is known.
 _ANY_ROWS = 1_000_000
 
 _log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SelectedSplit:
-    """Split `name` of the output: [start, stop) row ranges of a split of the source, in the order asked for."""
+    """Split `name` of the output: [start, stop) row ranges of a split of the source, in the requested order."""
 
     name: str
     source_split: str
@@ -64,7 +64,7 @@ class SelectedSplit:
 
 
 def needed_source_splits(config: SourceConfig, names: Sequence[str]) -> tuple[str, ...]:
-    """Return which of the source's splits the options name, before their numbers of rows are known.
+    """Return the splits of the source that the options name, before their numbers of rows are known.
 
     Raises: SplitNotFoundError if an option names a split that does not exist.
     """
@@ -77,7 +77,7 @@ def needed_source_splits(config: SourceConfig, names: Sequence[str]) -> tuple[st
 def select(
     config: SourceConfig, found: OpenedSource, groups: Mapping[str, Groups], functions: Sequence[UserFunction]
 ) -> Source:
-    """Return the source with its rows as the user functions change them, and the splits of the output.
+    """Return the source with readers that apply the user functions, and with the splits of the output.
 
     `groups` are the located rows of the splits that the options name, and perhaps of others.
 
@@ -108,7 +108,7 @@ def open_rows(
     columns: Collection[str] | None,
     run: RunTasks,
 ) -> Source:
-    """Return the source with the rows of its splits, after `run` has ingested into `folder` what is not Parquet.
+    """Return the source with the rows of its splits; `run` ingests the parts that are missing in `folder`.
 
     Raises: as `locate_rows` and `select`.
     """
@@ -118,7 +118,7 @@ def open_rows(
 
 
 def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str, SelectedSplit]:
-    """Return the splits of the output: those asked for, or all that have rows, each cut at `limit` rows.
+    """Return the splits of the output: the requested ones, or all with rows, each cut at `limit` rows.
 
     `lengths` are the rows of the source's splits.
 
@@ -158,7 +158,7 @@ def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str,
 
 
 def _slices(spec: str, lengths: Mapping[str, int]) -> tuple[str, tuple[Range, ...]]:
-    """Return the split and the filled row ranges of a specification such as `train[:1%]`, as `datasets` reads it."""
+    """Parse a specification such as `train[:1%]` as `datasets` does; return the split and its non-empty row ranges."""
     if spec in lengths:  # split names such as `my-split` do not fit the syntax of slices
         return spec, _filled([(0, lengths[spec])])
     import datasets
@@ -182,7 +182,7 @@ def _slices(spec: str, lengths: Mapping[str, int]) -> tuple[str, tuple[Range, ..
 
 
 def _filled(ranges: Sequence[Range], *, limit: int | None = None) -> tuple[Range, ...]:
-    """Return the ranges that have rows, up to `limit` rows."""
+    """Return the non-empty ranges, cut at `limit` rows in total."""
     left, found = 1 << 62 if limit is None else limit, []
     for start, stop in ranges:
         if (rows := min(stop - start, left)) > 0:
@@ -193,7 +193,7 @@ def _filled(ranges: Sequence[Range], *, limit: int | None = None) -> tuple[Range
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HoldOut:
-    """Split `name` gets the rows of `from_split` whose hash, of their text or of column `by`, is in [low, high)."""
+    """Held-out split `name`: the rows of `from_split` whose hash, of texts or of column `by`, is in [low, high)."""
 
     name: str
     from_split: str
@@ -202,7 +202,7 @@ class HoldOut:
     by: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entry in the fingerprint and in the manifest's options."""
+        """Return the entry for the fingerprint and the manifest's options."""
         return {
             "split": self.name,
             "of": self.from_split,
@@ -222,9 +222,9 @@ class HoldOut:
 def resolve_hold_outs(
     options: Sequence[HoldOutOption], splits: Mapping[str, SplitSource], *, by: str | None = None
 ) -> tuple[HoldOut, ...]:
-    """Give each new split a range of hashes of the chosen `splits`; ranges of one split do not overlap.
+    """Assign each held-out split a range of hashes of one of `splits`; ranges of the same split do not overlap.
 
-    `by`: the column that is hashed, by default those that become tokens.
+    `by`: the column to hash, by default the columns that become tokens.
 
     Raises: ConfigError if a new split has the name of a chosen one, or would get more rows than there are;
         SplitNotFoundError if a split does not exist, or it is not clear which one is meant.
@@ -268,7 +268,7 @@ def divide(
     optional: Sequence[str] = (),
     seed: int,
 ) -> dict[str, SplitSource]:
-    """Return the splits without the rows that are held out of them, and the new splits of those rows.
+    """Return the splits without their held-out rows, and the new splits with these rows.
 
     `columns` are hashed after the user's functions, unless a hold-out names its own. A row with a null in one of them,
     except the `optional` ones, is never held out.

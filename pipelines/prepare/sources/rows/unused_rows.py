@@ -1,4 +1,4 @@
-"""Rows that give no record: left out on purpose, some by a decision before the plan, or rejected as unusable.
+"""Unused rows: left out on purpose, some of them decided before the plan, or rejected as unusable.
 
 Rows left out are marked by a column of reasons beside the columns of the source, and keep their numbers:
 
@@ -7,8 +7,8 @@ Rows left out are marked by a column of reasons beside the columns of the source
     null                 'filtered'            one of the user's filters left it out
     'Fine.'              'held_out'            for another split
 
-A batch has the column only if it has such rows; their other values mean nothing. Duplicates and contaminated rows are
-decided before the plan, and stored beside it:
+A batch has the column only if it has such rows; their other values are meaningless. Duplicates and contaminated rows
+are decided before the plan, and stored beside it:
 
     row     reason               of_split   of_row
     17      duplicate            train      3            row 3 of train stays
@@ -34,12 +34,12 @@ from tfrecord_io.format.ledger import is_left_out
 NAMED_ROWS = 3
 TYPES = pa.schema([("row", pa.int64()), ("reason", pa.string()), ("of_split", pa.string()), ("of_row", pa.int64())])
 _MOST_BYTES = 1 << 32
-# No column of a source has such a name.
+# No column of a source has this name.
 _COLUMN = "\0left_out"
 
 
 def with_reasons(batch: pa.RecordBatch, reasons: np.ndarray) -> pa.RecordBatch:
-    """Return the rows with their reasons, str objects [n], empty for rows that stay.
+    """Return the batch with a column of `reasons`, str objects [n], empty for rows that stay.
 
     If most rows are left out, their values become null, so that their text is neither copied nor counted.
     """
@@ -54,7 +54,7 @@ def with_reasons(batch: pa.RecordBatch, reasons: np.ndarray) -> pa.RecordBatch:
 
 
 def reasons_of(batch: pa.RecordBatch) -> np.ndarray | None:
-    """Return the reason of each row, str objects [n], empty for rows that stay; None if all do."""
+    """Return the column of reasons, str objects [n], empty for rows that stay; None if the batch has none."""
     index = batch.schema.get_field_index(_COLUMN)
     return None if index < 0 else np.asarray(batch.column(index).to_numpy(zero_copy_only=False))
 
@@ -66,14 +66,14 @@ def without_reasons(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RejectedRow:
-    """A row that could not be used: its number in the split, and the reason."""
+    """Row that cannot be used: its number in the split, and the reason."""
 
     row: Count
     reason: str
 
 
 def split_reasons(reasons: np.ndarray) -> tuple[dict[str, int], list[int]]:
-    """Count the rows that are left out on purpose, by reason; return the counts and the indices of unusable rows.
+    """Return the counts by reason of rows left out on purpose, and the sorted indices of unusable rows.
 
     `reasons`: as from `extraction.validate`.
     """
@@ -85,14 +85,14 @@ def split_reasons(reasons: np.ndarray) -> tuple[dict[str, int], list[int]]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecidedRows:
-    """The decided rows of one split, in the file `path`, or `content` until that is written. A `share` of all stay."""
+    """Decided rows of one split, in the file `path`, or `content` until it is written. A `share` of all rows stay."""
 
     path: str
     share: float = 1.0
     content: pa.Table | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def reasons(self, first: int, count: int) -> np.ndarray:
-        """Return why each of the rows from `first` on is left out, str objects [count]; empty for rows that stay.
+        """Return the reasons of `count` rows from `first` on, str objects [count], empty for rows that stay.
 
         Raises: FormatError if the file is gone or damaged.
         """
@@ -108,14 +108,14 @@ class DecidedRows:
 
 
 def encode(table: pa.Table) -> bytes:
-    """Return the content of the file."""
+    """Return a table of decided rows as the content of a file."""
     sink = io.BytesIO()
     pq.write_table(table, sink, compression="zstd")
     return sink.getvalue()
 
 
 def decode(path: str) -> pa.Table:
-    """Read a file. Raises: FormatError if it is gone or damaged."""
+    """Read a file of decided rows. Raises: FormatError if it is gone or damaged."""
     try:
         table = pq.read_table(io.BytesIO(storage.read_bytes(path, most_bytes=_MOST_BYTES)))
         if not table.schema.equals(TYPES):

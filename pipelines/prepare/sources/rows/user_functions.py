@@ -1,4 +1,4 @@
-"""User functions: they change rows (`--map`) or leave some out (`--filter`), in the order of the command line.
+"""User functions, which change rows (`--map`) or drop some (`--filter`), in the order of the command line.
 
     rows as they are stored         text                      stars
                                     'Good.<br />Really.'      5
@@ -8,8 +8,8 @@
     --filter clean:is_long_enough   True                                a Table in, one bool for each row out
                                     False                               left out, and counted as filtered
 
-A function is called with one or more rows at a time. Its result for a row may depend on that row
-alone, since the machine and the plan decide which rows come together in a call.
+A function is called with one or more rows at a time. Its result for a row may depend on that row alone, since the
+machine and the plan decide which rows come together in a call.
 
 A function is pinned by the text of its module, which is part of the fingerprint, travels in the job, is stored beside
 the dataset, and is what is executed, under a name of its own. Stored functions run only with consent (`consent`).
@@ -55,7 +55,7 @@ _modules: dict[str, types.ModuleType] = {}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UserFunction:
-    """A function and the text of its module (`source`); `path` is the module's file, for messages only."""
+    """User function with the text of its module (`source`); `path` is the module's file, for messages only."""
 
     kind: FunctionKind
     spec: str
@@ -64,17 +64,17 @@ class UserFunction:
 
     @property
     def called(self) -> CalledFunction:
-        """Its module, name and arguments."""
+        """Module, name and arguments of the function."""
         return CalledFunction.of(self.spec)
 
     @property
     def reason(self) -> str:
-        """Why rows are left out that it does not keep, as the ledger counts them: ready filters by name."""
+        """Ledger reason of the rows that the filter drops, with the name of a ready filter."""
         return f"{FILTERED}:{self.called.name}" if self.called.is_ready else FILTERED
 
     @property
     def option(self) -> str:
-        """The option as on the command line."""
+        """Option as on the command line."""
         return f"--{self.kind} {self.spec}"
 
     def identity(self) -> dict[str, str]:
@@ -153,7 +153,7 @@ def option_of(kind: FunctionKind, function: Any) -> FunctionOption:
 
 
 def _text_of(function: types.FunctionType, used: Mapping[str, Any]) -> str:
-    """Return the text of a module with the function, and the modules that it uses. Raises: ConfigError."""
+    """Return the text of a module with the function and the imports that it uses. Raises: ConfigError."""
     try:
         text = textwrap.dedent(inspect.getsource(function))
         (node,) = ast.parse(text).body
@@ -171,7 +171,7 @@ def _text_of(function: types.FunctionType, used: Mapping[str, Any]) -> str:
 
 
 def call(function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | np.ndarray:
-    """Call a function: return the table that a map makes of `table`, or the mask of a filter, bool [n], null as False.
+    """Call a function on `table`; return the table of a map, or the mask of a filter, bool [n], null as False.
 
     Raises: SourceError if the function raises, or returns something of the wrong type or size.
     """
@@ -214,7 +214,7 @@ def call(function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | n
 
 
 def load(function: UserFunction) -> Callable[[pa.Table], Any]:
-    """Return the function itself, executing its module once per process. Raises: ConfigError if that fails."""
+    """Return the callable of a function, executing its module once per process. Raises: ConfigError if that fails."""
     name, attribute, arguments, keywords = function.called
     with _lock:
         module = _module(function)
@@ -289,7 +289,7 @@ def _module(function: UserFunction) -> types.ModuleType:
 
 
 def _line(error: BaseException, function: UserFunction) -> str:
-    """Name the line of the module at which an error was raised, if it was raised in the module."""
-    path = sys.modules[_unique_name(function)].__file__  # that of the first function with the same text
+    """Return the line of the module at which an error was raised, in words; empty if it was raised elsewhere."""
+    path = sys.modules[_unique_name(function)].__file__  # the path of the first function with the same text
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     return f" (line {lines[-1]} of {os.path.basename(function.path)})" if lines else ""
