@@ -5,14 +5,14 @@
     built = build("imdb", output="out", tokenizer="bert-base-uncased", label_column="label", max_length=256)
     inspect("out", rows=3)
 
-`build` and `plan` also take what a notebook holds: a Dataset, DatasetDict or IterableDataset of `datasets`, a dict by
-split, a pandas or polars DataFrame or a pyarrow.Table as the dataset, a tokenizer of `transformers`, and functions as
-`map` and `filter`.
+`build` and `plan` also take Python objects: a Dataset, DatasetDict or IterableDataset of `datasets`, a dict by split, a
+pandas or polars DataFrame or a pyarrow.Table as the dataset, a tokenizer of `transformers`, and functions as `map` and
+`filter`.
 
-Keyword arguments are named as the options of `prep-tfrecords build`, with underscores (`--text-column` is
-`text_column`), and have the same defaults. One that may be repeated takes a list; a flag takes True or False
-(`shuffle=False` is --no-shuffle). `map` and `filter` run in the order in which they are given. Results are dataclasses.
-Errors are those of `tfrecord_io.errors`.
+Keyword arguments are the options of `prep-tfrecords build` with underscores (`--text-column` is `text_column`) and have
+the same defaults. A repeatable option takes a list; a flag takes True or False (`shuffle=False` is --no-shuffle). `map`
+and `filter` run in the order in which they are given. Results are dataclasses. Errors are the classes of
+`tfrecord_io.errors`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Text = str | os.PathLike[str]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Built:
-    """A finished dataset in `root`; how many of its shards this call made and kept, and how long it took in seconds."""
+    """Result of `build`: the dataset in `root`, the numbers of shards made and kept, and the time taken in seconds."""
 
     root: str
     manifest: Manifest = dataclasses.field(repr=False)
@@ -48,14 +48,14 @@ class Built:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Planned:
-    """What a build would make: an estimate for each split."""
+    """Result of `plan`: an estimate for each split."""
 
     splits: tuple[Estimate, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Inspected:
-    """The manifest of the dataset in `root`, and rows decoded back to text."""
+    """Result of `inspect`: the manifest of the dataset in `root`, and rows decoded back to text."""
 
     root: str
     manifest: Manifest = dataclasses.field(repr=False)
@@ -64,7 +64,7 @@ class Inspected:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verified:
-    """Every file of the dataset in `root`, with its problem if it has one."""
+    """Result of `verify`: every file of the dataset in `root`, with its problem if it has one."""
 
     root: str
     files: tuple[CheckedFile, ...]
@@ -76,14 +76,13 @@ class Verified:
 
 
 def build(*datasets: Any, output: Text, tokenizer: Any, beam_args: Sequence[str] = (), **options: Any) -> Built:
-    """Make a dataset, or what is missing of it, as `prep-tfrecords build` does.
+    """Build a dataset, or complete an unfinished one, like `prep-tfrecords build`.
 
-    datasets: a hub id, files by path or glob, a folder, or one object. Its rows are written to Parquet first, in a
-    temporary folder; their digest is the source's identity, so that the same rows go on
-    with the same build. tokenizer: a hub id, a folder or a tokenizer. beam_args: what stands behind `--` on the command
-    line.
+    datasets: a hub id, files by path or glob, a folder, or one object. An object's rows are first written to Parquet in
+    a temporary folder; their digest identifies the source, so that the same rows resume the same build.
+    tokenizer: a hub id, a folder or a tokenizer. beam_args: the arguments that follow `--` on the command line.
 
-    Raises: ConfigError for an option that there is not; every PrepError of a build.
+    Raises: ConfigError for an unknown option; every PrepError of a build.
     """
     from pipelines.cli import objects
     from pipelines.prepare.launch import launcher
@@ -95,7 +94,7 @@ def build(*datasets: Any, output: Text, tokenizer: Any, beam_args: Sequence[str]
 
 
 def plan(*datasets: Any, tokenizer: Any, **options: Any) -> Planned:
-    """Estimate from a sample what `build` with the same arguments would make. Writes nothing.
+    """Estimate the output of `build` with the same arguments from a sample. Writes nothing.
 
     Raises: as `build`.
     """
@@ -107,7 +106,7 @@ def plan(*datasets: Any, tokenizer: Any, **options: Any) -> Planned:
 
 
 def inspect(dataset: Text, *, split: str | Iterable[str] = (), rows: int = 2) -> Inspected:
-    """Return the manifest of a finished dataset and the first `rows` rows of each split, or of those in `split`.
+    """Return the manifest of a finished dataset and the first `rows` rows of each split, or of the splits in `split`.
 
     Raises: ManifestError if there is no finished dataset; ReaderError if there is no such split.
     """
@@ -122,7 +121,7 @@ def inspect(dataset: Text, *, split: str | Iterable[str] = (), rows: int = 2) ->
 
 
 def verify(dataset: Text) -> Verified:
-    """Read all of a finished dataset and check it. Damage is in the result; nothing is raised for it.
+    """Check every file of a finished dataset. Damage is reported in the result, not raised.
 
     Raises: ManifestError if there is no finished dataset.
     """
@@ -146,15 +145,15 @@ def export(
     workers: int | None = None,
     beam_args: Sequence[str] = (),
 ) -> Exported:
-    """Write a finished dataset in a format of other trainers, as `prep-tfrecords export` does.
+    """Export a finished dataset to the format of another trainer, like `prep-tfrecords export`.
 
-    rename: new names by the present ones. The other arguments are the options of the same names. The result has the
-    export's `root`, its `shards` with their files, and as a build's `shards_made`, `shards_kept` and `seconds`.
+    rename: maps present column names to new ones. The other arguments are the options of the same names. The result has
+    the export's `root`, its `shards` with their files, and like a build's `shards_made`, `shards_kept` and `seconds`.
 
     Raises:
         ManifestError: there is no finished dataset.
         CorruptRecordError: a shard is damaged.
-        PrepError: as the command.
+        PrepError: for the same reasons as the command.
     """
     from pipelines.prepare.export import exporting
     from pipelines.prepare.export.export_settings import ExportSettings

@@ -1,4 +1,4 @@
-"""`python -m pipelines.cli`: the same as `prep-tfrecords`."""
+"""Entry point of `python -m pipelines.cli`, the same program as `prep-tfrecords`."""
 
 from pipelines.cli.commands import main
 

@@ -1,8 +1,7 @@
-"""The program `prep-tfrecords`, and its commands that make something: build, plan, tokenizer, export.
+"""The program `prep-tfrecords`, with its commands build, plan, tokenizer and export.
 
 Large libraries are imported inside the commands, so that --help is fast. Exit status: 0 done, 1 an error with its cause
-and remedy, 2 a wrong option, 130 Ctrl-C. Results go to stdout, with --json as JSON; progress and messages
-go to stderr.
+and remedy, 2 a wrong option, 130 Ctrl-C. Results go to stdout, with --json as JSON; progress and messages to stderr.
 """
 
 import dataclasses
@@ -93,12 +92,12 @@ def build(dry_run: bool, **request: Any) -> None:
     facts = {"manifest_sha256": manifest.digest(built.manifest), "fingerprint": built.manifest.fingerprint}
     made = {"shards_made": built.shards_made, "shards_kept": built.shards_kept, "seconds": round(built.seconds, 3)}
     write_json({**facts, **made, "engines": built.manifest.engines, "splits": splits})
-    # An orderly exit of an interpreter with so many libraries takes a second or more, for nothing.
+    # A normal exit of an interpreter with so many libraries takes a second or more, for nothing.
     main.leaves_at_once = not request.get("beam_args")
 
 
 def _begun(request: dict[str, Any]) -> PrepareConfig:
-    """Return the config of a request, with the process configured for it. Logs the first stage, of some seconds."""
+    """Make the config of a request, log the first stage, which takes some seconds, and configure the process."""
     config = config_of(request)
     stages.begin(f"opening {config.source.dataset} and the tokenizer {config.tokenizer.name}")
     configure(config)

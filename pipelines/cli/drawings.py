@@ -1,6 +1,6 @@
-"""Drawings in text: rows by length with the cut, and tokens marked by what they are.
+"""Text drawings: a histogram of row lengths, and texts with their tokens marked.
 
-Where there are no colours (NO_COLOR, a file, a pipe), tokens have marks of plain characters.
+Without colours (NO_COLOR, a file, a pipe), plain characters mark the tokens.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +20,7 @@ _DOCUMENTS = ("magenta", "cyan")
 
 
 def histogram(found: LengthHistogram) -> Iterator[Text]:
-    """Yield a line for each bin, with lines where a row length ends; the last one is the cut. At most 80 columns."""
+    """Yield a histogram's lines of at most 80 columns: one for each bin, and a mark at each row length and the cut."""
     names = [found.name(index) for index in range(len(found.counts))]
     width, most = max(map(len, names)), max([*found.counts, 1])
     marks = {length: f"row length {length:,}" for length in found.row_lengths[:-1]}
@@ -38,7 +38,7 @@ def histogram(found: LengthHistogram) -> Iterator[Text]:
 
 
 def marked(out: Console, pieces: Sequence[TextPiece], *, width: int) -> list[Text]:
-    """Return the lines of a text, coloured or with plain marks; only the first `width` characters if it is long."""
+    """Return the lines of a text with its tokens marked, limited to its first `width` characters."""
     text, left = Text(), width
     for index, piece in enumerate(pieces):
         if left <= 0:
@@ -62,7 +62,7 @@ def _piece(out: Console, shown: str, piece: TextPiece) -> Text:
 
 
 def legend(out: Console, pieces: Iterable[TextPiece]) -> Text | None:
-    """Return a line that says what the marks of these pieces mean; None if nothing is marked."""
+    """Return a line that explains the marks of these pieces, or None if nothing is marked."""
     every, words = tuple(pieces), []
     if any(piece.learned for piece in every):
         words.append(_piece(out, "to be learned", TextPiece(text="", learned=True)))

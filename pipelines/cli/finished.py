@@ -99,7 +99,7 @@ def verify(dataset: str, repair: bool, source: str | None, functions: Any, run_s
 
 
 def _verify_export(root: str, *, repair: bool) -> bool:
-    """Check the files of an export; return False if `root` holds none. Raises: CorruptRecordError; ConfigError."""
+    """Check the files of an export; return False if `root` holds no export. Raises: CorruptRecordError; ConfigError."""
     from pipelines.prepare.export import export_record
 
     if (record := export_record.read(root)) is None:

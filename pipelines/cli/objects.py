@@ -1,15 +1,15 @@
-"""Options of `build` and `plan` given in Python: defaults for the same options, parsed by the same command.
+"""Keyword arguments of `build` and `plan` in Python, parsed by the command itself as defaults of its options.
 
 text_column=["question", "context"]     as if given twice
 bucket_lengths=[16, 32]                 "16,32"
 overwrite=True, no_shuffle=True         other names of an option are keywords too
 limit=None                              the default
 
-While the call lasts, each object becomes what the command line takes:
+For the duration of the call, each object is replaced by something that the command line takes:
 
-a dataset, a frame, a table     its rows, in a folder of Parquet parts (see `ingest.objects`)
-a tokenizer                     a folder of save_pretrained
-a function                      its name, and its text if it is not of a module
+a dataset, a frame, a table     a folder of Parquet files with its rows (see `ingest.objects`)
+a tokenizer                     a folder written by its save_pretrained
+a function                      its name, and its source text if no module has it
 """
 
 import contextlib
@@ -35,7 +35,7 @@ _OF_THE_COMMAND_LINE = ("dry_run", "json", "no_progress", "options", "quiet", "v
 def config_of(
     datasets: Sequence[Any], options: Mapping[str, Any], *, beam_args: Sequence[str] = ()
 ) -> Iterator[PrepareConfig]:
-    """Yield the config of these options; what was written for objects is deleted afterwards.
+    """Yield the config of these options; files written for objects are deleted afterwards.
 
     Raises: ConfigError for an object that cannot be used; SourceError if its rows cannot be read; as
         `request.config_of`.
@@ -77,7 +77,7 @@ def _functions(options: Mapping[str, Any]) -> tuple[FunctionOption, ...]:
 
 
 def _save(tokenizer: Any, home: str) -> str:
-    """Save a tokenizer to a folder with its name; return that. Raises: ConfigError if it is no tokenizer."""
+    """Save a tokenizer to a folder named after it; return the folder. Raises: ConfigError if it is no tokenizer."""
     if not hasattr(tokenizer, "save_pretrained"):
         raise ConfigError(
             f"tokenizer={tokenizer!r:.100}, expected a hub id, a folder, or a tokenizer of `transformers`",
@@ -106,7 +106,7 @@ def _check_object(datasets: Sequence[Any], options: Mapping[str, Any]) -> None:
 def parsed(
     datasets: Sequence[str | os.PathLike[str]], options: Mapping[str, Any], *, beam_args: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return what the command gets of these options. Raises: ConfigError for a wrong name or value."""
+    """Parse options to the parameters that `build` receives. Raises: ConfigError for a wrong name or value."""
     command = commands.main.commands["build"]
     known = {name.replace("-", "_"): found for name, found in request.by_name(command).items()}
     if isinstance(beam_args, str):

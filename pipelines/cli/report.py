@@ -1,4 +1,4 @@
-"""Output for people: progress and summary of `build` on stderr; tables of `plan`, `inspect` and `trace` on stdout."""
+"""Human-readable output: progress and summary of `build` on stderr; tables of `plan`, `inspect`, `trace` on stdout."""
 
 import collections
 import contextlib
@@ -32,19 +32,19 @@ from tfrecord_io.shown import without_secrets
 
 _POLL_SECONDS = 0.25
 _LINE_SECONDS = 10.0
-# The most shards with rejected rows to name.
+# At most so many shards with rejected rows are named.
 _LISTED = 5
 
 
 def count(number: int) -> str:
-    """Format a number for people: in full up to ten million, as 18.2 M above."""
+    """Format a number: in full below ten million, else as 18.2 M or 18.2 G."""
     if number < 10_000_000:
         return f"{number:,}"
     return f"{number / 1e6:,.1f} M" if number < 10_000_000_000 else f"{number / 1e9:,.1f} G"
 
 
 def watch(tasks: list[ShardTask], progress: Progress) -> contextlib.AbstractContextManager[None]:
-    """Show what `progress` counts of `tasks` during the context, as `watch_rows`; nothing without tasks."""
+    """Show the progress of making the shards of `tasks` during the context; show nothing without tasks."""
     if not tasks:
         return contextlib.nullcontext()
     return watch_rows(sum(task.num_rows for task in tasks), progress, doing=f"making {some(len(tasks), 'shard')} from")
@@ -52,7 +52,7 @@ def watch(tasks: list[ShardTask], progress: Progress) -> contextlib.AbstractCont
 
 @contextlib.contextmanager
 def watch_rows(total: int, progress: Progress, *, doing: str) -> Iterator[None]:
-    """Show what `progress` counts of `total` rows, and its notes: on a terminal as a bar, else in lines."""
+    """Show progress over `total` rows during the context, and its notes: a bar on a terminal, else lines."""
     out, bar, seconds = console(), None, _LINE_SECONDS
     out.print(f"{doing} {some(total, 'row')}")
     if not shows_progress():
@@ -97,7 +97,7 @@ def watch_rows(total: int, progress: Progress, *, doing: str) -> Iterator[None]:
 
 
 def summary(built: BuildResult) -> None:
-    """Print the table at the end of a build."""
+    """Print the summary of a finished build."""
     out = console()
     _print_splits(out, built.manifest)
     out.print(
@@ -144,7 +144,7 @@ def traced_steps(steps: Iterable[TracedStep], *, width: int = 100) -> None:
 
 
 def traced(record: Traced, *, width: int = 400, place: str = "") -> None:
-    """Print a record and the rows in it, with long texts shortened. `place` is where it was read."""
+    """Print a record and its source rows, with long texts shortened. `place`: a prefix, such as its training step."""
     out = console(results())
     rows = f"{some(len(record.rows), 'row')} of {record.source}"
     _headed(out, f"{place}{record.split}", f"record {record.record} of {record.shard}: {rows}")
@@ -156,7 +156,7 @@ def traced(record: Traced, *, width: int = 400, place: str = "") -> None:
         for name, value in row.texts.items():
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
             text = text if len(text) <= width else f"{text[:width]} … ({len(text)} characters)"
-            for line in f"{name}: {text}".split("\n"):  # indented, none looks like a line of ours
+            for line in f"{name}: {text}".split("\n"):  # indented, so that none looks like a line of ours
                 out.print(f"    {line}", soft_wrap=True)
 
 
@@ -207,14 +207,14 @@ def _layouts_table(each: Estimate) -> Table:
 
 
 def _print_left_out(out: Console, split: str, left_out: Mapping[str, int], *, of: int) -> None:
-    """Print what was left out by reason, unless it is all the user's own filters."""
+    """Print the rows left out by reason, unless the user's own filters are the only reason."""
     if left_out.keys() - {"filtered"}:
         shown = ", ".join(f"{reason} {count(rows)} ({rows / of:.1%})" for reason, rows in left_out.items())
         out.print(f"{split}: left out {shown}", soft_wrap=True, markup=False)
 
 
 def _print_splits(out: Console, manifest: Manifest) -> None:
-    """Print the table of splits, what is to be said of their rows, and what made them."""
+    """Print the table of splits, details of their rows, and the user's functions."""
     filtered = any(split.ledger.rows_filtered for split in manifest.splits.values())
     names = ["rows", *["filtered"] * filtered, "rejected", "examples", "tokens", "cut", "shards", "bytes"]
     splits = []
@@ -235,7 +235,7 @@ def _print_splits(out: Console, manifest: Manifest) -> None:
 
 
 def _about(name: str, split: Split, bucket_lengths: tuple[int, ...]) -> Iterator[str]:
-    """Yield what is to be said of a split: its rows by length and their padding, rejected rows, and labels."""
+    """Yield lines on a split's rows by length, their padding, its rejected rows, and its labels."""
     buckets = []
     for length in bucket_lengths:
         of_length = [shard for shard in split.shards if shard.length == length]
@@ -257,7 +257,7 @@ def _about(name: str, split: Split, bucket_lengths: tuple[int, ...]) -> Iterator
 
 
 def _print_engines(out: Console, manifest: Manifest) -> None:
-    """Print which engines tokenized the rows, and how many rows the reference tokenizer has confirmed."""
+    """Print the engines that tokenized the rows, and the numbers of rows that the reference tokenizer confirmed."""
     made, checked = collections.Counter[str](), collections.Counter[str]()
     for engines in manifest.engines.get("splits", {}).values():
         for engine, counts in engines.items():
@@ -269,7 +269,7 @@ def _print_engines(out: Console, manifest: Manifest) -> None:
 
 
 def trained_tokenizer(trained: TrainedTokenizer) -> None:
-    """Print the table at the end of a training."""
+    """Print the summary of a tokenizer's training."""
     out, found = console(), trained.evaluation
     out.print(table("split", "rows", rows=((name, count(rows)) for name, rows in trained.splits.items()), numbers=1))
     read, size_of = (count(trained.rows.trained), size(trained.rows.text_bytes)), count(trained.vocab_size)

@@ -1,7 +1,7 @@
-"""What several commands share: their arguments and options, how these are parsed, and the config made from them.
+"""Arguments and options that several commands share, their parsing, and the config made from them.
 
-What a build takes is declared by the fields of its config (`pipelines.prepare.options`); here is what has no field:
-functions in their order, Beam's options apart, and options from a file.
+The fields of a build's config declare its options (`pipelines.prepare.options`). This module adds those without a
+field: functions in their order, arguments for Beam, and options from a file.
 """
 
 import dataclasses
@@ -29,13 +29,13 @@ from pipelines.terminal.click_options import takes, values_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-# Options that are kept in their order, whichever of them it is.
+# Options whose order is kept, also between the two.
 FUNCTIONS: tuple[FunctionKind, ...] = get_args(FunctionKind)
-# Where a context keeps what a file says of functions and of Beam.
+# Keys of `Context.meta` for the functions and the Beam arguments of an options file.
 _FUNCTIONS_OF_FILE, _BEAM_OF_FILE = (f"{__name__}.{name}" for name in ("functions", "beam"))
 
 _CONFIGS = (SourceConfig, TokenizerConfig, LayoutConfig, OutputConfig, PrepareConfig)
-# The titles in --help, in this order.
+# Titles of the option groups in --help, in order.
 _REQUEST = (
     *("Source", "Tokenizer", "Layout", "Layout pad, and qa", "Layouts concat and pack", "Layout chat"),
     *("Layout seq2seq", "Layout tokens", "Layout qa", "Shards"),
@@ -68,14 +68,14 @@ _DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would be made
 
 
 def takes_job(*, output_required: bool) -> Callable[[Command], Command]:
-    """Give a command the options of a build. `plan` takes all of them, so that a line needs but another command."""
+    """Add the options of a build to a command. `plan` takes all of them, so that only the command's name differs."""
     options_file = click.option(
         "--options",
         "options_file",
         metavar="FILE",
         expose_value=False,
         allow_from_autoenv=False,
-        is_eager=True,  # what it says is known before any other option is looked for
+        is_eager=True,  # sets the defaults before any other option is parsed
         callback=_use_file,
         help="YAML file of options by their long names, without dashes; those on the command line win.",
     )
@@ -86,13 +86,13 @@ def takes_job(*, output_required: bool) -> Callable[[Command], Command]:
 
 
 def takes_source(command: Command) -> Command:
-    """Give a command the options that say which rows to read."""
+    """Add the options that select the rows to read to a command."""
     more = {"Source": _FUNCTION_OPTIONS}
     return _DATASET(takes([SourceConfig], groups=["Source"], leave_out=_OF_BUILDS, more=more)(command))
 
 
 def takes_consent(command: Command) -> Command:
-    """Give a command the options without which it runs no code of a dataset, and fetches nothing."""
+    """Add the options of consent to a command: without them it runs no code of a dataset and fetches nothing."""
     return cloup.option_group(
         "Source",
         click.option("--source", metavar="DATASET", help="The source, if it was moved, or is not on this machine."),
@@ -108,12 +108,12 @@ def takes_consent(command: Command) -> Command:
 
 
 def functions_of(pairs: Sequence[tuple[str, str]]) -> tuple[FunctionOption, ...]:
-    """Turn the --map and --filter values of `WithFunctions` into FunctionOptions. Raises: ConfigError."""
+    """Convert the --map and --filter values of `WithFunctions` to FunctionOptions. Raises: ConfigError."""
     return tuple(FunctionOption(kind=cast(Any, kind), spec=spec) for kind, spec in pairs)
 
 
 def source_of(request: Mapping[str, Any]) -> SourceConfig:
-    """Make the SourceConfig of the options. Raises: ConfigError."""
+    """Make a SourceConfig from parsed options. Raises: ConfigError."""
     dataset, *more = request["datasets"]
     return SourceConfig(
         dataset=dataset,
@@ -124,7 +124,7 @@ def source_of(request: Mapping[str, Any]) -> SourceConfig:
 
 
 def config_of(request: Mapping[str, Any]) -> PrepareConfig:
-    """Make the PrepareConfig of the options. Raises: ConfigError, SourceError, TokenizerError."""
+    """Make a PrepareConfig from parsed options. Raises: ConfigError, SourceError, TokenizerError."""
     layout, template = LayoutConfig(**values_of(LayoutConfig, request)), None
     if (name := layout.chat_template) and (os.path.isfile(name) or name.endswith(".jinja") or os.sep in name):
         layout, template = dataclasses.replace(layout, chat_template=None), paths.read_template(name)
@@ -143,7 +143,7 @@ def config_of(request: Mapping[str, Any]) -> PrepareConfig:
 
 
 def folder(_: click.Context, __: click.Parameter, path: str | None) -> str | None:
-    """Return the folder of a dataset, which may also be named by the path of its manifest."""
+    """Return the folder of a dataset, given its path or that of its manifest."""
     return path if path is None else path.removesuffix("/manifest.json") if path != "manifest.json" else "."
 
 
@@ -151,7 +151,7 @@ takes_dataset = click.argument("dataset", callback=folder)
 
 
 def configure(config: PrepareConfig | None = None) -> None:
-    """Have allocators keep less, and Numba import less, if the running command has the process to itself."""
+    """Make allocators keep less memory and Numba import less, if the running command owns the process."""
     context = click.get_current_context(silent=True)
     if context is None or not getattr(context.find_root().command, "owns_process", False):
         return
@@ -163,12 +163,13 @@ def configure(config: PrepareConfig | None = None) -> None:
 
 
 class WithFunctions(cloup.Command):
-    """A command that gets --map and --filter as one parameter `functions`: pairs of name and value, in the order of the
-    command line, which click itself keeps only within one option; or, if there are none, those of the options file.
+    """Command that collects --map and --filter in one parameter `functions`, in the order of the command line.
+
+    Its value is pairs of name and value; if none were typed, those of the options file.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments once for the order of options, and once more as every command does."""
+        """Parse once for the order between options, which click does not keep, and once as every command does."""
         _, _, order = self.make_parser(ctx).parse_args(list(args))
         rest = super().parse_args(ctx, args)
         values: dict[str, Any] = {name: iter(ctx.params.pop(name) or ()) for name in FUNCTIONS}
@@ -179,10 +180,10 @@ class WithFunctions(cloup.Command):
 
 
 class BeamArguments(cloup.Command):
-    """A command that gets the arguments after `--`, which are for Beam, as its parameter `beam_args`."""
+    """Command that passes the arguments after `--`, which are for Beam, as its parameter `beam_args`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Set the arguments for Beam apart, and parse the others."""
+        """Split off the arguments for Beam, and parse the others."""
         at = args.index("--") if "--" in args else len(args)
         rest = super().parse_args(ctx, args[:at])
         ctx.params["beam_args"] = (*ctx.meta.get(_BEAM_OF_FILE, ()), *args[at + 1 :])
@@ -190,11 +191,11 @@ class BeamArguments(cloup.Command):
 
 
 class WithBeam(BeamArguments, WithFunctions):
-    """A command with arguments for Beam, functions, and options from a file."""
+    """Command with arguments for Beam, functions, and options from a file."""
 
 
 def by_name(command: click.Command) -> dict[str, tuple[click.Parameter, bool]]:
-    """Return each parameter by its long names without dashes (DATASET is `dataset`), and whether the name means yes."""
+    """Map long names without dashes (DATASET is `dataset`) to the parameter, and whether the name switches it on."""
     found = {}
     for parameter in command.params:
         names = (
@@ -209,7 +210,7 @@ def by_name(command: click.Command) -> dict[str, tuple[click.Parameter, bool]]:
 def default_of(
     known: Mapping[str, tuple[click.Parameter, bool]], name: str, value: Any, *, place: str
 ) -> dict[str, Any]:
-    """Return the default that a named value makes, none for None. `known` as from `by_name`. Raises: UsageError."""
+    """Convert a value to a default-map entry of click, empty for None. `known`: from `by_name`. Raises: UsageError."""
     parameter, means_yes = known[name]
     if value is None:
         return {}
@@ -226,7 +227,7 @@ def default_of(
 
 
 def _use_file(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
-    """Make what a file says the defaults of the command. Raises: UsageError if it cannot be meant."""
+    """Set the command's defaults from an options file. Raises: UsageError for unknown names or wrong values."""
     if not path or ctx.resilient_parsing:  # a shell completes the line
         return
     known = by_name(ctx.command)

@@ -1,1 +1,1 @@
-"""Shared by the command lines of data preparation and training: output for people, and quiet libraries."""
+"""Options, terminal output and error reports shared by `prep-tfrecords` and `train-tpu`."""

@@ -1,4 +1,4 @@
-"""Options of click, made from declared ones (`option_fields`), and the fields of a config from what was typed."""
+"""Conversion of declared options (`option_fields`) to click's options, and of typed values to a config's fields."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
@@ -13,13 +13,13 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def click_option(each: Option, *, required: bool = False) -> Callable[[Any], Any]:
-    """Return the option of click for a declared one."""
+    """Return the click option for a declared option."""
     given: dict[str, Any] = {"help": each.text, "metavar": each.metavar, "required": required}
     if each.kind is int and not each.parse:
         given["metavar"] = each.metavar or "N"
     if each.is_repeatable:
         given["multiple"] = True
-    elif not required:  # click takes a default of None for a value
+    elif not required:  # click would take a default of None as a value
         given["default"] = each.default if each.typed_default is None else each.typed_default
         given["show_default"] = each.default is not False and each.default not in (None, "")
     if each.choices:
@@ -39,10 +39,9 @@ def takes(
     more: Mapping[str, list[Any]] | None = None,
     leave_out: Iterable[str] = (),
 ) -> Callable[[Command], Command]:
-    """Give a command the options of these `configs`, in these groups and this order. The group "" has no title.
+    """Add the options of these `configs` to a command, in these groups and this order. The group "" has no title.
 
-    required: names of those without which it does not run. more: options to put at the end of a group. leave_out:
-    names of those that it does not take.
+    required: names of required options. more: options to append to a group. leave_out: names of options to omit.
     """
     every = [each for config in configs for each in declared(config) if each.name not in set(leave_out)]
 
@@ -61,7 +60,7 @@ def takes(
 
 
 def values_of(config: type, typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of `config` that the options say, out of all options of a command by name."""
+    """Return the fields of `config` for which a value was typed; `typed` has all options of a command by name."""
     found = {}
     for each in declared(config):
         if (value := typed.get(each.name)) not in (None, ()):

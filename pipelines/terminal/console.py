@@ -1,4 +1,4 @@
-"""The behaviour of all commands: two-line errors, quiet libraries, and an orderly end on interrupts."""
+"""Common behaviour of all commands: two-line errors, quiet libraries, and a clean end on interrupts."""
 
 import contextlib
 import errno
@@ -22,13 +22,13 @@ from pipelines.terminal.stages import STAGES
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.shown import visible, visible_line, without_secrets
 
-# The most that is shown of an unexpected error: libraries quote whole requests and schemas.
+# At most so much is shown of an unexpected error: libraries quote whole requests and schemas.
 _MOST_CHARACTERS = 500
 _INTERRUPTED = ("interrupted", "run the same command again")
 
 
 def common(*, interrupted: tuple[str, str] = _INTERRUPTED) -> Callable[[Any], Any]:
-    """Give a command the options that every command takes, errors of two lines (`errors`) and quiet libraries."""
+    """Add the common options, two-line errors (`errors`) and quiet libraries to a command."""
 
     def decorate(command: Callable[..., Any]) -> Any:
         @functools.wraps(command)
@@ -65,29 +65,29 @@ def is_verbose() -> bool:
 
 
 def shows_progress() -> bool:
-    """Return whether the running command shows how far it is."""
+    """Return whether the running command shows its progress."""
     return not (_is_given("quiet") or _is_given("no_progress"))
 
 
 def results() -> TextIO:
-    """Return the stream for results that people read: stdout, or stderr beside the JSON of --json."""
+    """Return the stream for human-readable results: stdout, or stderr with --json."""
     return sys.stderr if _is_given("as_json") else sys.stdout
 
 
 def write_json(content: Any) -> None:
-    """Print the result for programs on stdout, with --json."""
+    """Print a result as JSON on stdout if --json was given."""
     if _is_given("as_json"):
         click.echo(json.dumps(content))
 
 
 def usage_cause(error: click.UsageError) -> str:
-    """Return what click says of a wrong option, in the form of our own causes."""
+    """Return click's message about a wrong option in the style of our own causes."""
     said = error.format_message().removesuffix(".")
     return said[:1].lower() + said[1:]
 
 
 class TwoLineErrors(click.Group):
-    """A group of commands whose wrong options are reported as other errors are: cause and remedy."""
+    """Group of commands that reports wrong options like other errors: cause and remedy."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run a command. Raises: SystemExit."""
@@ -105,11 +105,10 @@ class TwoLineErrors(click.Group):
 
 
 class Program(TwoLineErrors):
-    """The group of all commands.
+    """Group of all commands of a program.
 
-    Called as the program, it ends the process at once after an error, and after a command that sets `leaves_at_once`:
-    threads of a runner may still run, and need not be waited for. Called as a function (`main.main(args)`), it only
-    raises SystemExit.
+    Called as the program, it exits the process at once after an error, and after a command that sets `leaves_at_once`,
+    without waiting for a runner's threads. Called as a function (`main.main(args)`), it only raises SystemExit.
     """
 
     leaves_at_once = False
@@ -117,10 +116,10 @@ class Program(TwoLineErrors):
     owns_process = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # Imports make half a million objects, nearly all of which stay: searching them for garbage again and again
-        # took a fifth of the start-up, and once 0.2 s. Batches of rows are freed without such a search.
+        # Imports make half a million objects, nearly all of which stay: repeated garbage collections of them took a
+        # fifth of the start-up, and once 0.2 s. Batches of rows are freed without garbage collection.
         self.owns_process = True
-        # If the shell closed an output (`>&-`), the next file that is opened would get what libraries print.
+        # If the shell closed an output (`>&-`), libraries would print into the next file that is opened.
         for name in ("stdout", "stderr"):
             if getattr(sys, name) is None:
                 setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
@@ -138,7 +137,7 @@ class Program(TwoLineErrors):
 
 
 class _TerminatedError(KeyboardInterrupt):
-    """SIGTERM, with which schedulers stop a job."""
+    """SIGTERM, the signal by which schedulers stop a job."""
 
     signal_number = signal.SIGTERM
 
@@ -182,17 +181,17 @@ def _fail(cause: str, remedy: str, *, status: int, verbose: bool = False) -> Sys
 
 
 def say(text: str, *, lines: bool = False) -> None:
-    """Print a line, or several, on stderr, without secrets, and with escape sequences spelt out."""
+    """Print a line, or several with `lines`, on stderr, without secrets and with escape sequences spelt out."""
     click.echo(visible(without_secrets(text), lines=lines), err=True)
 
 
 def show(text: str, *, lines: bool = False) -> None:
-    """Print a result, as `say` prints a message."""
+    """Print a result on the stream for results, formatted like a message of `say`."""
     click.echo(visible(without_secrets(text), lines=lines), file=results())
 
 
 def _signal_status(error: BaseException | None) -> int:
-    """Return the exit status after a signal, as in shells; 0 for other errors."""
+    """Return the exit status after a signal, 128 plus its number as in shells; 0 for other errors."""
     if number := getattr(error, "signal_number", 0):
         return 128 + int(number)
     if isinstance(error, KeyboardInterrupt):
@@ -220,7 +219,7 @@ def _terminable() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet(*, verbose: bool) -> Iterator[None]:
-    """Show no logs of libraries, but our own warnings; on a terminal also the stages of the command."""
+    """Hide the libraries' logs unless `verbose`; show our own warnings, and on a terminal the command's stages."""
     handler, ours = logging.StreamHandler(), logging.getLogger("pipelines")
     if verbose:
         handler.setFormatter(_SafeFormatter("%(levelname)s %(name)s: %(message)s"))
@@ -244,7 +243,7 @@ def _quiet(*, verbose: bool) -> Iterator[None]:
 
 
 class _SafeFormatter(logging.Formatter):
-    """Formats records without secrets and escape sequences. `shown` is the level as in `warning: …`, of stages none."""
+    """Log formatter without secrets and escape sequences. `shown`: the level, as in `warning: …`; empty for INFO."""
 
     def format(self, record: logging.LogRecord) -> str:
         record.shown = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "

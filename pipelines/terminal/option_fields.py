@@ -3,8 +3,8 @@
     max_length: int | None = option("Tokens in a row.", None, group="Layout", metavar="N", least=1)
 
 The command line, its --help, the options file, Python's keywords, the checks and the fingerprint are made from that
-field. Its type is that of the option (a Literal lists the words to choose from), a tuple as default makes it
-repeatable, and its name becomes --max-length, or `max_length` in Python.
+field. Its type is the option's type (a Literal lists the allowed words), a tuple as default makes it repeatable, and
+its name becomes --max-length, or `max_length` in Python.
 """
 
 import dataclasses
@@ -20,17 +20,17 @@ from tfrecord_io.errors import ConfigError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Option:
-    """An option: what its field declares, and the field itself.
+    """Declaration of an option, with the field that declares it.
 
     text, metavar, group: its line in --help, and the title above it.
-    flags: how it is typed, if not as the field is named: `--on/--off`, or several names separated by spaces.
-    choices: the words to choose from, if the type is no Literal.
-    parse: turns what is typed into the field's value; `typed_default` is what would be typed for the default.
-    least, most, above, below, remedy: the bounds of a number, and what to do about another one.
-    taken_with: the words of another option, such as the layouts, with which it is taken, unless with all.
+    flags: its spellings, if not derived from the field's name: `--on/--off`, or several separated by spaces.
+    choices: the allowed words, if the type is no Literal.
+    parse: converts the typed value to the field's value; `typed_default` is the default before this conversion.
+    least, most, above, below, remedy: the bounds of a number, and the remedy for a number outside of them.
+    taken_with: the words of another option, such as layouts, with which this option is allowed; empty for all.
     fingerprint: "always" part of it, or only if "changed" from the default; None for an option that decides no bytes,
-        or only through what the fingerprint covers anyway (the source, the tokenizer's files).
-    key: its name there, if not that of the field.
+        or only through other content of the fingerprint (the source, the tokenizer's files).
+    key: its name in the fingerprint, if not that of the field.
     field, kind, default: the field's name, its type as `declared` finds it, and its default, None if it has none.
     """
 
@@ -55,33 +55,33 @@ class Option:
 
     @property
     def spellings(self) -> list[str]:
-        """The ways to type it, the usual one first; `--on/--off` is one of them."""
+        """The option's spellings, the main one first; `--on/--off` counts as one."""
         return (self.flags or "--" + self.field.replace("_", "-")).split()
 
     @property
     def flag(self) -> str:
-        """The usual way to type it."""
+        """The option's main spelling, such as `--max-length`."""
         return self.spellings[0].partition("/")[0]
 
     @property
     def name(self) -> str:
-        """The name among all options of a command: the flag as a Python keyword."""
+        """The option's name among all options of a command: its flag as a Python keyword."""
         return self.flag.removeprefix("--").replace("-", "_")
 
     @property
     def is_repeatable(self) -> bool:
-        """Return whether it may be given several times."""
+        """Return whether the option may be given several times."""
         return isinstance(self.default, tuple)
 
 
 def option(text: str, default: Any = dataclasses.MISSING, **more: Any) -> Any:
-    """Declare a field that is an option; `more` as in `Option`."""
+    """Declare a dataclass field that is an option; `more`: other fields of `Option`."""
     return dataclasses.field(default=default, metadata={"option": Option(text=text, **more)})
 
 
 @functools.cache
 def declared(config: Any) -> tuple[Option, ...]:
-    """Return the options among the fields of a dataclass, in their order."""
+    """Return the options that a dataclass declares, in the order of its fields."""
     hints = get_type_hints(config)
     found = []
     for field in dataclasses.fields(config):
@@ -95,7 +95,7 @@ def declared(config: Any) -> tuple[Option, ...]:
 
 
 def _kind(hint: Any) -> tuple[type, tuple[str, ...]]:
-    """Return bool, int, float or str, and the words of a Literal. Of several types, the first that can be typed."""
+    """Return bool, int, float or str for a type hint, and the words of a Literal. Of a union, the first type counts."""
     every = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if (first := every[0]) in (bool, int, float):
         return first, ()
@@ -103,7 +103,7 @@ def _kind(hint: Any) -> tuple[type, tuple[str, ...]]:
 
 
 def check(config: Any) -> None:
-    """Check each value against its option's bounds and words. Raises: ConfigError."""
+    """Check each option's value against its bounds and allowed words. Raises: ConfigError."""
     for each in declared(config.__class__):
         value = getattr(config, each.field)
         given = value if each.is_repeatable else () if value is None else (value,)
@@ -119,7 +119,7 @@ def check(config: Any) -> None:
 
 
 def require_taken(config: Any, flag: str, word: str) -> None:
-    """Check that each option that is given is taken with this `word` of the option `flag`. Raises: ConfigError."""
+    """Check that each option that was given is allowed with `flag` set to `word`. Raises: ConfigError."""
     for each in declared(config.__class__):
         if each.taken_with and word not in each.taken_with and getattr(config, each.field) != each.default:
             expected = " or ".join(each.taken_with)
@@ -130,7 +130,7 @@ def require_taken(config: Any, flag: str, word: str) -> None:
 
 
 def _missed(number: Any, each: Option) -> str:
-    """Return in words what is expected of an option's number, if it is something else."""
+    """Describe the requirement that an option's number misses, such as `at least 1`; empty if it misses none."""
     if each.kind is int and (not isinstance(number, int) or isinstance(number, bool)):
         return "a whole number"
     if each.kind is float and not math.isfinite(number):
@@ -146,7 +146,7 @@ def _missed(number: Any, each: Option) -> str:
 
 
 def fingerprint_items(config: Any) -> dict[str, Any]:
-    """Return the options that decide bytes, as the fingerprint covers them."""
+    """Return the options that are part of the fingerprint, by their names in it."""
     found = {}
     for each in declared(config.__class__):
         value, covered = getattr(config, each.field), each.fingerprint

@@ -7,5 +7,5 @@ STAGES = "pipelines.terminal.stages"
 
 
 def begin(stage: str) -> None:
-    """Log the stage that begins."""
+    """Log the start of a stage."""
     logging.getLogger(STAGES).info("%s", stage)

@@ -1,7 +1,7 @@
-"""The console for tables and lines, with names and texts from data printed safely.
+"""Console for tables and lines that prints names and texts from data safely.
 
 Texts are printed literally: `[/INST]` is not markup, `:heart:` is not an emoji, and escape sequences are spelt out.
-This is the one place that every text passes on its way to the terminal.
+Every text that rich prints passes through here.
 """
 
 import sys
@@ -20,7 +20,7 @@ _FILE_COLUMNS = 120
 
 
 class _Console(Console):
-    """A console that escapes every plain text: rich renders lines, cells, headers and titles by `render_str`."""
+    """Console that escapes every plain text: rich renders lines, cells, headers and titles by `render_str`."""
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(visible(text), **options)
@@ -34,7 +34,7 @@ def console(file: TextIO | None = None, *, always: bool = False) -> Console:
 
 
 def table(*names: str, rows: Iterable[Iterable[str]], numbers: int = 0, **options: Any) -> Table:
-    """Return a table with these columns, the last `numbers` of which are right-aligned and never wrapped."""
+    """Return a table with these columns; the last `numbers` columns are right-aligned and never wrapped."""
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), title_justify="left", **options)
     for at, name in enumerate(names):
         number = at >= len(names) - numbers

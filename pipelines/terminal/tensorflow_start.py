@@ -1,4 +1,4 @@
-"""Importing TensorFlow without the notes that it prints, not all of which can be turned off by a setting:
+"""Import of TensorFlow without the messages that it prints, some of which no setting turns off:
 
     WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
     I0000 00:00:1795341063.773306   29615 port.cc:153] oneDNN custom operations are on. …
@@ -20,8 +20,8 @@ _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 def load(*, verbose: bool = False) -> None:
     """Import TensorFlow, and let it look for GPUs. Raises: ImportError.
 
-    Its notes are shown only if the import fails or it cannot use a GPU of this machine; with `verbose`, or if
-    TF_CPP_MIN_LOG_LEVEL asks for notes, they are shown at once.
+    Its messages are shown only if the import fails or it cannot use a GPU of this machine; with `verbose`, or if
+    TF_CPP_MIN_LOG_LEVEL asks for messages, they are shown at once.
     """
     if verbose or os.environ.setdefault(_LOG_LEVEL, "2") in ("0", "1") or "tensorflow" in sys.modules:
         importlib.import_module("tensorflow")

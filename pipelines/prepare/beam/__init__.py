@@ -1,1 +1,1 @@
-"""The Beam graph, its options, how its jobs fail, and what workers elsewhere need."""
+"""The Beam graph, its options, the errors of its jobs, and the packages for workers elsewhere."""

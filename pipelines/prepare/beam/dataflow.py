@@ -1,6 +1,6 @@
-"""Google Cloud Dataflow: preparing and watching a Beam job there.
+"""Preparation and monitoring of Beam jobs on Google Cloud Dataflow.
 
-The Beam job does not need the launcher: an interrupt only ends the watching, and the job commits by itself.
+The Beam job does not need the launcher: an interrupt only ends the monitoring, and the job commits by itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pipelines.prepare.process.progress import Progress
 from tfrecord_io.errors import ConfigError, PrepError
 
 RUNNER = "DataflowRunner"
-# The namespace of the metrics that workers count; those that are shown, and their names in `Progress.add`.
+# The namespace of the workers' metrics; the counters that are shown, and their names in `Progress.add`.
 NAMESPACE = "prep-tfrecords"
 _COUNTERS = {"rows": "rows", "tokens": "tokens", "bytes": "num_bytes", "shards": "shards"}
 
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 def check(options: PipelineOptions, *, root: str) -> None:
-    """Check the options before there is any work to lose.
+    """Check the options for Dataflow before there is any work to lose.
 
     Raises: ConfigError if an option is missing, or the output is out of the workers' reach; OutputError if the location
         for temporary files cannot be listed.
@@ -61,7 +61,7 @@ def check(options: PipelineOptions, *, root: str) -> None:
 
 
 def prepare(options: PipelineOptions, *, name: str, work: str, folder: str) -> None:
-    """Complete `options` with what the user has not given. The Beam job's name shows `name` and a digest of `work`.
+    """Set the `options` that the user has not given. The Beam job's name contains `name` and a digest of `work`.
 
     `folder` must exist until the job is submitted. Raises: ConfigError if this package cannot be sent to workers.
     """
@@ -76,9 +76,7 @@ def prepare(options: PipelineOptions, *, name: str, work: str, folder: str) -> N
 
 
 class Monitor:
-    """Watches a Beam job from its submission on. `completes`: whether it completes the dataset, or only ingests;
-    `progress` receives its counters.
-    """
+    """Monitor of a Dataflow job that adds to `progress`. `completes`: the job makes the dataset, not only ingests."""
 
     def __init__(self, options: PipelineOptions, *, completes: bool, progress: Progress) -> None:
         self._completes = completes
@@ -89,7 +87,7 @@ class Monitor:
         self._ended = threading.Event()
 
     def follow(self, result: Any) -> None:
-        """Show the link to the job of Beam's `result`, and follow its counters from now on."""
+        """Show a link to the job of Beam's `result`, and follow its counters in the background."""
         self._job_id = result.job_id()
         self._progress.post_note(
             f"Dataflow job {self._job_id}: https://console.cloud.google.com/dataflow/jobs/{self._region}/"
@@ -120,7 +118,7 @@ class Monitor:
         before = dict.fromkeys(_COUNTERS, 0)
         while not self._ended.wait(_POLL_SECONDS):
             now = dict.fromkeys(_COUNTERS, 0)
-            try:  # those of work under way, where they are known
+            try:  # attempted counts include work under way, but are not always known
                 for counter in result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))["counters"]:
                     if (name := counter.key.metric.name) in now:
                         now[name] += int(counter.committed or 0 if counter.attempted is None else counter.attempted)

@@ -1,4 +1,4 @@
-"""The way of an error from a worker to the launcher.
+"""Transport of errors from workers to the launcher.
 
     where the worker runs                what comes back
     the launcher's process, and those    the error itself, remembered by its run
@@ -75,7 +75,7 @@ _KNOWN = (
 
 
 class Reported(Exception):
-    """A PrepError on its way through a runner that passes on only text."""
+    """PrepError encoded as text, for runners that pass on only text."""
 
     @classmethod
     def of(cls, error: PrepError) -> Reported:
@@ -85,12 +85,12 @@ class Reported(Exception):
 
 
 def from_text(text: str) -> PrepError:
-    """Return the error behind a runner's message about a failed Beam job."""
+    """Decode the error from a runner's message about a failed Beam job."""
     rest = text.partition(_ERROR_PREFIX)[2]
     with contextlib.suppress(json.JSONDecodeError):  # a runner may cut long messages, or know none of our errors
         facts, _ = json.JSONDecoder().raw_decode(rest)
         kind = getattr(errors, facts["kind"], None)
-        # A class that is defined elsewhere arrives as the one that all have in common.
+        # An error whose class is defined elsewhere arrives as a PrepError.
         known = kind if isinstance(kind, type) and issubclass(kind, PrepError) else PrepError
         return known(facts["cause"], remedy=facts["remedy"])
     for pattern, cause, remedy in _KNOWN:
@@ -103,10 +103,10 @@ def from_text(text: str) -> PrepError:
 
 
 class Run(Shared):
-    """The state of a Beam job in this process: the first error of its work here, and counters, read in the launcher.
+    """State of a Beam job in this process: the first error of its work here, and counters for the launcher.
 
-    After an error in the launcher nothing else begins. In a runner's processes none is remembered: there, a failed
-    shard may be tried again.
+    After an error in the launcher's process no further work begins. A runner's processes remember no error, since a
+    failed shard may be tried again there.
     """
 
     def __init__(self, *, progress: Progress | None = None) -> None:
@@ -117,12 +117,12 @@ class Run(Shared):
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Enter in the launcher, around the job. Raises: the first error of a worker here, in place of any other."""
+        """Watch a job in the launcher. Raises: the first error of a worker in this process, in place of any other."""
         self._is_watched = True
         try:
             yield
         except KeyboardInterrupt as interrupt:
-            self.error = interrupt  # a thread is still at work, and ends its processes
+            self.error = interrupt  # makes a thread that is still at work end its processes
             raise
         except Exception as error:
             if self.error is not None:
@@ -132,9 +132,9 @@ class Run(Shared):
             raise self.error
 
     def attempt(self, work: Callable[[], Result]) -> Result | None:
-        """Return the result of `work`. In the launcher's process an error is remembered and None returned, for this and
-        all later work, since Beam prints a traceback for every error that reaches it; the launcher raises it.
+        """Return the result of `work`; in the launcher's process, None for an error and for all work after it.
 
+        The error is kept for `watched`, since Beam prints a traceback for every error that reaches it.
         Raises: Reported in another process, in place of a PrepError.
         """
         if self.error is not None:
@@ -146,6 +146,6 @@ class Run(Shared):
                 self.error = self.error or error  # another thread may have failed meanwhile
                 return None
             if isinstance(error, PrepError):
-                # The runner's text has the traceback in it, with all causes.
+                # The runner's text contains the traceback with all causes.
                 raise Reported.of(error) from cause_without_secrets(error)
             raise

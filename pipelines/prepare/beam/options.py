@@ -1,4 +1,4 @@
-"""Beam's options: checking them before there is any work to lose, and the runner and job server that they choose."""
+"""Beam's options: their checks before there is any work to lose, and the runner and job server that they choose."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _JOB_SECONDS = 30 * 24 * 3600
 
 
 def check(beam_args: Sequence[str], *, root: str) -> None:
-    """Check Beam's options, and that the job service they name answers.
+    """Check Beam's options, and that the job service named by them answers.
 
     Raises: ConfigError for options that Beam or its runner does not take, or for an output in `root` that no worker
         reaches; PrepError if no job service answers.
@@ -53,7 +53,7 @@ def check(beam_args: Sequence[str], *, root: str) -> None:
 
 
 def is_embedded(options: PipelineOptions) -> bool:
-    """Return whether this machine's own processes are the workers, without a port."""
+    """Return whether the job runs in processes of this machine, without opening a port."""
     return runner_name(options) in _EMBEDDED
 
 
@@ -75,7 +75,7 @@ def runner_name(options: PipelineOptions) -> str | None:
 def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOptions:
     """Parse the options for Beam. Raises: ConfigError for unknown options, or values that Beam does not take."""
     given = {arg.partition("=")[0] for arg in beam_args}
-    # Beam's word for every core is 0, of which its job service of Python makes no worker.
+    # Beam's value for every core is 0, for which its job service in Python starts no worker.
     defaults = {_WORKERS: str(workers or cores())}
     if given & {"--runner", "--job_endpoint"} and "--job-server-timeout" not in given:
         defaults["--job_server_timeout"] = str(_JOB_SECONDS)
@@ -91,7 +91,7 @@ def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOp
         raise ConfigError(f"Beam: {message}", remedy="see the Beam options after the --")
 
     options.get_all_options(add_extra_args_fn=look)
-    # Beam discards them. Runners of other systems have options that only their job servers know.
+    # Beam discards unknown options. Runners of other systems have options that only their job servers know.
     if unknown and runner_name(options) in (*_EMBEDDED, dataflow.RUNNER):
         raise ConfigError(
             f"Beam does not know {' '.join(unknown)}",
@@ -108,7 +108,7 @@ def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOp
 
 
 def take_workers(options: PipelineOptions, beam_args: Sequence[str], *, workers: int | None) -> int | None:
-    """Return how many workers the user wants here, None for the default, and set Beam itself to one."""
+    """Return the number of workers that the user wants here, None for the default, and set Beam's own to one."""
     direct = options.view_as(DirectOptions)
     wanted = int(direct.direct_num_workers)
     direct.direct_num_workers = 1
@@ -118,10 +118,10 @@ def take_workers(options: PipelineOptions, beam_args: Sequence[str], *, workers:
 
 @contextlib.contextmanager
 def job_server_running(pipeline: beam.Pipeline, options: PipelineOptions) -> Iterator[None]:
-    """Start the job server that the pipeline's runner would start, if any, such as Flink's. Call it in the main thread:
-    Beam would start it in `Pipeline.run`, which we run in another one, and set an interrupt handler.
+    """Run the job server that the pipeline's runner needs, if any, such as Flink's. Call this in the main thread.
 
-    Raises: PrepError if it does not start, or this is another thread.
+    Beam would start the server in `Pipeline.run`, which we run in another thread, and set an interrupt handler.
+    Raises: PrepError if the server does not start, or this is not the main thread.
     """
     runner = pipeline.runner
     if not isinstance(runner, PortableRunner) or options.view_as(PortableOptions).job_endpoint:

@@ -33,13 +33,13 @@ _PACKAGES = ("pipelines", "tfrecord_io")
 _PINNED = ("datasets", "tokenizers", "transformers", "fastokens", "gigatoken")
 # Libraries that some tokenizers load when they are opened; not base dependencies.
 _IF_LOADED = ("sentencepiece", "tiktoken")
-# The trainer and the commands; and the rooms that stand below this one, which nothing that runs on workers may import
+# The trainer, the commands, and rooms after this one: the code of a build that runs on workers may not import them
 # (tests/project/test_rooms.py).
 _NOT_FOR_WORKERS = {"train", "cli", "launch", "audit", "report", "doctor"}
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that must be the same on launcher and workers."""
+    """Return the versions of packages that must be the same on launcher and workers."""
     return {
         _DISTRIBUTION: tfrecord_io.__version__,
         **{name: metadata.version(name) for name in ("tokenizers", "transformers")},
@@ -61,7 +61,7 @@ def require_versions(expected: Mapping[str, str]) -> None:
 
 
 def ship(options: PipelineOptions, folder: str) -> None:
-    """Add to `options` what workers install, unless the user has chosen that. Raises: ConfigError if it cannot be sent.
+    """Add packages for workers to `options`, unless the user chose some. Raises: ConfigError if they cannot be sent.
 
     `folder` must exist until the job is submitted.
     """
@@ -86,9 +86,9 @@ def _pins() -> Iterator[str]:
 
 
 def _wheel(folder: Path) -> Path:
-    """Write a wheel (https://packaging.python.org/specifications/binary-distribution-format) of what is installed here.
+    """Write a wheel (https://packaging.python.org/specifications/binary-distribution-format) of this project.
 
-    Raises: ConfigError if it is not installed.
+    Raises: ConfigError if the project is not installed.
     """
     try:
         installed = metadata.distribution(_DISTRIBUTION)

@@ -1,12 +1,12 @@
-"""The Beam graph, run to its end.
+"""Construction and execution of the Beam graph.
 
     embedded        Create([all keys]) | WriteShards                    | Commit
     other runners   Create(keys)       | Reshuffle | WriteShard | ToList | Commit
     other tasks     Create(tasks)      | Reshuffle | Call                              ingest, `export`
 
 A key names a task, whose rows the worker looks up in the plan. The embedded default is Beam's in-memory mode, which
-opens no port: its one element holds every key, and our own worker processes make the shards, or for a small job this
-process alone.
+opens no port: its one element holds every key, and our own worker processes make the shards, or this process alone for
+a small job.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from tfrecord_io.errors import OutputError, PrepError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.shown import without_secrets
 
-# A picklable function of a module, so that workers elsewhere find it by name.
+# A module-level function, which workers elsewhere find by name.
 TaskFunction = Callable[[Any, Progress], Done]
 
 _LAST_MESSAGES_SECONDS = 2.0
@@ -74,10 +74,10 @@ def run(
     beam_args: Sequence[str],
     progress: Progress,
 ) -> None:
-    """Make the shards of `tasks`, about `task_bytes` each, and `commit`, which travels too. `encoder` is the launcher's
-    own, for small jobs; `progress` counts what is done.
+    """Make the shards of `tasks`, about `task_bytes` each, and call `commit`, which is sent to workers, too.
 
-    Raises: the PrepError of a worker as it was; PrepError for whatever else ends a Beam job of other processes.
+    `encoder` is the launcher's own, for small jobs; `progress` counts the finished work.
+    Raises: a worker's PrepError unchanged; PrepError for any other failure of a Beam job in other processes.
     """
     options = parse(beam_args, workers=workers)
     run = Run(progress=progress)
@@ -107,7 +107,7 @@ def run(
 
 
 def _processes(job: Job, keys: Sequence[TaskKey], *, task_bytes: int, wanted: int | None, concurrent: bool) -> int:
-    """Return how many worker processes make the shards; 0 if this process makes them."""
+    """Return the number of worker processes that make the shards; 0 if this process makes them."""
     is_local = storage.local_path(job.root) is not None
     files = plan_files.task_of(job, keys[0]).located.files if wanted and is_local else ()
     waits = not is_local or any("://" in file.path for file in files)
@@ -130,7 +130,7 @@ def run_tasks(
     beam_args: Sequence[str],
     progress: Progress,
 ) -> None:
-    """Call `function`, which a module has, for each task on the runner's workers. Raises: as `run`."""
+    """Call a module-level `function` for each task on the runner's workers. Raises: as `run`."""
     run = Run(progress=progress)
 
     def add_steps(pipeline: beam.Pipeline) -> None:
@@ -155,9 +155,7 @@ def _run(
     completes: bool,
     run: Run,
 ) -> None:
-    """Run a pipeline to its end. `name` is for people, `work` tells the Beam job from others; `completes`: whether its
-    end completes the dataset.
-    """
+    """Run a pipeline to its end. `name` is for people, `work` identifies the job; `completes`: it makes the dataset."""
     on_dataflow, embedded = runner_name(options) == dataflow.RUNNER, is_embedded(options)
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
         if on_dataflow:
@@ -192,7 +190,7 @@ def _run(
 
 
 def _require_done(result: Any, monitor: dataflow.Monitor | None) -> None:
-    """Wait for the end of a job. Raises: what it raises; PrepError if it ends in another state than DONE."""
+    """Wait for the end of a job. Raises: the job's error; PrepError if it ends in another state than DONE."""
     if monitor:
         monitor.follow(result)
     state = result.wait_until_finish() or result.state
@@ -204,8 +202,8 @@ def _require_done(result: Any, monitor: dataflow.Monitor | None) -> None:
 def _without_ipython() -> Iterator[None]:
     """Make imports of IPython fail while a graph is built, so that Beam does not take this process for a notebook.
 
-    In one, it imports its interactive mode to number the steps by cell. That fails beside pandas 3, and elsewhere has
-    the browser load jQuery. No option turns it off, and IPython counts as running in every thread.
+    In a notebook, Beam imports its interactive mode to number the steps by cell. That fails with pandas 3, and else
+    makes the browser load jQuery. No option turns it off, and IPython counts as running in every thread.
     """
     hidden = {name: sys.modules[name] for name in ("IPython",) if name in sys.modules}
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None is how Python marks what is not there
@@ -216,7 +214,7 @@ def _without_ipython() -> Iterator[None]:
 
 
 class _Stderr:
-    """Replacement of sys.stderr that collects what threads that are not in `others` print, until that is None."""
+    """Replacement for sys.stderr that collects the output of threads not in `others`, until `others` is None."""
 
     def __init__(self) -> None:
         self.said, self.below = io.StringIO(), sys.stderr
@@ -231,7 +229,7 @@ class _Stderr:
 
 @contextlib.contextmanager
 def _stderr_held_back() -> Iterator[None]:
-    """Log what threads that start meanwhile print to stderr. Several jobs of a process may do so at a time.
+    """Log the stderr output of threads that start during the context. Several jobs of a process may run at a time.
 
     Beam prints the traceback of a failed worker to stderr whatever its log level is, and its threads print one when
     their connection breaks; a PrepError says the same in two lines.
@@ -246,14 +244,14 @@ def _stderr_held_back() -> Iterator[None]:
             thread.join(max(0.0, give_up - time.monotonic()))
         raise
     finally:
-        held.others = None  # whoever took it for stderr keeps it
+        held.others = None  # other code may still hold it as its stderr
         if sys.stderr is held:
             sys.stderr = held.below
         _log.info("printed while the job ran:\n%s", without_secrets(held.said.getvalue()))
 
 
 class Call(beam.DoFn):
-    """Calls a function for each task, on a worker whose versions are the launcher's: the one DoFn of our jobs."""
+    """DoFn that calls a function for each task, on a worker with the launcher's versions: the only one of our jobs."""
 
     def __init__(
         self, function: TaskFunction, *, run: Run | None = None, versions: Mapping[str, str] | None = None
@@ -263,11 +261,11 @@ class Call(beam.DoFn):
         self._versions = versions or {}
 
     def setup(self) -> None:
-        """Compare versions, once for each worker."""
+        """Compare the worker's versions with the launcher's, once for each worker."""
         self._run.attempt(lambda: packaging.require_versions(self._versions))
 
     def process(self, task: Any) -> Iterator[Any]:
-        """Take a task, yield its result, or nothing after an error that the launcher raises."""
+        """Yield the result of a task, or nothing after an error, which the launcher raises."""
         done = self._run.attempt(lambda: self._function(task, self._run.progress))
         if done is not None:
             for name, number in done.counts.items():
@@ -276,9 +274,7 @@ class Call(beam.DoFn):
 
 
 def make_all(maker: ShardMaker, run: Run, processes: int, keys: Sequence[TaskKey], progress: Progress) -> Done:
-    """Make the shards of many tasks in `processes` of this machine, or with 0 in this one; the result is all receipts,
-    so that no further step need group them.
-    """
+    """Make the shards of all `keys` in worker processes, or with 0 in this one; return all receipts as one result."""
     made = maker.make(keys, processes=processes, progress=progress, is_stopped=lambda: run.error is not None)
     finished, counts = list(made), collections.Counter[str]()
     for done in finished:
@@ -287,6 +283,6 @@ def make_all(maker: ShardMaker, run: Run, processes: int, keys: Sequence[TaskKey
 
 
 def commit_all(commit: Callable[[], Manifest], receipts: Sequence[Receipt], progress: Progress) -> Done:
-    """Commit once every shard is made, even if the launcher is gone by then; all receipts are in the job's folder."""
+    """Commit when every shard is made, even if the launcher is gone by then; all receipts are in the job's folder."""
     del receipts, progress
     return Done(result=commit().fingerprint, counts={})

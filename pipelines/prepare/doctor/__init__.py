@@ -1,1 +1,1 @@
-"""Checks of whether a build can write to an output and read its source."""
+"""Checks that a build can write to an output and read its source."""

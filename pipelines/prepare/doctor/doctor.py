@@ -1,12 +1,12 @@
-"""Checking whether an output is ready for a build: each operation of a build is tried once, on a small probe object.
+"""Diagnosis of an output before a build: each operation of a build is tried once, on a small probe object.
 
     gs://      credentials ─ the bucket, its location ─ create, get, list, delete an object ─ can a TPU read it
     a folder   can it be made, written and synced ─ locks ─ space
     DATASET    can the source's files be listed and read
 
-Each permission of a bucket is tried by a request that needs it, since an account's roles are not enough: organizations
-have policies, and objects may be held. A check whose result cannot be known has `ok` None: permissions may be granted
-where this account cannot look.
+Each permission of a bucket is tried by a request that needs it, since an account's roles do not decide alone:
+organizations have policies, and objects may be held. A check without a certain result has `ok` None: permissions may be
+granted where this account cannot look.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from pipelines.prepare.storage import gcs, storage_errors
 from tfrecord_io.errors import OutputError, PrepError
 from tfrecord_io.shown import without_secrets
 
-# Room for a few shards of the default size.
+# Least free space: room for a few shards of the default size.
 _LEAST_FREE_BYTES = 1 << 30
 _CONTINENTS = {"US": "us-", "EU": "europe-", "ASIA": "asia-"}
 _READERS = ("objectViewer", "objectUser", "objectAdmin", "admin", "legacyObjectReader")
@@ -43,7 +43,7 @@ _KINDS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Check:
-    """The result of one check. `ok` is None if it cannot be known, or does not matter; `found` is the result in words.
+    """Result of one check. `ok` is None if the result is uncertain or does not matter; `found` describes the result.
 
     Secrets are removed from `found` and `remedy`.
     """
@@ -59,11 +59,11 @@ class Check:
 
 
 class _StopChecksError(Exception):
-    """Raised where all further checks would fail for the same reason."""
+    """Signal that all further checks would fail for the same reason."""
 
 
 def diagnose(output: str, *, region: str | None = None, dataset: str | None = None) -> list[Check]:
-    """Check `output` for a TPU in `region` (or zone), and the files of `dataset`. Raises: ConfigError."""
+    """Check `output`, also for a TPU in `region` (or zone), and the files of `dataset`. Raises: ConfigError."""
     if (bucket := storage_errors.bucket_of(output)) is not None:
         checking = _bucket_checks(output, bucket, region=region)
     elif (folder := storage.local_path(output)) is not None:
@@ -72,7 +72,7 @@ def diagnose(output: str, *, region: str | None = None, dataset: str | None = No
         checking = _store_checks(output)
     checks: list[Check] = []
     try:
-        checks.extend(checking)  # those before an error stay
+        checks.extend(checking)  # keeps the results before an error
     except _StopChecksError as error:
         checks.append(Check(name="all else", ok=None, found=f"not tried: {error}"))
     if dataset is not None:
@@ -81,12 +81,12 @@ def diagnose(output: str, *, region: str | None = None, dataset: str | None = No
 
 
 def _probe(folder: str) -> str:
-    """Return the path of an object to try; listings skip it, and builds delete it if a check was killed."""
+    """Return the path of a probe object; listings skip it, and builds delete it if a check was killed."""
     return storage.join(folder, f"{storage.PARTIAL}doctor-{uuid.uuid4().hex}")
 
 
 def _attempt(name: str, action: Callable[[], Any] | None, *, path: str) -> Check:
-    """Check whether `action` succeeds; None for an action that has no object to try it on."""
+    """Run `action` and return its success as a Check; `action` None means that there is no object to try it on."""
     if action is None:
         return Check(name=name, ok=None, found="not tried: there is no object to try it on")
     try:
@@ -106,7 +106,7 @@ def _write_check(name: str, probe: str) -> Iterator[Check]:
 
 
 def _store_checks(output: str) -> Iterator[Check]:
-    """Check any other storage service, through fsspec."""
+    """Check a storage service other than Google Cloud Storage, through fsspec."""
     probe = _probe(output)
     yield from _write_check("write", probe)
     yield _attempt("read", lambda: storage.read_bytes(probe), path=probe)
@@ -115,7 +115,7 @@ def _store_checks(output: str) -> Iterator[Check]:
 
 
 def _folder_checks(folder: str) -> Iterator[Check]:
-    """Check a local folder; if it does not exist, the nearest folder above it, since the folder itself is not made."""
+    """Check a local folder, or the nearest existing folder above it, since a check makes no folder."""
     existing = folder
     while not os.path.lexists(existing):
         existing = os.path.dirname(existing)
@@ -247,7 +247,7 @@ def _region_check(described: Any, bucket: str, *, region: str) -> Check:
 
 
 def _object_checks(output: str) -> Iterator[Check]:
-    """Check each permission by the one request that needs it."""
+    """Check each permission for objects by the one request that needs it."""
     probe = _probe(output)
     created = _attempt("storage.objects.create", lambda: storage.write_bytes(probe, b"probe"), path=probe)
     yield created
@@ -267,7 +267,7 @@ def _object_checks(output: str) -> Iterator[Check]:
 
 
 def _tpu_check(output: str, bucket: str) -> Check:
-    """Check a TPU Node's access; it reads as its project's Cloud TPU service account, a TPU VM as the VM's account."""
+    """Check a TPU Node's access: it reads as its project's Cloud TPU service account, a TPU VM as the VM's account."""
     number, members = "PROJECT_NUMBER", None
     with contextlib.suppress(Exception), gcs.bucket(output) as (described, _):
         described.reload(**_request())
@@ -288,7 +288,7 @@ def _tpu_check(output: str, bucket: str) -> Check:
 
 
 def _request() -> dict[str, Any]:
-    """Limits of a request: who asks for a diagnosis does not want to wait for an outage to end."""
+    """Return timeout and retries of a request, kept short so that a diagnosis does not wait for an outage to end."""
     from google.cloud.storage.retry import DEFAULT_RETRY
 
     return {"timeout": gcs.TIMEOUT, "retry": DEFAULT_RETRY.with_timeout(_PATIENCE_SECONDS)}

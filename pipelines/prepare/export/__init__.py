@@ -1,1 +1,1 @@
-"""A finished dataset in the formats of other trainers: a writer for each format, and a task for each shard."""
+"""Export of a finished dataset to the formats of other trainers: a writer for each format, a task for each shard."""

@@ -1,11 +1,11 @@
-"""The same `tf.train.Example`s in ArrayRecord files, or in TFRecord files under other names.
+"""Export of `tf.train.Example`s to ArrayRecord files, or to TFRecord files with features renamed or dropped.
 
 ArrayRecord gets `group_size:1`, as TFDS writes it (`core/file_adapters.py`, `ArrayRecordFileAdapter`) and as Grain asks
-for, so that any record is read alone; uncompressed, since the ids are varints already: zstd saves a tenth to a third,
-for half the speed of writing (measured).
+for, so that each record can be read alone; uncompressed, since the ids are varints already: zstd saves a tenth to a
+third, for half the speed of writing (measured).
 
-Where a tag says nothing (its mask is 0), TFRecord files have -1, which Model Garden's tagging task leaves out of the
-loss (`official/nlp/tasks/tagging.py`).
+TFRecord files have -1 instead of a tag whose mask is 0; Model Garden's tagging task leaves -1 out of the loss
+(`official/nlp/tasks/tagging.py`).
 """
 
 import dataclasses
@@ -26,14 +26,14 @@ Columns = Mapping[str, np.ndarray]
 
 
 def schema_of(manifest: Manifest, settings: ExportSettings) -> Schema:
-    """Return the features under their new names, without those that are dropped. Raises: ConfigError; SchemaError."""
+    """Return the schema with features renamed and dropped as the settings ask. Raises: ConfigError; SchemaError."""
     chosen = settings.chosen(manifest.schema.names)
     kept = [feature for feature in manifest.schema.features if feature.name in chosen]
     return Schema(tuple(dataclasses.replace(feature, name=chosen[feature.name]) for feature in kept))
 
 
 def tfrecord_files(batches: Iterator[Columns], manifest: Manifest, settings: ExportSettings) -> dict[str, bytes]:
-    """Return the content of the file by its suffix."""
+    """Encode batches as a TFRecord file; return its content by its suffix."""
     schema = schema_of(manifest, settings)
     labels, mask = manifest.schema.with_role("token_labels"), manifest.schema.with_role("token_label_mask")
     pieces = []
@@ -45,7 +45,7 @@ def tfrecord_files(batches: Iterator[Columns], manifest: Manifest, settings: Exp
 
 
 def array_record_files(batches: Iterator[Columns], manifest: Manifest, settings: ExportSettings) -> dict[str, bytes]:
-    """Return the content of the file by its suffix."""
+    """Encode batches as an ArrayRecord file; return its content by its suffix."""
     from array_record.python import array_record_module
 
     schema = schema_of(manifest, settings)

@@ -1,8 +1,8 @@
-"""export.json, the commit record of an export, and the receipts that it is made of.
+"""export.json, the commit record of an export, and the receipts of its shards.
 
-A receipt says which files a shard became. The record says what the export was made from and lists all receipts and the
-files beside them, each with size and digest; it is written last. It holds no path, time or host, so that equal exports
-are equal files.
+A receipt names the files that a shard was exported to. The record says what the export was made from and lists all
+receipts and the other files, each with size and digest; it is written last. It holds no path, time or host, so that
+equal exports are equal files.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class ExportedFile:
 
     @classmethod
     def of(cls, name: str, content: Any) -> ExportedFile:
-        """Describe a file with this content, any buffer."""
+        """Describe a file with this content, a bytes-like object."""
         view = memoryview(content)
         return cls(name=name, num_bytes=view.nbytes, sha256=hashlib.sha256(view).hexdigest())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportedShard:
-    """A shard of the dataset, by name and digest: its rows and tokens, and the files that they are in."""
+    """Receipt of a shard, identified by name and digest: its numbers of rows and tokens, and its exported files."""
 
     split: Name
     shard: Name
@@ -57,7 +57,7 @@ class ExportedShard:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportRecord:
-    """A finished export. `items` is everything that decides its bytes, and `key` their digest."""
+    """Record of a finished export. `items` is everything that decides its bytes, and `key` their digest."""
 
     key: str
     items: Mapping[str, Any]
@@ -66,7 +66,7 @@ class ExportRecord:
 
 
 def dump(content: ExportedShard | ExportRecord) -> bytes:
-    """Return the canonical text of a receipt, or of a record with a digest of all the rest."""
+    """Return the canonical JSON of a receipt, or of a record with a digest of all its other fields."""
     document = dataclasses.asdict(content)
     if isinstance(content, ExportRecord):
         document |= {"format": _FORMAT, "format_version": _VERSION}
@@ -98,7 +98,7 @@ def read(root: str) -> ExportRecord | None:
 
 
 def problems(root: str, record: ExportRecord) -> Iterator[tuple[str, str]]:
-    """Yield the name of each file of the export in `root`, and its problem, empty if it is the one that was written."""
+    """Yield the name of each file of the export in `root` and its problem, which is empty for an intact file."""
     for file in (*(file for shard in record.shards for file in shard.files), *record.files):
         digest, num_bytes = hashlib.sha256(), 0
         try:
@@ -116,7 +116,7 @@ def problems(root: str, record: ExportRecord) -> Iterator[tuple[str, str]]:
 
 
 def receipt_of(content: bytes) -> ExportedShard | None:
-    """Return the receipt in `content`, or None if it is none, so that its files are made again."""
+    """Parse a receipt; return None if `content` is no receipt, so that the shard is exported again."""
     try:
         found: ExportedShard = decoded(ExportedShard, json_fields.load(content))
         return found

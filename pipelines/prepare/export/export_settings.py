@@ -1,4 +1,4 @@
-"""Options of an export: format and column names, place and splits."""
+"""Options of an export: format, column names, output folder and splits."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 
 
 def _pairs(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Parse OLD=NEW. Raises: ConfigError without one of them."""
+    """Parse OLD=NEW pairs. Raises: ConfigError if OLD or NEW is empty."""
     pairs = [each.partition("=") for each in texts]
     if wrong := [old for old, _, new in pairs if not new or not old]:
         raise ConfigError(f"--rename {wrong[0]}: expected OLD=NEW", remedy="write for example --rename label=labels")
@@ -21,7 +21,7 @@ def _pairs(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportSettings:
-    """What to export, how, and where. `renamed`: pairs of a column's name and its new one. No `splits` are all."""
+    """Configuration of an export. `renamed`: pairs of a column's old and new name. Empty `splits` means all of them."""
 
     to: ExportFormat = option("Format.")
     renamed: tuple[tuple[str, str], ...] = option(
@@ -56,7 +56,7 @@ class ExportSettings:
             raise ConfigError(f"--rename {twice[0]}=…: it is renamed or dropped once more", remedy="keep one of them")
 
     def chosen(self, names: Iterable[str]) -> dict[str, str]:
-        """Return the new name of each column that stays, by its present one. Raises: ConfigError for a wrong name."""
+        """Map the name of each kept column to its name in the export. Raises: ConfigError for a wrong name."""
         names = tuple(names)
         new = dict(self.renamed)
         if unknown := [name for name in (*new, *self.dropped) if name not in names]:
@@ -72,7 +72,7 @@ class ExportSettings:
         return found
 
     def to_json(self) -> Mapping[str, Any]:
-        """Return the settings that decide the bytes, but for the splits, as they stand in export.json."""
+        """Return the settings that decide the bytes, except for the splits, as export.json has them."""
         return {
             "to": self.to,
             "rename": dict(self.renamed),

@@ -1,4 +1,4 @@
-"""An export from its request to its commit record: check, claim the folder, run a task for each shard, commit.
+"""Steps of an export: check the request, claim the folder, run a task for each shard, commit.
 
     shard ──► crcs, digest ──► records ──► NAME.parquet, or NAME.bin and NAME.idx, … ──► .prep/KEY/SHARD.json
 
@@ -6,12 +6,12 @@
       export.json                           the commit record, written last
       NAME-SPLIT-00000-of-00012.SUFFIX      a file for each shard, two for megatron
       tokenizer/                            the dataset's
-      README.md                             parquet: the card that says which file is of which split
+      README.md                             parquet: the card that names the files of each split
       dataset_info.json, features.json      arrayrecord, tfrecord: what TFDS reads
       .prep/KEY/                            receipts, until the commit
 
-KEY is the digest of everything that decides the bytes. What is there of the same key is kept, whoever made it. Nothing
-of a shard is written before the whole shard was read and its digest is that of the manifest.
+KEY is the digest of everything that decides the bytes. Finished shards with the same key are kept, whoever made them.
+Nothing of a shard is written before the whole shard was read and its digest matches the manifest.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _LIBRARIES = {"parquet": ("pyarrow",), "arrayrecord": ("array_record",)}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Exported:
-    """A finished export in `root`: the shards with their files, and how many of them this call made and kept."""
+    """Result of an export to `root`: shards with their files, the numbers made and kept, and the time in seconds."""
 
     root: str
     shards: tuple[ExportedShard, ...] = dataclasses.field(repr=False)
@@ -67,9 +67,9 @@ class Exported:
 
 
 def export(root: str, settings: ExportSettings, *, watch: Watch | None = None) -> Exported:
-    """Export the dataset in `root`, or what is missing of the export.
+    """Export the dataset in `root`, or complete an unfinished export.
 
-    watch: a context that is entered with the number of rows to export and their counters.
+    watch: returns a context for the export, given the number of rows to export and the progress counters.
 
     Raises: ManifestError if there is no finished dataset; ConfigError if it cannot be exported like this;
         CorruptRecordError for a damaged shard; OutputError if the folder holds something else or cannot be written.
@@ -79,7 +79,7 @@ def export(root: str, settings: ExportSettings, *, watch: Watch | None = None) -
     _check(manifest, settings, root=root)
     if settings.beam_args:
         task_runs.check(settings.beam_args, root=settings.output)
-    # Workers of other processes stand in other folders.
+    # Worker processes may have another current folder.
     root, output = (storage.local_path(path) or path.rstrip("/") for path in (root, settings.output))
     job = _Job(root=root, manifest=manifest, settings=dataclasses.replace(settings, output=output))
     with local_storage.held(output, work_folder=WORK_FOLDER):
@@ -113,8 +113,9 @@ def export(root: str, settings: ExportSettings, *, watch: Watch | None = None) -
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportTask:
-    """A shard to export. `manifest` is that of the dataset in `root` without its splits; its rows have the shard's
-    length. The files are named `stem` and a suffix, and the receipt goes to the work folder of `key`.
+    """Task that exports one shard of the dataset in `root`.
+
+    `manifest`: without splits, with the shard's row length. `stem`: of the files' names. `key`: of the work folder.
     """
 
     root: str
@@ -165,8 +166,8 @@ class _Job:
 
     @functools.cached_property
     def items(self) -> dict[str, Any]:
-        """Everything that decides the bytes."""
-        # Of the file: another release may write the same manifest with another format version.
+        """Everything that decides the bytes of the export."""
+        # Digest of the file: another release may write the same manifest with another format version.
         content = storage.read_bytes(storage.join(self.root, manifests.FILE_NAME))
         dataset = {"name": self.manifest.name, "fingerprint": self.manifest.fingerprint}
         return {
@@ -180,12 +181,12 @@ class _Job:
 
     @functools.cached_property
     def key(self) -> str:
-        """The digest of the items."""
+        """The digest of `items`, 16 hexadecimal digits."""
         return hashlib.sha256(json.dumps(self.items, sort_keys=True).encode()).hexdigest()[:16]
 
     @functools.cached_property
     def tasks(self) -> list[ExportTask]:
-        """A task for each shard, in order."""
+        """The tasks of all shards, in order."""
         slim = dataclasses.replace(self.manifest, source={}, options={}, engines={}, generations=(), splits={})
         described: dict[int | None, Manifest] = {length: slim.bucket(length) for length in slim.bucket_lengths}
         made = functools.partial(ExportTask, root=self.root, settings=self.settings, key=self.key)
@@ -201,7 +202,7 @@ class _Job:
         return tasks
 
     def claim(self) -> None:
-        """Check that the folder is new or of this export, and mark it. Raises: OutputError if not."""
+        """Claim the output folder. Raises: OutputError if it is neither new nor holds this export."""
         own_files.refuse_links(self.output)
         works = storage.list_names(storage.join(self.output, WORK_FOLDER))
         keys = {name for name in works if name != local_storage.LOCK_FILE}
@@ -219,7 +220,7 @@ class _Job:
         storage.write_bytes(storage.join(self.work, "begun"), b"", inside=self.output)
 
     def made(self) -> dict[str, ExportedShard]:
-        """Return the receipts of shards whose files are all there, by shard."""
+        """Return the receipts of shards whose exported files are all there, by the shard's name."""
         record, sizes = export_record.read(self.output), storage.sizes(self.output)
         paths = [storage.join(self.work, name) for name in storage.list_names(self.work) if name.endswith(".json")]
         receipts = (export_record.receipt_of(content) for content in storage.read_many(paths) if content is not None)
@@ -233,7 +234,7 @@ class _Job:
         }
 
     def commit(self) -> ExportRecord:
-        """Write the files besides, then the record. Raises: OutputError if a shard's files are not there."""
+        """Write the files beside the shards, then the record. Raises: OutputError if a shard's files are missing."""
         made = self.made()
         if missing := [task.shard.name for task in self.tasks if task.shard.name not in made]:
             raise OutputError(
@@ -263,7 +264,7 @@ class _Job:
             names = {split: [files[shard.name].name for shard in every] for split, every in shards.items()}
             beside[parquet.CARD] = parquet.card(self.manifest, names)
         elif self.settings.to in tfds.FILE_FORMATS:
-            # A manifest of the exported files, as far as TFDS asks.
+            # A manifest of the exported files, in the fields that TFDS needs.
             sized = {
                 split: tuple(dataclasses.replace(each, num_bytes=files[each.name].num_bytes) for each in every)
                 for split, every in shards.items()
@@ -280,7 +281,7 @@ class _Job:
 
 
 def export_shard(task: ExportTask, progress: Progress) -> Done:
-    """Export one shard. Raises: CorruptRecordError if it is not that of the manifest; OutputError."""
+    """Export one shard. Raises: CorruptRecordError if it does not match the manifest; OutputError."""
     place = storage.join(task.root, task.shard.name)
     batches = (
         examples.decode(payloads, task.manifest.schema, place=place)

@@ -1,6 +1,6 @@
-"""Megatron's indexed dataset, version 1, for Megatron-LM, NeMo, GPT-NeoX and MaxText's mmap: documents unpadded.
+"""Export to Megatron's indexed dataset, version 1, for Megatron-LM, NeMo, GPT-NeoX and MaxText's mmap.
 
-    NAME.bin   the tokens of all documents, uint16 or int32, nothing else
+    NAME.bin   the tokens of all documents without padding, uint16 or int32, nothing else
     NAME.idx   "MMIDIDX\\0\\0", uint64 version 1, uint8 code of the dtype, uint64 sequences, uint64 entries of `ends`,
                int32 [S] tokens of each sequence, int64 [S] byte where it begins, int64 [S + 1] `ends`: 0, 1, 2, …, S
 
@@ -22,12 +22,12 @@ from tfrecord_io.schema import Role
 _MAGIC, _VERSION = b"MMIDIDX\x00\x00", 1
 _CODES = {np.dtype(np.int32): 4, np.dtype(np.uint16): 8}
 _SMALL_VOCABULARY = 65_500
-# What tokens and the ends of documents say already.
+# Roles of features that the tokens and the ends of documents imply.
 _HELD: tuple[Role, ...] = ("token_ids", "attention_mask", "num_tokens", "segment_ids", "positions")
 
 
 def check(manifest: Manifest, settings: ExportSettings) -> None:
-    """Raise ConfigError for features that this format has no room for, unless they are to be dropped."""
+    """Check that every feature fits into this format or is dropped. Raises: ConfigError."""
     settings.chosen(manifest.schema.names)
     lost = [
         each.name
@@ -44,7 +44,7 @@ def check(manifest: Manifest, settings: ExportSettings) -> None:
 def files(
     batches: Iterator[Mapping[str, np.ndarray]], manifest: Manifest, settings: ExportSettings
 ) -> dict[str, bytes]:
-    """Return the contents of the two files by suffix."""
+    """Encode batches as a .bin and an .idx file; return their contents by suffix."""
     del settings
     dtype = np.dtype(np.uint16 if manifest.tokenizer.vocab_size < _SMALL_VOCABULARY else np.int32)
     parts, lengths = [np.zeros(0, dtype)], [np.zeros(0, np.int64)]

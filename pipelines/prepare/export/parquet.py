@@ -1,13 +1,13 @@
-"""Parquet for `datasets`, TRL, axolotl, and whatever reads Arrow: rows without padding.
+"""Export to Parquet, rows without padding, for `datasets`, TRL, axolotl and every reader of Arrow.
 
-`input_ids` and so on are list<int32>, the names and types those of packed rows in TRL (`trl/data_utils.py`,
+`input_ids` and the like are list<int32>; names and types are those of packed rows in TRL (`trl/data_utils.py`,
 `pack_dataset`) and of pre-tokenized datasets in axolotl (`axolotl/utils/data/wrappers.py`,
 `_is_dataset_already_tokenized`). Class names stand in the file's metadata under `huggingface`, as
 `datasets.Features.from_arrow_schema` reads them; the card names the files of each split.
 
-Values are stored by byte stream split and zstd: 106 million tokens a second at 1.4 bytes, where plain values with zstd
-take 61 million and 1.8 bytes, and without compression 190 million and 4 bytes (measured, lists of 30,000 ids). pyarrow
-reads it since release 17.
+Values are encoded by byte stream split and zstd: 106 million tokens a second at 1.4 bytes each. Plain values with zstd
+reach 61 million at 1.8 bytes, uncompressed 190 million at 4 bytes (measured, lists of 30,000 ids). pyarrow reads the
+encoding since release 17.
 """
 
 import contextlib
@@ -25,14 +25,14 @@ from pipelines.prepare.export.token_columns import ExportedColumn
 from tfrecord_io.manifest import Manifest
 
 CARD = "README.md"
-# Of a row group, about: 8 MB of token ids.
+# Approximate number of tokens in a row group: 8 MB of token ids.
 _GROUP_TOKENS = 1 << 21
 
 
 def files(
     batches: Iterator[Mapping[str, np.ndarray]], manifest: Manifest, settings: ExportSettings
 ) -> dict[str, pa.Buffer]:
-    """Return the content of the file by its suffix. Row groups are cut by rows, so that batches change no byte."""
+    """Encode batches as a Parquet file, by its suffix. Row groups have a fixed size, so that batches change no byte."""
     sink = pa.BufferOutputStream()
     group_rows = max(1, _GROUP_TOKENS // manifest.row_length)
     with contextlib.ExitStack() as closing:
@@ -65,12 +65,12 @@ def _writer(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
         compression_level=1,
         use_dictionary=False,
         use_byte_stream_split=numbers,
-        write_statistics=False,  # nobody looks for token ids between two others, and they cost a tenth of the time
+        write_statistics=False,  # nobody filters by ranges of token ids, and they cost a tenth of the time
     )
 
 
 def names(manifest: Manifest, settings: ExportSettings) -> list[str]:
-    """Return the names of the columns before any is renamed or dropped."""
+    """Return the names of the exported columns before any is renamed or dropped."""
     nothing = {each.name: np.zeros((0, *each.shape), each.array_dtype) for each in manifest.schema.features}
     return list(next(iter(_rows([nothing], manifest, settings))))
 
@@ -78,7 +78,7 @@ def names(manifest: Manifest, settings: ExportSettings) -> list[str]:
 def _rows(
     batches: Iterable[Mapping[str, np.ndarray]], manifest: Manifest, settings: ExportSettings
 ) -> Iterator[dict[str, ExportedColumn]]:
-    """Yield columns without padding, with a row for each record, or for each document."""
+    """Yield columns without padding, with a row for each record, or for each document with --documents."""
     if settings.documents:
         return token_columns.documents(batches, manifest, extra=settings.extra)
     return (token_columns.unpadded(columns, manifest, extra=settings.extra) for columns in batches)
@@ -99,7 +99,7 @@ def _table(found: Mapping[str, ExportedColumn], manifest: Manifest, settings: Ex
     table = pa.table({new: _array(found[old]) for old, new in chosen.items()})
     if manifest.label_names is None:
         return table
-    # The features of `datasets` for columns of class ids, with their names.
+    # The features of `datasets` for columns of class ids, with the names of the classes.
     kind = {"names": list(manifest.label_names), "_type": "ClassLabel"}
     label = manifest.schema.with_role("label")
     classes: dict[str, Any] = {}

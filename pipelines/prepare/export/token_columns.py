@@ -1,7 +1,7 @@
 """Records without padding: values per token as ragged columns, and labels as Hugging Face's trainers take them.
 
     input_ids        5 6 7 0          input_ids  [5, 6, 7]
-    attention_mask   1 1 1 0    ──►                            a mask of 1 alone says nothing
+    attention_mask   1 1 1 0    ──►                            left out: it would be 1 everywhere
     loss_mask        0 0 1 0          labels     [-100, -100, 7]
 
 -100 is the label that cross-entropy in PyTorch and `transformers` leaves out. A causal model shifts labels itself.
@@ -18,10 +18,10 @@ from tfrecord_io.schema import OF_TOKENS, Schema
 
 IGNORED = -100
 
-# In other columns already, or true of every token once padding is gone.
+# Roles that other columns imply, or that are the same for every token once padding is gone.
 _IMPLIED = ("attention_mask", "num_tokens", "segment_ids", "loss_mask", "target_mask", "token_label_mask")
 
-# What a document of a packed row has.
+# Columns of a document from a packed row.
 _OF_DOCUMENTS = ("input_ids", "attention_mask", "labels")
 
 Columns = Mapping[str, np.ndarray]
@@ -29,14 +29,14 @@ Columns = Mapping[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ExportedColumn:
-    """Values of N rows: `counts` None for one array [N, ...], else int64 [N] values of each row, in one flat array."""
+    """Column of N rows: dense values [N, ...] if `counts` is None, else flat values with int64 [N] `counts` per row."""
 
     values: np.ndarray
     counts: np.ndarray | None = None
 
 
 def _dense_or_ragged(values: np.ndarray, chosen: np.ndarray, dtype: type[np.integer] = np.int32) -> ExportedColumn:
-    """Return the `chosen` values, bool [N, L], of each row. Without padding anywhere nothing is searched for."""
+    """Return the `chosen` (bool [N, L]) values of each row as a ragged column, without a search if all are chosen."""
     flat = values.reshape(-1) if chosen.all() else values[chosen]
     return ExportedColumn(flat.astype(dtype), np.count_nonzero(chosen, axis=1))
 
@@ -51,10 +51,10 @@ def _segment_lengths(segment_ids: np.ndarray) -> ExportedColumn:
 
 
 def unpadded(columns: Columns, manifest: Manifest, *, extra: tuple[str, ...]) -> dict[str, ExportedColumn]:
-    """Return the columns of records without padding; `extra` are those of `--add` that are wanted anyhow.
+    """Return the columns of records without padding. `extra`: columns to add although they are implied (`--add`).
 
-    input_ids; labels where not every token is to be learned, or where there is a target; position_ids and seq_lengths
-    of packed rows (as TRL has them); everything else under its own name. Constant features are left out.
+    input_ids; labels if some tokens are not to be learned, or if there is a target; position_ids and seq_lengths of
+    packed rows (as TRL has them); everything else under its own name. Constant features are left out.
     """
     schema = manifest.schema
     left = manifest.tokenizer.padding_side == "left"
@@ -92,10 +92,9 @@ def joins_documents(manifest: Manifest) -> bool:
 def documents(
     batches: Iterable[Columns], manifest: Manifest, *, extra: tuple[str, ...] = ()
 ) -> Iterator[dict[str, ExportedColumn]]:
-    """Yield the columns of records as `unpadded` does, with a row for each document.
+    """Yield columns without padding, as `unpadded` makes them, with a row for each document.
 
-    A document is a row of `pad`, a segment of `pack`, and in `concat`, whose records are one stream, what ends with
-    EOS; the last one of a shard ends where the stream does.
+    A document is a row (`pad`), a segment (`pack`), or a run of a shard's one stream up to EOS or its end (`concat`).
     """
     found = (unpadded(columns, manifest, extra=extra) for columns in batches)
     if manifest.schema.with_role("num_tokens") is not None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from tfrecord_io.errors import ConfigError
 
 if TYPE_CHECKING:
-    import numpy as np  # in functions, for the command line imports this module
+    import numpy as np  # imported in functions, since the command line imports this module
 
 _MOST_LENGTHS = 8
 # A longer row is a typing mistake; no machine has the memory for it.
@@ -31,7 +31,7 @@ _REMEDY = "write for example --bucket-lengths 64,128,256,512, or auto:4"
 
 
 def parse(option: str | Sequence[int], *, max_length: int | None) -> tuple[int, ...] | str:
-    """Return the lengths, or `auto:K` unchanged. Raises: ConfigError unless they ascend, to `max_length` if given."""
+    """Parse --bucket-lengths, but leave `auto:K`. Raises: ConfigError unless they ascend, to `max_length` if given."""
     if isinstance(option, str) and option.startswith(_AUTO):
         automatic_count(option)
         return option
@@ -70,7 +70,7 @@ def automatic_count(option: object) -> int | None:
 
 
 def bucket_of(lengths: Sequence[int], row_tokens: np.ndarray) -> np.ndarray:
-    """Return for each row the index of the smallest length that holds it, or else of the largest: int64 [N]."""
+    """Return each row's bucket: the index of the smallest length that holds it, or else of the largest, int64 [N]."""
     import numpy as np
 
     return np.minimum(np.searchsorted(np.asarray(lengths), row_tokens), len(lengths) - 1)
@@ -79,10 +79,10 @@ def bucket_of(lengths: Sequence[int], row_tokens: np.ndarray) -> np.ndarray:
 def choose(
     row_tokens: np.ndarray, *, count: int, longest: int, fixed: bool, weights: np.ndarray | None = None
 ) -> tuple[int, ...]:
-    """Choose at most `count` lengths that pad rows of `row_tokens` (int64 [N]) tokens least.
+    """Choose at most `count` row lengths with the least padding for rows of `row_tokens` (int64 [N]) tokens.
 
     No length is above `longest`, where longer rows are cut. With `fixed` the largest length is `longest`; else it is
-    the smallest multiple of 8 that holds all rows. `weights` float64 [N]: how many rows each one stands for.
+    the smallest multiple of 8 that holds all rows. `weights` float64 [N]: the number of rows that each one stands for.
     """
     import numpy as np
 
@@ -96,7 +96,7 @@ def choose(
 
 
 def _cheapest(lengths: np.ndarray, rows_before: np.ndarray, count: int) -> list[int]:
-    """Return the indices of at most `count` of the M `lengths`, always with the last one.
+    """Return the indices of the cheapest choice of at most `count` of M `lengths`, always including the last one.
 
     `rows_before` float64 [M + 1]: the number of rows that need a length before each index.
     """
@@ -114,7 +114,7 @@ def _cheapest(lengths: np.ndarray, rows_before: np.ndarray, count: int) -> list[
         came_from.append(through.argmin(axis=0))
         cost = through.min(axis=0)
         totals.append(cost[-1])
-    # argmin takes the first minimum, and so no length that saves nothing.
+    # argmin takes the first minimum, so that no length is added that saves nothing.
     chosen = [size - 1]
     for earlier in range(int(np.argmin(totals)), 0, -1):
         chosen.append(int(came_from[earlier][chosen[-1]]))

@@ -1,4 +1,4 @@
-"""The whole request of a build as one object: frozen, keyword-only, and validated once, before anything is opened.
+"""Configuration of a build as one object: frozen, keyword-only, and validated once, before anything is opened.
 
 Each stage receives only the part that it needs; the parts are exported from here too.
 """
@@ -26,11 +26,11 @@ from tfrecord_io.shown import without_access
 __all__ = ["FunctionKind", "FunctionOption", "LayoutConfig", "SourceConfig", "SpecialTokens", "Truncation"]
 
 Side = Literal["left", "right"]
-# A new engine is a name here, a module in `tokenize.engines`, and a line in its `choice`.
+# To add an engine: a name here, a module in `tokenize.engines`, and a line in its `choice`.
 EngineName = Literal["auto", "hf", "wordpiece", "unigram", "fastokens", "gigatoken"]
 Compression = Literal["none", "gzip"]
 
-# How the number of workers is typed, and its bounds.
+# Spellings, bounds and remedy of the option --workers.
 WORKERS: dict[str, Any] = {"flags": "--workers --num-proc", "least": 1, "most": 1024, "remedy": "leave --workers out"}
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
@@ -39,7 +39,7 @@ _tokenizer, _shards, _run = (functools.partial(option, group=title) for title in
 
 
 def parse_size(text: str, *, option: str = "--shard-size") -> int:
-    """Return the bytes in a size such as `100MB` (10^8), `64MiB` (2^26) or `5000`. Raises: ConfigError for others."""
+    """Parse a size in bytes such as `100MB` (10^8), `64MiB` (2^26) or `5000`. Raises: ConfigError for anything else."""
     match = _SIZE.match(text)
     unit = _UNITS.get(match.group(2).upper()) if match else None
     if match is None or unit is None or float(match.group(1)) <= 0:
@@ -53,7 +53,7 @@ def parse_size(text: str, *, option: str = "--shard-size") -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """Which tokenizer. `chat_template` is the text of one to give to it."""
+    """The tokenizer to use. `chat_template`: the text of a template that replaces its own."""
 
     name: str = _tokenizer(
         "Hub id or folder of the tokenizer.", flags="--tokenizer", metavar="NAME_OR_DIR", parse=paths.tokenizer_folder
@@ -75,7 +75,7 @@ class TokenizerConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OutputConfig:
-    """Where to write. An empty `name` is replaced by PrepareConfig with one from the dataset (`default_name`)."""
+    """The output folder and its shards. PrepareConfig derives an empty `name` from the dataset (`default_name`)."""
 
     root: str = option("Folder or gs:// address.", group="Output", flags="--output -o", metavar="OUT")
     shard_bytes: int = _shards(
@@ -114,7 +114,7 @@ class OutputConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareConfig:
-    """The whole request of a build. `workers` None means every core; it never changes a byte of the output."""
+    """Configuration of a build. `workers` None means every core; it never changes a byte of the output."""
 
     source: SourceConfig
     tokenizer: TokenizerConfig
@@ -206,13 +206,13 @@ class PrepareConfig:
             )
 
     def fingerprint_options(self) -> dict[str, Any]:
-        """Return the options that decide bytes of the output, as the fingerprint covers them."""
+        """Return the options that decide bytes of the output, by their names in the fingerprint."""
         parts = (self.source, self.tokenizer, self.layout, self.output, self)
         return {name: value for part in parts for name, value in fingerprint_items(part).items()}
 
 
 def default_name(dataset: str, *more: str) -> str:
-    """Derive the shards' name from the last part of the dataset's id or path, of several from the folder they share."""
+    """Derive the shards' name from the last part of the dataset's id or path, or of the folder that several share."""
     if more:
         dataset = paths.common_folder((dataset, *more))
     parts = [part for part in re.split(r"[/\\]", without_access(dataset)) if part and not re.search(r"[*?\[]", part)]

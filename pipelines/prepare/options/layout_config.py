@@ -1,4 +1,4 @@
-"""Options that say how texts become rows of tokens."""
+"""Options of the layout: how texts become rows of tokens."""
 
 import dataclasses
 import datetime
@@ -15,10 +15,10 @@ Remainder = Literal["pad", "drop"]
 LongDocuments = Literal["split", "drop"]
 SpecialTokens = Literal["eos", "bos-eos", "tokenizer", "none"]
 
-# The layouts, and the least number of values that a record stores for each token position. A new layout is a name here,
-# a file in `layouts`, and a line there; the options that only some layouts take name them in `taken_with`.
+# The layouts, and the least number of values that a record stores for each token position. To add one: a name here, a
+# file in `layouts`, and a line there; options that only some layouts take name them in `taken_with`.
 VALUES_PER_TOKEN = {"pad": 2, "concat": 1, "pack": 3, "chat": 3, "seq2seq": 2, "tokens": 4, "qa": 4}
-# They take one text column and no labels, since a row holds parts of many documents.
+# Layouts that take one text column and no labels, since a row holds parts of many documents.
 JOINING = ("concat", "pack")
 
 _layout = functools.partial(option, group="Layout")
@@ -31,10 +31,10 @@ _tokens = functools.partial(option, group="Layout tokens", taken_with=("tokens",
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayoutConfig:
-    """How texts become rows of `max_length` tokens.
+    """The layout of texts in rows of `max_length` tokens.
 
     `bucket_lengths` are ascending; the largest becomes `max_length`. `auto:K` stays a string until the launcher has
-    chosen K lengths. `chat_template` is a name; the text of a file is in `TokenizerConfig`.
+    chosen K lengths. `chat_template` is a template's name; `TokenizerConfig` has the text of a template from a file.
     """
 
     name: str = _layout(
@@ -122,7 +122,7 @@ class LayoutConfig:
         return {name: each for name, each in found if name in LAYOUT_OPTIONS and each != getattr(LayoutConfig, name)}
 
 
-# The options that not all layouts take.
+# Options that only some layouts take.
 LAYOUT_OPTIONS = tuple(each.field for each in declared(LayoutConfig) if each.taken_with)
 
 

@@ -18,9 +18,9 @@ from tfrecord_io.shown import without_access
 
 _DATA = (".parquet", ".arrow", ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt")
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
-# Further suffixes by which a name is that of a file, not a hub id.
+# Further suffixes by which a name is recognized as a file's, not a hub id.
 _OTHER_FILE = re.compile(r"\.(gz|bz2|xz|zst|xlsx|xls|zip|tar|tgz|tfrecord|pkl|feather|avro|db)\Z", re.IGNORECASE)
-# Names under which `load_dataset` knows readers; given no files, each would read the current folder.
+# Readers of `load_dataset` by name; without files, each would read the current folder.
 _READERS = frozenset(
     {"arrow", "audiofolder", "csv", "hdf5", "imagefolder", "json", "lance", "pandas", "parquet", "pdffolder", "sql",
      "text", "videofolder", "webdataset", "xml"}
@@ -28,13 +28,13 @@ _READERS = frozenset(
 
 
 def is_data_file(path: str) -> bool:
-    """Return whether a name ends as that of a data file, ignoring compression and the query of an address."""
+    """Return whether a name has the suffix of a data file, ignoring that of compression and the query of a URL."""
     stem, suffix = posixpath.splitext(without_access(path).lower())
     return (posixpath.splitext(stem)[1] if suffix in _COMPRESSED else suffix) in _DATA
 
 
 def names_files(dataset: str) -> bool:
-    """Return whether this names files or a folder, existing or not, rather than a dataset on the hub."""
+    """Return whether `dataset` names files or a folder, existing or not, rather than a dataset on the hub."""
     return (
         os.path.exists(dataset)
         or "://" in dataset
@@ -94,7 +94,7 @@ def require_tokenizer(name: str) -> None:
 
 
 def read_template(path: str) -> str:
-    """Return the text of a file with a chat template. Raises: ConfigError if it cannot be read."""
+    """Read a chat template from a file. Raises: ConfigError if it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -104,8 +104,9 @@ def read_template(path: str) -> str:
 
 
 def _refuse_links(folder: str, name: str) -> None:
-    """Raise TokenizerError for a link to another place: what it leads to would get into the dataset, and may be a file
-    of yours that the sender of the folder wants to see published. Snapshots in the hub's cache consist of links.
+    """Check that no tokenizer file is a link out of its folder. Raises: TokenizerError.
+
+    The dataset would contain the target, perhaps a private file. Links to `blobs` are those of the hub's cache.
     """
     own = [os.path.realpath(folder), os.path.realpath(os.path.join(folder, "..", "..", "blobs"))]
     inner = os.path.join(folder, "additional_chat_templates")
@@ -123,14 +124,14 @@ def _refuse_links(folder: str, name: str) -> None:
 
 
 def tokenizer_folder(name: str) -> str:
-    """Return the tokenizer/ of a finished dataset for the name of its folder, and any other name as it is."""
+    """Replace the folder of a finished dataset by its tokenizer/; return any other name unchanged."""
     folder, inner = os.path.expanduser(name), os.path.join(name, "tokenizer")
     is_dataset = os.path.isfile(os.path.join(folder, "manifest.json")) and os.path.isdir(os.path.expanduser(inner))
     return inner if is_dataset else name
 
 
 def _is_tokenizer_file(path: str) -> bool:
-    """Return whether `transformers`, old or new, gives such a name to a file of a tokenizer."""
+    """Return whether a file is named like a tokenizer's file of `transformers`, old or new."""
     name = os.path.basename(path).lower()
     words = ("token", "vocab", "merges", "sentencepiece", "spiece", "bpe", ".model", "config.json")
     return any(word in name for word in words)
@@ -146,7 +147,7 @@ def _other_dataset(path: str) -> str:
 
 
 def _nearest(path: str) -> str | None:
-    """Return the path in the same folder with the most similar name, if there is one."""
+    """Return the path in the same folder with the most similar name, or None."""
     folder, name = os.path.split(path.rstrip("/"))
     if not folder and "." not in name:
         return None  # a hub id may resemble any folder's name
@@ -158,7 +159,7 @@ def _nearest(path: str) -> str | None:
 
 
 def common_folder(paths: Sequence[str]) -> str:
-    """Return the deepest folder that all paths or addresses are below."""
+    """Return the deepest folder that contains all paths or URLs."""
     split = [posixpath.dirname(path).split("/") for path in paths]
     shared = itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*split, strict=False))
     return "/".join(parts[0] for parts in shared)

@@ -1,4 +1,4 @@
-"""Options that say which rows to read: dataset, splits, columns and the user's own functions.
+"""Options of the source: dataset, splits, columns and the user's own functions.
 
 --split train                       a split of the source
 --split 'train[:10%]+train[90%:]'   slices of one split
@@ -25,14 +25,14 @@ FunctionKind = Literal["map", "filter"]
 
 # Options that say how `datasets` reads the files.
 SOURCE_OPTIONS = ("format", "data_files", "source_options", "sample_by")
-# What a row of a text file can be.
+# Units of a text file that can be a row.
 SAMPLES = ("line", "paragraph", "document")
 # Split names become parts of file names.
 SPLIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]*\Z")
 
 _AMOUNT = re.compile(r"(?:(?P<split>.+):)?(?P<number>[0-9_]*(?:\.[0-9]+)?)(?<=[0-9])(?P<percent>%)?\Z")
 _HOLD_OUT_REMEDY = "write for example --hold-out validation=1%, validation=0.01, validation=1000 or validation=train:1%"
-# Functions that need no name of a module.
+# Functions that are named without a module.
 _READY_MODULE = "pipelines.filters"
 _READY: dict[FunctionKind, tuple[str, ...]] = {
     "map": ("fix_text", "mask_pii"),
@@ -43,10 +43,9 @@ _FUNCTION = re.compile(r"(?:(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):)?(?P<name>[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FunctionOption:
-    """One `--map` or `--filter`: a function of the user's, named by `spec` as `package.module:function`, or a ready one
-    by its name. Arguments may follow, as in `language(en, at_least=0.8)`.
+    """One `--map` or `--filter`: `spec` is the user's `package.module:function`, or the name of a ready function.
 
-    `source` is the text of a module with it, None if the module is a file.
+    Arguments may follow, as in `language(en, at_least=0.8)`. `source`: text of its module, None if that is a file.
     """
 
     kind: FunctionKind
@@ -64,7 +63,7 @@ class FunctionOption:
 
 
 class CalledFunction(NamedTuple):
-    """What a spec says: module and name of a function, and the arguments that it gets after the table."""
+    """Parsed spec: the module and name of a function, and the arguments that it gets after the table."""
 
     module: str
     name: str
@@ -73,12 +72,12 @@ class CalledFunction(NamedTuple):
 
     @property
     def is_ready(self) -> bool:
-        """Return whether it is a function of `pipelines.filters`."""
+        """Return whether the function is a ready one of `pipelines.filters`."""
         return self.module == _READY_MODULE
 
     @classmethod
     def of(cls, spec: str) -> CalledFunction:
-        """Parse the spec of a FunctionOption. An argument is a number if it looks like one, and else text."""
+        """Parse the spec of a FunctionOption. An argument that looks like a number is one; any other is text."""
         found = _FUNCTION.match(spec)
         assert found is not None, "FunctionOption checks it"
         given = [each.strip() for each in found["given"].split(",")] if found["given"] else []
@@ -124,8 +123,8 @@ class SplitOption:
 class HoldOutOption:
     """One `--hold-out`: the new split `name` gets rows of `split` (None: `train`, or the only split).
 
-    Either `share` is the fraction of them, above 0 and below 1, or `rows` about how many; the other is None. `amount`
-    is what was typed for it.
+    Either `share` is the fraction of them, above 0 and below 1, or `rows` their approximate number; the other is None.
+    `amount` is the typed text.
     """
 
     name: str
@@ -136,7 +135,7 @@ class HoldOutOption:
 
     @property
     def text(self) -> str:
-        """The option as on the command line."""
+        """The option as written on the command line."""
         return f"--hold-out {self.name}={f'{self.split}:' if self.split else ''}{self.amount}"
 
     @classmethod
@@ -173,12 +172,12 @@ def _column(text: str, layout: str) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SourceConfig:
-    """Which rows to read.
+    """The rows to read: dataset, splits, columns and functions.
 
     `dataset` is a hub id, a path, a glob or a folder; `more_paths` are further files of the same dataset.
     `object_splits`: the splits of an object whose parts are in the folder `dataset` (see `ingest.objects`). `functions`
-    are applied in this order. A column that only some layouts take is None for the layout's own default. `hold_out` is
-    explained above; no row is in two splits, nor is a value of column `hold_out_by`.
+    are applied in order. A column that only some layouts take is None for the layout's own default. `hold_out` is
+    explained above; no row, and no value of column `hold_out_by`, is in two splits.
     """
 
     dataset: str
@@ -307,7 +306,7 @@ class SourceConfig:
         return tuple(map(HoldOutOption.parse, self.hold_out))
 
 
-# The columns that not all layouts take.
+# Columns that only some layouts take.
 LAYOUT_COLUMNS = tuple(each.field for each in declared(SourceConfig) if each.taken_with)
 
 

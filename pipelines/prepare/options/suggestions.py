@@ -13,7 +13,7 @@ def suggestion(name: str, known: Sequence[str]) -> str:
 
 
 def to_utf8(content: bytes) -> str:
-    """Return the command that converts a file with this `content` to UTF-8; a byte order mark means UTF-16."""
+    """Return the remedy to convert a file to UTF-8, from UTF-16 if its `content` begins with that byte order mark."""
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "convert it to UTF-8: `iconv -f utf-16 -t utf-8 OLD > NEW`"
     return "convert it to UTF-8: if it is Latin-1, as older data often is, by `iconv -f latin1 -t utf-8 OLD > NEW`"

@@ -12,7 +12,7 @@ from tfrecord_io.errors import ConfigError
 Kind = Literal["unigram", "bpe", "byte-bpe", "wordpiece"]
 Style = Literal["bert", "roberta", "gpt2", "t5", "llama", "albert"]
 
-# The styles of each kind, its default first: those whose published models have such a vocabulary.
+# Styles whose published models have a vocabulary of this kind; the kind's default comes first.
 STYLES_OF: dict[Kind, tuple[Style, ...]] = {
     "unigram": ("albert", "t5"),
     "bpe": ("llama",),
@@ -26,7 +26,7 @@ _OTHER_NUMBER = "give a number within these bounds"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerRequest:
-    """A tokenizer to train; of what is None, the style decides. `chat_template` is its text."""
+    """Configuration of a tokenizer to train. `max_length` None: the style's. `chat_template` is the template's text."""
 
     source: SourceConfig
     output: str = option("Folder or gs:// address of the tokenizer.", flags="--output -o", metavar="DIR")
@@ -93,15 +93,15 @@ class TokenizerRequest:
 
     @property
     def chosen_style(self) -> Style:
-        """The style, the kind's own if none was chosen."""
+        """The style; the kind's default if none was given."""
         return self.style or STYLES_OF[self.kind][0]
 
     @property
     def sample_rows(self) -> int | None:
-        """The number of rows to learn from, if --sample says that."""
+        """The number of rows to learn from; None if --sample is a size or was not given."""
         return int(self.sample) if self.sample is not None and self.sample.isdecimal() else None
 
     @property
     def sample_bytes(self) -> int | None:
-        """The bytes of text to learn from, if --sample says that."""
+        """The bytes of text to learn from; None if --sample is a number of rows or was not given."""
         return None if self.sample is None or self.sample.isdecimal() else parse_size(self.sample, option="--sample")

@@ -1,1 +1,1 @@
-"""Worker processes, and of this one the threads, imports, memory, and counters of its progress."""
+"""Worker processes, and the threads, imports, memory and progress counters of this process."""

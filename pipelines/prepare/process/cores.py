@@ -6,13 +6,13 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-# Linux: the cgroup (version 2) of this process, and where limits of cgroups stand.
+# Linux: the file that names this process's cgroup (version 2), and the folder with the limits of cgroups.
 _OWN = Path("/proc/self/cgroup")
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def cores() -> int:
-    """Return how many cores this process may use: its affinity and its cgroups' quotas count, where there are any."""
+    """Return the number of cores that this process may use, by its CPU affinity and the quotas of its cgroups."""
     affinity = getattr(os, "sched_getaffinity", None)
     # A part of a core counts as one.
     quotas = (max(1, math.ceil(quota / period)) for quota, period in _limits("cpu.max"))
@@ -20,13 +20,13 @@ def cores() -> int:
 
 
 def memory_bytes() -> int:
-    """Return how much memory this process may use: the machine's, or less if a cgroup allows less."""
+    """Return the bytes of memory that this process may use: the machine's, or less if a cgroup allows less."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([machine, *(limit for (limit,) in _limits("memory.max"))])
 
 
 def _limits(file: str) -> Iterator[list[int]]:
-    """Yield the numbers in a file of the cgroup of this process, and of each around it, that has a limit."""
+    """Yield the numbers in `file` of this process's cgroup and of each cgroup around it, where a limit is set."""
     with contextlib.suppress(OSError):
         for line in _OWN.read_text().splitlines():
             if line.startswith("0::/") and ".." not in line:

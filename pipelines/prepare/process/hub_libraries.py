@@ -1,7 +1,7 @@
-"""The Hugging Face libraries: settings made before they are imported, and whether the hub answers at all.
+"""Settings of the Hugging Face libraries, made before their import, and a check that the hub answers.
 
-Without these settings `transformers` notes that PyTorch is missing, `datasets` counts each load at a server, also loads
-of local files, and clients repeat each request for a minute where there is no network.
+Without these settings `transformers` notes that PyTorch is missing, and `datasets` reports each load to a server, even
+of local files. Without the check, clients repeat each request for a minute where there is no network.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _answered = threading.Event()
 
 
 def configure() -> None:
-    """Set the libraries' environment variables. They read them once, when they are imported."""
+    """Set the environment variables that the libraries read once, when they are imported."""
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     if "IPython" in sys.modules:
@@ -33,9 +33,9 @@ def configure() -> None:
 
 
 def hub_answers() -> bool:
-    """Return whether the hub answers within 10 seconds, whatever it says; False while HF_HUB_OFFLINE is set.
+    """Return whether the hub answers within 10 seconds, with any status; False while HF_HUB_OFFLINE is set.
 
-    A thread asks, since the look-up of a name knows no time limit. After the first answer nobody asks again.
+    A thread sends the request, since a DNS look-up has no time limit. After the first answer no other is sent.
     """
     import huggingface_hub
     from huggingface_hub import constants

@@ -15,7 +15,7 @@ one_at_a_time = threading.RLock()
 
 
 class _Without:
-    """Context and finder: this thread finds none of these packages meanwhile, unless they are imported already."""
+    """Context and import finder that hides packages from imports of this thread, unless they are imported already."""
 
     def __init__(self, *names: str) -> None:
         self._names, self._thread = names, threading.get_ident()
@@ -32,9 +32,9 @@ class _Without:
 
 
 def keep_pandas_out() -> None:
-    """Let pyarrow look for pandas in vain. It looks when it first makes arrays, and imports it: 0.15 s of CPU, 35 MB.
+    """Hide pandas from pyarrow, which would import it when it first makes arrays: 0.15 s of CPU, 35 MB.
 
-    Others can import pandas afterwards, but pyarrow then reads its objects as plain sequences.
+    Other code can import pandas afterwards, but pyarrow then reads its objects as plain sequences.
     """
     import pyarrow as pa
 
@@ -44,8 +44,9 @@ def keep_pandas_out() -> None:
 
 
 def start_numba() -> None:
-    """Let Numba look in vain for what extends it. It looks when its first kernel runs, and imports awkward, which
-    gigatoken installs, and SciPy, which JAX does: 0.27 s of CPU, 36 MB. Only the user's own functions could want them.
+    """Hide awkward and SciPy from Numba, whose first kernel would import them: 0.27 s of CPU, 36 MB.
+
+    gigatoken installs awkward, and JAX installs SciPy. Only the user's own functions could need these extensions.
     """
     warnings.filterwarnings("ignore", message="Numba extension module 'awkward")
     with _Without("awkward", "scipy"):
@@ -55,6 +56,6 @@ def start_numba() -> None:
 
 
 def start_worker() -> None:
-    """Start Arrow and Numba in a worker process that runs no code of the user."""
+    """Start Arrow and Numba without optional imports, in a worker process that runs no code of the user."""
     keep_pandas_out()
     start_numba()

@@ -1,7 +1,6 @@
-"""Returning freed memory to the system.
+"""Control of the freed memory that allocators keep.
 
-Allocators keep freed memory for later, separately for each thread. After several threads have gathered a shard, what
-they keep is as large as the shard's tokens.
+They keep it for later, separately for each thread: after several threads have gathered a shard, as much as its tokens.
 """
 
 import contextlib
@@ -15,7 +14,7 @@ _M_ARENA_MAX = -8  # of mallopt(3), see malloc.h
 
 
 def keep_less() -> None:
-    """Make allocators keep less of what is freed; for a process that runs nothing but a build.
+    """Make allocators keep less freed memory; for a process that runs nothing but a build.
 
     Arrow's own allocator keeps what each thread has freed: about 20 MB of 690 in a build of 100 MB of Parquet. malloc
     has eight arenas for each core; with one for each, a build of two shards at once on two cores holds 75 MB less.

@@ -1,7 +1,7 @@
-"""Counters of a build's progress, and notes for whoever watches it.
+"""Counters of a build's progress, and notes to show while it runs.
 
-What works in the launcher's process adds to the counters of its build; worker processes send theirs (see `workers`).
-Workers elsewhere count for nobody; if a service reports their progress, the launcher adds it (see `dataflow`).
+Code in the launcher's process adds to the counters of its build; worker processes send theirs (see `workers`).
+Counters of workers elsewhere are lost; if a service reports their progress, the launcher adds it (see `dataflow`).
 Notes are lines to print once, such as the page on which a service shows the job.
 """
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Counts(NamedTuple):
-    """Rows and tokens processed so far, bytes written, shards finished."""
+    """Counts of rows and tokens processed, bytes written, and shards finished."""
 
     rows: int = 0
     tokens: int = 0
@@ -20,7 +20,7 @@ class Counts(NamedTuple):
 
 
 class Progress:
-    """The counters and notes of one build. Threads may share it."""
+    """Counters and notes of one build, safe to share among threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -38,13 +38,13 @@ class Progress:
             return self._counts
 
     def drain(self) -> Counts:
-        """Return the counters, which begin anew."""
+        """Return the counters, and reset them to 0."""
         with self._lock:
             counts, self._counts = self._counts, Counts()
             return counts
 
     def post_note(self, note: str) -> None:
-        """Add a line for whoever watches the build."""
+        """Add a line to show once."""
         with self._lock:
             self._notes.append(note)
 

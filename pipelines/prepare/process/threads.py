@@ -1,4 +1,4 @@
-"""Threads: a function in the background, an ordered map that works ahead, and objects that all threads share."""
+"""Threads: a function in the background, an ordered map that works ahead, and objects shared within a process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 POLL_SECONDS = 0.25
 
 _lock = threading.Lock()
-# Shared objects by id. One goes with the last that holds it.
+# Shared objects by id, each for as long as something else holds it.
 _known: weakref.WeakValueDictionary[str, Shared] = weakref.WeakValueDictionary()
 
 Item = TypeVar("Item")
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 def in_background(function: Callable[[], Result]) -> concurrent.futures.Future[Result]:
-    """Run `function` on a daemon thread, which the end of the process does not wait for; return its future result."""
+    """Run `function` on a daemon thread, for which the end of the process does not wait; return its Future."""
     done: concurrent.futures.Future[Result] = concurrent.futures.Future()
 
     def work() -> None:
@@ -69,7 +69,7 @@ def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], *, th
 
 
 class Shared:
-    """An object that pickling leaves as it is within a process; elsewhere one is made of the same arguments, once."""
+    """Object that unpickles to itself in its process, and elsewhere to one object made of the same arguments."""
 
     def __init__(self, *arguments: Any) -> None:
         self._key, self._arguments = uuid.uuid4().hex, arguments

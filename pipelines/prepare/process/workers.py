@@ -1,12 +1,12 @@
-"""Worker processes: tasks for one function, each in a child of its own interpreter (`spawn`), results as they come.
+"""Worker processes (`spawn`) that call a function for each task, with results in the order of completion.
 
     launcher ──── function, task ────► child: function(task, progress) ──► result, or an exception
              ◄─── counts, meanwhile ──
              ◄─── its result ─────────
 
-A child shares nothing but a pipe with its launcher, and ends with it, however that ends. If a child dies, by a crash or
-because the system is out of memory, the error says which task it had, and how it died. On Linux a child has a limit of
-memory of its own, so that the others, and the launcher, keep theirs.
+A child shares nothing but a pipe with its launcher, and ends with it, however the launcher ends. If a child dies, by a
+crash or because the system is out of memory, the error names its task and how it died. On Linux each child has a memory
+limit of its own, so that it cannot take the memory of the others and of the launcher.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ Result = TypeVar("Result")
 _END_SECONDS = 5.0
 # How long a child that is kept waits for another task.
 _IDLE_SECONDS = 20.0
-# A child has half of the machine's memory, and at least this much: Arrow and its threads reserve some by themselves.
+# A child may use half of the machine's memory, and at least this much: Arrow and its threads reserve some themselves.
 _LEAST_MEMORY = 4 << 30
-# Ways to end a process that say nothing about its task.
+# Signals that end a process from outside, whatever its task.
 _FROM_OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 # With less to read or to write, starting children takes longer than they save: 2 s of CPU each with a tokenizer, in
@@ -52,7 +52,7 @@ _SMALL_BYTES = 400_000_000
 # On two cores (byte-level BPE, concat) 1 GB of text took 12.2 s in one process with a thread for each core and 13.2 s
 # in two, 4 GB 38.8 and 32.8 s.
 _THREADED_BYTES = 750_000_000
-# What a child with a tokenizer takes before its first shard, for which it takes as many bytes as the shard, thrice.
+# Memory of a child with a tokenizer before its first shard; a shard takes three times its own bytes in addition.
 _CHILD_BYTES = 350_000_000
 _SHARE_OF_MEMORY = 0.8
 
@@ -63,14 +63,14 @@ _starting = threading.Lock()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Done:
-    """A finished task: its result, and what to count of it, where somebody counts."""
+    """Result of a finished task, and the counts that it adds to a Beam job's metrics."""
 
     result: Any = None
     counts: Mapping[str, int]
 
 
 class WorkerDiedError(Exception):
-    """A child process died while it worked on `task`; `how` says of what."""
+    """Death of a child process while it worked on `task`; `how` describes it."""
 
     def __init__(self, task: Any, exit_code: int) -> None:
         self.task, self.exit_code, self.how = task, exit_code, _describe(exit_code)
@@ -78,7 +78,7 @@ class WorkerDiedError(Exception):
 
     @property
     def is_killed(self) -> bool:
-        """Return whether it was killed, as the system does if its memory is exhausted."""
+        """Return whether SIGKILL ended the child, as the system does if its memory is exhausted."""
         return self.exit_code == -signal.SIGKILL
 
 
@@ -92,13 +92,13 @@ def run(
     keep: bool = False,
     start: Callable[[], None] | None = None,
 ) -> Iterator[tuple[Task, Result]]:
-    """Call a picklable function for each task in child processes; yield (task, result) in the order of their ends.
+    """Call a picklable function for each task in child processes; yield (task, result) in the order of completion.
 
-    With 0 `processes`, and in a daemon of `multiprocessing`, which may have no children, tasks run here in their order.
-    After an error no task begins, and it is raised once those under way are done. A child that a signal has ended from
-    outside is replaced, once for each task. Whatever else ends the iteration, such as `is_stopped`, ends the children;
-    `keep` lets them wait for the next call, since starting one takes 0.8 s of CPU. A new child calls `start` before it
-    imports what the function needs.
+    With 0 `processes`, and in a daemon of `multiprocessing`, which may have no children, tasks run in order in this
+    process. After an error no task begins, and the error is raised when the running tasks are done. A child that a
+    signal ended from outside is replaced, once for each task. If the iteration ends early, as by `is_stopped`, busy
+    children are killed. With `keep`, idle ones wait for the next call, since starting one takes 0.8 s of CPU. A new
+    child calls `start` before it imports what the function needs.
 
     Raises: what the function raises; WorkerDiedError.
     """
@@ -164,11 +164,11 @@ def number(
     most: int | None = None,
     threaded: bool = False,
 ) -> int:
-    """Return how many child processes do tasks of `task_bytes` each: 0 if this process does so little itself.
+    """Return the number of child processes for tasks of `task_bytes` each; 0 if this process should do them itself.
 
-    `wanted` is the user's limit; without one there are `default`, or as many as cores, as far as the memory goes. More
-    than `most` would not be sooner done. None is started whose share others do in the same time. `threaded`: this
-    process would use all cores, too.
+    `wanted` is the user's number; without it, `default` or the number of cores, as far as the memory allows. More than
+    `most` would not be faster. No child is started that would not save time: 4 tasks take as long in 2 children as
+    in 3. `threaded`: this process would use all cores, too.
     """
     asked = min(tasks, wanted or default or cores())
     if asked <= 1 or tasks * task_bytes < (_THREADED_BYTES if threaded else _SMALL_BYTES):
@@ -187,7 +187,7 @@ def number(
 
 
 def call(function: Callable[..., Result], *arguments: Any) -> Result:
-    """Call a module's function in a child process, which stays for the next call.
+    """Call a module-level function in a child process, which stays for the next call.
 
     Raises: what the function raises; WorkerDiedError, whose task is the last argument.
     """
@@ -207,7 +207,7 @@ def _apply(function: Callable[..., Result], first: Sequence[Any], last: Any, _: 
 
 @atexit.register
 def end_idle() -> None:
-    """End the children that wait for the next call, and wait for their end."""
+    """End the idle children of this process, and wait until they have ended."""
     while _idle:
         if (child := _idle.pop()).owner == os.getpid():
             child.end()
@@ -217,7 +217,7 @@ def _take_idle() -> _Child | None:
     while _idle:
         if (child := _idle.pop()).owner != os.getpid():
             continue
-        if child.is_awake():  # one that is about to end, for it was idle for long, does not answer
+        if child.is_awake():  # a child that is about to end after a long idle time does not answer
             return child
         child.end()
     return None
@@ -227,7 +227,7 @@ _Answer = tuple[Any, Exception | None, str]
 
 
 class _Child:
-    """A child process, and the task that it has."""
+    """Child process with its present task."""
 
     task: Any
     _function: bytes | None = None
@@ -245,14 +245,14 @@ class _Child:
         theirs.close()
 
     def give(self, function: bytes, task: Any) -> None:
-        """Give the child a task for a pickled function, which it keeps for the next one."""
+        """Send the child a task, with the pickled function unless it had the same one for its last task."""
         self.task = task
         with contextlib.suppress(BrokenPipeError):  # `receive` says how it died
             self.pipe.send((None if function is self._function else function, task))
         self._function = function
 
     def receive(self, progress: Progress) -> _Answer | None:
-        """Receive counts, for `progress`, or the result or the error and its traceback. Raises: WorkerDiedError."""
+        """Add received counts to `progress`; return the task's answer, None before its end. Raises: WorkerDiedError."""
         try:
             counts, answer = self.pipe.recv()
         except (EOFError, ConnectionResetError):
@@ -272,7 +272,7 @@ class _Child:
         return True
 
     def end(self) -> None:
-        """Let the process end, and see that it does."""
+        """Let the process end, and kill it if it does not within `_END_SECONDS`."""
         self.pipe.close()
         self.process.join(_END_SECONDS)
         if self.process.is_alive():
@@ -281,7 +281,7 @@ class _Child:
 
 
 def _serve(pipe: Connection, most_memory: int, start: Callable[[], None] | None) -> None:
-    """Work in a child until the launcher closes the pipe. More than `most_memory` bytes give a MemoryError."""
+    """Run tasks in a child until the pipe is closed or long idle. More than `most_memory` bytes give a MemoryError."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, see `tokenize.chat.renderer`
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the launcher ends this
     progress, sending = Progress(), threading.Lock()
@@ -312,7 +312,7 @@ def _serve(pipe: Connection, most_memory: int, start: Callable[[], None] | None)
 
 
 def _report(pipe: Connection, progress: Progress, sending: threading.Lock) -> None:
-    """Send counts to the launcher while it lives, and end with it."""
+    """Send counts to the launcher while it lives, and exit when it ends."""
     launcher = multiprocessing.parent_process()
     assert launcher is not None
     while not connection.wait([launcher.sentinel], timeout=POLL_SECONDS):
@@ -332,7 +332,7 @@ def _picklable(error: Exception) -> Exception:
 
 @contextlib.contextmanager
 def _without_main() -> Iterator[None]:
-    """Hide the main module, which `spawn` would run again: a script may lack the guard against that."""
+    """Hide the main module, which `spawn` would run again: a script may lack the `__name__` guard against that."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = type(main)("__main__")
     try:

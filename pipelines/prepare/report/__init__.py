@@ -1,1 +1,1 @@
-"""The report: one HTML page that shows a finished dataset, or what a build would make of a source."""
+"""The report: one HTML page about a finished dataset."""

@@ -1,4 +1,4 @@
-"""The sections that are charts: lengths, labels, and sizes of shards."""
+"""Sections of the report with charts: row lengths, labels, and shard sizes."""
 
 import math
 
@@ -14,18 +14,18 @@ from tfrecord_io.schema import Role
 _MOST_BARS = 60
 _LISTED_SHARDS = 200
 _LISTED_LABELS = 40
-# Names below bars: on a phone there is room for so many, of so many characters.
+# Most names below bars, and most characters of each: a phone has room for no more.
 _TICKS, _TICK = 5, 10
-# Labels that are more than this many times as frequent as others are worth a note.
+# A label more than this many times as frequent as the rarest one is worth a warning.
 _UNEVEN = 10
-# Characters of a label's name.
+# Most characters of a label's name.
 _NAME = 100
-# Share of the width that a bar has at most.
+# Largest width of a bar, as a share of the chart's.
 _WIDEST = 0.2
 
 
 def _edges(bars: int) -> tuple[float, ...]:
-    """Return where so many bars of one width begin and end, as shares of the drawing's width; few stay slim."""
+    """Return the edges of `bars` equally wide bars, as shares of the chart's width; a few bars stay slim."""
     width = min(1 / bars, _WIDEST)
     return tuple(index * width for index in range(bars + 1))
 
@@ -40,7 +40,7 @@ def lengths_group(split: SplitSubject, subject: Subject) -> Group:
     cuts = layout["name"] not in ("concat", "pack") and not {"stride", "pack_rows"} & layout.keys()
     found = count_lengths(lengths, row_lengths=manifest.bucket_lengths or (manifest.row_length,), cuts=cuts)
     end, total, title = found.edges[-1], found.num_rows, f"{noun.capitalize()} by tokens"
-    # How many fit means something only for the lengths before any cut.
+    # The share that fits is meaningful only for lengths before any cut.
     is_whole = not split.finished.ledger.tokens_cut
     fitting = f"; {share(total - found.longer, total)} fit into {found.cut:,}" if is_whole else ""
     median = found.edges[int(np.searchsorted(np.cumsum(found.counts), total / 2)) + 1]
@@ -66,7 +66,7 @@ def lengths_group(split: SplitSubject, subject: Subject) -> Group:
 
 
 def _known_lengths(split: SplitSubject, manifest: Manifest) -> tuple[np.ndarray, str, str]:
-    """Return lengths of rows or documents int64 [N], what they are lengths of, and where they come from."""
+    """Return lengths int64 [N], the noun to go with them (rows or documents), and a note on their source."""
     found = documents_of(split.parts).lengths
     cut = (
         "None was cut."
@@ -84,10 +84,10 @@ def _known_lengths(split: SplitSubject, manifest: Manifest) -> tuple[np.ndarray,
 
 
 def shards_group(split: SplitSubject, subject: Subject) -> Group:
-    """Return the sizes of a split's shards."""
+    """Return the chart of a split's shard sizes."""
     shards = split.finished.shards
     sizes = np.array([shard.num_bytes for shard in shards])
-    # Neighbours share a bar: their mean size.
+    # A bar for several neighbours shows their mean size.
     bars = [float(part.mean()) for part in np.array_split(sizes, min(len(sizes), _MOST_BARS))]
     edges = _edges(len(bars))
     spread = f", from {size(sizes.min())} to {size(sizes.max())}" if len(sizes) > 1 else ""
@@ -112,7 +112,7 @@ def shards_group(split: SplitSubject, subject: Subject) -> Group:
 
 
 def labels_section(subject: Subject) -> Section | None:
-    """Return the section with how often each label or tag occurs; None without labels."""
+    """Return the section with the frequency of each label or tag; None for a dataset without labels."""
     schema = subject.manifest.schema
     role: Role = "label" if schema.with_role("label") is not None else "token_labels"
     if (feature := schema.with_role(role)) is None:
@@ -134,7 +134,7 @@ def labels_section(subject: Subject) -> Section | None:
 
 
 def _labels(part: SampledRecords, role: Role) -> np.ndarray:
-    """Return the labels of rows, each of several classes a row, or those of the tokens that have one, float64."""
+    """Return all labels as float64 [K]: one for each row, each class of multi-label rows, or the tags of tokens."""
     columns, schema = part.columns, part.manifest.schema
     values = schema.values(columns, role)
     assert values is not None, "the schema has them"
@@ -145,7 +145,7 @@ def _labels(part: SampledRecords, role: Role) -> np.ndarray:
 
 
 def _classes_group(split: SplitSubject, ids: np.ndarray, names: tuple[str, ...] | None, *, noun: str) -> Group:
-    """Show class ids, the most frequent first; with names those that do not occur too, and not -1, which is none."""
+    """Chart class ids, the most frequent first. With `names`, include absent classes and omit -1 (no label)."""
     if names is not None:
         ids = ids[ids >= 0]
     found, occurrences = np.unique(ids, return_counts=True)

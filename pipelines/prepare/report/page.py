@@ -1,4 +1,4 @@
-"""The page: its elements, and their HTML, one file that loads nothing, runs nothing, and shows text from data as text.
+"""Elements of the page and their HTML, one file that loads nothing, runs nothing, and shows text from data as text.
 
 Every text is escaped by Jinja2, control characters and characters that turn the direction of text are spelt out, and a
 content security policy forbids scripts, requests, and all styles but the one in the page.
@@ -36,7 +36,7 @@ class Table:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chart:
-    """Bars side by side, what they say in a sentence, and their values as a table. The template draws them as SVG.
+    """Bar chart, with a sentence that sums it up and a table of its values. The template draws it as SVG.
 
     Positions are shares of the width: `edges` [N + 1] of the bars, `ticks` with texts below the axis, `marks` of
     vertical lines with their names. Bars become percentages of the width and pixels of height, so that a chart fills
@@ -65,7 +65,7 @@ class Chart:
 
     @property
     def top(self) -> float:
-        """Return where the middle of the highest bar is, as a share of the width."""
+        """The middle of the highest bar, as a share of the width."""
         at = self.heights.index(max(self.heights))
         return (self.edges[at] + self.edges[at + 1]) / 2
 
@@ -81,7 +81,7 @@ class ShownToken:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShownRow:
-    """A sample row: its place, the tokens of each of its parts by name, and its other features as text."""
+    """A sample row: its place, the tokens of its input and target by name, and its other features as text."""
 
     place: str
     parts: tuple[tuple[str, tuple[ShownToken, ...]], ...]
@@ -102,7 +102,7 @@ class Group:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Section:
-    """A section of the page, with the name that links lead to. `legend`: kinds of tokens and what they mean."""
+    """A section of the page. `name`: its anchor for links; `legend`: kinds of tokens and their meaning."""
 
     name: str
     title: str
@@ -112,14 +112,14 @@ class Section:
 
 
 def render(*, title: str, says: str, sections: Sequence[Section]) -> bytes:
-    """Return the HTML of a page, UTF-8. The template repeats all warnings at its top."""
+    """Render a page as HTML in UTF-8. The template repeats all warnings at its top."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         keep_trailing_newline=True,
-        # Control characters are spelt out, in lines that may be several.
+        # Control characters are spelt out, except for line ends.
         finalize=lambda text: visible(text, lines=True) if type(text) is str else text,
     )
     style = (_FOLDER / "page.css").read_text(encoding="utf-8")

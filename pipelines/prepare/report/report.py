@@ -1,4 +1,4 @@
-"""The report of a finished dataset, from its manifest and a sample of its records, some of which it shows as rows.
+"""Report of a finished dataset, made from its manifest and a sample of its records, some of which are shown.
 
 A report reads the manifest and a few thousand records: of 10 million rows in 100 shards, 5.2 GB, it takes 2 seconds of
 processor time, nearly all of it imports, and 290 MB of memory.
@@ -32,15 +32,15 @@ from tfrecord_io.errors import ConfigError, FormatError
 from tfrecord_io.manifest import Split
 from tfrecord_io.schema import OF_TOKENS, Role
 
-# Splits that are shown in detail: a page of 2 MB has room for so many.
+# Most splits that are shown in detail: a page of 2 MB has room for no more.
 _SPLITS = 8
 _REJECTED = 10
 _REJECTED_CHARACTERS = 400
 _ROWS = 4
-# Of a row, and of all rows together: a token takes about 80 bytes of a page that should stay below 2 MB.
+# Most tokens of a row, and of all rows: a token takes about 80 bytes of a page that should stay below 2 MB.
 _MOST_TOKENS, _MOST_TOKENS_IN_ALL = 384, 12_000
 _CHARACTERS = 200
-# Features that the marks of tokens show.
+# Roles of features that the marks of tokens show already.
 _SHOWN: tuple[Role, ...] = (*OF_TOKENS, "target_ids", "target_mask", "num_tokens", "start_position", "end_position")
 _LEGEND = {
     "special": "special token",
@@ -56,7 +56,7 @@ _LEGEND = {
 
 
 def of_dataset(root: str) -> bytes:
-    """Return the report of the finished dataset in `root`, an HTML page.
+    """Return the report of the finished dataset in `root` as an HTML page.
 
     Raises: ManifestError if there is none, or it is of a newer format; ReaderError if a shard or the tokenizer is
         missing; CorruptRecordError if a sampled record is damaged.
@@ -135,7 +135,7 @@ def of_dataset(root: str) -> bytes:
 
 
 def check_output(path: str) -> None:
-    """Check that `path` can be a file, before any work. Raises: ConfigError for a folder."""
+    """Check before any work that `path` is no folder. Raises: ConfigError."""
     local = storage.local_path(path)
     if path.endswith("/") or (local is not None and os.path.isdir(local)):
         raise ConfigError(
@@ -144,7 +144,7 @@ def check_output(path: str) -> None:
 
 
 def _rejected(root: str, name: str, split: Split) -> Iterator[RejectedContent]:
-    """Yield examples of rejected rows, several of each reason from the first lists that have any."""
+    """Yield examples of rejected rows, at most `_REJECTED` for each reason, from the first lists that have any."""
     wanted = dict.fromkeys(split.ledger.unusable, _REJECTED)
     for task, shards in split.by_task().items():
         if not any(wanted.get(reason) for reason in shards[0].ledger.unusable):
@@ -157,7 +157,7 @@ def _rejected(root: str, name: str, split: Split) -> Iterator[RejectedContent]:
                     yield dataclasses.replace(row, content=row.content[:_REJECTED_CHARACTERS] + more)
                 if not any(wanted.values()):
                     return
-        except FileNotFoundError:  # `verify` says so
+        except FileNotFoundError:  # `verify` reports it
             continue
 
 
@@ -181,7 +181,7 @@ def _shown_section(subject: Subject) -> Section:
 
 
 def _chosen_rows(split: SplitSubject) -> list[tuple[SampledRecords, int]]:
-    """Return the part and the index of a few rows from all along the sample, with an answer where there are any."""
+    """Return part and index of a few rows, spread over the sample; only rows with an answer, if there are any."""
     each = max(1, _ROWS // max(len(split.parts), 1))
     chosen = []
     for part in split.parts:
@@ -195,14 +195,14 @@ def _chosen_rows(split: SplitSubject) -> list[tuple[SampledRecords, int]]:
 
 
 def _row(part: SampledRecords, index: int, subject: Subject, *, most: int) -> ShownRow:
-    """Return one row with at most `most` tokens, half of them of the target where there is one."""
+    """Return one row with at most `most` tokens, half of them for the target if there is one."""
     row = {name: values[index] for name, values in part.columns.items()}
     target = target_marks(row, part.manifest)
     most = most if target is None else most // 2
     shown = [("input", _tokens(input_marks(row, part.manifest), subject, most=most))]
     if target is not None:
         shown.append(("target", _tokens(target, subject, most=most)))
-    # As text what colours show, too.
+    # Repeat as text what the colours show.
     pieces = pieces_of(input_marks(row, part.manifest), subject.tokenizer)
     learned = " … ".join(piece.text for piece in pieces if piece.learned)
     answer = "".join(piece.text for piece in pieces if piece.answer).strip()
@@ -218,7 +218,7 @@ def _row(part: SampledRecords, index: int, subject: Subject, *, most: int) -> Sh
 
 
 def _tokens(marks: TokenMarks, subject: Subject, *, most: int) -> tuple[ShownToken, ...]:
-    """Return tokens in order; runs of padding, and what is too long to show, as one each."""
+    """Return the tokens to show, in order; a run of padding, or tokens beyond `most`, become one entry."""
     shown: list[ShownToken] = []
     for is_padding, group in itertools.groupby(range(len(marks.ids)), key=marks.padding.__getitem__):
         run = list(group)

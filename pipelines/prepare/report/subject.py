@@ -1,7 +1,7 @@
-"""The subject of a report: a finished dataset, and records to look at, a few thousand at fixed places.
+"""Subject of a report: a finished dataset, and a sample of a few thousand records at fixed places.
 
-    shard        |=....=....=....=|      runs of neighbouring records, read at random access
-    gzip shard   |====............|      the beginnings of some shards, since the rest takes unpacking all before it
+    shard        |=....=....=....=|      runs of neighbouring records, read by random access
+    gzip shard   |====............|      the first records of some shards: later ones require unpacking all before them
 
 The places depend on the dataset alone, so that two reports of it are the same.
 """
@@ -19,7 +19,7 @@ from pipelines.prepare.dataset.rejected_rows import RejectedContent
 from tfrecord_io import examples, random_access
 from tfrecord_io.manifest import Manifest, Split
 
-# Of a split: 4,096 records tell a share of 1 % to within 0.3 %; 2 million positions are 16 MB for each feature.
+# Sample of a split: 4,096 records give a share of 1 % to within 0.3 %; 2 million positions are 16 MB for each feature.
 _RECORDS, _POSITIONS = 4096, 2 << 20
 _RUN = 16
 _GZIP_SHARDS = 8
@@ -29,7 +29,7 @@ Columns = Mapping[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampledRecords:
-    """N records of one row length. `manifest` describes them: its row length is theirs.
+    """N records of one row length, which is the row length of `manifest`.
 
     `columns`: values by feature name, [N, ...]. `places`: where each is, such as `record 5 of SHARD`.
     """
@@ -40,11 +40,11 @@ class SampledRecords:
 
 
 class Documents(NamedTuple):
-    """D documents: tokens, first and last id, int64 [D] each. A document is a segment (pack, chat), what stands between
-    two end tokens (concat), or the row.
+    """Length in tokens, first id and last id of D documents, int64 [D] each.
 
-    Where rows cut documents apart (concat), only ends that are in a record are known: `first` and `last` then have
-    fewer, and `lengths` none.
+    A document is a segment (pack, chat), the tokens between two end tokens (concat), or the row. Where rows cut
+    documents apart (concat), only ends inside a record are known: `first` and `last` are then shorter, and `lengths`
+    is empty.
     """
 
     lengths: np.ndarray
@@ -63,12 +63,12 @@ class SplitSubject:
 
     @property
     def num_sampled(self) -> int:
-        """Sampled records."""
+        """Number of sampled records."""
         return sum(len(part.places) for part in self.parts)
 
     @property
     def source_of_figures(self) -> str:
-        """Return where figures from records come from, to be shown beside them."""
+        """Note on the records that figures come from, to show beside the figures."""
         if self.num_sampled == self.finished.num_examples:
             return f"from all {self.num_sampled:,} records"
         return f"from a sample of {self.num_sampled:,} of {self.finished.num_examples:,} records"
@@ -76,7 +76,7 @@ class SplitSubject:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Subject:
-    """All that the sections need. `splits` are those to show in detail; `place` is where the source was, if known."""
+    """Data for all sections. `splits`: the splits to show in detail; `place`: the location of the source, if known."""
 
     manifest: Manifest
     tokenizer: Any
@@ -90,7 +90,7 @@ class Subject:
 
 
 def sampled_records(root: str, manifest: Manifest, split: str, *, share: float = 1.0) -> tuple[SampledRecords, ...]:
-    """Read `share` of the usual sample of a split. Raises: CorruptRecordError for a damaged record; ReaderError."""
+    """Read a sample of a split, `share` of the usual size. Raises: CorruptRecordError if damaged; ReaderError."""
     found = []
     for length in manifest.bucket_lengths or (None,):
         described = manifest if length is None else manifest.bucket(length)
@@ -104,8 +104,8 @@ def sampled_records(root: str, manifest: Manifest, split: str, *, share: float =
 
 
 def _spread(root: str, manifest: Manifest, split: str, *, wanted: int) -> SampledRecords:
-    """Read runs of records, one from each of equal parts of the split, at a random place in it."""
-    # One length was chosen, or there is only one.
+    """Divide the split into equal parts, and read a run of records at a random place in each of them."""
+    # `manifest` describes one bucket, or a dataset with one row length.
     opened = random_access.open(root)
     rows = (opened.bucket(manifest.row_length) if opened.manifest.bucket_lengths else opened)[split]
     count = len(rows)
@@ -130,7 +130,7 @@ def _spread(root: str, manifest: Manifest, split: str, *, wanted: int) -> Sample
 
 
 def _beginnings(root: str, manifest: Manifest, split: str, *, wanted: int) -> SampledRecords:
-    """Read the first records of a few shards from all along the split."""
+    """Read the first records of a few shards, spread over the split."""
     shards = manifest.splits[split].shards
     chosen = sorted({int(index) for index in np.linspace(0, len(shards) - 1, min(len(shards), _GZIP_SHARDS))})
     most = -(-wanted // len(chosen))
@@ -152,13 +152,13 @@ def _beginnings(root: str, manifest: Manifest, split: str, *, wanted: int) -> Sa
 
 
 def token_positions(part: SampledRecords) -> np.ndarray:
-    """Return which positions of the inputs hold tokens rather than padding, bool [N, L]."""
+    """Return a mask of the input positions that hold tokens rather than padding, bool [N, L]."""
     manifest, left = part.manifest, part.manifest.tokenizer.padding_side == "left"
     return ~invariants.padding(dict(part.columns), manifest.schema, length=manifest.row_length, left=left)
 
 
 def documents_of(parts: Sequence[SampledRecords]) -> Documents:
-    """Return the documents of all parts."""
+    """Return the documents of all parts of a sample."""
     none = Documents(*[np.zeros(0, np.int64)] * 3)
     return Documents(*map(np.concatenate, zip(none, *map(_documents, parts), strict=True)))
 
@@ -168,7 +168,7 @@ def _documents(part: SampledRecords) -> Documents:
     ids, segments = schema.values(part.columns, "token_ids"), schema.values(part.columns, "segment_ids")
     assert ids is not None, "a manifest has them"
     if segments is None and schema.with_role("attention_mask") is None:
-        # With --layout concat an end token stands behind each document, unless there is none.
+        # With --layout concat an end token follows each document, unless there is no such token.
         facts, special = part.manifest.tokenizer, part.manifest.layout.get("special_tokens", "eos")
         end = facts.sep_id if facts.eos_id is None else facts.eos_id
         ends = tokens & (ids == (-1 if special == "none" or end is None else end))
@@ -182,12 +182,12 @@ def _documents(part: SampledRecords) -> Documents:
 
 
 def count(number: float) -> str:
-    """Format a whole number: 1,234."""
+    """Format a number, rounded to a whole one: 1,234."""
     return f"{round(number):,}"
 
 
 def share(part: float, whole: float = 1.0) -> str:
-    """Format a share in per cent, with more digits for small ones, so that only nothing is 0 %."""
+    """Format a share in per cent, with more digits near 0 and 100, so that only an exact zero is 0 %."""
     percent = 100 * part / whole if whole else 0.0
     if percent in (0.0, 100.0):
         return f"{percent:.0f} %"
@@ -199,5 +199,5 @@ def share(part: float, whole: float = 1.0) -> str:
 
 
 def some(number: int, noun: str) -> str:
-    """Format a count of things: 1 shard, 3 shards."""
+    """Format a number with its noun: 1 shard, 3 shards."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

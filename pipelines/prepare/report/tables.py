@@ -1,4 +1,4 @@
-"""The sections that are tables: splits, padding and cuts, tokens, ends of documents, rows, and the manifest's facts."""
+"""Sections with tables: splits, padding and cuts, tokens, ends of documents, rows, and the manifest's facts."""
 
 import json
 from collections.abc import Iterator
@@ -14,10 +14,10 @@ from tfrecord_io.manifest import Manifest, dump
 from tfrecord_io.shown import without_secrets
 
 _MOST_PADDING = 0.5
-# Of what the fingerprint covers, the facts say these.
+# Parts of the fingerprint that the table of facts shows already.
 _BESIDES = ("source", "versions", "tokenizer")
 _LISTED_TOKENS, _LISTED_ENDS, _LISTED_FACTS = 20, 6, 100
-# Shares of unknown tokens above this are worth a warning: ordinary text has far fewer with any tokenizer that fits it.
+# Largest share of unknown tokens without a warning: ordinary text has far fewer with any tokenizer that fits it.
 _MOST_UNKNOWN = 0.01
 
 
@@ -66,7 +66,7 @@ def padding_group(split: SplitSubject, subject: Subject) -> Group:
 
 
 def tokens_group(split: SplitSubject, subject: Subject) -> Group:
-    """Return a split's special tokens, and the most frequent ones."""
+    """Return tables of a split's special tokens and of its most frequent tokens."""
     facts = subject.manifest.tokenizer
     counts = _counts(split, facts.vocab_size)
     total, seen = int(counts.sum()), int((counts > 0).sum())
@@ -99,7 +99,7 @@ def tokens_group(split: SplitSubject, subject: Subject) -> Group:
 
 
 def _counts(split: SplitSubject, vocab_size: int) -> np.ndarray:
-    """Return how often each id occurs in sampled inputs and targets, int64 [V]."""
+    """Count each token id in sampled inputs and targets, int64 [V]."""
     counts = np.zeros(vocab_size, np.int64)
     for part in split.parts:
         schema = part.manifest.schema
@@ -113,7 +113,7 @@ def _counts(split: SplitSubject, vocab_size: int) -> np.ndarray:
 
 
 def ends_group(split: SplitSubject, subject: Subject) -> Group:
-    """Return the first and last tokens of a split's documents."""
+    """Return tables of the first and last tokens of a split's documents."""
     found = documents_of(split.parts)
     if not len(found.first):
         return Group(title=split.name, texts=("Where documents begin cannot be told in these rows.",))
@@ -137,12 +137,12 @@ def _ends_table(ids: np.ndarray, which: str, subject: Subject, split: SplitSubje
 
 
 def _missing(first: np.ndarray, subject: Subject) -> tuple[str, ...]:
-    """Warn of documents without the token with which the tokenizer itself begins every text."""
+    """Warn of documents that lack the token (BOS or CLS) with which the tokenizer begins every text."""
     own, facts = subject.tokenizer("a")["input_ids"][:1], subject.manifest.tokenizer
     if not own or own[0] not in (facts.bos_id, facts.cls_id):
         return ()
     missing, layout = int((first != own[0]).sum()), str(subject.manifest.layout["name"])
-    # Parts of long documents begin with any token, so whole ones with the right beginning are enough there.
+    # With pack, parts of long documents begin with any token, so some with the right beginning are enough.
     if not missing or (layout == "pack" and missing < len(first)):
         return ()
     joined = f" Give --special-tokens {'tokenizer' if facts.bos_id is None else 'bos-eos'} if the model expects it."
@@ -154,7 +154,7 @@ def _missing(first: np.ndarray, subject: Subject) -> tuple[str, ...]:
 
 
 def rows_group(split: SplitSubject, subject: Subject) -> Group:
-    """Return what became of every row of a split, and examples of rejected ones."""
+    """Return the numbers of rows used, left out and rejected in a split, and examples of rejected rows."""
     ledger = split.finished.ledger
     figures = {"used": ledger.rows_used}
     for reason, number in sorted(ledger.rejected.items(), key=lambda item: (-item[1], item[0])):
@@ -189,7 +189,7 @@ def facts_section(subject: Subject) -> Section:
 
 
 def _facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Yield what the manifest says, but for splits, features and options, which have tables of their own."""
+    """Yield the manifest's facts, except splits, features and options, which have tables of their own."""
     for name, value in json.loads(dump(manifest)).items():
         inner = value if isinstance(value, dict) else {"": value}
         for key, each in inner.items() if name not in ("features", "options", "splits") else ():
