@@ -33,9 +33,8 @@ _PACKAGES = ("pipelines", "tfrecord_io")
 _PINNED = ("datasets", "tokenizers", "transformers", "fastokens", "gigatoken")
 # Libraries that some tokenizers load when they are opened; not base dependencies.
 _IF_LOADED = ("sentencepiece", "tiktoken")
-# The trainer, the commands, and rooms after this one: the code of a build that runs on workers may not import them
-# (tests/project/test_rooms.py).
-_NOT_FOR_WORKERS = {"train", "cli", "launch", "audit", "report", "doctor"}
+# The trainer, the commands, and the rooms that no task imports. An export's tasks import `launch` and `audit`.
+_NOT_FOR_WORKERS = {"train", "cli", "report", "doctor"}
 
 
 def versions() -> dict[str, str]:

@@ -22,10 +22,10 @@ def shipped(folder: Path, *args: str) -> SetupOptions:
 
 
 def modules() -> set[str]:
-    """Every file of the package, as a checkout has it, but what only the launcher and the trainer run."""
+    """Every file of the package, as a checkout has it, but what only commands and the trainer run."""
     files = (path for package in ("pipelines", "tfrecord_io") for path in (building.REPOSITORY / package).rglob("*.py"))
     names = {str(path.relative_to(building.REPOSITORY)) for path in files}
-    elsewhere = ("train", "cli", *(f"prepare/{room}" for room in ("launch", "audit", "report", "doctor")))
+    elsewhere = ("train", "cli", "prepare/report", "prepare/doctor")
     return {name for name in names if not name.startswith(tuple(f"pipelines/{room}/" for room in elsewhere))}
 
 
@@ -93,7 +93,12 @@ def test_a_users_own_requirements_are_left_alone(tmp_path: Path, monkeypatch: py
 SHIP = (
     "import json, sys\n"
     "from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions\n"
-    "from pipelines.prepare.beam import packaging\n"
+    "from pipelines.prepare.beam import packaging, pipeline\n"
+    # What tasks are functions of: shards, ingestion, comparisons of rows, exports.
+    "from pipelines.prepare.dedup import deciding\n"
+    "from pipelines.prepare.export import exporting\n"
+    "from pipelines.prepare.shards import shard_maker\n"
+    "from pipelines.prepare.sources.ingest import ingest\n"
     "options = PipelineOptions([])\n"
     "packaging.ship(options, sys.argv[1])\n"
     "print(json.dumps([packaging.__file__, *options.view_as(SetupOptions).extra_packages]))\n"
@@ -101,7 +106,7 @@ SHIP = (
 
 
 @pytest.mark.slow
-def test_an_installed_package_is_sent_with_its_modules_and_requirements(wheel: Path, tmp_path: Path) -> None:
+def test_an_installed_package_is_sent_with_its_requirements_and_what_tasks_import(wheel: Path, tmp_path: Path) -> None:
     installed = tmp_path / "installed"
     pip("install", "--no-deps", "--no-index", "--target", installed, wheel)
     command = [sys.executable, "-c", SHIP, str(tmp_path)]
