@@ -1,8 +1,8 @@
-"""The on-disk format and its readers: everything a trainer needs, and nothing of the preparing side.
+"""The on-disk format and its readers: all that a trainer needs, without the code that prepares datasets.
 
-`reader`, `buckets`, `mixture` and `readiness` need TensorFlow, and `objectives` on tensors; `random_access`,
-`numpy_objectives` and all others do not. Each is imported when it is first used, so `import tfrecord_io` is enough and
-costs nothing:
+`reader`, `buckets`, `mixture` and `readiness` need TensorFlow, and so does `objectives` on tensors; `random_access`,
+`numpy_objectives` and all other modules do not. A module is imported at its first use, so `import tfrecord_io` is
+enough and costs nothing:
 
     data = tfrecord_io.reader.open("gs://bucket/dataset")
 """
@@ -36,7 +36,7 @@ _MODULES = frozenset(
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Import a module of the list at its first use. Raises: AttributeError for any other name."""
+    """Import a public module at its first use. Raises: AttributeError for any other name."""
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

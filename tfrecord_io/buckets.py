@@ -1,4 +1,4 @@
-"""Rows of several lengths: each batch has rows of one of them, and a static shape.
+"""Bucketed datasets, whose rows have several lengths: each batch has rows of one length, so its shape is static.
 
     data = reader.open(root)                                  made with --bucket-lengths 64,128,256
     train = buckets.read(data, "train", tokens_per_batch=65_536, replicas=8, seed=0)
@@ -12,12 +12,12 @@
 
     model.fit(train.dataset(), ...)                           Keras: elements [None, None], the same batches
 
-A training goes in rounds, in each of which every bucket gives all of its batches, in an order that `seed` shuffles (see
-`Rounds`): lengths come in proportion to their rows at all times. Within a bucket all is as in a dataset of its own
-(`reader`). An evaluation gives each bucket in turn, every example once.
+Training runs in rounds. In each round every bucket yields all of its batches, in an order that `seed` shuffles (see
+`Rounds`), so lengths come in proportion to their rows at all times. Each bucket is read like a dataset of its own
+(`reader`). Evaluation reads one bucket after the other, every example once.
 
-With `global_batch_size` each batch has that many rows, with `tokens_per_batch` as many as fit into so many positions:
-more short rows than long ones, so that a step costs about the same whatever its length.
+With `global_batch_size` each batch has that many rows; with `tokens_per_batch` it has as many rows as fit into that
+many positions: more short rows than long ones, so that a step costs about the same whatever its row length.
 """
 
 from __future__ import annotations
@@ -57,18 +57,18 @@ def read(
     shuffle: Shuffle | None = None,
     order: Order = "hosts",
 ) -> Buckets:
-    """Return what there is to read of a split of several lengths, by length.
+    """Return the batches of a bucketed split, by row length.
 
     Args:
-        global_batch_size: rows of a step on all replicas together, of every length; or instead of it
-        tokens_per_batch: positions of a step on all replicas together, padding included, that are not exceeded.
+        global_batch_size: rows of a step on all replicas together, the same for every length; or instead of it
+        tokens_per_batch: the most positions of a step on all replicas together, padding included.
         replicas: as many as the strategy has (`num_replicas_in_sync`).
         hosts: as many as the strategy has (`num_input_pipelines`).
-        seed: as in `reader.Data.input_fn`, like all that follow.
+        seed: as in `reader.Data.input_fn`, like all arguments after it.
 
     Raises:
-        ReaderError: the dataset has rows of one length only, no such split, or no room for a row of each replica in a
-            batch.
+        ReaderError: the dataset has rows of one length only, the split does not exist or has no examples, or a batch
+            is too small for the replicas or cannot be divided by them.
     """
     input_plan.check_seed(seed)
     input_plan.check_positive("replicas", replicas)
@@ -93,7 +93,7 @@ def read(
         order=order,
         options={
             "objective": objective,
-            # As many shards open in all as for one dataset.
+            # All buckets together keep as many shards open as one dataset.
             "shuffle": shuffle or (global_order.USUAL_SHUFFLE if order == "global" else Shuffle().shared(len(parts))),
         },
     )
@@ -101,8 +101,10 @@ def read(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Buckets:
-    """Made by `read`. `parts` are the datasets of each length that the split has rows of, ascending; `batch_rows` the
-    rows of their global batches; `options` other arguments of `reader.Data.input_fn`.
+    """Batches of a bucketed split, made by `read`.
+
+    `parts`: the dataset of each row length in the split, ascending. `batch_rows`: the rows of a global batch of each
+    length. `options`: other arguments of `reader.Data.input_fn`.
     """
 
     parts: Mapping[int, Data]
@@ -116,17 +118,17 @@ class Buckets:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """The lengths of rows, ascending."""
+        """Row lengths in the split, ascending."""
         return tuple(self.parts)
 
     def rows(self, length: int) -> int:
-        """Rows of a global batch of that length. Raises: ReaderError if the split has no such rows."""
+        """Return the number of rows in a batch of this length. Raises: ReaderError if the split has no such length."""
         self._part(length)
         return self.batch_rows[length]
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps in which every example comes once: on average in a training, at least 1."""
+        """Steps of one pass over the examples: the average in training, at least 1; the exact number in evaluation."""
         if not self.training:
             return sum(self._evaluation_steps)
         return max(1, round(sum(data.num_examples(self.split) / self.rows(at) for at, data in self.parts.items())))
@@ -134,7 +136,7 @@ class Buckets:
     def input_fn(
         self, length: int, *, start_step: SupportsIndex = 0
     ) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
-        """Return the batches of one length as `reader.Data.input_fn` does, from step `start_step` of the schedule on.
+        """Return the input function for batches of one length, from step `start_step` of the schedule on.
 
         Raises: ReaderError if the split has no rows of that length, or as `reader.Data.input_fn`.
         """
@@ -150,7 +152,7 @@ class Buckets:
         )
 
     def schedule(self, start_step: SupportsIndex = 0) -> Iterator[int]:
-        """Yield the length of each step's batch, from `start_step` on; without end in a training."""
+        """Yield the row length of each step, from `start_step` on; endless in training."""
         first = input_plan.whole_step(start_step)
         if not self.training:
             yield from np.repeat(self.lengths, self._evaluation_steps)[first:].tolist()
@@ -161,7 +163,7 @@ class Buckets:
             yield from (self.lengths[at] for at in order[within if each == number else 0 :].tolist())
 
     def steps_before(self, step: SupportsIndex) -> dict[int, int]:
-        """Return how many of the first `step` steps have batches of each length."""
+        """Count the batches of each row length in the first `step` steps."""
         last = input_plan.whole_step(step)
         if not self.training:
             edges = np.cumsum([0, *self._evaluation_steps])
@@ -173,8 +175,9 @@ class Buckets:
         return dict(zip(self.lengths, counts.tolist(), strict=True))
 
     def dataset(self, *, start_step: SupportsIndex = 0) -> tf.data.Dataset:
-        """Return the dataset for Keras `fit` and `evaluate` in one process: the batches of the schedule, one after the
-        other. In their shapes the number of rows (with `tokens_per_batch`) and their length are None.
+        """Return the batches of the schedule as one dataset, for Keras `fit` and `evaluate` in one process.
+
+        The row length in its shapes is None, and so is the number of rows with `tokens_per_batch`.
 
         Raises: ReaderError if there is more than one host.
         """
@@ -188,7 +191,7 @@ class Buckets:
         streams = [self.input_fn(length, start_step=step)(here) for length in self.lengths]
         slices = tf.data.Dataset.from_tensor_slices
         if self.training:
-            # The schedule as indices, in the graph.
+            # The schedule as bucket indices, computed in the graph.
             number, within = self._rounds.locate(step)
             rounds = tf.data.Dataset.counter(number)
             choices = rounds.flat_map(lambda each: slices(self._shuffled(each))).skip(within)
@@ -205,7 +208,7 @@ class Buckets:
         )
 
     def _order(self, number: int) -> np.ndarray:
-        """Return the buckets of round `number`, by index, int64."""
+        """Return the bucket index of each step of round `number`, int64."""
         order: np.ndarray = input_records.on_client(lambda: self._shuffled(tf.constant(number, tf.int64)).numpy())
         return order
 
@@ -218,7 +221,7 @@ class Buckets:
 
     @functools.cached_property
     def _evaluation_steps(self) -> list[int]:
-        """Return the evaluation steps of each row length."""
+        """Return the number of evaluation steps for each row length."""
         return [
             data.evaluation_steps(
                 self.split, global_batch_size=self.batch_rows[length], num_hosts=self.hosts, order=self.order
@@ -234,10 +237,10 @@ class Buckets:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rounds:
-    """Rounds of K buckets that have `rows` rows and give `batch_rows` of them at a time.
+    """Training rounds over K buckets, which have `rows` rows and yield batches of `batch_rows` rows.
 
-    In a round each bucket gives as many batches as it has in one pass over its rows, in an order that is shuffled for
-    all of them together. A pass is seldom a whole number of batches, so after r rounds a bucket has given
+    In a round each bucket yields the batches of one pass over its rows, and the batches of all buckets are shuffled
+    together. A pass is seldom a whole number of batches, so after r rounds a bucket has yielded
     floor(r * rows / batch) of them:
 
                   rows   batch   in a pass    round  0            1              2
@@ -245,8 +248,8 @@ class Rounds:
         b            6       2         3             3            3              3
         steps                                        a b b a b    b a a b a b    b a b b a    ...
 
-    So every bucket is read equally often, to within a batch, however small it is; and which round a step is in, and
-    what came before it, follows by a search in these sums.
+    So every bucket, however small, is read equally often to within a batch. A search in these sums finds the round of
+    a step and the batches before it.
     """
 
     rows: tuple[int, ...]
@@ -257,7 +260,7 @@ class Rounds:
         return tuple(number * rows // batch for rows, batch in zip(self.rows, self.batch_rows, strict=True))
 
     def locate(self, step: int) -> tuple[int, int]:
-        """Find the round that step `step` is in, and count the steps before it in that round."""
+        """Return the round of step `step`, and the number of steps before it in that round."""
         number = bisect.bisect_right(range(1 << 62), step, key=lambda each: sum(self.batches_before(each))) - 1
         return number, step - sum(self.batches_before(number))
 
@@ -265,7 +268,7 @@ class Rounds:
 def _batch_rows(
     lengths: tuple[int, ...], replicas: int, *, global_batch_size: int | None, tokens_per_batch: int | None
 ) -> dict[int, int]:
-    """Return the rows of a global batch of each length."""
+    """Return the number of rows in a global batch, by row length."""
     if (global_batch_size is None) == (tokens_per_batch is None):
         raise ReaderError(
             "global_batch_size and tokens_per_batch together, or neither, expected one of them",

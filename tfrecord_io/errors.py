@@ -41,7 +41,7 @@ __all__ = [
 
 
 class PrepError(Exception):
-    """Root of all: `cause` says what was got and expected, and where; `remedy` what to do. Neither has a secret."""
+    """Root of all errors: `cause` (what was got and expected, and where) and `remedy` (what to do), without secrets."""
 
     def __init__(self, cause: str, *, remedy: str = "") -> None:
         self.cause = without_secrets(cause)
@@ -65,11 +65,11 @@ class SourceError(PrepError):
 
 
 class SplitNotFoundError(SourceError):
-    """A split that the dataset does not have."""
+    """The dataset does not have the split."""
 
 
 class ColumnError(SourceError):
-    """A column is missing, or holds something else than what it is to be used as."""
+    """A column is missing, or holds values that do not fit its use."""
 
 
 class TokenizerError(PrepError):

@@ -1,4 +1,4 @@
-"""Encode arrays as `tf.train.Example` bytes, thousands of rows at a time, and back, without TensorFlow.
+"""Encode arrays as `tf.train.Example` bytes and decode them, thousands of rows at a time, without TensorFlow.
 
 An Example is a map from a feature's name to its list of values. For a schema with the int64 feature `ids` and the
 float32 feature `score`, row i of the arrays becomes record i:
@@ -7,8 +7,8 @@ float32 feature `score`, row i of the arrays becomes record i:
     score float32[N]            │ └ one entry of the map: 7, 256 and 0 as varints
                                 └ size of the map
 
-Many messages have that meaning; `encode` gives the one that `SerializeToString(deterministic=True)` gives in Python,
-and `decode` takes no other. So bytes and arrays determine each other: a record that decodes is byte for byte the one
+Many messages have this meaning; `encode` writes the one that `SerializeToString(deterministic=True)` gives in Python,
+and `decode` accepts no other. So bytes and arrays determine each other: a record that decodes is byte for byte the one
 that was encoded, and any other byte in it is damage.
 """
 
@@ -25,11 +25,10 @@ from tfrecord_io.schema import Schema
 
 __all__ = ["Payloads", "decode", "encode"]
 
-# For a shard that is damaged.
+# The remedy for a damaged shard.
 REMEDY = "run `prep-tfrecords verify DATASET --repair`, which makes the shard again, or copy it from where it was made"
 
-
-# Of one value; text may be empty.
+# The smallest size of a value; text may be empty.
 _LEAST_BYTES = {"int64": 1, "float32": 4}
 
 
@@ -83,12 +82,13 @@ def encode(columns: Mapping[str, np.ndarray], schema: Schema) -> Payloads:
 
 
 def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.ndarray]:
-    """Invert `encode`: int64[N, *shape] or float32[N, *shape] for each feature, in the schema's order, and
-    objects [N] for text and bytes.
+    """Decode records into an array for each feature, in the schema's order: the inverse of `encode`.
+
+    Returns: int64[N, *shape] or float32[N, *shape]; objects [N] for text and bytes.
 
     Raises: CorruptRecordError, which names `place` and the first record that `encode` cannot have given.
     """
-    # Refuse records that are too small for all values, before memory is taken for these.
+    # Refuse records that are too small for all values before allocating memory for these.
     least = sum(feature.num_values * _LEAST_BYTES.get(feature.dtype, 0) for feature in schema.features)
     sizes_N = np.diff(payloads.offsets)
     if len(small := np.flatnonzero(sizes_N < least)):

@@ -1,4 +1,4 @@
-"""Local paths that names stand for, and files of folders that may come from strangers, copied into what you publish."""
+"""Resolve local paths, and check a stranger's files before they are copied into what you publish."""
 
 import os
 import pathlib
@@ -8,13 +8,12 @@ from tfrecord_io.errors import ReaderError
 
 _SCHEMES = ("file://", "local://")
 
-
-# Of the files that `save_pretrained` of any tokenizer of `transformers` writes.
+# Suffixes of the files that `save_pretrained` of any tokenizer of `transformers` writes.
 _TOKENIZERS = (".json", ".txt", ".model", ".jinja", ".spm", ".codes", ".tiktoken", ".tokenizer")
 
 
 def local_path(name: str) -> str | None:
-    """Return the absolute path for the operating system, by the name's form alone; None for an address (gs://bucket/out).
+    """Return the absolute local path of a name, by its form alone; None for an address (gs://bucket/out).
 
     `~`, empty parts and `.` are resolved; `..` stays, since it may follow a link.
     """
@@ -24,12 +23,12 @@ def local_path(name: str) -> str | None:
 
 
 def is_tokenizers(name: str) -> bool:
-    """Return whether a tokenizer may have a file of this name."""
+    """Return whether a file of this name may belong to a tokenizer."""
     return name.endswith(_TOKENIZERS) and not name.startswith(".")
 
 
 def require_regular(path: str) -> None:
-    """Raise ReaderError if a local path leads, by a link in its folder or as it, to a file that may be one of yours."""
+    """Raise ReaderError if a local path is a link, in a linked folder or no file: it could expose a file of yours."""
     local = local_path(path)
     if local is None or not os.path.lexists(local):
         return

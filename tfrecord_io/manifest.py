@@ -1,11 +1,11 @@
-"""manifest.json, the commit record of a dataset, read and written. Its types are in `format.manifest_types`.
+"""Read and write manifest.json, the commit record of a dataset; its types are in `format.manifest_types`.
 
 `parse` accepts any bytes and either returns a manifest that is consistent in itself or raises ManifestError;
 `dump` is canonical: equal manifests give equal bytes, on every machine. docs/format.md specifies each field. A manifest
-carries the digest of its own text, so that no change of it goes unnoticed, be it in an id that nothing else repeats.
+has the digest of its own text, so that every change is noticed, even of an id that nothing else repeats.
 
-Versions are MAJOR.MINOR. A newer minor version may add fields anywhere, and `parse` passes over what it does not know;
-whatever an older reader would get wrong needs a newer major version, which `parse` refuses.
+Versions are MAJOR.MINOR. A newer minor version may add fields anywhere, and `parse` ignores fields that it does not
+know; a change that an older reader would misread needs a newer major version, which `parse` refuses.
 """
 
 import dataclasses
@@ -62,7 +62,7 @@ FILE_NAME = "manifest.json"
 MOST_BYTES = 64 << 20
 
 _UPGRADE = "install a release of prep-tfrecords that reads it"
-# The digest of everything else in the document, of fields that this version does not know too.
+# The field with the digest of all other fields, including those that this version does not know.
 _SEAL = "sha256"
 _VERSION = re.compile(r"([0-9]{1,9})\.[0-9]{1,9}\Z")
 
@@ -116,9 +116,9 @@ def open_manifest(
     """Read the manifest `name` of a folder, and check at once that no shard is missing or cut off.
 
     Args:
-        folder: as messages name it.
-        read: returns the content of the file of a name, or of a larger one as many bytes as the keyword `most` says.
-        sizes: returns the bytes of each file in the folder that is among some names. Both raise OSError.
+        folder: its name for messages.
+        read: returns the content of the file with a given name, at most as many bytes as the keyword `most` says.
+        sizes: returns the size in bytes of each file with one of the given names. Both raise OSError.
 
     Raises:
         ReaderError: there is no manifest, or a shard is missing or of another size than the manifest says.
@@ -130,7 +130,7 @@ def open_manifest(
         split_of = {shard.name: split for split, each in manifest.splits.items() for shard in each.shards}
         found = sizes(split_of)
     except FileNotFoundError as error:
-        # Object stores have no folders that could be there or not.
+        # Object stores have no folders that could be missing.
         no_folder = "://" not in folder and not os.path.isdir(folder)
         raise ReaderError(
             f"{folder}: there is no such folder, expected that of a finished dataset"
@@ -203,7 +203,7 @@ def _load(content: bytes | str, *, place: str) -> dict[str, Any]:
         )
     try:
         document = json_fields.load(content)
-        # What `dump` could not write again: half a surrogate pair, spelt by an escape.
+        # Refuse what `dump` could not write again: half a surrogate pair, spelt as an escape.
         json.dumps(document, ensure_ascii=False).encode()
     except ValueError as error:
         raise ManifestError(f"{place}: not JSON ({error})", remedy=REMAKE) from error
@@ -226,7 +226,7 @@ def _check_version(document: dict[str, Any], *, place: str) -> None:
 
 
 def _from_json(document: Mapping[str, Any]) -> Manifest:
-    # Each must be there, whatever its default in Python, but for generations.
+    # Every field but generations must be present, even if it has a default in Python.
     names = [each.name for each in dataclasses.fields(Manifest) if each.name not in ("schema", "generations")]
     given = {name: document[name] for name in [*names, *({"generations"} & {*document})]}
     schema = Schema(tuple(_feature(mapping(each)) for each in items(document["features"])))
@@ -234,7 +234,7 @@ def _from_json(document: Mapping[str, Any]) -> Manifest:
 
 
 def _feature(fields: Mapping[str, Any]) -> Feature:
-    # Feature itself says what is wrong with these.
+    # `Feature` checks these itself.
     unchecked = {name: fields[name] for name in ("dtype", "role", "constant")}
     shape = tuple(items(fields["shape"]))
     return Feature(name=text(fields["name"]), meaning=text(fields["meaning"]), shape=shape, **unchecked)

@@ -1,13 +1,13 @@
-"""Mixtures: several prepared datasets as one, whose batches have rows of all of them in given proportions.
+"""Mixtures of several prepared datasets, whose batches have rows of all of them in given proportions.
 
     mixed = Mixture({"wiki": reader.open(A), "code": reader.open(B)}, weights={"wiki": 0.7, "code": 0.3})
     mixed = Mixture({"de": reader.open(C), "sw": reader.open(D)}, temperature=3.0)
     mixed.input_fn("train", global_batch_size=1024, seed=0)       for strategy.distribute_datasets_from_function
     mixed.dataset("train", global_batch_size=1024)                for Keras fit
 
-Rates are weights in proportion, or (number of examples) ** (1 / temperature). They are kept by counting, not by chance:
-at every step, each dataset has given its share of all rows so far to within one row. With 0.7 and 0.3, and elements
-(one replica's part of a batch) of 4 rows:
+Rates are proportional to weights, or to (number of examples) ** (1 / temperature). They are kept by counting, not by
+chance: at every step, each dataset has given its share of all rows so far to within one row. With 0.7 and 0.3, and
+elements (one replica's part of a batch) of 4 rows:
 
     element          0          1          2          3          4      │
     rows of wiki     3          3          3          3          2      │  14 of 20: 0.7, and again from the start
@@ -17,13 +17,13 @@ at every step, each dataset has given its share of all rows so far to within one
                      0 1   2      3 4 5 ...          wiki's own endless, shuffled stream of records, without a gap
 
 So each dataset is read as if it were alone, in its own epochs and with its own shuffling (by `source_seed`): one may be
-in its tenth epoch while another is still in its first. How many rows of each come before a step is arithmetic
-(`mixing_plan`), so `start_step` costs as little as it does for one dataset, times their number.
+in its tenth epoch while another is still in its first. The rows of each before a step are computed (`mixing_plan`), so
+`start_step` costs as little as it does for one dataset, times their number.
 
-With several hosts each holds to the rates by itself, to within two rows, since hosts begin at different places of that
-cycle: a dataset of which there is one row in ten elements does not come on all hosts at the same time.
+With several hosts, each keeps to the rates by itself, to within two rows, since hosts begin at different elements of
+the cycle: a dataset with one row in ten elements does not come on all hosts at the same time.
 
-Only training is mixed. The mean over a mixture depends on the rates and says little of any dataset: evaluate
+Only training is mixed. A mean over a mixture depends on the rates and says little about any dataset: evaluate
 `datasets[name]` one after the other.
 """
 
@@ -48,19 +48,19 @@ __all__ = ["Mixture", "source_seed"]
 
 @dataclasses.dataclass(frozen=True)
 class Mixture(InputFunctions):
-    """Opened datasets under names of your choice, to be read as one (see the module, and `InputFunctions`).
+    """Opened datasets, under names of your choice, that are read as one (see the module and `InputFunctions`).
 
     A name is part of the seed of its dataset's order: adding another dataset leaves that order as it was.
 
-    weights: for each dataset, in proportion to each other.
+    weights: one for each dataset; rates are proportional to them.
     temperature, maximum: instead of weights, rates by size, see `mixing_plan.rates`; with neither of the three,
         in proportion to the numbers of examples.
-    manifest: what is common to all of them; its fingerprint covers the rates too.
+    manifest: the merged manifest of all datasets; its fingerprint covers the rates too.
 
     Without `shuffle`, the input functions share the usual number of open shards among the datasets, at least 4 for each
-    of them; the window is that of each dataset.
+    of them; each dataset has a window of its own.
 
-    Raises: ReaderError if the datasets do not go together (`common_manifest`), or for wrong weights.
+    Raises: ReaderError if the datasets do not fit together (`common_manifest`), or for wrong weights.
     """
 
     datasets: Mapping[str, Data]
@@ -73,8 +73,8 @@ class Mixture(InputFunctions):
     def __post_init__(self) -> None:
         if not self.datasets:
             raise ReaderError("a mixture of no datasets, expected at least one")
-        self._rates(dict.fromkeys(self.datasets, 1))  # refuses weights and temperatures that are none
-        # As JSON has them: a NumPy number becomes a Python number.
+        self._rates(dict.fromkeys(self.datasets, 1))  # refuses invalid weights and temperatures
+        # As plain JSON: a NumPy number becomes a Python number.
         rates: dict[str, Any] = {"weights": self.weights and {name: float(w) for name, w in self.weights.items()}}
         for name in ("temperature", "maximum"):
             rates[name] = None if getattr(self, name) is None else float(getattr(self, name))
@@ -82,7 +82,7 @@ class Mixture(InputFunctions):
         object.__setattr__(self, "root", " + ".join(data.root for data in self.datasets.values()))
 
     def rates(self, split: str) -> dict[str, float]:
-        """Each dataset's share of the rows of a training; their sum is 1. Raises: ReaderError for what is not there."""
+        """Return each dataset's share of training rows, sum 1. Raises: ReaderError if a split is missing or empty."""
         for name, data in self.datasets.items():
             if split not in data.splits:
                 raise ReaderError(
@@ -99,11 +99,11 @@ class Mixture(InputFunctions):
         return {name: rows * rate / self.datasets[name].num_examples(split) for name, rate in self.rates(split).items()}
 
     def fewest_shards(self, split: str) -> int:
-        """Shards of a split, of the dataset that has the fewest. Raises: ReaderError if there is no such split."""
+        """Return the smallest number of shards of a split in any dataset. Raises: ReaderError if one lacks it."""
         return min(data.fewest_shards(split) for data in self.datasets.values())
 
     def tokens_per_example(self, split: str) -> float:
-        """Tokens that are not padding, in the mean of what a training reads. Raises: ReaderError as `rates`."""
+        """Return the mean number of tokens in a training example, without padding. Raises: ReaderError as `rates`."""
         return math.fsum(
             rate * self.datasets[name].tokens_per_example(split) for name, rate in self.rates(split).items()
         )

@@ -1,4 +1,4 @@
-"""`objectives` without TensorFlow: from rows of `random_access` to (inputs, labels, weights), as NumPy arrays.
+"""Objectives without TensorFlow: from rows of `random_access` to (inputs, labels, weights), as NumPy arrays.
 
     rows = random_access.open(root)["train"]
     objective = numpy_objectives.masked_lm().bind(rows.manifest)
@@ -7,12 +7,12 @@
     grain    grain.MapDataset.range(len(rows)).shuffle(seed=0).batch(64).map(rows.batch).random_map(objective.with_rng)
     PyTorch  DataLoader(rows, collate_fn=...)      see the documents
 
-They are those of `objectives`, where the examples are: the same arguments, inputs, labels and weights. What is
-deterministic is equal value by value; what is left to chance has the same distribution, with draws of `rng`. Arrays
-keep the dtype of the features that they are made from (int64 as stored; give int32 for int32), weights are float32.
+Arguments, inputs, labels and weights are the same as in `objectives`, which has the examples. Deterministic values are
+equal; random ones have the same distribution, and are drawn from `rng`. Arrays keep the dtype of the features that they
+are made from (int64 as stored; give int32 for int32), weights are float32.
 
-Features may be of a batch, [B, ...], or of one row, without B: then so is the result. `example_weight` [B] is taken
-into the weights where it is there.
+Features may be a batch, [B, ...], or one row without B, whose result is without B too. If there is an `example_weight`
+[B], weights include it.
 """
 
 from tfrecord_io.objectives import (

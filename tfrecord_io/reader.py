@@ -1,4 +1,4 @@
-"""Opens a dataset: input functions of pure `tf.data` from its manifest.
+"""Open a dataset for training: input functions in pure `tf.data`, made from its manifest.
 
     data = reader.open("gs://bucket/imdb")                        one small read, one listing
     data.input_fn("train", global_batch_size=1024, seed=0)        for strategy.distribute_datasets_from_function
@@ -42,7 +42,7 @@ def open(root: str | os.PathLike[str]) -> Data:
     The path of a manifest of an earlier generation, such as `out/manifest-0.json`, opens the dataset as it was before
     rows were appended.
 
-    Reads manifest.json, lists the folder once, and asks for the size of each shard; opens none.
+    Reads manifest.json, lists the folder once, and asks for the size of each shard; opens no shard.
 
     Raises:
         ReaderError: there is no manifest, a shard is missing or of another size than the manifest says, or a feature
@@ -66,27 +66,27 @@ def open(root: str | os.PathLike[str]) -> Data:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Data(InputFunctions):
-    """An opened dataset: answers from the manifest, and input functions for trainers (see `InputFunctions`)."""
+    """Opened dataset: facts from the manifest, and input functions for trainers (see `InputFunctions`)."""
 
     root: str
     manifest: Manifest
 
     def __repr__(self) -> str:
-        """A line of fewer than 300 characters; `manifest` has all the rest."""
+        """Describe the dataset in fewer than 300 characters; `manifest` has all the rest."""
         root = self.root if len(self.root) <= 70 else "…" + self.root[-69:]
         splits = ", ".join(f"{name} {split.num_examples:,}" for name, split in self.splits.items())
         features = ", ".join(f"{feature.name} {list(feature.shape)}" for feature in self.manifest.schema.features)
         return f"Data({root!r}: {_cut(splits, 50)} examples; {_cut(features, 145)})"
 
     def steps_per_epoch(self, split: str, *, global_batch_size: int) -> int:
-        """Count the whole global batches in one pass; 1 if the split is smaller than one, which repeats examples."""
+        """Count the whole global batches in one pass; at least 1, for which a smaller split repeats examples."""
         input_plan.check_positive("global_batch_size", global_batch_size)
         return max(1, self.num_examples(split) // global_batch_size)
 
     def evaluation_steps(
         self, split: str, *, global_batch_size: int, num_hosts: int = 1, order: Order = "hosts"
     ) -> int:
-        """Count the global batches in which all hosts together give every example once.
+        """Count the global batches in which all hosts together read every example once.
 
         Raises: ReaderError if there is no such split, or the batch cannot be divided by the hosts.
         """
@@ -99,7 +99,7 @@ class Data(InputFunctions):
         )
 
     def bucket(self, length: int) -> Data:
-        """Return the rows of one of several lengths as a dataset. Raises: ManifestError if there is no such length."""
+        """Return the rows of one length as a dataset. Raises: ManifestError if there is no such length."""
         return Data(root=self.root, manifest=self.manifest.bucket(length))
 
     def source(self, split: str, *, seed: int = 0) -> SplitShards:
@@ -130,7 +130,7 @@ class Data(InputFunctions):
         )
 
     def _sources(self, split: str, *, seed: int, training: bool) -> tuple[SplitShards, ...]:
-        del training  # both are of all that is there
+        del training  # training and evaluation read the same shards
         return (self.source(split, seed=seed),)
 
 
@@ -157,7 +157,7 @@ def _as_os_error() -> Iterator[None]:
         yield
     except tf.errors.NotFoundError as error:
         raise FileNotFoundError(error.message) from error
-    except tf.errors.FailedPreconditionError as error:  # what it says of a file where it needs a folder
+    except tf.errors.FailedPreconditionError as error:  # raised for a file where a folder is needed
         raise NotADirectoryError(error.message) from error
     except tf.errors.OpError as error:
         raise OSError(f"{type(error).__name__}: {error.message}") from error

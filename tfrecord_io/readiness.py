@@ -1,4 +1,4 @@
-"""Checks, before anything starts, whether a `tf.data` pipeline is fit for a TPU; each finding has a place and a remedy.
+"""Check, before a run starts, whether a `tf.data` pipeline is fit for a TPU; each finding has a place and a remedy.
 
     readiness.check(dataset, tpu="node")                                   anybody's tf.data.Dataset
     readiness.check_data(data, "train", global_batch_size=1024, tpu="vm")  what a trainer reads of a Data or Mixture
@@ -9,8 +9,8 @@
     tpu="vm"     this program runs on the TPU's host, or on the first of several: files can be local, and with one host
                  Python works too, though the chips wait for it
 
-Looked at are the operations of the graph and of all its functions, the paths among its constants, and the element_spec;
-no record is read. Paths that come from elsewhere than the graph, such as from the text of another file, cannot be seen.
+The check looks at the operations of the graph and of all its functions, the paths among its constants, and the
+element_spec; it reads no record, and cannot see paths outside the graph, such as those in the text of another file.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ Tpu = Literal["node", "vm"]
 Batch = Literal["global", "per_replica"]
 
 _MOVE = "do this once, when the dataset is prepared (`prep-tfrecords build`), or write it in TensorFlow's operations"
-# What is bound to this process, by the beginning of an operation's name: kind, problem and remedy.
+# Operations that are bound to this process, by the beginning of their names: kind, problem and remedy.
 _BOUND = {
     "GeneratorDataset": ("generator", "a generator runs in the Python process that made it and nowhere else", _MOVE),
     "PyFunc": ("python", "calls a function of the Python process that made it, element by element", _MOVE),
@@ -52,19 +52,20 @@ _FILES = re.compile(
 )
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://\S+\Z")
 _FUNCTION = re.compile(r"^__inference_(?:Dataset_)?|_\d+$")
-# Of kTpuAllTypes in tensorflow/core/tpu/tpu_defs.h, those that can be an element's.
+# The types of kTpuAllTypes in tensorflow/core/tpu/tpu_defs.h that an element can have.
 _DTYPES = {
     *("bool", "int8", "int16", "int32", "uint8", "uint16", "uint32"),
     *("float16", "bfloat16", "float32", "complex64", "float8_e4m3fn", "float8_e5m2", "int4", "uint4"),
 }
-# Also of these, but chips have registers of 32 bits.
+# Also in kTpuAllTypes, but chips have registers of 32 bits.
 _WIDE = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """`place` is an operation, a path or a component of the element; unless it is `fatal`, the input works, but costs
-    more than it has to.
+    """Problem of a pipeline: if it is not `fatal`, the input works, but costs more than necessary.
+
+    `place` is an operation, a path or a component of the element.
     """
 
     kind: str
@@ -77,12 +78,12 @@ class Finding:
 def check(
     dataset: tf.data.Dataset, *, tpu: Tpu, num_replicas: int = 8, num_hosts: int = 1, batch: Batch = "global"
 ) -> list[Finding]:
-    """Find everything that keeps `dataset` from a TPU, or slows it down there.
+    """Find everything that keeps `dataset` from running on a TPU, or slows it down there.
 
     Args:
         tpu: "node" or "vm", see above.
         num_replicas: cores that train together; 8 on v2-8 and v3-8.
-        num_hosts: machines that these are on.
+        num_hosts: machines with these cores.
         batch: whether an element is a "global" batch, which the strategy cuts up (Keras fit,
             experimental_distribute_dataset), or what one replica gets (distribute_datasets_from_function).
 
@@ -130,7 +131,7 @@ def check_data(
 
 
 def describe(findings: Iterable[Finding]) -> str:
-    """Format findings for people: a line for each, fatal ones first, and what to do about it below."""
+    """Format findings for people: a line for each, fatal ones first, with the remedy below."""
     ordered = sorted(findings, key=lambda finding: not finding.fatal)
     if not ordered:
         return "ok   nothing in the input is bound to this machine, and every shape is static"
@@ -161,7 +162,7 @@ def _check_arguments(*, tpu: str, num_replicas: int, num_hosts: int, batch: str)
 
 
 def _graph_findings(dataset: tf.data.Dataset, *, remote: bool, gs_only: bool) -> Iterator[Finding]:
-    """Find what is bound to this process or its files: fatal if the pipeline is to run in another (`remote`)."""
+    """Find operations bound to this process or its files: fatal if the pipeline runs in another one (`remote`)."""
     if not tf.executing_eagerly():
         raise ReaderError(
             "a dataset is to be looked at while a graph is built, expected eager execution",
@@ -201,20 +202,20 @@ def _graph_findings(dataset: tf.data.Dataset, *, remote: bool, gs_only: bool) ->
 
 
 def _bound_findings(nodes: Iterable[tuple[str, Any]], *, remote: bool) -> Iterator[Finding]:
-    """Yield one finding of each kind, at the first operation that there is."""
+    """Yield one finding for each kind of bound operation, at its first occurrence."""
     found: dict[str, Finding] = {}
     for scope, node in nodes:
         for name, (kind, problem, remedy) in _BOUND.items():
             if node.op.startswith(name) and kind not in found:
                 place = f"{node.op} in {_FUNCTION.sub('', scope)}" if scope else node.op
                 found[kind] = Finding(kind, place, problem, remedy, fatal=remote)
-    if "generator" in found:  # the Python in there is that of the generator
+    if "generator" in found:  # the Python functions are the generator's
         found.pop("python", None)
     yield from found.values()
 
 
 def _path_findings(constants: Iterable[Any], *, gs_only: bool) -> Iterator[Finding]:
-    """Find files out of reach. A TPU Node reads from gs:// alone (`gs_only`); other hosts have disks of their own."""
+    """Find files that hosts cannot reach: a TPU Node reads only gs:// (`gs_only`), others have disks of their own."""
     texts: dict[str, None] = {}
     for each in constants:
         if each.dtype == tf.string.as_datatype_enum:
@@ -233,7 +234,7 @@ def _path_findings(constants: Iterable[Any], *, gs_only: bool) -> Iterator[Findi
 
 
 def _is_out_of_reach(text: str, *, gs_only: bool) -> bool:
-    """Return whether a constant is a path by itself: an address, or of files that are on this machine."""
+    """Return whether a text is an address that hosts cannot read, or a path of files on this machine."""
     if address := _ADDRESS.match(text):
         return address[1] == "file" or (gs_only and address[1] != "gs")
     if "\0" in text or not any(each in text for each in "/."):  # names of features are constants too
@@ -243,7 +244,7 @@ def _is_out_of_reach(text: str, *, gs_only: bool) -> bool:
 
 
 def _components(spec: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of a structure, by where they are in it: `[0]['input_ids']`."""
+    """Yield the leaves of a structure with their place in it, such as `[0]['input_ids']`."""
     if isinstance(spec, (Mapping, tuple, list)):
         items = spec.items() if isinstance(spec, Mapping) else enumerate(spec)
         for name, each in items:
@@ -253,7 +254,7 @@ def _components(spec: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _component_findings(place: str, spec: Any, *, sharing: int) -> Iterator[Finding]:
-    """Check for a static shape, rows that so many replicas can share, and a dtype that the chip has."""
+    """Check for a static shape, rows that `sharing` replicas can share, and a dtype that the chip supports."""
     if isinstance(spec, tf.NoneTensorSpec):
         return
     if not isinstance(spec, tf.TensorSpec) or not spec.shape.is_fully_defined():

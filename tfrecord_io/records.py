@@ -3,10 +3,10 @@
     uint64 size │ uint32 masked crc of the size │ data │ uint32 masked crc of the data        (little-endian)
 
 The crc is CRC-32C (RFC 3720, appendix B.4); masked, it is rotated right by 15 bits and a constant is added, as
-`tensorflow/core/lib/hash/crc32c.h` defines it. So a shard cannot be damaged unnoticed, with one exception that the
-format does not cover: cut off exactly between two records, it is a shorter, sound shard. Counting is for the manifest.
+`tensorflow/core/lib/hash/crc32c.h` defines it. So damage is always noticed, with one exception that the format does not
+cover: a shard that is cut off exactly between two records is a shorter, sound shard. The manifest has its counts.
 
-Reading checks every byte. A size is believed only when its crc is right, and nothing is allocated on its word alone.
+Reading checks every byte. A size is trusted only if its crc is right, and memory is never allocated by a size alone.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ __all__ = [
 
 Data = bytes | bytearray | memoryview | np.ndarray
 
-# Of any schema that is allowed, with names and lengths.
+# The largest record of any schema that is allowed, with names and lengths.
 MOST_RECORD_BYTES = 11 * MOST_VALUES
 
 
 def masked_crc32c(data: Data) -> int:
-    """Return the CRC-32C of the bytes as a TFRecord stores it."""
+    """Return the masked CRC-32C of the bytes, as a TFRecord stores it."""
     array = _as_bytes(data)
     return int(kernels.masked(np.uint64(kernels.crc32c(array, 0, len(array)))))
 
 
 def encode_framed(columns: Mapping[str, np.ndarray], schema: Schema) -> Payloads:
-    """Encode columns, which `examples.encode` describes, straight into frames.
+    """Encode columns, as `examples.encode` does, directly into frames.
 
     Message i of the result is record i with its frame, byte for byte what `tf.io.TFRecordWriter` writes.
 
@@ -66,8 +66,8 @@ def read_payloads(
 ) -> Iterator[Payloads]:
     """Read a shard's messages in order, in batches of about `batch_bytes`; memory does not grow with the shard.
 
-    A record larger than a batch is a batch of its own; `most_record_bytes` is what one can have, which follows from the
-    schema: no more is gathered for it. Records and bytes in errors count from the start of the (decompressed) shard.
+    A record larger than a batch is a batch of its own. `most_record_bytes` is the largest size of a record by its
+    schema: no more is gathered for one. Records and bytes in errors count from the start of the (decompressed) shard.
 
     Raises:
         CorruptRecordError: a frame is damaged, a record is too large, or gzip data is damaged, cut off or continued.
@@ -84,7 +84,7 @@ def read_payloads(
 
 
 def check_frames(data: np.ndarray, *, place: str, first_record: int) -> None:
-    """Raise CorruptRecordError for the first damaged frame; bytes in the message count from the first record."""
+    """Raise CorruptRecordError for the first damaged frame; bytes in the message count from the start of `data`."""
     _take(_as_bytes(data), place=place, record=first_record, last=True)
 
 
@@ -101,7 +101,7 @@ def _batches(chunks: Iterator[bytes], *, place: str, most: int) -> Iterator[Payl
 
 
 def _inflate(stream: BinaryIO, *, place: str, chunk_bytes: int) -> Iterator[bytes]:
-    """Decompress one gzip member, which must be all there is; zlib checks its crc and length."""
+    """Decompress a stream of exactly one gzip member; zlib checks its crc and length."""
     inflater = zlib.decompressobj(wbits=31)
     while not inflater.eof:
         packed = inflater.unconsumed_tail or stream.read(chunk_bytes)
@@ -122,7 +122,7 @@ def _take(
 ) -> Payloads:
     """Return the messages of all whole frames at the start of `data`; the `last` piece of a shard must end with one.
 
-    Anything after them but the beginning of a frame is refused. `record` and `byte` say in errors what came before.
+    Anything after them but the beginning of a frame is refused. `record` and `byte` count what came before, for errors.
     """
     out, offsets = np.empty(len(data), np.uint8), np.empty(len(data) // FRAME_BYTES + 1, np.int64)
     count, end, is_damaged = kernels.read_frames(data, out, offsets)

@@ -29,7 +29,7 @@ Glossary of roles (L is the row length in tokens):
     column           any      any    a column of the source, kept as it was
 
 Only a column can be of dtype `string` or `bytes`: a single value of UTF-8 text, or of any bytes. Arrays hold such
-values as objects, `str` and `bytes`. No device takes them: a reader gives them only to those who ask for them.
+values as objects, `str` and `bytes`. No device takes them: a reader returns them only on request.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = ["MOST_VALUES", "MOST_VALUE_BYTES", "OF_TOKENS", "UNLABELLED", "DType"
 Values = TypeVar("Values")
 
 DType = Literal["int64", "float32", "string", "bytes"]
-# What a row has one value of for each of its tokens; and whatever else.
+# Roles with one value for each token of a row, and all others.
 _OfTokens = Literal[
     "token_ids",
     "attention_mask",
@@ -69,13 +69,13 @@ OF_TOKENS: tuple[Role, ...] = get_args(_OfTokens)
 # The class id of a row without label.
 UNLABELLED = -1
 
-# Of a record in all its features: 160 MB at most. A row of a million tokens has 2 to 7 million.
+# Values of a record in all its features: 160 MB at most. A row of a million tokens has 2 to 7 million.
 MOST_VALUES = 1 << 24
-# Of one string or bytes value.
+# Bytes of one string or bytes value.
 MOST_VALUE_BYTES = 1 << 20
 _MOST_DIMENSIONS = 8
 _MOST_BYTES = {"int64": 10, "float32": 4, "string": MOST_VALUE_BYTES, "bytes": MOST_VALUE_BYTES}
-# Of an entry of the map beside its name and values: tags and lengths, of 5 bytes at most.
+# Bytes of an entry of the map besides its name and values: tags, and lengths of at most 5 bytes.
 _MOST_FRAMING = 64
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}\Z")
@@ -85,8 +85,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}\Z")
 class Feature:
     """One feature of every record: `dtype` as stored in the Example, `shape` without the batch dimension.
 
-    `constant` is given where every value of every record is this integer, as token type ids of single texts are: the
-    records hold it all the same, for programs that know nothing of it, but a reader need not parse it.
+    `constant` is the integer that every value of every record has, as token type ids of single texts do, if there is
+    one: records store it all the same, for programs that do not know of it, but a reader need not parse it.
 
     Raises: SchemaError if the name, dtype, shape, role or constant is not one that the format allows.
     """
@@ -128,12 +128,12 @@ class Feature:
 
     @property
     def is_bytes(self) -> bool:
-        """Return whether it is stored as a list of bytes, which no device takes: text or bytes."""
+        """Return whether the feature is text or bytes, stored as a list of bytes, which no device takes."""
         return self.dtype in ("string", "bytes")
 
     @property
     def array_dtype(self) -> str:
-        """Return the dtype of arrays that hold its values."""
+        """Return the dtype of arrays that hold the feature's values."""
         return "object" if self.is_bytes else self.dtype
 
     @property
@@ -144,11 +144,11 @@ class Feature:
 
 @dataclasses.dataclass(frozen=True)
 class Schema:
-    """Features of a dataset, in the order in which a reader gives them.
+    """Features of a dataset, in the order in which a reader returns them.
 
     Raises:
         SchemaError: there is no feature, two have the same name, or they have more than 2^24 values in a record. So
-            what a record takes is bounded before any is read.
+            the size of a record is bounded before any is read.
     """
 
     features: tuple[Feature, ...]
@@ -170,7 +170,7 @@ class Schema:
 
     @property
     def most_record_bytes(self) -> int:
-        """Return the largest size of an Example in bytes: 10 for each integer, and lengths and tags."""
+        """Return the largest possible size of an Example in bytes: 10 for each integer, plus lengths and tags."""
         names = sum(len(name) + _MOST_FRAMING for name in self.names)
         return names + sum(feature.num_values * _MOST_BYTES[feature.dtype] for feature in self.features)
 
@@ -181,11 +181,11 @@ class Schema:
 
     @property
     def of_bytes(self) -> tuple[str, ...]:
-        """Return the names of the features of text or bytes."""
+        """Return the names of the text and bytes features."""
         return tuple(feature.name for feature in self.features if feature.is_bytes)
 
     def without(self, names: Collection[str]) -> Schema:
-        """Return the other features."""
+        """Return the schema without the features `names`."""
         return Schema(tuple(feature for feature in self.features if feature.name not in names))
 
     def __getitem__(self, name: str) -> Feature:
@@ -195,7 +195,7 @@ class Schema:
         raise SchemaError(f"no feature {name!r}, expected one of {list(self.names)}")
 
     def with_row_length(self, length: int) -> Schema:
-        """Return these features for rows of `length` tokens."""
+        """Return the schema for rows of `length` tokens."""
         return Schema(
             tuple(
                 dataclasses.replace(feature, shape=(length,)) if feature.role in OF_TOKENS else feature
@@ -204,10 +204,10 @@ class Schema:
         )
 
     def with_role(self, role: Role) -> Feature | None:
-        """Return the first feature of that role, or None."""
+        """Return the first feature with this role, or None."""
         return next((feature for feature in self.features if feature.role == role), None)
 
     def values(self, columns: Mapping[str, Values], role: Role) -> Values | None:
-        """Return the column of the first feature with that role, or None if there is no such feature."""
+        """Return the column of the first feature with this role, or None if there is no such feature."""
         feature = self.with_role(role)
         return None if feature is None else columns[feature.name]

@@ -1,22 +1,22 @@
-r"""Make texts safe to print that hold secrets, or come from somebody else's data.
+r"""Make text safe to print that may contain secrets, or comes from somebody else's data.
 
     https://me:pass@host/file.parquet?X-Goog-Signature=4a...   https://...@host/file.parquet?...
     Authorization: Bearer hf_...                               Authorization: ...
     a text with ESC [ 2 J, or right-to-left override           \x1b[2J, \u202e
 
-Secrets are known by their form: user and password in an address, any query of one, values with a telling name, and the
-tokens of services that have a form of their own. A secret that looks like any other word is not found.
+Secrets are recognized by form: user and password in an address, the query of an address, values with a telling name,
+and the tokens of services that have a known form. A secret that looks like any other word is not found.
 """
 
 import re
 
 # A password with a slash in it ends at the @ too; `host:8080/users/@me` has none.
 _USER = re.compile(r"(://)(?:[^\s/?#'\"<>]*@|[^\s/?#:'\"<>]+:(?!\d+[/?#])[^\s'\"<>@]*@)")
-# The end of a sentence is no part of an address.
+# The end of a sentence is not part of an address.
 _REST = r"[^\s'\"<>]*[^\s'\"<>.,:;)\]}]"
-# Behind the name of a web address any, and elsewhere what has the form of one: clients name paths without their host.
+# Any query of a web address, and elsewhere what has the form of one: clients name paths without their host.
 _QUERY = re.compile(rf"(https?://[^\s'\"<>?]*)\?{_REST}|\?[\w.%~+-]+={_REST}", re.IGNORECASE)
-# A page of the cloud's console, whose query says which project it is of.
+# A page of Google's cloud console, whose query only names the project.
 _PAGE = re.compile(r"https://console\.cloud\.google\.com/[\w./-]*\?project=[\w.:-]+")
 _NAMES = (
     r"(?:(?<!\w)(?:sig|token)|signature|credential|secret|password|passwd|upload_id|"
@@ -30,13 +30,13 @@ _TOKEN = re.compile(
     r"|\b(?:Bearer|bearer|BEARER)\s+[^\s'\",;]+"
 )
 
-# C0 and C1, line and paragraph separators, what embeds, overrides or isolates a direction, halves of surrogate pairs.
+# C0 and C1, line and paragraph separators, embeddings, overrides and isolates of direction, halves of surrogate pairs.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _CONTROL_IN_LINES = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def without_secrets(text: str) -> str:
-    """Replace what grants access in `text` by three dots."""
+    """Replace the secrets in `text` by three dots."""
     text = _USER.sub(r"\1...@", _HEADER.sub(r"\1...", _TOKEN.sub("...", text)))
     return _NAMED.sub(r"\1...", _QUERY.sub(_without_query, text))
 
@@ -46,17 +46,17 @@ def _without_query(found: re.Match[str]) -> str:
 
 
 def without_access(address: str) -> str:
-    """Remove user, password and query from an address. A path of this machine stays as it is."""
+    """Remove user, password and query from an address; a local path stays as it is."""
     if "://" not in address:
         return address
     address = _USER.sub(r"\1", address)
     path, _, query = address.partition("?")
-    # Elsewhere a question mark may stand for a letter.
+    # In other addresses, a question mark may be a wildcard.
     return path.partition("#")[0] if is_web(address) else path if "=" in query else address
 
 
 def is_web(address: str) -> bool:
-    """Return whether what a question mark begins in it is a query."""
+    """Return whether an address is one of the web, in which a question mark begins a query."""
     return re.search("https?://", address, re.IGNORECASE) is not None
 
 
@@ -67,18 +67,18 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 
 def visible_line(text: str) -> str:
-    """Return `text` as one line that can be shown: without secrets, and runs of white space as one space."""
+    """Return `text` as one line that is safe to print: without secrets, and with single spaces."""
     return visible(" ".join(without_secrets(text).split()))
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, to be shown, or its kind if it has none."""
+    """Return the first line of an error's message, safe to print, or the name of its class if it has none."""
     lines = str(error).strip().splitlines()
     return visible_line(lines[0]) if lines else type(error).__name__
 
 
 def cause_without_secrets(error: BaseException) -> BaseException | None:
-    """Return `error` to be the cause of another, whose traceback shows it; None if it or its causes say a secret."""
+    """Return `error` if a traceback may show it as a cause; None if it or one of its causes contains a secret."""
     chain: list[BaseException] = []
     each: BaseException | None = error
     while each is not None and each not in chain:  # causes may run in a circle

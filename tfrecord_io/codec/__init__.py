@@ -1,1 +1,1 @@
-"""Examples and TFRecord frames, bytes in and out. No TensorFlow, no files: arrays and bytes only."""
+"""Codec of Examples and TFRecord frames, on arrays and bytes alone: no TensorFlow, no files."""

@@ -1,4 +1,4 @@
-"""Decode Examples by compiled loops, for whole shards and for single rows: the inverse of `encoding`."""
+"""Decode Examples with compiled loops, whole shards or single rows: the inverse of `encoding`."""
 
 import numpy as np
 
@@ -25,15 +25,15 @@ class Decoder:
             taken[feature.array_dtype] += feature.num_values
         self._keys, self._entries_F4 = np.frombuffer(keys, np.uint8), np.array(entries, np.int64).reshape(-1, 4)
         self._num_ints, self._num_floats, self._num_bytes = taken.values()
-        # Of each feature, in the schema's order: where its values begin among those of its dtype, in a row.
+        # For each feature, in the schema's order: where its values begin among a row's values of the same dtype.
         self._places = [(feature, starts[feature.name]) for feature in schema.features]
 
     def read(self, data: np.ndarray, begins_N: np.ndarray, ends_N: np.ndarray) -> tuple[int, dict[str, np.ndarray]]:
-        """Read the records data[begins_N[n] : ends_N[n]]: int64, float32 or objects [N, *shape] for each feature.
+        """Decode the records data[begins_N[n] : ends_N[n]] into columns: int64, float32 or objects [N, *shape].
 
-        All three arrays are read-only (see `kernels.frozen`), so that the kernel is compiled once.
+        All three arrays must be read-only (see `kernels.frozen`), so that the kernel is compiled once.
 
-        Returns: how many of the first are sound, and the columns, if all are.
+        Returns: the number of sound records before the first damaged one, and the columns, empty unless all are sound.
         """
         num_rows = len(begins_N)
         ints, floats = np.empty(num_rows * self._num_ints, np.int64), np.empty(num_rows * self._num_floats, np.float32)
@@ -49,7 +49,7 @@ class Decoder:
                 columns[feature.name] = objects = np.empty(num_rows, object)
                 for at, (first, end) in enumerate(spans_FN2[start].tolist()):
                     value = data.data[first:end]
-                    # Bytes that are no UTF-8 become surrogates.
+                    # Bytes that are not UTF-8 become surrogates.
                     is_text = feature.dtype == "string"
                     objects[at] = str(value, "utf-8", "surrogateescape") if is_text else bytes(value)
                 continue
@@ -60,7 +60,7 @@ class Decoder:
 
 
 def damage(record: bytes, schema: Schema) -> str:
-    """Return what is wrong with a serialized Example that a `Decoder` refuses, and where; "" if nothing is."""
+    """Describe the damage of a serialized Example that a `Decoder` refuses, and its position; "" if there is none."""
     data = frozen(np.frombuffer(record, np.uint8))
     position, end = _take_size(data, 0, 0x0A, len(data))
     if position < 0 or end != len(data):
@@ -110,7 +110,7 @@ def _take_varint(data: np.ndarray, position: int, end: int) -> tuple[int, int]:
 
 @jit
 def _take_size(data: np.ndarray, position: int, tag: int, end: int) -> tuple[int, int]:
-    """Read a tag and a size. Returns: the position after them and the end that the size points to; -1 if not so."""
+    """Read `tag` and a size. Returns: the position after them and the end that the size gives; -1 if invalid."""
     if position < 0 or position >= end or data[position] != tag:
         return np.int64(-1), np.int64(-1)
     size, position = _take_varint(data, position + 1, end)
@@ -121,7 +121,7 @@ def _take_size(data: np.ndarray, position: int, tag: int, end: int) -> tuple[int
 
 @jit
 def _take_header(data: np.ndarray, position: int, end: int, key: np.ndarray, kind: int) -> tuple[int, int]:
-    """Read an entry up to its payload. Returns: where this starts and ends; -1 if any tag, size or key is another."""
+    """Read an entry up to its payload. Returns: start and end of the payload; -1 if a tag, size or key differs."""
     position, entry_end = _take_size(data, position, 0x0A, end)
     if position < 0 or entry_end - position < len(key):
         return np.int64(-1), np.int64(-1)
@@ -140,7 +140,7 @@ def _take_header(data: np.ndarray, position: int, end: int, key: np.ndarray, kin
 
 @jit
 def _take_ints(data: np.ndarray, start: int, end: int, values: np.ndarray, place: int, length: int) -> bool:
-    """Read data[start:end] into values[place:place + length]. Returns: whether it is so many minimal varints."""
+    """Read data[start:end] into values[place:place + length]. Returns: whether it is `length` minimal varints."""
     first, behind, at, count = np.uint64(start), np.uint64(end), np.uint64(place), np.int64(0)
     for p in range(first, behind):
         count += np.int64(data[p] < 0x80)
@@ -178,14 +178,14 @@ def _read_examples(
     floats: np.ndarray,
     spans_FN2: np.ndarray,
 ) -> int:
-    """Read N serialized Examples, number n being data[begins_N[n] : ends_N[n]].
+    """Decode N serialized Examples, where Example n is data[begins_N[n] : ends_N[n]].
 
-    entries_F4: for each feature of a record, in their order: where its key begins and ends in `keys`, the tag of its
-        list, and its number of values.
-    ints: int64, the values of the features of integers, one feature behind the other, N rows of each. floats: uint8,
-        those of floats likewise, 4 bytes each. spans_FN2: int64, where the values of features of bytes begin and end.
+    entries_F4: for each feature, in record order: where its key begins and ends in `keys`, the tag of its list, and its
+        number of values.
+    ints: int64 output for the integer features: N rows of the first one, then N rows of the next. floats: uint8 output
+        for the float features likewise, 4 bytes a value. spans_FN2: int64 output, bounds of the values of bytes.
 
-    Returns: the first n that is damaged, or N.
+    Returns: the number of the first damaged Example, or N.
     """
     num_rows = len(begins_N)
     for n in range(num_rows):

@@ -1,4 +1,4 @@
-"""Encode columns as records, in exactly the memory that they take, by compiled loops.
+"""Encode columns as records with compiled loops, into a buffer of exactly the right size.
 
     columns ──► checked against the schema ──► payloads counted ──► places ──► heads, values, frames ──► data, offsets
 
@@ -9,8 +9,8 @@ One entry of an Example, per feature (sizes are varints, each counts the bytes t
     │                      │             or the one value of a bytes_list (0a)
     └ entry of the map     └ Feature: the kind of its list
 
-All sizes follow from the sizes of the payloads. So the payloads are counted first, which gives each entry and record
-its place; then one feature after the other is written into all records.
+All sizes follow from the payload sizes. So payload bytes are counted first, which gives the position of each entry and
+record; then one feature after the other is written into all records.
 """
 
 import functools
@@ -23,25 +23,25 @@ from tfrecord_io.codec.kernels import FRAME_BYTES, HEAD_BYTES, copy, frozen, jit
 from tfrecord_io.errors import SchemaError
 from tfrecord_io.schema import MOST_VALUE_BYTES, Feature, Schema
 
-# Tag of the list of values, by the dtype of a feature.
+# Tag of the list of values, by the feature's dtype.
 LIST_TAGS = {"int64": 0x1A, "float32": 0x12, "string": 0x0A, "bytes": 0x0A}
 
-# What each dtype is converted to for the kernels: few dtypes, so that little is compiled.
+# The dtype to which each dtype is converted for the kernels: few ones, so that little is compiled.
 _Taken = dict[str, np.dtype]
 _INTS: _Taken = dict.fromkeys(("bool", "int8", "int16", "int32", "uint8", "uint16"), np.dtype(np.int32))
 _INTS |= dict.fromkeys(("int64", "uint32"), np.dtype(np.int64))
 _TAKEN: dict[str, _Taken] = {"int64": _INTS, "float32": {"float32": np.dtype(np.float32)}}
 _TAKEN |= {name: {"object": np.dtype(object)} for name in ("string", "bytes")}
-_NAMES = {np.dtype(name): name for taken in _TAKEN.values() for name in taken}  # NumPy takes microseconds to tell
+_NAMES = {np.dtype(name): name for taken in _TAKEN.values() for name in taken}  # dtype.name takes microseconds
 
 _PAST_THREE_BYTES = np.uint64(1 << 21)
 
 
 def in_order(schema: Schema) -> list[Feature]:
-    """Features as they follow each other in a record: by the bytes of their names, but `text_pair` before `text`.
+    """Return the features in record order: sorted by the bytes of their names, but `text_pair` before `text`.
 
-    Protobuf's runtime for Python (upb) puts a name after the longer names that begin with it. The runtime for C++ has
-    it the other way round; Example leaves the order open, and every reader takes both.
+    Protobuf's Python runtime (upb) puts a name after longer names that begin with it. The C++ runtime does the
+    opposite; the format of Example leaves the order open, and every reader accepts both.
     """
     return sorted(schema.features, key=lambda feature: feature.name.encode() + b"\xff")
 
@@ -54,14 +54,14 @@ def key(feature: Feature) -> bytes:
 
 
 class _Packed(NamedTuple):
-    """N values that are payloads already: uint8 one behind the other, and the sizes, int64 [N], or one for all."""
+    """Column of N ready payloads: `data` uint8, back to back, and the sizes, int64 [N] or one for all."""
 
     sizes_N: np.ndarray | int
     data: np.ndarray
 
 
 def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Encode one record for each row, in its frame if `framed`: uint8[total], and the offsets int64[N + 1].
+    """Encode each row as a record, in its frame if `framed`: return uint8[total] and the offsets, int64[N + 1].
 
     Raises: SchemaError if a column is missing, unknown, or of another dtype, shape or number of rows.
     """
@@ -95,15 +95,16 @@ def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) ->
 
 @functools.lru_cache(maxsize=256)
 def _plan(schema: Schema) -> tuple[list[Feature], list[np.ndarray], np.ndarray]:
-    """Return the features in the order of a record, their constant bytes, and the sizes of these."""
+    """Return the features in record order, their constant bytes (see `key`), and the sizes of these bytes."""
     features = in_order(schema)
     keys = [frozen(np.frombuffer(key(feature), np.uint8)) for feature in features]
     return features, keys, np.array([len(each) for each in keys])
 
 
 def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | _Packed:
-    """Return a column as the kernels take it: int32 or int64 [N, L]; or pieces where its bytes are the payloads, as
-    those of text, of floats (so that every NaN keeps its bits), and of values below 128 of one byte.
+    """Check a column and convert it for the kernels: int32 or int64 [N, L], or `_Packed` if its bytes are the payloads.
+
+    They are for text, for floats (so that every NaN keeps its bits), and for one-byte columns with values below 128.
     """
     taken = _TAKEN[feature.dtype]
     name = _NAMES.get(column.dtype) or column.dtype.name
@@ -126,7 +127,7 @@ def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | _P
 
 
 def _pieces(column: np.ndarray, feature: Feature) -> _Packed:
-    """Return the bytes of a column of objects. Raises: SchemaError for another type, and a value that is too long."""
+    """Pack a column of `str` or `bytes`. Raises: SchemaError for a wrong type, a lone surrogate or too long a value."""
     held = str if feature.dtype == "string" else bytes
     if not all(type(value) is held for value in column):
         raise SchemaError(f"column {feature.name!r}: objects of other types, expected {held.__name__}")
@@ -165,7 +166,7 @@ def _put_varint(out: np.ndarray, position: int, value: int) -> int:
 
 @jit
 def count_bytes(values_NL: np.ndarray, payloads_N: np.ndarray) -> None:
-    """Set `payloads_N` to the bytes of each row as varints; values int32 or int64."""
+    """Set `payloads_N` to the size of each row's values, int32 or int64, as varints."""
     length = np.uint64(values_NL.shape[1])
     for row in range(len(payloads_N)):
         r, bits, size = np.uint64(row), np.uint64(0), np.int64(length)
@@ -182,7 +183,7 @@ def count_bytes(values_NL: np.ndarray, payloads_N: np.ndarray) -> None:
 
 @jit
 def _sizes(key_size: int, payload: int) -> tuple[int, int, int]:
-    """Return the sizes E, V and W of an entry, from K and P."""
+    """Return the sizes E, V and W of an entry (see the module) from those of its `key` and payload."""
     of_list = 1 + _varint_size(np.uint64(payload)) + payload
     of_feature = 1 + _varint_size(np.uint64(of_list)) + of_list
     return key_size + _varint_size(np.uint64(of_feature)) + of_feature, of_feature, of_list
@@ -192,9 +193,7 @@ def _sizes(key_size: int, payload: int) -> tuple[int, int, int]:
 def _place_records(
     payloads_FN: np.ndarray, key_sizes_F: np.ndarray, framed: bool, places_FN: np.ndarray, offsets: np.ndarray
 ) -> None:
-    """Set `offsets` to where records begin, with their frames if `framed`, and the last one ends; and `places_FN` to
-    where entries begin.
-    """
+    """Set `offsets` to the bounds of records, frames included if `framed`, and `places_FN` to where entries begin."""
     around = FRAME_BYTES if framed else 0
     for row in range(len(offsets) - 1):
         size = 0
@@ -210,7 +209,7 @@ def _place_records(
 
 @jit
 def _put_prefixes(out: np.ndarray, offsets: np.ndarray, first_N: np.ndarray, framed: bool) -> None:
-    """Write what each record has in front of its first entry, which is at `first_N`."""
+    """Write each record's bytes before its first entry, which is at `first_N`: the map's tag and size."""
     for row in range(len(first_N)):
         start, end = offsets[row], offsets[row + 1]
         if framed:
@@ -221,7 +220,7 @@ def _put_prefixes(out: np.ndarray, offsets: np.ndarray, first_N: np.ndarray, fra
 
 @jit
 def _put_heads(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, key: np.ndarray, kind: int) -> None:
-    """Write what entries have in front of their payloads, and move `places_N` from the entries on to the payloads."""
+    """Write the bytes of entries before their payloads, and advance `places_N` from the entries to the payloads."""
     for row in range(len(places_N)):
         of_entry, of_feature, of_list = _sizes(len(key), payloads_N[row])
         at = np.uint64(places_N[row])
@@ -250,8 +249,8 @@ def _short_varint(value: int) -> int:
 def put_ints(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, values_NL: np.ndarray) -> None:
     """Write rows of int32 or int64 as varints.
 
-    The varints of a row are computed first, by SIMD, then stored one behind the other as whole words: the next word
-    overwrites the surplus bytes of the one before. A branch on the size would be mispredicted for every other token.
+    The varints of a row are computed first, by SIMD, then stored back to back as whole words: each word overwrites the
+    surplus bytes of the one before. A branch on the size would be mispredicted for every other token.
     """
     length = np.uint64(values_NL.shape[1])
     whole = length - min(length, np.uint64(3))  # a word of the last three could reach past the row
@@ -277,7 +276,7 @@ def put_ints(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, valu
 
 @jit
 def _put_pieces(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, data: np.ndarray) -> None:
-    """Write payloads of several sizes, which `data` has one behind the other."""
+    """Write payloads of different sizes, which lie back to back in `data`."""
     start = 0
     for row in range(len(places_N)):
         copy(out, places_N[row], data, start, payloads_N[row])

@@ -1,7 +1,7 @@
 """Compiled loops: the decorator, small functions on arrays, crc32c, and the frames of `records`.
 
-Every kernel releases the GIL, and none raises: a kernel that meets damage returns where it stopped, and Python, which
-has the time then, says what is wrong. Kernels take read-only arrays for what they only read (see `frozen`), so that
+Every kernel releases the GIL, and none raises: a kernel that meets damage returns where it stopped, and Python code,
+which may be slow, finds out what is wrong. Kernels take input arrays read-only (see `frozen`), so that
 each element type is compiled once. Bounds are not checked. Inner loops use unsigned indices, since Numba tests for each
 element whether a signed one counts from the end, and LLVM can't turn such a loop into SIMD.
 
@@ -88,12 +88,12 @@ def lowest_bit(word: int) -> int:
     return _BITS[(word & (~word + np.uint64(1))) * _SEQUENCE >> np.uint64(58)]
 
 
-HEAD_BYTES, FRAME_BYTES = 12, 16  # in front of the data, and all that a frame adds to them
+HEAD_BYTES, FRAME_BYTES = 12, 16  # before the data, and all that a frame adds
 _WORDS = 4  # words of 8 bytes in a step of the crc
 
 
 def _crc_tables() -> np.ndarray:
-    """Return crcs of each byte followed by k zero bytes in row k: uint32 [32, 256]; polynomial 0x1EDC6F41, reversed."""
+    """Return uint32 [32, 256]: row k has crcs of each byte and k zero bytes; polynomial 0x1EDC6F41, reversed."""
     tables = np.zeros((8 * _WORDS, 256), np.uint32)
     crc = np.arange(256, dtype=np.uint32)
     for _ in range(8):
@@ -119,10 +119,11 @@ def _crc_of_word(word: int, row: int) -> int:
 
 @jit
 def crc32c(data: np.ndarray, start: int, stop: int) -> int:
-    """CRC-32C (Castagnoli) of data[start:stop], by table. Only the first word of a step waits for the step before.
+    """Return the CRC-32C (Castagnoli) of data[start:stop], by table lookup.
 
-    x86's instruction takes a fifth of the time, but needs LLVM's intrinsic for one kind of processor; it would save
-    about 1 % of a whole build (from the times of both loops, and the records of a build).
+    Only the first word of a step waits for the step before. x86's instruction takes a fifth of the time, but needs
+    LLVM's intrinsic for one kind of processor; it would save about 1 % of a whole build (from the times of both loops,
+    and the records of a build).
     """
     at, crc = start, np.uint64(0xFFFFFFFF)
     while at + 8 * _WORDS <= stop:
@@ -140,7 +141,7 @@ def crc32c(data: np.ndarray, start: int, stop: int) -> int:
 
 @jit
 def masked(crc: int) -> int:
-    """Mask a crc as a TFRecord stores it, uint32: rotated and shifted, since data may hold crcs themselves.
+    """Mask a crc as a TFRecord stores it, uint32: rotated, plus a constant, since data may contain crcs themselves.
 
     Takes the crc, not the data: Numba counts references in a function that passes an array on, which takes longer than
     the crc of a size (measured: 31 against 5 ns).
@@ -151,7 +152,7 @@ def masked(crc: int) -> int:
 
 @jit
 def put_frames(out: np.ndarray, offsets: np.ndarray) -> None:
-    """Write frame i to out[offsets[i]:offsets[i + 1]], around the data that are there already."""
+    """Write frame i to out[offsets[i]:offsets[i + 1]], around the data that is already there."""
     for row in range(len(offsets) - 1):
         start, end = offsets[row], offsets[row + 1] - 4
         store(out, start, np.uint64(end - start - HEAD_BYTES))
@@ -161,10 +162,10 @@ def put_frames(out: np.ndarray, offsets: np.ndarray) -> None:
 
 @jit
 def read_frames(data: np.ndarray, out: np.ndarray, offsets: np.ndarray) -> tuple[int, int, bool]:
-    """Take whole frames off the start of `data`: message i goes to out[offsets[i]:offsets[i + 1]].
+    """Read whole frames from the start of `data`, and copy message i to out[offsets[i]:offsets[i + 1]].
 
-    Returns: how many frames are sound, the place of the first byte after them, and whether a frame with a wrong data
-        crc begins there, whose message `out` has too.
+    Returns: the number of sound frames, the position after them, and whether a frame with a wrong data crc begins
+        there, whose message is in `out` too.
     """
     count, position = 0, np.int64(0)
     offsets[0] = 0
@@ -194,9 +195,9 @@ def find_frames(
     begins_N: np.ndarray,
     ends_N: np.ndarray,
 ) -> int:
-    """Find where the data of N records begin and end: each is `skips_N[n]` frames after byte `starts_N[n]`.
+    """Set `begins_N` and `ends_N` to the bounds of N records: record n is `skips_N[n]` frames after `starts_N[n]`.
 
-    Returns: the first n of which a frame on the way is damaged or goes on after `stops_N[n]`, or N.
+    Returns: the first n with a frame on the way that is damaged or goes past `stops_N[n]`, or N.
     """
     for n in range(len(starts_N)):
         end = starts_N[n] - 4

@@ -1,12 +1,12 @@
-"""Validation of a dataset's JSON files, done once, where they are read: types, sizes, and names.
+"""Validation of a dataset's JSON files when they are read: types, sizes and names.
 
     document = load(text)                            bounded in depth, no NaN, no infinity
     split = text(document["split"], NAME)            a name that becomes part of a path
     rows = count(document["rows"])                   0 to 2^63 - 1
     shard = decoded(Shard, document["shard"])        a dataclass, each field as it is annotated
 
-The file may be a stranger's. Each function gives the value as it is or raises ValueError; a field that is not there
-is a KeyError. Whoever reads a file turns both into an error that names it (`WRONG`).
+A file may come from a stranger. Each function returns the value unchanged or raises ValueError; a missing field is a
+KeyError. Whoever reads a file turns both (`WRONG`) into an error that names the file.
 """
 
 import collections.abc
@@ -30,18 +30,18 @@ _WORDS = {
     SHA256: "64 hex digits",
 }
 
-# Of counts: what an int64 holds.
+# The largest count: what an int64 holds.
 MOST = 2**63 - 1
 _MOST_DEPTH = 50
 
-# What these functions raise, and looking for a field that is not there.
+# What these functions raise, and what looking up a missing field raises.
 WRONG = (KeyError, ValueError)
 
 
 def load(content: bytes | str, *, any_depth: bool = False) -> Any:
-    """Parse a document whose lists and objects are at most 50 deep in each other, since others recurse into them.
+    """Parse a JSON document, and refuse NaN, infinity and nesting deeper than 50, since callers recurse into it.
 
-    `any_depth` saves looking for that where each field is checked anyway: a plan has a million lists.
+    `any_depth` skips the check of the depth where each field is checked anyway: a plan has a million lists.
     """
 
     def finite(digits: str) -> float:
@@ -63,51 +63,51 @@ def load(content: bytes | str, *, any_depth: bool = False) -> Any:
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """Return an object."""
+    """Check that a value is an object, and return it."""
     return _require(value, dict, "an object")
 
 
 def items(value: Any) -> list[Any]:
-    """Return a list."""
+    """Check that a value is a list, and return it."""
     return _require(value, list, "a list")
 
 
 def text(value: Any, pattern: re.Pattern[str] | None = None) -> str:
-    """Return a string that can be written again, and matches the pattern, if there is one."""
+    """Check that a value is a string that UTF-8 can encode and that matches the pattern, if any, and return it."""
     found: str = _require(value, str, "a string")
-    found.encode()  # half a surrogate pair, spelt by an escape
+    found.encode()  # raises for half a surrogate pair, spelt as an escape
     if pattern is not None and not pattern.match(found):
         raise ValueError(f"{found!r:.100}, expected {_WORDS[pattern]}")
     return found
 
 
 def count(value: Any, *, most: int = MOST) -> int:
-    """Return a whole number of at least 0."""
+    """Check that a value is a whole number from 0 to `most`, and return it."""
     if type(value) is not int or not 0 <= value <= most:
         raise ValueError(f"{_shown(value)} where a whole number from 0 to {most} is expected")
     return value
 
 
 def integer(value: Any) -> int:
-    """Return a whole number, also a negative one."""
+    """Check that a value is a whole number, possibly negative, and return it."""
     return count(value) if type(value) is not int or value >= 0 else -count(-value)
 
 
 def flag(value: Any) -> bool:
-    """Return true or false."""
+    """Check that a value is true or false, and return it."""
     found: bool = _require(value, bool, "true or false")
     return found
 
 
 def one_of(value: Any, *allowed: str) -> Any:
-    """Return one of some strings."""
+    """Check that a value is one of the allowed strings, and return it."""
     if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"{_shown(value)} where one of {allowed} is expected")
     return value
 
 
 def optional(read: Any, value: Any, **arguments: Any) -> Any:
-    """Return None, or what `read` gives."""
+    """Return None for None, and the result of `read` for any other value."""
     return None if value is None else read(value, **arguments)
 
 
@@ -116,14 +116,14 @@ Name = Annotated[str, functools.partial(text, pattern=NAME)]
 Fingerprint = Annotated[str, functools.partial(text, pattern=FINGERPRINT)]
 Sha256 = Annotated[str, functools.partial(text, pattern=SHA256)]
 
-# Metadata of a dataclass's field that is left out where it has its default.
+# Metadata of a dataclass's field that may be absent, and then has its default.
 ABSENT = {"json": "absent"}
 
 
 def decoded(hint: Any, value: Any) -> Any:
-    """Read a value of the annotated type: a dataclass from an object, tuples from lists, and so on.
+    """Convert JSON to the annotated type: an object to a dataclass, a list to a tuple, and so on.
 
-    `Annotated[type, read]` is read by that function. Every field of a dataclass must be there, unless its metadata are
+    `Annotated[type, read]` is converted by `read`. Every field of a dataclass must be present, unless its metadata is
     `ABSENT`.
     """
     kind, arguments = get_origin(hint), get_args(hint)
@@ -152,7 +152,7 @@ def decoded(hint: Any, value: Any) -> Any:
 
 
 def _first_decoded(hints: list[Any], value: Any) -> Any:
-    """Read a value of the first of several types that takes it."""
+    """Convert JSON to the first of several types that accepts it."""
     try:
         return decoded(hints[0], value)
     except WRONG:
@@ -162,7 +162,7 @@ def _first_decoded(hints: list[Any], value: Any) -> Any:
 
 
 def checked(value: Any, needed: Mapping[str, Any], others: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return an object whose fields `needed`, and `others` where they are present, are as annotated."""
+    """Check the fields `needed` of an object, and `others` where present, by their types, and return the object."""
     found = mapping(value)
     for name, hint in {**needed, **(others or {})}.items():
         if name in needed or name in found:
@@ -171,7 +171,7 @@ def checked(value: Any, needed: Mapping[str, Any], others: Mapping[str, Any] | N
 
 
 def object_of(kind: Any, document: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Read the fields `names` that are present, as the dataclass `kind` annotates them."""
+    """Convert the fields `names` that are present to the types that the dataclass `kind` annotates."""
     hints = _hints(kind)
     return {name: decoded(hints[name], document[name]) for name in names if name in document}
 
@@ -188,5 +188,5 @@ def _require(value: Any, kind: type, expected: str) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """Show a value in a message: cut, and of what is nested no more than its kind."""
+    """Format a value for a message: at most 100 characters, and only the type of a list or object."""
     return f"{value!r:.100}" if not isinstance(value, list | dict) else f"a {type(value).__name__}"

@@ -1,15 +1,15 @@
-"""Shards, and for each a ledger that accounts for its input rows.
+"""Shards and splits, each with a ledger that accounts for its input rows.
 
     rows_in  =  rows_used  +  rejected by reason          of a shard, and so of a split
 
 Nothing is dropped silently: a row is in some record, or counted here with its reason. Rows that are left out on purpose
-are no errors, and are counted, but not listed one by one:
+are not errors; they are counted, but not listed one by one:
 
     filtered        one of the user's own filters left it out; filtered:NAME, a filter of `pipelines.filters`
-    duplicate       a row before it has the same text, and stays
-    contaminated:SET    it has a run of words that a text of that evaluation set has
-    held_out        it is held out, and in another split of this dataset
-    not_held_out    of a split that is held out: it is none of the rows held out for this one
+    duplicate       an earlier row, which is kept, has the same text
+    contaminated:SET    it shares a run of words with a text of that evaluation set
+    held_out        it is held out for another split of this dataset
+    not_held_out    in a split of held-out rows: it is not one of the rows held out for this split
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tfrecord_io.format.json_fields import ABSENT, Count, Name, Sha256, count, d
 FILTERED = "filtered"
 HELD_OUT = "held_out"
 NOT_HELD_OUT = "not_held_out"
-# The reasons of rows that are left out on purpose; NAME of what left them out may follow, behind a colon.
+# The reasons for leaving rows out on purpose; the NAME of a filter or an evaluation set may follow a colon.
 _LEFT_OUT = (FILTERED, HELD_OUT, NOT_HELD_OUT, "duplicate", "contaminated")
 
 
@@ -35,7 +35,7 @@ def is_left_out(reason: str) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ledger:
-    """Account of the input: `rows_in == rows_used + sum(rejected.values())`, by reason.
+    """Account of the input rows: `rows_in == rows_used + sum(rejected.values())`; `rejected` counts by reason.
 
     `tokens_cut` are tokens of used rows that are in no record: truncated (`pad`), or a dropped remainder (`concat`).
     """
@@ -52,7 +52,7 @@ class Ledger:
 
     @property
     def left_out(self) -> dict[str, int]:
-        """Return the rows that were left out on purpose, by reason."""
+        """Return the number of rows left out on purpose, by reason."""
         return {reason: rows for reason, rows in self.rejected.items() if is_left_out(reason)}
 
     @property
@@ -67,22 +67,22 @@ class Ledger:
 
     @property
     def rows_in_other_splits(self) -> int:
-        """Count the rows that are in another split by --hold-out."""
+        """Count the rows that --hold-out put into another split."""
         return self.rejected.get(HELD_OUT, 0) + self.rejected.get(NOT_HELD_OUT, 0)
 
     @property
     def rows_of_split(self) -> int:
-        """Count the rows that were read and are in no other split by --hold-out."""
+        """Count the rows that were read, except those that --hold-out put into another split."""
         return self.rows_in - self.rows_in_other_splits
 
     @property
     def unusable(self) -> dict[str, int]:
-        """Return the rows that could not be used, by reason: the rejected ones but those left out on purpose."""
+        """Return the number of unusable rows by reason: the rejected ones except those left out on purpose."""
         return {reason: rows for reason, rows in self.rejected.items() if not is_left_out(reason)}
 
     @classmethod
     def total(cls, ledgers: Iterable[Ledger]) -> Ledger:
-        """Return the sum of several."""
+        """Return the sum of several ledgers."""
         every = tuple(ledgers)
         rejected = collections.Counter[str]()
         for ledger in every:
@@ -102,11 +102,11 @@ class Ledger:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shard:
-    """One file. `num_bytes` and `sha256` are of the file as stored; `num_tokens` counts what is not padding.
+    """One file: `num_bytes` and `sha256` are of the file as stored; `num_tokens` counts tokens other than padding.
 
-    `num_unlabelled`: records whose label is -1, which is none. It follows from the bytes, so no comparison needs it.
-    In a dataset of several row lengths `length` is that of this file's rows, and `task` the number of the set of rows
-    that it was made from, which other files of the split have in common with it. Elsewhere both are None.
+    `num_unlabelled` counts records with label -1, which means no label. It follows from the bytes, so comparisons skip
+    it. In a dataset of several row lengths, `length` is the length of this file's rows, and `task` the number of the
+    set of input rows that it was made from, which other files of the split share. Otherwise both are None.
     """
 
     name: Name
@@ -120,14 +120,14 @@ class Shard:
     num_unlabelled: Count = dataclasses.field(default=0, compare=False, metadata=ABSENT)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the shard as the manifest has it: without `length`, `task` and `num_unlabelled` if it has none."""
+        """Return the shard as JSON for the manifest, without `length`, `task` and `num_unlabelled` if unset or 0."""
         fields = dataclasses.asdict(self) | {"num_unlabelled": self.num_unlabelled or None}
         return {name: value for name, value in fields.items() if value is not None}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelRange:
-    """Integer labels without names: `smallest` and `largest`, and how many are `distinct`, None if that is unknown."""
+    """Range of integer labels without names: `smallest`, `largest`, and how many are `distinct`, None if unknown."""
 
     smallest: int
     largest: int
@@ -139,17 +139,17 @@ class LabelRange:
 
     @property
     def has_gaps_from_0(self) -> bool:
-        """Return whether the labels are not known to be 0, 1, 2 and so on."""
+        """Return whether the labels may be others than 0, 1, 2, ..., `largest`."""
         return self.smallest != 0 or self.distinct != self.largest + 1
 
     @property
     def text(self) -> str:
-        """Return the range in messages."""
+        """Return the range in words, for messages."""
         values = "values" if self.distinct is None else f"{self.distinct:,} value{'' if self.distinct == 1 else 's'}"
         return f"{values} from {self.smallest} to {self.largest}"
 
     def joined(self, other: LabelRange) -> LabelRange:
-        """Return the range of both. How many labels are distinct is known if one has all integers between."""
+        """Return the range of both; `distinct` is known only if one of them has every integer of that range."""
         smallest, largest = min(self.smallest, other.smallest), max(self.largest, other.largest)
         whole = LabelRange(smallest=smallest, largest=largest, distinct=largest - smallest + 1)
         return whole if whole in (self, other) else dataclasses.replace(whole, distinct=None)
@@ -157,14 +157,14 @@ class LabelRange:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Split:
-    """One split: its shards in order. `labels`: of integer labels without names, where they are known."""
+    """One split: its shards in order, and the range of its integer `labels` without names, where known."""
 
     shards: tuple[Shard, ...]
     labels: LabelRange | None = None
 
     @classmethod
     def from_json(cls, value: Any) -> Split:
-        """Read a split. Raises: ValueError or KeyError if it is none, or its sums are not those of its shards."""
+        """Parse a split. Raises: ValueError or KeyError if it is invalid, or its sums differ from its shards' sums."""
         fields = mapping(value)
         split = cls(
             shards=decoded(tuple[Shard, ...], fields["shards"]), labels=decoded(LabelRange | None, fields.get("labels"))
@@ -177,12 +177,12 @@ class Split:
         return split
 
     def task_of(self, index: int) -> int:
-        """Return the number of the set of rows that shard `index` was made from."""
+        """Return the task of shard `index`: the number of the set of input rows that it was made from."""
         task = self.shards[index].task
         return index if task is None else task
 
     def by_task(self) -> dict[int, tuple[Shard, ...]]:
-        """Return the shards that were made from each set of rows: one, or one for each length."""
+        """Group the shards by task: each has one shard, or up to one for each row length."""
         found: dict[int, tuple[Shard, ...]] = {}
         for index, shard in enumerate(self.shards):
             task = self.task_of(index)
@@ -196,7 +196,7 @@ class Split:
 
     @property
     def num_unlabelled(self) -> int:
-        """Count the records whose label is -1, which is none."""
+        """Count the records without a label, which have label -1."""
         return sum(shard.num_unlabelled for shard in self.shards)
 
     @property

@@ -1,4 +1,4 @@
-"""Types of a manifest: the dataset, its tokenizer, and the names of its shards; and what must go together in it."""
+"""Types of a manifest: the dataset, its tokenizer and the names of its shards; and the check of its consistency."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _FORMER = re.compile(r"manifest-\d+\.json")
 def shard_name(
     *, name: str, split: str, index: int, count: int, compression: Compression = "none", length: int | None = None
 ) -> str:
-    """`NAME-SPLIT-00000-of-00012.tfrecord`, with `.gz` behind it for gzip; with a `length` `NAME-SPLIT-b64-00000-…`."""
+    """Return `NAME-SPLIT-00000-of-00012.tfrecord`, then `.gz` for gzip; with a `length`, `NAME-SPLIT-b64-00000-…`."""
     suffix = ".tfrecord.gz" if compression == "gzip" else ".tfrecord"
     family = "" if length is None else f"-b{length}"
     return f"{name}-{split}{family}-{index:05d}-of-{count:05d}{suffix}"
 
 
 def former_name(generation: int) -> str:
-    """`manifest-0.json`: where the manifest of an earlier generation is kept, from the next one on."""
+    """Return the name of a generation's manifest after the next one replaced it, such as `manifest-0.json`."""
     return f"manifest-{generation}.json"
 
 
@@ -72,7 +72,7 @@ _Disproved = Annotated[Any, functools.partial(checked, needed={"engine": str, "s
 
 
 def _plain(needed: Mapping[str, Any] | None = None, **others: Any) -> Any:
-    """Return a reader of a plain object in which these fields are checked."""
+    """Return a function that checks these fields of a plain object and returns the object."""
     return functools.partial(checked, needed=needed or {}, others=others)
 
 
@@ -81,7 +81,7 @@ class Generation:
     """Shards that one build, or one append, added to a dataset.
 
     `fingerprint` covers everything that decided the bytes of its shards. By split: `tasks` is the number of its tasks
-    (a shard each, or one for each length of rows), `rows` are the [start, stop) rows of the source that they read.
+    (each makes a shard, or one for each row length), `rows` the ranges [start, stop) of source rows that they read.
     """
 
     fingerprint: Fingerprint
@@ -91,9 +91,9 @@ class Generation:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerFacts:
-    """Facts of the tokenizer that a trainer needs. Ids are None where it has no such token.
+    """Properties of the tokenizer that a trainer needs; an id is None if the tokenizer has no such token.
 
-    sentinel_ids: of <extra_id_0>, <extra_id_1>, ..., in this order, where the vocabulary has them, as T5's has.
+    sentinel_ids: the ids of <extra_id_0>, <extra_id_1>, ..., in this order, if the vocabulary has them, as T5's does.
     """
 
     name: str
@@ -115,10 +115,10 @@ class TokenizerFacts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """Description of a dataset, all that a reader needs.
+    """Description of a dataset: all that a reader needs.
 
     `layout`, `source`, `options`, `engines` and `versions` are plain JSON objects for people and tools. `generations`
-    are those of a dataset that was appended to, in order; empty for any other.
+    are in order, and empty for a dataset that was never appended to.
     """
 
     name: Name
@@ -144,11 +144,11 @@ class Manifest:
 
     @property
     def bucket_lengths(self) -> tuple[int, ...]:
-        """Return the lengths of rows, ascending, if there are several: each shard has one of them."""
+        """Return the row lengths of a bucketed dataset, ascending; each shard has one. Empty for any other dataset."""
         return tuple(self.layout.get("bucket_lengths", ()))
 
     def bucket(self, length: int) -> Manifest:
-        """Return the manifest of the shards of one length alone, as if there were no others.
+        """Return a manifest of only the shards with rows of one length, as if there were no others.
 
         Raises: ManifestError if there is no such length.
         """
@@ -173,13 +173,13 @@ class Manifest:
 
     @property
     def multi_hot_size(self) -> int:
-        """Return C, where labels are vectors of 0 and 1 for C classes; 0 elsewhere."""
+        """Return C if labels are multi-hot vectors of C classes, otherwise 0."""
         label = self.schema.with_role("label")
         return label.num_values if label is not None and label.shape else 0
 
     @property
     def row_length(self) -> int:
-        """Return L, the tokens in one row; in the longest, if there are several lengths."""
+        """Return L, the row length in tokens; the longest one if there are several."""
         feature = self.schema.with_role("token_ids")
         if feature is None:
             raise ManifestError("the schema has no feature of role 'token_ids', expected one")
@@ -187,7 +187,7 @@ class Manifest:
 
 
 def contradictions(manifest: Manifest) -> Iterator[str]:
-    """Yield what contradicts itself in a manifest, as messages say it. All but the first may be wrong."""
+    """Yield the contradictions in a manifest as messages; only the first one is reliable."""
     if manifest.schema.with_role("token_ids") is None:
         yield "no feature of role 'token_ids', expected one"
     facts, lengths = manifest.tokenizer, manifest.bucket_lengths
@@ -229,7 +229,7 @@ def contradictions(manifest: Manifest) -> Iterator[str]:
 
 
 def _of_roles(manifest: Manifest) -> Iterator[str]:
-    """Yield features whose shape is not that of their role: [L], [T], or one value."""
+    """Yield a message for each feature whose dtype or shape ([L], [T] or one value) does not fit its role."""
     schema = manifest.schema
     target = schema.with_role("target_ids")
     for feature in schema.features:
@@ -268,7 +268,7 @@ def _of_shard(shard: Shard, manifest: Manifest) -> Iterator[str]:
 
 
 def _of_generations(manifest: Manifest) -> Iterator[str]:
-    """Yield what keeps the generations from having made every task, the last one being the dataset's."""
+    """Yield messages if generations are not distinct, do not end in the dataset's, or did not make every task."""
     generations = manifest.generations
     if not generations:
         return

@@ -6,7 +6,7 @@
 TFRecord files have no index, and their records differ in length: without one, a reader that resumes at record n reads
 all n before it. A byte offset means nothing in a compressed shard, which has no index.
 
-NVIDIA DALI's index, if the build was asked for it, which the manifest's options say, has every record as text:
+NVIDIA DALI's index lists every record as text. It is written on request, and the manifest's options say so:
 
     index/NAME-SPLIT-00000-of-00012.tfrecord.idx          0 1187
                                                           1187 1203
@@ -25,7 +25,7 @@ from tfrecord_io.errors import CorruptRecordError
 from tfrecord_io.format.ledger import Shard
 
 FOLDER = "index"
-# The reader's default block: it resumes only between two of them. 8 bytes for 16 records of 2 KB are 0.03 %.
+# The reader's default block, since it resumes only between blocks. 8 bytes for 16 records of 2 KB are 0.03 %.
 STRIDE = 16
 
 _DTYPE = np.dtype("<u8")
@@ -38,18 +38,18 @@ def file_name(shard_name: str) -> str:
 
 
 def dump(record_bytes: np.ndarray) -> bytes:
-    """Return the index of records of these sizes in bytes, with their frames, int64 [n]."""
+    """Return the content of an index, given the records' sizes in bytes with their frames, int64 [n]."""
     starts = np.cumsum(record_bytes) - record_bytes
     return starts[::STRIDE].astype(_DTYPE).tobytes()
 
 
 def num_bytes(shard: Shard, *, stride: int) -> int:
-    """Return the size of the index of a shard."""
+    """Return the size of a shard's index in bytes."""
     return -(-shard.num_examples // stride) * _DTYPE.itemsize
 
 
 def parse(content: bytes, *, shard: Shard, stride: int, place: str) -> np.ndarray:
-    """Return the byte offsets int64 [ceil(num_examples / stride)] of every `stride`-th record.
+    """Parse an index: return the byte offset of every `stride`-th record, int64 [ceil(num_examples / stride)].
 
     Raises: CorruptRecordError if `content` cannot be the index of `shard`.
     """
@@ -58,7 +58,7 @@ def parse(content: bytes, *, shard: Shard, stride: int, place: str) -> np.ndarra
             f"{place}: {len(content)} bytes, expected {expected} for {shard.num_examples} examples", remedy=_REMEDY
         )
     offsets = np.frombuffer(content, _DTYPE)
-    # Compared as they are, unsigned: what is too large for int64 must not become negative.
+    # Compare unsigned: an offset that is too large for int64 must not become negative.
     ascending = bool(np.all(offsets[1:] > offsets[:-1]))
     if len(offsets) and (offsets[0] != 0 or not ascending or offsets[-1] >= shard.num_bytes):
         raise CorruptRecordError(
@@ -80,7 +80,7 @@ def _dump_dali(record_bytes: np.ndarray) -> bytes:
 
 
 class ShardIndexes:
-    """Gathers what the index files of a shard need while its records are written."""
+    """Collector of a shard's record sizes while it is written, from which its index files are made."""
 
     def __init__(self, shard_name: str, *, indexed: bool, dali: bool) -> None:
         self._dumps: dict[str, Callable[[np.ndarray], bytes]] = {}
@@ -96,7 +96,7 @@ class ShardIndexes:
         return tuple(self._dumps)
 
     def add(self, record_bytes: np.ndarray) -> None:
-        """Take the next records' sizes in bytes with their frames, int64 [n]."""
+        """Add the next records' sizes in bytes with their frames, int64 [n]."""
         self._record_bytes.append(record_bytes)
 
     def files(self) -> dict[str, bytes]:

@@ -1,23 +1,23 @@
-"""Serialized records of a training in the global order: a host's columns of every global batch.
+"""Training records in the global order: each host reads its columns of every global batch.
 
     window number ─► rows of this host ─► which blocks ─► one read each, many at a time ─► the rows in them
                      (global_order)       each once       TFRecordDataset from a byte      one gather
 
-Each host's part of every window is read by itself. Where blocks begin is part of the graph: 8 bytes for
-each block of 64 records, so 12.5 MB for 100 million. A split of up to 64 MB is instead read once as a whole and kept as
+Each host reads only its part of every window. The graph contains the byte where each block begins: 8 bytes for each
+block of 64 records, so 12.5 MB for 100 million. A split of up to 64 MB is instead read once as a whole and kept as
 serialized records; each of its epochs is a full permutation.
 
-CPU time for a row of a batch, in microseconds, on rows of 512 tokens from a local disk, on one of H hosts:
+CPU time for a row of a batch, in microseconds, with rows of 512 tokens from a local disk, on one of H hosts:
 
     global batch 256       H = 1    2    4    8        global batch 2,048     H = 8
     order of hosts        10.4 11.2 12.4 14.7                                10.9
     global order          11.4 11.8 16.1 20.7                                12.4
 
-What grows with H is that each host looks for its rows among those of the whole window. It reads at most two blocks in
-each window more than its part of the records.
+The time grows with H because each host searches the whole window for its rows. It reads at most two blocks in each
+window more than its part of the records.
 
-TensorFlow's client for gs:// by default asks for 64 MiB wherever it begins to read, whatever the buffer: for 45 MB in
-blocks of 90 kB it asks for 35 GB. With GCS_READ_CACHE_BLOCK_SIZE_MB=0 it asks for the blocks alone.
+By default TensorFlow's client for gs:// requests 64 MiB wherever it begins to read, whatever the buffer: for 45 MB in
+blocks of 90 kB it requests 35 GB. With GCS_READ_CACHE_BLOCK_SIZE_MB=0 it requests the blocks alone.
 """
 
 import functools
@@ -34,14 +34,14 @@ from tfrecord_io.input_pipeline.input_source import InputRequest, SplitShards, i
 from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE, GlobalOrder, fits_in_memory
 
-# Of one window; two windows are read at the same time. An object store takes 30 ms for each.
+# Concurrent reads for one window; two windows are read at the same time. An object store takes 30 ms for a read.
 _READS = 16
 _WINDOWS = 2
 _LEAST_BUFFER_BYTES = 4096
 
 
 def training(request: InputRequest, columns: range) -> tf.data.Dataset:
-    """Return serialized records, string [n] for any n, without end, from the request's first step on.
+    """Return an endless dataset of serialized records, string [n] with varying n, from the request's first step on.
 
     Raises: ReaderError if records are to be read in the middle of shards that have no index, or an index is missing.
         CorruptRecordError if one is damaged.
@@ -72,11 +72,12 @@ def training(request: InputRequest, columns: range) -> tf.data.Dataset:
     return tf.data.Dataset.zip(tuple(streams)).map(mixed, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-# Nothing here is for autograph to rewrite, which would take 3 s.
+# AutoGraph would take 3 s here and has nothing to rewrite.
 @tf.autograph.experimental.do_not_convert
 def _rows(source: SplitShards, order: GlobalOrder, columns: range, *, step: int) -> tf.data.Dataset:
-    """Return the records that some columns of all batches get of one dataset, with their columns: string [n] and
-    int64 [n], without end, in order of steps, then columns. Raises: as `training`.
+    """Return one dataset's records in some columns of all batches, and the column of each: string [n] and int64 [n].
+
+    They are endless, in order of steps, then columns. Raises: as `training`.
     """
 
     def plan(window: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -84,14 +85,14 @@ def _rows(source: SplitShards, order: GlobalOrder, columns: range, *, step: int)
         return found, rows
 
     def windows() -> tf.data.Dataset:
-        """Columns and rows of the split, window by window, int64 [n] twice."""
+        """Return the columns and the split's rows window by window, int64 [n] twice."""
         first, begun = order.begin(order.rows_before(step), first=columns.start, last=columns.stop)
         found = tf.data.Dataset.counter(first).map(plan, num_parallel_calls=_WINDOWS)
         if begun:
             found = found.enumerate().map(
                 lambda at, window: tuple(each[tf.where(tf.equal(at, 0), begun, 0) :] for each in window)
             )
-        # Of a window in which an epoch ends, a host may get nothing.
+        # In a window that ends an epoch, there may be no rows for a host.
         return found.filter(lambda _, rows: tf.size(rows) > 0)
 
     if fits_in_memory(source.shards, compression=source.compression):
@@ -157,11 +158,11 @@ class TENSORS:
 
 
 def _read_blocks(source: SplitShards, rows: tf.Tensor, *, length: int, bytes_G: np.ndarray) -> tf.Tensor:
-    """Read rows of the split, int64 [n] for n of at least 1: serialized records, string [n].
+    """Read the serialized records, string [n], of some rows of the split, int64 [n] with n of at least 1.
 
-    length: records of a block. bytes_G: the byte that each block of all shards is read from, int64.
+    length: the number of records in a block. bytes_G: the byte to read each block of all shards from, int64.
     """
-    # About as much as a block has: what is read beyond it is read in vain.
+    # About the size of a block: bytes read beyond it are wasted.
     of_record = sum(shard.num_bytes for shard in source.shards) / sum(source.rows)
     buffer_size = max(_LEAST_BUFFER_BYTES, int(of_record * length * 1.1))
 

@@ -1,4 +1,4 @@
-"""What `reader.Data` and `mixture.Mixture` share: `input_fn` for strategies, and `dataset` for Keras."""
+"""Base class of `reader.Data` and `mixture.Mixture`: `input_fn` for strategies, and `dataset` for Keras."""
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from tfrecord_io.ordering import global_order
 
 Names = Literal["keras-hub"] | Mapping[str, str]
 
-# Of KerasHub's backbones and preprocessors (`keras_hub/src/models/bert/bert_backbone.py`,
+# The input names of KerasHub's backbones and preprocessors (`keras_hub/src/models/bert/bert_backbone.py`,
 # `masked_lm_preprocessor.py`, `seq_2_seq_lm_preprocessor.py`).
 _KERAS_HUB = {
     "input_ids": "token_ids",
@@ -33,27 +33,27 @@ _KERAS_HUB_SEQ2SEQ = {
 
 
 class InputFunctions(abc.ABC):
-    """Base of datasets and mixtures. `root` names it in errors; `manifest` says what is in its records."""
+    """Base of datasets and mixtures: `root` names the dataset in errors, `manifest` describes its records."""
 
     root: str
     manifest: Manifest
 
     @property
     def splits(self) -> Mapping[str, Split]:
-        """The splits by name; of a mixture those that all datasets have, each with the shards of all."""
+        """Splits by name; in a mixture, the splits that all its datasets have, each with the shards of all."""
         return self.manifest.splits
 
     def fewest_shards(self, split: str) -> int:
-        """Shards of a split, of the dataset that has the fewest. Raises: ReaderError if there is no such split."""
+        """Count a split's shards; in a mixture, the smallest count. Raises: ReaderError if there is no such split."""
         return len(self._split(split).shards)
 
     def tokens_per_example(self, split: str) -> float:
-        """Tokens that are not padding, in the mean of what a training reads. Raises: ReaderError likewise."""
+        """Return the mean number of tokens in a training example, without padding. Raises: as `num_examples`."""
         return self._split(split).num_tokens / max(1, self.num_examples(split))
 
     @abc.abstractmethod
     def _sources(self, split: str, *, seed: int, training: bool) -> tuple[SplitShards, ...]:
-        """Return what is read. Raises: ReaderError if there is no such split, or no example in it."""
+        """Return each dataset's shards of a split. Raises: ReaderError if there is no such split or no example."""
 
     def _bound(self, objective: Objective) -> BoundObjective:
         return objective.bind(self.manifest)
@@ -62,7 +62,7 @@ class InputFunctions(abc.ABC):
         return Shuffle()
 
     def num_examples(self, split: str) -> int:
-        """Examples of a split. Raises: ReaderError if there is no such split."""
+        """Count the examples of a split. Raises: ReaderError if there is no such split."""
         return self._split(split).num_examples
 
     def input_fn(
@@ -80,8 +80,9 @@ class InputFunctions(abc.ABC):
         keep: Sequence[str] = (),
         names: Names | None = None,
     ) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
-        """Return an input function for `strategy.distribute_datasets_from_function`: an element is one replica's part
-        of the global batch.
+        """Return an input function for `strategy.distribute_datasets_from_function`.
+
+        An element is one replica's part of the global batch.
 
         Args:
             split: one of `splits`.
@@ -90,23 +91,23 @@ class InputFunctions(abc.ABC):
             objective: see `tfrecord_io.objectives`; without one, elements are dicts of features.
             training: endless and shuffled if True, every example once in order if False; None means True for the
                 split that is named "train", False for any other.
-            shuffle: the sizes of the levels of shuffling; of no effect on an evaluation.
-            deterministic: False gives up the order: batches come as they are ready, none is lost.
+            shuffle: the sizes of the levels of shuffling; without effect on an evaluation.
+            deterministic: False gives up a fixed order: batches come as they are ready; none is lost.
             order: "hosts", in which each host shuffles its own shards; or "global", in which every global batch, with
                 its masks and weights, is a function of seed and step alone, whatever the number of hosts and replicas:
-                a run may go on with others. Splits of more than 64 MB then need an index (no gzip); see
+                a run may continue on others. Splits of more than 64 MB then need an index (no gzip); see
                 `ordering.global_order` for the order, and `global_records` for how it is read and what that costs.
-            start_step: the number of global batches to leave out. All others are, bit for bit, those of a run that
+            start_step: the number of global batches to skip. All later ones are, bit for bit, those of a run that
                 starts at 0 with the same arguments, hosts and replicas. However late the step, less is read in vain
                 than a window, a block and 16 records of each open shard; shards without index (gzip) are read from
                 their beginning.
-            keep: columns of text or bytes, which elements without objective then have as string [B], empty on fill
-                rows. No TPU takes them.
-            names: other names for the inputs, by the present ones; "keras-hub" for those of KerasHub's models
+            keep: columns of text or bytes to include as string [B], empty on fill rows; only without an objective. No
+                TPU takes them.
+            names: new names for the inputs, by their present names; "keras-hub" for the names of KerasHub's models
                 (token_ids, segment_ids, padding_mask, mask_positions).
 
         Raises:
-            ReaderError: here or from the input function, for what cannot be served, such as `keep` with an
+            ReaderError: here or from the input function, for a request that cannot be met, such as `keep` with an
                 objective.
             CorruptRecordError: from the input function, for a damaged index.
         """
@@ -139,7 +140,7 @@ class InputFunctions(abc.ABC):
     def dataset(self, split: str, *, global_batch_size: int, **options: Any) -> tf.data.Dataset:
         """Return the dataset for Keras `fit` and `evaluate` in one process: an element is a global batch.
 
-        Arguments, and what is raised, as in `input_fn`.
+        Arguments and errors as in `input_fn`.
         """
         return self.input_fn(split, global_batch_size=global_batch_size, **options)(tf.distribute.InputContext())
 
@@ -172,9 +173,9 @@ def _host(context: tf.distribute.InputContext) -> Host:
 
 
 def renamed(dataset: tf.data.Dataset, names: Names | None) -> tf.data.Dataset:
-    """Rename a dataset's inputs, by a mapping from present to new names, or to those of KerasHub.
+    """Rename a dataset's inputs, by a mapping from present to new names, or to the names of KerasHub.
 
-    Inputs without a new name keep theirs, except with "keras-hub", whose models take no others: those are left out.
+    Inputs without a new name keep theirs; with "keras-hub" they are left out, since its models accept no others.
 
     Raises: ReaderError if there is no such input, two would have one name, or KerasHub has no inputs like these.
     """

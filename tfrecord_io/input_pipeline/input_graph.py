@@ -1,13 +1,13 @@
 """The graph behind `tfrecord_io.reader`: from a split's shards to batches of features, in `tf.data` operations alone.
 
     shards ─► serialized records in their order ─► batch of B strings          (input_source, input_records)
-    (and others', of a mixture) ───────────────────────►│                      (mixing_plan)
+    (other datasets of a mixture) ─────────────────────►│                      (mixing_plan)
                                                         │ one parse for all of them
                                               dict of [B, *shape] ─► objective ─► (inputs, labels, weights)
 
 Records are shuffled and batched as strings: these are a quarter of the size of parsed rows, and one call parses them
 all. Every random choice is a stateless function of (seed, purpose, host, epoch or batch), so the same seed gives the
-same batches, what a batch holds depends on nothing that was read before its epoch, and a run can start at any batch.
+same batches, a batch depends on nothing that was read before its epoch, and a run can start at any batch.
 """
 
 from collections.abc import Collection
@@ -28,9 +28,9 @@ from tfrecord_io.schema import Feature
 
 
 def build(request: InputRequest, host: Host) -> tf.data.Dataset:
-    """Build one host's input: elements of one replica's rows each.
+    """Build one host's input dataset, whose elements each have the rows of one replica.
 
-    Raises: ReaderError if the global batch cannot be divided by the replicas, there is no example for some host, or
+    Raises: ReaderError if the global batch cannot be divided by the replicas, some host has no example, or
         the index of a shard to start in is missing. CorruptRecordError if it is damaged.
     """
     batch_rows = input_plan.element_rows(request.global_batch_size, host)
@@ -41,14 +41,14 @@ def build(request: InputRequest, host: Host) -> tf.data.Dataset:
     elif request.order == "hosts":
         batches = _training_batches(request, batch_rows, host=host, first=first)
     else:
-        # Windows come in any sizes, of which neither shapes nor their number can be seen.
+        # Windows differ in size, so TensorFlow can infer neither the batches' shape nor their number.
         windows = global_records.training(request, columns).rebatch(batch_rows, drop_remainder=True)
         batches = windows.map(lambda serialized: tf.ensure_shape(serialized, [batch_rows])).apply(
             tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
         )
 
     def element(index: tf.Tensor, serialized_B: tf.Tensor) -> Any:
-        # The element's first row among the host's, or in the global order, and the seed of its objective.
+        # The number of the element's first row, on this host or in the global order, and its objective's seed.
         if request.order == "hosts":
             first_row, seed = index * batch_rows, random_stream(request.seed, OBJECTIVE, host.index, index)
         else:
@@ -56,7 +56,7 @@ def build(request: InputRequest, host: Host) -> tf.data.Dataset:
             first_row = step * request.global_batch_size + column
             seed = by_row(random_stream(request.seed, OBJECTIVE, step), first_row=column)
         features = _parse(serialized_B, request.manifest, keep=request.keep)
-        # 1 on real rows, which come before all fill rows, and 0 on these.
+        # 1 on real rows, 0 on fill rows, which come after all real ones.
         row_B = first_row + tf.range(batch_rows, dtype=tf.int64)
         ones_B = tf.ones([batch_rows], tf.float32)
         features[input_plan.WEIGHT] = ones_B if num_rows is None else tf.cast(row_B < num_rows, tf.float32)
@@ -64,14 +64,14 @@ def build(request: InputRequest, host: Host) -> tf.data.Dataset:
 
     options = tf.data.Options()
     options.deterministic = request.deterministic
-    # A strategy that is handed this dataset deals out batches; it cannot deal out files that it does not see.
+    # A strategy that gets this dataset must shard it by batches: it does not see the files.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     elements = batches.enumerate(start=first).map(element, num_parallel_calls=tf.data.AUTOTUNE)
     return elements.prefetch(tf.data.AUTOTUNE).with_options(options)
 
 
 def _training_batches(request: InputRequest, batch_rows: int, *, host: Host, first: int) -> tf.data.Dataset:
-    """Return serialized records, string [B], without end, from batch `first` on."""
+    """Return an endless dataset of serialized records, string [B], from batch `first` on."""
     cycle = mixing_plan.cycle(tuple((source.name, source.rate) for source in request.sources), rows=batch_rows)
     cycle = cycle.of_host(host.index, count=host.count)
     rows_PK, first_rows = cycle.from_element(first).rows_PK, cycle.rows_before(first)
@@ -90,21 +90,20 @@ def _training_batches(request: InputRequest, batch_rows: int, *, host: Host, fir
         return streams[0]
 
     def mix(index: tf.Tensor, parts: tuple[tf.Tensor, ...]) -> tf.Tensor:
-        # How many rows are of which part varies, their sum does not.
+        # The number of rows of each dataset varies, their sum does not.
         serialized_B = tf.ensure_shape(tf.concat(parts, axis=0), [batch_rows])
         stream = random_stream(request.seed, input_records.MIXTURE_ORDER, host.index, index)
         return tf.random.experimental.stateless_shuffle(serialized_B, stream)
 
-    # Rows are mixed while they are strings, so that one call parses those of all datasets.
+    # Rows are mixed as strings, so that one call parses the rows of all datasets.
     return tf.data.Dataset.zip(tuple(streams)).enumerate(start=first).map(mix, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _evaluation_batches(request: InputRequest, batch_rows: int, *, host: Host) -> tuple[tf.data.Dataset, int]:
-    """Return the host's own records in order, string [B], then fill rows, from the request's first step on, and the
-    number of its records. Every host gives equally many batches.
+    """Return the host's records in order, then fill rows, string [B], and the number of its records.
 
-    In the global order each host reads all records in whole global batches, and keeps its columns, which costs 1 us
-    for each record of the others.
+    They start at the request's first step; every host yields equally many batches. In the global order each host reads
+    all records in whole global batches and keeps its columns, which costs 1 us for each record of the others.
     """
     source, size = request.sources[0], request.global_batch_size
     steps = input_plan.evaluation_steps(source.rows, global_batch_size=size, num_hosts=host.count, order=request.order)
@@ -125,7 +124,7 @@ def _evaluation_batches(request: InputRequest, batch_rows: int, *, host: Host) -
 
 @in_graph
 def _parse(serialized_B: tf.Tensor, manifest: Manifest, *, keep: Collection[str]) -> dict[str, tf.Tensor]:
-    """Parse features, int32 or float32 [B, *shape], or string [B] of those to `keep`; make a mask if none is stored."""
+    """Parse features to int32 or float32 [B, *shape], those in `keep` to string [B]; add a mask if none is stored."""
     schema = manifest.schema.without(set(manifest.schema.of_bytes) - set(keep))
     spec = {
         feature.name: tf.io.FixedLenFeature(feature.shape, tf.string if feature.is_bytes else feature.dtype)
@@ -136,7 +135,7 @@ def _parse(serialized_B: tf.Tensor, manifest: Manifest, *, keep: Collection[str]
     features = {
         feature.name: _on_device(parsed[feature.name], feature)
         if feature.constant is None
-        # Parsing costs as much for these as for any other feature: a third of the time for BERT's rows.
+        # Parsing constants would cost as much as parsing any other feature: a third of the time for BERT's rows.
         else tf.fill([serialized_B.shape[0], *feature.shape], tf.constant(feature.constant, tf.int32))
         for feature in schema.features
     }

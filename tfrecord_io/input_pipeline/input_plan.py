@@ -1,13 +1,13 @@
-"""Arithmetic of reading: which host reads which records, in how many steps, and where a run continues (no TF).
+"""Arithmetic of reading, without TensorFlow: the records of each host, the number of steps, and how a run resumes.
 
     global batch (G rows)  =  one step of all hosts  =  num_hosts * elements_per_step elements of `rows` rows
 
-Input is dealt out to hosts by shard, file j to host j mod num_hosts, as long as each host gets one; with fewer shards
-than hosts every host reads every shard and keeps each num_hosts-th record of the split. Either way each record belongs
-to exactly one host, and the number of steps of an evaluation follows from the host that has most: the others fill up.
+Shards are dealt out to hosts, shard j to host j mod num_hosts, if there is at least one for each host; with fewer
+shards, every host reads every shard and keeps each num_hosts-th record of the split. Either way each record belongs to
+exactly one host. The host with the most records decides the number of evaluation steps; the others fill up.
 
-A run continues without reading up to there: `tf.data` interleaves shards deterministically, so which record comes when
-is a matter of counting. An interleave has slots, which take turns; with 2 slots and shards a, b, c of 3, 1, 2 blocks:
+A run resumes without reading the records before: `tf.data` interleaves shards deterministically, so their order can be
+computed. An interleave has slots, which take turns; with 2 slots and shards a, b, c of 3, 1, 2 blocks:
 
     round      0    1    2    3    4
     slot 0     a0   a1   a2   ..             a0: the first block of a
@@ -15,10 +15,10 @@ is a matter of counting. An interleave has slots, which take turns; with 2 slots
 
     order      a0 b0 │ a1 │ a2 c0 │ c1       block m of a shard is read m rounds after its first one
 
-So a shard's slot and first round follow from the numbers of blocks before it, and the state at any record follows from
-these: slots that had their turn are in the next round, the others still in this one. Turns go round in a circle, so an
-interleave that starts with the slot whose turn it is, each slot's shard at the row that it has come to and the unopened
-shards behind them, continues as the first one would have.
+So a shard's slot and first round follow from the blocks of the shards before it, and the state at any record follows
+from these: slots that had their turn are in the next round, the others still in this one. Turns go round in a circle,
+so a new interleave continues exactly as the first one would have, if it starts with the slot whose turn it is, has each
+open shard at its current row, and the unopened shards after them.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ Order = Literal["hosts", "global"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Host:
-    """One input pipeline among `count`; `replicas` are the devices that it alone feeds."""
+    """One of `count` input pipelines; it alone feeds `replicas` devices."""
 
     index: int = 0
     count: int = 1
     replicas: int = 1
 
     def columns(self, global_batch_size: int) -> range:
-        """Return the columns of each global batch that are this host's; the hosts divide the batch."""
+        """Return this host's columns of each global batch, whose size must be a multiple of the number of hosts."""
         rows = global_batch_size // self.count
         return range(self.index * rows, (self.index + 1) * rows)
 
@@ -62,15 +62,15 @@ class Host:
 class Shuffle:
     """Sizes of the three levels of shuffling.
 
-    cycle_length: shards read at the same time; of no effect in the global order, which reads them in no order.
-    block_length: records taken from one of them in turn.
-    window: records that are permuted among themselves; a host holds about three windows of serialized records. In the
-        global order it is the window of all hosts together.
+    cycle_length: shards read at the same time; without effect in the global order, which reads them in no order.
+    block_length: records taken from a shard in its turn.
+    window: records that are permuted together; a host holds about three windows of serialized records. In the global
+        order, all hosts share one window.
 
     Raises: ReaderError if one is not positive.
     """
 
-    # 16 streams of 8 MiB hide the latency of an object store; a block of 16 amortizes changing streams and still
+    # 16 streams of 8 MiB hide the latency of an object store; a block of 16 amortizes the change of streams and still
     # brings records of all of them into each window; 8192 records of 2 KB are 16 MB, many batches and little memory.
     cycle_length: int = 16
     block_length: int = 16
@@ -81,18 +81,16 @@ class Shuffle:
             check_positive(name, value)
 
     def shared(self, count: int) -> Shuffle:
-        """Return the sizes for each of `count` streams that are read together: as many open shards in all hide the
-        latency of an object store; each stream has at least 4.
-        """
+        """Return the sizes for each of `count` streams read together, which share the open shards, at least 4 each."""
         return dataclasses.replace(self, cycle_length=max(_LEAST_OPEN_SHARDS, -(-self.cycle_length // count)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Deal:
-    """A host's rows of each shard: first_rows, first_rows + step, ...; of these, there are `rows`.
+    """A host's share of each shard: the rows first_rows, first_rows + step, ..., `rows` in number.
 
-    first_rows, rows: int64 [number of shards]. by_shard: the host is dealt some of the shards as a whole, others in
-    each epoch of a training. rows_per_epoch: None if it varies with the shards.
+    first_rows, rows: int64 [number of shards]. by_shard: whether the host gets whole shards, in training other ones in
+    each epoch. rows_per_epoch: None if it varies with the shards.
     """
 
     by_shard: bool
@@ -103,7 +101,7 @@ class Deal:
 
 
 def check_order(order: str, *, deterministic: bool) -> None:
-    """Raises: ReaderError if there is no such order, or it is to be given up."""
+    """Check that `order` exists, and is not "global" without `deterministic`. Raises: ReaderError otherwise."""
     if order not in get_args(Order):
         raise ReaderError(f"order is {order!r}, expected one of {list(get_args(Order))}")
     if order == "global" and not deterministic:
@@ -114,19 +112,19 @@ def check_order(order: str, *, deterministic: bool) -> None:
 
 
 def check_positive(name: str, value: int) -> None:
-    """Raises: ReaderError if `value` is not a whole number of at least 1."""
+    """Check that `value` is a whole number of at least 1. Raises: ReaderError otherwise."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ReaderError(f"{name} is {value!r}, expected a whole number of at least 1")
 
 
 def check_seed(seed: int) -> None:
-    """Raises: ReaderError if `seed` is not a whole number that TensorFlow can hold."""
+    """Check that `seed` is a whole number that TensorFlow can hold. Raises: ReaderError otherwise."""
     if not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise ReaderError(f"seed is {seed!r}, expected a whole number from 0 to 2**63 - 1")
 
 
 def whole_step(start_step: SupportsIndex, *, deterministic: bool = True) -> int:
-    """Return the step to start at. Raises: ReaderError if it is none, or there is no order to leave out a part of."""
+    """Return `start_step` as an int. Raises: ReaderError if it is invalid, or above 0 without a fixed order."""
     try:
         # An optimizer counts its steps in a NumPy integer.
         step = -1 if isinstance(start_step, bool) else operator.index(start_step)
@@ -162,17 +160,17 @@ def element_rows(global_batch_size: int, host: Host) -> int:
 
 def host_rows(shard_rows: Sequence[int], host: Host) -> int:
     """Count a host's records in one pass over a split whose shards have `shard_rows` records."""
-    if len(shard_rows) >= host.count:  # else each of the hosts reads every shard and keeps some of the records
+    if len(shard_rows) >= host.count:  # else every host reads every shard and keeps some of the records
         return sum(shard_rows[host.index :: host.count])
     return len(range(host.index, sum(shard_rows), host.count))
 
 
 def deal(shard_rows: Sequence[int], host: Host) -> Deal:
-    """Return what a host reads of shards that have `shard_rows` records."""
+    """Return a host's share of shards that have `shard_rows` records."""
     rows = np.array(shard_rows, np.int64)
     by_shard = len(shard_rows) >= host.count
     step = 1 if by_shard else host.count
-    # Of the split's records one after the other, the host's are those whose number leaves its index as the remainder.
+    # A record of the split is the host's if its number leaves the host's index as the remainder.
     first_rows = (host.index - (np.cumsum(rows) - rows)) % step
     varies = by_shard and host.count > 1 and len(set(shard_rows)) > 1
     return Deal(
@@ -187,7 +185,7 @@ def deal(shard_rows: Sequence[int], host: Host) -> Deal:
 def evaluation_steps(
     shard_rows: Sequence[int], *, global_batch_size: int, num_hosts: int, order: Order = "hosts"
 ) -> int:
-    """Count the global batches of an evaluation; in the order of hosts, by the host with the most records.
+    """Count the global batches of an evaluation; with order "hosts", the host with the most records decides.
 
     Raises: ReaderError if the global batch cannot be divided by the hosts.
     """
@@ -200,7 +198,7 @@ def evaluation_steps(
 
 
 def mask_name(schema: Schema) -> str | None:
-    """Return the name under which an element holds the mask of its tokens; None without tokens."""
+    """Return the name of the attention mask in an element; None for a dataset without tokens."""
     stored = schema.with_role("attention_mask")
     if stored is not None:
         return stored.name
@@ -210,12 +208,12 @@ def mask_name(schema: Schema) -> str | None:
 def resume(
     shard_rows: np.ndarray, *, cycle_length: int, block_length: int, row: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return how to continue at its row `row` the interleave of shards that have `shard_rows` rows, int64 [N].
+    """Return how to resume an interleave of shards that have `shard_rows` rows, int64 [N], at its row `row`.
 
     It must have that row. Time: N log(cycle_length), whatever the number of rows.
 
-    Returns: the shards of an interleave, int64 [n], the row at which each of them starts, int64 [n], and how many rows
-        of its first block to skip.
+    Returns: the shards of the new interleave, int64 [n], the row at which each of them starts, int64 [n], and how many
+        rows of its first block to skip.
     """
     blocks = -(-shard_rows // block_length)
     slot, first_round = _schedule(blocks, cycle_length=cycle_length)
@@ -232,7 +230,7 @@ def resume(
     ends = before.sum() + np.cumsum((after - before)[turns])
     turn = int(np.searchsorted(ends, row, side="right"))
     current = turns[turn]
-    # Slots in front of the current one are through with this round.
+    # Slots before the current one have finished this round.
     next_round = round_now + (slot < slot[current])
     opened = np.flatnonzero((first_round <= next_round) & (next_round <= first_round + blocks))
     opened = opened[np.lexsort((slot[opened], next_round[opened]))]
@@ -242,9 +240,9 @@ def resume(
 
 
 def locate(shard_rows: Sequence[int] | np.ndarray, row: int) -> tuple[int, int]:
-    """Find the shard that has row `row` of all shards one after the other, and which of its rows that is.
+    """Return the shard that has row `row` of the concatenated shards, and the number of the row in that shard.
 
-    From the end of the last shard on: the number of shards, and the rows behind it.
+    From the end of the last shard on: the number of shards, and the number of rows after it.
     """
     ends = np.cumsum(np.asarray(shard_rows, np.int64))
     shard = int(np.searchsorted(ends, row, side="right"))
@@ -252,9 +250,9 @@ def locate(shard_rows: Sequence[int] | np.ndarray, row: int) -> tuple[int, int]:
 
 
 def _schedule(blocks: np.ndarray, *, cycle_length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return when shards are read: block m in round first_round + m, by its slot. Returns: slot, first_round."""
+    """Return the slot and the first round of each shard, whose block m is read in round first_round + m."""
     slot, first_round = np.empty_like(blocks), np.empty_like(blocks)
-    # The turns at which slots find their shard at its end. The earliest one opens the next shard.
+    # (round, slot) in which each slot finds its shard at its end. The earliest one opens the next shard.
     ends: list[tuple[int, int]] = []
     for shard, shard_blocks in enumerate(blocks.tolist()):
         if shard < cycle_length:

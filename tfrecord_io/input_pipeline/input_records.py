@@ -1,4 +1,4 @@
-"""The order of records: from a split's shards to batches of serialized records, from any record on.
+"""Record order: from a split's shards to batches of serialized records, starting at any record.
 
     training (endless)                                              evaluation (every example once)
     epoch ─► shards in this epoch's order ─► interleave             shards in order
@@ -6,8 +6,8 @@
                         windows of W records, each permuted            │
                                                 └──► batch of B strings ◄┘
 
-Each host has one stream of records. To start it at any record, the client computes where that is (`input_plan`):
-the rest of the epoch that is under way there becomes a graph of its own, and ordinary epochs follow.
+Each host has one stream of records. To start it at any record, the client computes the record's position
+(`input_plan`): the rest of its epoch becomes a graph of its own, and ordinary epochs follow.
 
     an epoch    . . . . . . . . │ w w w w w w w w │ w w w w w w w w │ w w w
                 never read      │       ▲ the first record to be given
@@ -59,7 +59,7 @@ def evaluation_records(source: SplitShards, *, host: Host, first_row: int) -> tf
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
-    """One host's endless stream of records, in the order that the source's seed decides."""
+    """Endless record stream of one host, in the order that the source's seed decides."""
 
     source: SplitShards
     host: Host
@@ -106,13 +106,13 @@ class Training:
         return self._interleave(shards, lambda path, num_rows, first: (self.source.records(path, num_rows), first))
 
     def _rest_of_blocks(self, epoch: int, row: int) -> tf.data.Dataset:
-        """Return what `_blocks` gives, without its first `row` records."""
+        """Return the blocks of `_blocks` without their first `row` records."""
         order = on_client(lambda: self._shard_order(epoch).numpy())
         shards, first_rows, skip = input_plan.resume(
             self.deal.rows[order], cycle_length=self._cycle_length, block_length=self.shuffle.block_length, row=row
         )
         shards = order[shards]
-        # A host's rows are each `step`-th record of the shard.
+        # A host has every `step`-th record of the shard.
         rows = np.minimum(first_rows * self.deal.step, np.array(self.source.rows)[shards])
         starts = (*self.source.starts(shards, rows), tf.constant(self.deal.first_rows[shards]))
         blocks = self._interleave(starts, lambda *start: (self.source.records_from(*start[:-1]), start[-1]))
@@ -123,7 +123,7 @@ class Training:
             records, first_row = read(*shard)
             if not self.deal.by_shard:
                 records = records.shard(self.host.count, first_row)
-            # Interleaving blocks instead of records saves 2 of the 7 microseconds that a record takes to its batch.
+            # Interleaving blocks instead of records saves 2 of the 7 microseconds that it takes to batch a record.
             return records.batch(self.shuffle.block_length)
 
         return tf.data.Dataset.from_tensor_slices(shards).interleave(
@@ -137,11 +137,11 @@ class Training:
     def _shard_order(self, epoch: int | tf.Tensor) -> tf.Tensor:
         stream = random_stream(self.source.seed, _SHARD_ORDER, epoch)
         order = tf.random.experimental.stateless_shuffle(tf.range(len(self.source.paths)), stream)
-        # Dealt anew in each epoch: a host with fewer shards sees its examples sooner again, but not the same ones.
+        # Dealt anew in each epoch: a host with fewer shards starts its next epoch sooner, but with other shards.
         return order[self.host.index :: self.host.count] if self.deal.by_shard else order
 
     def _count_epochs(self, first_row: int) -> tuple[int, int]:
-        """Find epoch and row of row `first_row` of the stream by dealing epochs, which differ in size (0.1 ms each)."""
+        """Return epoch and row of the stream's row `first_row`, dealing epochs, which differ in size (0.1 ms each)."""
 
         def rows_of(epoch: tf.Tensor) -> tf.Tensor:
             return tf.reduce_sum(tf.gather(tf.constant(self.deal.rows), self._shard_order(epoch)))
@@ -157,19 +157,19 @@ class Training:
 
 
 def on_client(compute: Callable[[], Any]) -> Any:
-    """Return what `compute` gives, at once and in this process, even while a graph is built or for another device."""
+    """Run `compute` eagerly on the CPU, even while a graph is built or for another device, and return its result."""
 
     def here() -> Any:
         with tf.device("CPU:0"):
             return compute()
 
-    # Graphs and devices are a thread's own.
+    # A new thread has neither this one's graph nor its device.
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         return pool.submit(here).result()
 
 
 def _without_first(batches: tf.data.Dataset, num_rows: int) -> tf.data.Dataset:
-    """Drop the first rows of the first batch, which has more than these."""
+    """Drop the first `num_rows` rows of the first batch, which must have more."""
     if not num_rows:
         return batches
     # Not `index == 0`, which compares identities while a graph is built outside of functions.
@@ -177,7 +177,7 @@ def _without_first(batches: tf.data.Dataset, num_rows: int) -> tf.data.Dataset:
 
 
 def filler(manifest: Manifest) -> bytes:
-    """Return the record of a row of weight 0: padding as token ids, 0 in all other numbers, empty text.
+    """Return the record of a fill row, of weight 0: padding as token ids, 0 for all other numbers, empty text.
 
     TensorFlow makes it, since our own encoder needs Numba, which a training host may not have.
     """

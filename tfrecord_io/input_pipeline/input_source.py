@@ -1,4 +1,4 @@
-"""Shards as `tf.data` reads them: whole, or from any row on.
+"""Read shards with `tf.data`: whole, or from any row on.
 
 To start in its middle, a shard's index (`record_index`) gives the byte of the last indexed record before the row, and
 the few records in between are skipped:
@@ -27,7 +27,7 @@ from tfrecord_io.objectives import BoundObjective
 
 # Large sequential reads: an object store answers a request for 8 MiB about as fast as one for 256 KiB.
 _READ_BYTES = 8 * 1024 * 1024
-# It takes 20 to 50 ms for each request, and serves many at a time.
+# An object store takes 20 to 50 ms for each request, and serves many at a time.
 _REQUESTS = 32
 
 
@@ -35,7 +35,7 @@ _REQUESTS = 32
 class SplitShards:
     """Shards of one split in folder `root`; `index_stride` as in the manifest.
 
-    seed: decides the order of its records alone. rate: its share of the rows of a mixture, in which it has `name`.
+    seed: decides the order of its own records. rate: its share of the rows of a mixture, which calls it `name`.
     """
 
     name: str
@@ -48,16 +48,16 @@ class SplitShards:
 
     @functools.cached_property
     def paths(self) -> tuple[str, ...]:
-        """Each shard's file."""
+        """Path of each shard."""
         return tuple(join(self.root, shard.name) for shard in self.shards)
 
     @functools.cached_property
     def rows(self) -> tuple[int, ...]:
-        """Each shard's number of records."""
+        """Number of records in each shard."""
         return tuple(shard.num_examples for shard in self.shards)
 
     def records(self, paths: Any, num_rows: Any) -> tf.data.Dataset:
-        """Serialized records of whole shards. Reading fails where there are more or fewer than `num_rows`."""
+        """Return the serialized records of whole shards. Reading fails if there are more or fewer than `num_rows`."""
         records = tf.data.TFRecordDataset(
             tf.constant(paths, tf.string) if isinstance(paths, tuple) else paths,
             compression_type=self._compression_type,
@@ -66,9 +66,9 @@ class SplitShards:
         return records.apply(tf.data.experimental.assert_cardinality(num_rows))
 
     def starts(self, shards: np.ndarray, rows: np.ndarray) -> tuple[tf.Tensor, ...]:
-        """Return arguments to `records_from` as columns, so that each of `shards` starts at its row `rows`.
+        """Return the arguments of `records_from` as columns, so that each of `shards` starts at its row in `rows`.
 
-        Raises: ReaderError if the index of a shard that has begun is missing, CorruptRecordError if it is damaged.
+        Raises: ReaderError if the index of a shard to start in is missing, CorruptRecordError if it is damaged.
         """
         begun = np.flatnonzero(rows)
         found = in_parallel(self._place, shards[begun].tolist(), rows[begun].tolist())
@@ -86,10 +86,10 @@ class SplitShards:
         *,
         buffer_size: int = _READ_BYTES,
     ) -> tf.data.Dataset:
-        """Serialized records of one shard from `byte` on: `num_records` of them, behind the first `skip`.
+        """Return `num_records` serialized records of one shard, after the first `skip` from `byte` on.
 
-        Reading fails where there are fewer. Only for functions that are mapped over a dataset: TensorFlow 2.21 cannot
-        write this operation, which has no public class, into the graph of a dataset otherwise.
+        Reading fails if there are fewer. Use this only in functions that are mapped over a dataset: otherwise
+        TensorFlow 2.21 cannot write this operation, which has no public class, into the dataset's graph.
         """
         variant = tf.raw_ops.TFRecordDatasetV2(
             filenames=path[tf.newaxis],
@@ -101,8 +101,9 @@ class SplitShards:
         return records.skip(skip).take(num_records).apply(tf.data.experimental.assert_cardinality(num_records))
 
     def block_bytes(self, index: int, *, length: int) -> np.ndarray:
-        """Return the byte to read from for each block of `length` records of shard `index`, that of the indexed record
-        at its beginning or before it: int64 [ceil(records / length)].
+        """Return where to read each block of `length` records of shard `index`: int64 [ceil(records / length)].
+
+        It is the byte of the last indexed record that is not after the block's beginning.
 
         Raises: ReaderError if its index is missing, CorruptRecordError if it is damaged.
         """
@@ -116,7 +117,7 @@ class SplitShards:
         return "GZIP" if self.compression == "gzip" else ""
 
     def _place(self, index: int, row: int) -> tuple[int, int, int]:
-        """Return where to start shard `index` for its row `row`: byte, records to read, and to skip before them."""
+        """Return where to start shard `index` at its row `row`: byte, number of records to read, number to skip."""
         shard, stride = self.shards[index], self.index_stride
         left = shard.num_examples - row
         if stride is None or row < stride:
@@ -129,7 +130,7 @@ class SplitShards:
         path = join(self.root, record_index.file_name(shard.name))
         try:
             with tf.io.gfile.GFile(path, "rb") as file:
-                # One byte more than it should have, to see that it has not.
+                # One byte more than expected, to notice a longer file.
                 content = bytes(file.read(record_index.num_bytes(shard, stride=stride) + 1))
         except tf.errors.OpError as error:
             raise ReaderError(
@@ -167,6 +168,6 @@ def join(folder: str, name: str) -> str:
 
 
 def in_parallel(request: Any, *arguments: Any) -> list[Any]:
-    """Call `request` for each row of arguments, many at the same time, and return the results in order."""
+    """Call `request` concurrently with the arguments at each position, and return the results in order."""
     with concurrent.futures.ThreadPoolExecutor(_REQUESTS) as pool:
         return list(pool.map(request, *arguments))

@@ -1,1 +1,1 @@
-"""The arithmetic of batches from several datasets (no TensorFlow)."""
+"""Arithmetic of batches that mix several datasets (no TensorFlow)."""

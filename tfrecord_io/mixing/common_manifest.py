@@ -1,9 +1,9 @@
-"""Merge the manifests of datasets whose records can be rows of one batch.
+"""Merge the manifests of datasets that can share a batch.
 
-They can if the same tokenizer made them and they have the same features: names, dtypes, shapes and roles. Where they
-come from, how long they are, how they are stored and what a feature's description says may differ. So may the order of
-the features (that of the first dataset holds), a value that is constant in one dataset only (then it is read from the
-records), and the names of the labels, as long as nothing is to learn the labels.
+They can if the same tokenizer made them and they have the same features: names, dtypes, shapes and roles. Source, size,
+storage and the descriptions of features may differ. So may the order of the features (the first dataset decides), a
+value that is constant in one dataset only (it is then read from the records), and the names of the labels, as long as
+no objective learns the labels.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _LABEL_ROLES = ("label", "token_labels")
 
 
 def merge(manifests: Mapping[str, Manifest], *, rates: Mapping[str, Any]) -> Manifest:
-    """Return one manifest for records of all these datasets; `rates`, plain JSON, are part of its fingerprint.
+    """Return one manifest for the records of all datasets; its fingerprint covers `rates`, plain JSON, too.
 
-    Its splits are those that all of them have, with the shards of all.
+    It has the splits that all datasets have, each with the shards of all.
 
-    Raises: ReaderError if they do not go together.
+    Raises: ReaderError if the datasets do not fit together.
     """
     (first_name, first), *others = manifests.items()
     for name, manifest in others:
@@ -39,7 +39,7 @@ def merge(manifests: Mapping[str, Manifest], *, rates: Mapping[str, Any]) -> Man
     same_names = all(manifest.label_names == first.label_names for _, manifest in others)
     same_layout = all(manifest.layout == first.layout for _, manifest in others)
     parts = [[name, manifest.fingerprint] for name, manifest in manifests.items()]
-    # The first one's features; a constant is one only if it is in all of them.
+    # The first dataset's features; a constant stays one only if all datasets have it.
     features = tuple(
         feature
         if all(manifest.schema[feature.name].constant == feature.constant for _, manifest in others)
@@ -65,7 +65,7 @@ def merge(manifests: Mapping[str, Manifest], *, rates: Mapping[str, Any]) -> Man
 def bind(objective: Objective, merged: Manifest, *, manifests: Mapping[str, Manifest]) -> BoundObjective:
     """Bind the objective to the merged dataset.
 
-    Raises: ReaderError if it does not fit, or needs labels, and they have different names.
+    Raises: ReaderError if it does not fit, or needs labels whose names differ.
     """
     bound = objective.bind(merged)
     (first_name, first), *others = manifests.items()
@@ -84,7 +84,7 @@ def bind(objective: Objective, merged: Manifest, *, manifests: Mapping[str, Mani
 
 
 def _needs_labels(objective: Objective, manifest: Manifest) -> bool:
-    """Return whether the objective, which fits the dataset, would not if the labels were ordinary columns."""
+    """Return whether an objective that fits the dataset would not fit if the labels were ordinary columns."""
     features = tuple(
         dataclasses.replace(feature, role="column") if feature.role in _LABEL_ROLES else feature
         for feature in manifest.schema.features

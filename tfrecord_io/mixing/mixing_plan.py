@@ -1,19 +1,19 @@
-"""Schedule of a mixture, the number of rows of each dataset in each element: the arithmetic behind `mixture` (no TF).
+"""Schedule of a mixture: the number of rows of each dataset in each element (arithmetic of `mixture`, no TensorFlow).
 
-Rates say what share of the rows each dataset has; B rows of an element times a rate is seldom a whole number. So a
-cycle of elements is laid out once, in which each dataset has a whole number of rows, and repeated without end. With
-rates 0.5, 0.3 and 0.2 and B = 4, five elements are such a cycle:
+A rate is a dataset's share of the rows; the B rows of an element times a rate is seldom a whole number. So a cycle of
+elements in which each dataset has a whole number of rows is laid out once, and repeated without end. With rates 0.5,
+0.3 and 0.2 and B = 4, five elements are such a cycle:
 
     element     0    1    2    3    4   │  0  ...
     a           2    2    2    2    2   │  2            10 of 20 rows
     b           2    1    1    1    1   │  2             6
     c           0    1    1    1    1   │  0             4
 
-After any number n of elements, each dataset has had its n * B * rate rows to within one: row j of a dataset may come in
-the element in which its quota passes j - 1, and must have come by that in which it reaches j, and rows are taken by the
-earliest of these deadlines, which meets all of them if anything does (as the fractional quotas do; Tijdeman, The
-chairman assignment problem, Discrete Mathematics 32, 1980, has the sharper bound). Since it is a cycle, how much of
-each dataset comes before any element is a division and a sum, so a run can start anywhere.
+After any number n of elements, each dataset has had n * B * rate rows to within one: row j of a dataset may come from
+the element on in which its quota passes j - 1, and must come by the element in which it reaches j. Rows are taken by
+earliest deadline, which meets all deadlines if anything does (as the fractional quotas do; Tijdeman, The chairman
+assignment problem, Discrete Mathematics 32, 1980, has the sharper bound). Since the schedule is a cycle, a division and
+a sum give the rows of each dataset before any element, so a run can start anywhere.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ import numpy as np
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import input_plan
 
-# As a vector of rows for each dataset the cycle is part of the graph: at most 32 KB for each of them.
+# The graph contains the cycle as a vector of rows for each dataset: at most 32 KB each.
 _MOST_ELEMENTS = 4096
-# Rows in an element by which a rate may be missed and still count as met: less than a row in a billion elements.
+# A rate counts as met if it is missed by at most this many rows in an element: less than a row in a billion elements.
 _EXACT = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cycle:
-    """Rows of each of K datasets in each of P elements: int64 [P, K], every line with the same sum."""
+    """Number of rows of each of K datasets in each of P elements: int64 [P, K], with the same sum in every element."""
 
     rows_PK: np.ndarray
 
     def rows_before(self, element: int) -> tuple[int, ...]:
-        """Count the rows of each dataset in front of element `element` of an endless repetition."""
+        """Count the rows of each dataset before element `element` of the endlessly repeated cycle."""
         cycles, within = divmod(element, len(self.rows_PK))
         in_cycle, in_part = self.rows_PK.sum(axis=0), self.rows_PK[:within].sum(axis=0)
         # Python's integers: a step may be so late that int64 cannot hold the product.
         return tuple(cycles * int(all_) + int(part) for all_, part in zip(in_cycle, in_part, strict=True))
 
     def from_element(self, element: int) -> Cycle:
-        """Return the cycle that begins with element `element` of this one's repetition."""
+        """Return this cycle rotated, so that it begins with element `element` of the endless repetition."""
         return Cycle(rows_PK=np.roll(self.rows_PK, -(element % len(self.rows_PK)), axis=0))
 
     def of_host(self, index: int, *, count: int) -> Cycle:
-        """Return a host's cycle: each starts at another place, so that a rare dataset is not on all of them at once."""
+        """Return a host's cycle: hosts start at different elements, so that a rare dataset is not on all at once."""
         return self.from_element(index * len(self.rows_PK) // count)
 
 
@@ -100,15 +100,15 @@ def rates(
         input_plan.check_positive("maximum", maximum)
     sizes = {name: count if maximum is None else min(count, maximum) for name, count in num_examples.items()}
     largest = max(sizes.values())
-    # Of the largest size, so that no power overflows.
+    # Relative to the largest size, so that no power overflows.
     return _shares({name: (size / largest) ** (1 / temperature) for name, size in sizes.items()})
 
 
 @functools.lru_cache(maxsize=64)
 def cycle(shares: tuple[tuple[str, float], ...], *, rows: int) -> Cycle:
-    """Return the shortest cycle of elements of `rows` rows that has the datasets, by name, at these rates.
+    """Return the shortest cycle of elements of `rows` rows that gives the datasets `shares` (name, rate) of the rows.
 
-    Where no cycle of at most 4,096 elements has, the one that comes closest: off by less than 1 row in 4,096 elements.
+    If no cycle of at most 4,096 elements does, return the closest one: off by less than 1 row in 4,096 elements.
 
     Raises: ReaderError if a rate is less than a row in so many elements.
     """
@@ -127,7 +127,7 @@ def cycle(shares: tuple[tuple[str, float], ...], *, rows: int) -> Cycle:
         )
     best = int(np.argmax(off_P <= max(off_P.min(), _EXACT)))
     rows_PK = np.array(_spread(totals_PK[best].tolist(), num_elements=best + 1, rows=rows), np.int64)
-    rows_PK.setflags(write=False)  # it is handed out more than once
+    rows_PK.setflags(write=False)  # the cache returns it more than once
     return Cycle(rows_PK=rows_PK)
 
 
@@ -150,7 +150,7 @@ def _shares(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def _whole(exact_PK: np.ndarray, sums_P: np.ndarray) -> np.ndarray:
-    """Round to whole numbers of given sums: down, then up where most was cut off."""
+    """Round each line to whole numbers of a given sum: down, then up where most was cut off."""
     whole_PK = np.floor(exact_PK).astype(np.int64)
     order_PK = np.argsort(whole_PK - exact_PK, axis=1, kind="stable")
     rank_PK = np.argsort(order_PK, axis=1, kind="stable")
@@ -159,17 +159,17 @@ def _whole(exact_PK: np.ndarray, sums_P: np.ndarray) -> np.ndarray:
 
 
 def _spread(totals: Sequence[int], *, num_elements: int, rows: int) -> list[list[int]]:
-    """Spread totals over elements: before each of them, every dataset has its quota to within one row."""
+    """Spread the datasets' totals over elements, so that each has its quota to within one row before any element."""
     taken = [0] * len(totals)
     elements = []
     for element in range(1, num_elements + 1):
-        # What has to have come by the end of this element.
+        # The rows that are due by the end of this element.
         take = [max(total * element // num_elements - had, 0) for total, had in zip(totals, taken, strict=True)]
         waiting = []
         for at, total in enumerate(totals):
             had = taken[at] + take[at]
             if had * num_elements < total * element:
-                # The quota has begun another row; it is complete in the element of this number.
+                # The quota includes a part of another row, which is due in the element of this number.
                 waiting.append((-(-(had + 1) * num_elements // total), at))
         for _, at in sorted(waiting)[: rows - sum(take)]:
             take[at] += 1

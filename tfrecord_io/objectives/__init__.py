@@ -1,31 +1,31 @@
-"""Objectives turn a batch of features into what a model is trained on: (inputs, labels, weights), as tensors or arrays.
+"""Training objectives, which turn a batch of features into (inputs, labels, weights), as tensors or arrays.
 
-An objective is configuration; `bind` checks it against a manifest and gives the function that the reader applies to
-each batch. That function is deterministic: all its choices come from the stateless seed that it is given (on NumPy's
-arrays, see `numpy_objectives`, from a generator). Shapes are static, and the weights are what Keras calls sample
-weights: a loss is their weighted mean, and rows that only fill up a batch (`example_weight` 0) count in none.
+An objective is configuration; `bind` checks it against a manifest and returns the function that the reader applies to
+each batch. That function is deterministic: all random choices come from the stateless seed that it is given (on NumPy
+arrays, see `numpy_objectives`, from a generator). Shapes are static. The weights are Keras' sample weights: a loss is
+a mean weighted by them, in which rows that only fill up a batch (`example_weight` 0) do not count.
 
     a batch of 1 row, L = 6         [CLS] a  b  c  [SEP] [PAD]        (special tokens in brackets)
 
     classification   inputs         [CLS] a  b  c  [SEP] [PAD]        labels [B], weights [B]
     masked_lm        inputs         [CLS] a [MASK] c [SEP] [PAD]
-                     labels         [CLS] a  b  c  [SEP] [PAD]        what was there
-                     weights          0   0  1  0    0     0          1 where it is to be predicted
+                     labels         [CLS] a  b  c  [SEP] [PAD]        the original tokens
+                     weights          0   0  1  0    0     0          1 on tokens to predict
     gathered_…       inputs         as above, and masked_positions [2 4]
-                     labels         [b [SEP]]                         what was there, at these P positions alone
+                     labels         [b [SEP]]                         the original tokens at these P positions alone
                      weights        [1 0]                             0 where fewer than P were chosen
     causal_lm        inputs         [CLS] a  b  c  [SEP] [PAD]
                      labels           a   b  c [SEP] [PAD] [PAD]      the next token
                      weights          1   1  1  1    0     0          1 where both are tokens
     token_class…     labels           0   4  0  7    0     0          the class of each token
-                     weights          0   1  1  1    0     0          1 where it has one of its own
+                     weights          0   1  1  1    0     0          1 on tokens with a class of their own
     span_answers     labels         {start_positions: 2, end_positions: 3}
-    seq2seq          inputs         the row, and decoder inputs: the target one to the right, behind a start token
+    seq2seq          inputs         the row, and decoder inputs: the target shifted right, after a start token
                      labels         the target
     span_corruption  the same, made from one row: spans of it are the target, see `spans`
 
-The inputs are the features of the roles token_ids, attention_mask, token_type_ids, segment_ids and positions, as far as
-the dataset has them, under their own names.
+The inputs are the features of the roles token_ids, attention_mask, token_type_ids, segment_ids and positions, if the
+dataset has them, under their own names.
 """
 
 from tfrecord_io.objectives.base import BoundObjective, Objective

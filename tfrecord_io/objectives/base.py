@@ -1,4 +1,4 @@
-"""What objectives share: features by role, the call with tensors or arrays, and the operations on arrays."""
+"""Shared parts of objectives: features by role, the call with tensors or arrays, and the operations on arrays."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Role, Schema
 
-# What describes each token of a row to a model, besides its id and the mask.
+# The roles of features that describe each token to a model, besides its id and the mask.
 _DESCRIPTIVE: tuple[Role, ...] = ("token_type_ids", "segment_ids", "positions")
 
 Features = Mapping[str, Any]
 # Inputs, labels (a dict where there are several) and weights.
 Result = tuple[dict[str, Any], Any, Any]
-# Takes features that have a mask, and the operations for their kind of arrays.
+# Called with features that include a mask, and the operations for their kind of arrays.
 Apply = Callable[[Features, Any], Result]
 
 
 class Objective(Protocol):
-    """What a model is to learn, before it is known from which dataset."""
+    """Training objective that is not yet bound to a dataset."""
 
     def bind(self, manifest: Manifest) -> BoundObjective:
-        """Return the function for batches of this dataset. Raises: ReaderError if the dataset does not allow it."""
+        """Return the objective for this dataset's batches. Raises: ReaderError if the dataset does not support it."""
         ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenFeatures:
-    """Names under which the tokens' features stand in an element; `segments` is None if a row is one text."""
+    """Names of the token features in an element; `segments` is None if a row is one text."""
 
     ids: str
     mask: str
@@ -59,13 +59,13 @@ class TokenFeatures:
         )
 
     def select(self, features: Features) -> dict[str, Any]:
-        """Return the features that every model gets."""
+        """Return the token features that are inputs of a model."""
         return {name: features[name] for name in self.inputs}
 
 
 @dataclasses.dataclass(frozen=True)
 class BoundObjective:
-    """An objective on batches of one dataset, which can be pickled."""
+    """Objective bound to one dataset, called with batches of it; can be pickled."""
 
     schema: Schema
     tokens: TokenFeatures
@@ -75,10 +75,10 @@ class BoundObjective:
         """Return (inputs, labels, weights) of a batch.
 
         Args:
-            features: of the reader, with `seed`; or arrays of a batch, or of one row without batch dimension. Without
-                `example_weight` all rows count.
+            features: the reader's tensors, with `seed`; or arrays of a batch, or of one row without batch dimension.
+                Without `example_weight` all rows count.
             seed: a stateless seed, int64 [2], or one of `by_row`, for tensors.
-            rng: makes the random choices for arrays; by default a new one of the system's entropy.
+            rng: makes the random choices for arrays; by default a new one, seeded by the system's entropy.
         """
         if seed is not None:
             # Imported here, so that objectives on arrays need no TensorFlow.
@@ -100,13 +100,13 @@ class BoundObjective:
         return {name: values[0] for name, values in inputs.items()}, first_labels, weights[0]
 
     def with_rng(self, features: Features, rng: np.random.Generator) -> Result:
-        """Return the transformation for `grain.MapDataset.random_map`, which passes a generator."""
+        """Apply the objective to arrays with a generator, as `grain.MapDataset.random_map` calls it."""
         return self(features, rng=rng)
 
 
 @dataclasses.dataclass(frozen=True)
 class Unbound:
-    """An objective that `make` turns into what is applied to batches of a dataset."""
+    """Objective for which `make` returns the function that is applied to a dataset's batches."""
 
     make: Callable[[Manifest, TokenFeatures], Apply]
 
@@ -116,7 +116,7 @@ class Unbound:
 
 
 def token_weights(features: Features, counts_BL: Any, ops: Any) -> Any:
-    """Return float32 [B, L]: the rows' weights where `counts_BL` is 1 or True, 0 elsewhere."""
+    """Return each token's weight, float32 [B, L]: its row's weight where `counts_BL` is 1 or True, 0 elsewhere."""
     return ops.floats(counts_BL) * ops.floats(features[input_plan.WEIGHT])[:, None]
 
 
@@ -133,7 +133,7 @@ def required(manifest: Manifest, role: Role, *, objective: str, remedy: str) -> 
 
 
 def check_free(manifest: Manifest, *names: str, objective: str) -> None:
-    """Raises: ReaderError if a feature has the name of an input that the objective makes itself."""
+    """Check that no feature has the name of an input that the objective makes. Raises: ReaderError otherwise."""
     for name in names:
         if name in manifest.schema.names:
             raise ReaderError(
@@ -143,8 +143,9 @@ def check_free(manifest: Manifest, *names: str, objective: str) -> None:
 
 
 def token_mask(features: Features, schema: Schema, ops: Any) -> Any:
-    """Make the mask of rows that are stored without one, integers [B, L], 1 on tokens: from their segments or their
-    number, or all 1 where rows have no padding. `ops`: `NumpyOps`, or the same of tensors.
+    """Make the attention mask of rows that are stored without one: integers [B, L], 1 on tokens.
+
+    It comes from the segments or the number of tokens; all 1 if rows have no padding. `ops`: `NumpyOps`, `TensorOps`.
     """
     ids_BL = schema.values(features, "token_ids")
     assert ids_BL is not None, "only asked for with token ids"
@@ -157,9 +158,9 @@ def token_mask(features: Features, schema: Schema, ops: Any) -> Any:
 
 
 class NumpyOps:
-    """Operations on arrays [B, n], with draws from a generator.
+    """Operations on arrays [B, n], with random draws from a generator.
 
-    `tensor_ops.TensorOps` has the same methods for a graph, so that one description of an objective runs on both.
+    `tensor_ops.TensorOps` has the same methods for a graph, so that the same code of an objective runs on both.
     """
 
     maximum, minimum = staticmethod(np.maximum), staticmethod(np.minimum)
@@ -168,14 +169,14 @@ class NumpyOps:
     table = staticmethod(lambda values, indices: values[indices])
     # Gathered within each row.
     take = staticmethod(lambda values_BW, indices_BL: np.take_along_axis(values_BW, indices_BL, axis=1))
-    # The sum of each row, and the sums up to each place, inclusive: integers [B] and [B, L].
+    # The sum of each row, and the sums up to each position, inclusive: integers [B] and [B, L].
     total = staticmethod(lambda values_BL: values_BL.sum(axis=1))
     cumsum = staticmethod(lambda values_BL: np.cumsum(values_BL, axis=1))
     # Rows of one value, as many as `like` has and of its dtype.
     full = staticmethod(lambda width, fill, like: np.full((len(like), width), fill, like.dtype))
-    # Columns put side by side.
+    # Columns concatenated.
     concat = staticmethod(lambda parts: np.concatenate(parts, axis=1))
-    # The places of the largest values of each row.
+    # The positions of the `count` largest values of each row.
     largest = staticmethod(lambda values_BL, count: np.argsort(-values_BL, axis=1)[:, :count])
     # Integers of the dtype of `like`, and float32.
     integers = staticmethod(lambda values, like: np.asarray(values).astype(like.dtype))
@@ -185,7 +186,7 @@ class NumpyOps:
         self._rng = rng
 
     def split(self, count: int) -> list[Any]:
-        """Return sources of independent draws."""
+        """Return `count` sources of independent draws."""
         return [self] * count
 
     def uniform(self, shape: Any) -> Any:
@@ -197,28 +198,28 @@ class NumpyOps:
         return self._rng.random(shape)
 
     def chosen_from(self, values: np.ndarray, shape: Any) -> Any:
-        """Draw one of `values` for each place."""
+        """Draw one of `values` for each position of `shape`."""
         return values[self._rng.integers(0, len(values), shape)]
 
     @staticmethod
     def replaced(values_BW: Any, places_BP: Any, by_BP: Any) -> Any:
-        """Return the rows with other values at some places, which differ from row to row."""
+        """Return the rows with the values `by_BP` at the positions `places_BP` of each row."""
         found = values_BW.copy()
         np.put_along_axis(found, places_BP, by_BP, axis=1)
         return found
 
     @staticmethod
     def where(chosen: Any, values: Any, others: Any) -> Any:
-        """Choose between values, of the dtype of `others`, or of `values` if `others` is a number."""
+        """Return `values` where `chosen`, else `others`; dtype as `others`, or as `values` if that is a number."""
         like = others if isinstance(others, np.ndarray) else values
         return np.where(chosen, values, others).astype(like.dtype, copy=False)
 
 
 def shifted(values_BL: Any, fill: int, ops: Any) -> Any:
-    """Move values one place to the right."""
+    """Shift each row one position to the right, with `fill` in front."""
     return ops.concat([ops.full(1, fill, values_BL), values_BL[:, :-1]])
 
 
 def shifted_left(values_BL: Any, fill: int, ops: Any) -> Any:
-    """Move values one place to the left."""
+    """Shift each row one position to the left, with `fill` at the end."""
     return ops.concat([values_BL[:, 1:], ops.full(1, fill, values_BL)])

@@ -1,4 +1,4 @@
-"""Arguments for Keras' `compile` that leave out rows and positions of weight 0."""
+"""Arguments for Keras' `compile` that ignore rows and positions of weight 0."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 
 def compile_args(dataset: tf.data.Dataset) -> dict[str, Any]:
-    """Return `loss` and `weighted_metrics` for `model.compile`, for a model that gives logits.
+    """Return `loss` and `weighted_metrics` for `model.compile`, for a model that outputs logits.
 
         model.compile("adam", **objectives.compile_args(train))
 
     Integer labels get a cross-entropy, rows of several classes a sigmoid cross-entropy, float labels a squared error
     (of outputs [B, 1]).
-    By default Keras divides a loss by the size of the batch, rows that only fill it up included; these divide by the
-    sum of the weights. The metric of the same kind (`cross_entropy`, `squared_error`) is the exact mean over all rows
-    or positions of an evaluation; `loss` is the mean of its batches' means.
+    By default Keras divides a loss by the batch size, which includes rows that only fill up the batch; these losses
+    divide by the sum of the weights. The metric of the same kind (`cross_entropy`, `squared_error`) is the exact mean
+    over all rows or positions of an evaluation; `loss` is the mean of its batches' means.
 
     Args:
-        dataset: what `dataset(..., objective=...)` gave. Needs Keras 3.12 or newer.
+        dataset: the result of `dataset(..., objective=...)`. Needs Keras 3.12 or newer.
 
     Raises: ReaderError if its elements are not (inputs, labels, weights).
     """

@@ -1,4 +1,4 @@
-"""Objectives that leave nothing to chance: labels and targets that stand in the dataset, and the next token.
+"""Objectives without randomness: labels and targets that are stored in the dataset, and the next token.
 
 a row, L = 8          [CLS] An na  lives in  Rome [SEP] [PAD]
 
@@ -12,9 +12,9 @@ positions                     0  1  2  0  1   0 0 0      restart, as if each doc
 labels                        b  c  d  e [PAD] …
 weights                       1  1  0  1  0   0 0 0      "c" does not predict "d": that is another document
 
-and on a conversation         u  u  a  a  [PAD]          what the user says is read, what the assistant says is learned
+and on a conversation         u  u  a  a  [PAD]          the user's tokens are only read, the assistant's are learned
 loss_mask                     0  0  1  1   0
-weights                       0  1  1  0   0             the loss_mask of the token that is predicted
+weights                       0  1  1  0   0             the loss_mask of the predicted token
 
 seq2seq, L = 6, T = 5         input_ids              [s  o  u  r  </s> _]     attention_mask          [1 1 1 1 1 0]
 (_ is the pad token)          target_ids             [t  g  t </s> _]         target_mask             [1 1 1 1 0]
@@ -22,10 +22,9 @@ inputs                        input_ids, attention_mask as they are
                               decoder_input_ids      [S  t  g  t </s>]        decoder_attention_mask  [1 1 1 1 1]
 labels                        target_ids             [t  g  t </s> _]         weights                 [1 1 1 1 0]
 
-At each place the decoder has seen what comes before it, and is to say what stands there. S is the start token: the pad
+At each position the decoder sees the tokens before it, and predicts the token there. S is the start token: the pad
 token for T5 (arXiv:1910.10683), EOS for BART (arXiv:1910.13461). The decoder's mask is 1 on S and on tokens; the last
-of them predicts nothing, so that it does no harm. Where targets are padded on the left, S stands before their first
-token all the same.
+of them predicts nothing, which does no harm. If targets are padded on the left, S comes before their first token too.
 """
 
 import functools
@@ -51,7 +50,7 @@ from tfrecord_io.objectives.base import (
 )
 from tfrecord_io.schema import UNLABELLED
 
-# The inputs of a decoder that are no features of the dataset.
+# The inputs of a decoder that are not features of the dataset.
 DECODER_INPUTS, DECODER_MASK = "decoder_input_ids", "decoder_attention_mask"
 
 StartToken = Literal["pad", "bos", "eos", "cls", "sep"]
@@ -60,17 +59,18 @@ StartToken = Literal["pad", "bos", "eos", "cls", "sep"]
 def classification() -> Objective:
     """Predict the label: labels int32 [B], or float32 [B] for regression; weights float32 [B].
 
-    A class id of -1 means that a row has no label: its weight is 0, and its label 0, which every loss takes. Integers
-    without label names stay as they are. Where rows have several classes each, labels are int32 [B, C], 1 for the
-    classes of the row and 0 for others, and the loss to take is a sigmoid cross-entropy of logits [B, C].
+    A class id of -1 means that a row has no label: its weight is 0, and its label 0, which every loss accepts. Integers
+    without label names stay as they are. If rows have several classes each, labels are int32 [B, C], 1 for the classes
+    of the row and 0 for others; the loss to use is a sigmoid cross-entropy of logits [B, C].
     """
     return Unbound(_classification)
 
 
 def token_classification() -> Objective:
-    """Predict the class of each token that has one (names, parts of speech): labels int32 [B, L], weights
-    float32 [B, L], 0 on padding, special tokens and all others without a label of their own (BERT, arXiv:1810.04805,
-    section 5.3: the first token of a word has the word's label).
+    """Predict the class of each token that has one (names, parts of speech): labels int32 [B, L].
+
+    Weights float32 [B, L], 0 on padding, special tokens and all others without a label of their own (BERT,
+    arXiv:1810.04805, section 5.3: the first token of a word has the word's label).
     """
     return Unbound(_token_classification)
 
@@ -79,9 +79,9 @@ def span_answers() -> Objective:
     """Predict the first and the last token of an answer (BERT, arXiv:1810.04805, section 4.2).
 
     Labels are a dict of int32 [B], under the names of the features of roles start_position and end_position
-    (`start_positions` and `end_positions` where this library made the dataset), weights float32 [B] for both. Keras
-    takes that for a model of two outputs, logits [B, L] each: a dict with these keys, or a list of outputs whose layers
-    have these names. A row without the answer has 0, the position of the first token, twice (section 4.3).
+    (`start_positions` and `end_positions` if this library made the dataset), weights float32 [B] for both. They suit a
+    Keras model of two outputs, logits [B, L] each: a dict with these keys, or a list of outputs whose layers have these
+    names. Both labels of a row without the answer are 0, the position of the first token (section 4.3).
     """
     return Unbound(_span_answers)
 
@@ -126,8 +126,8 @@ def _answer(features: Features, ops: Any, *, tokens: TokenFeatures, start: str, 
 def causal_lm() -> Objective:
     """Predict the next token: labels [B, L] and weights float32 [B, L], 0 at the last position of each row.
 
-    The weight is 0, too, where the next token is of another segment, or its loss_mask is 0, if the dataset has these.
-    On packed rows a model needs `segment_attention_mask` as well, and `positions` instead of the places in the row.
+    The weight is also 0 where the next token is in another segment, or its loss_mask is 0, if the dataset has these.
+    On packed rows a model also needs `segment_attention_mask`, and `positions` instead of the positions in the row.
     """
     return Unbound(_causal_lm)
 
@@ -140,7 +140,7 @@ def _causal_lm(manifest: Manifest, tokens: TokenFeatures) -> Apply:
 
 def _next_token(features: Features, ops: Any, *, tokens: TokenFeatures, pad_id: int, loss_mask: str | None) -> Result:
     mask_BL = features[tokens.mask]
-    # With padding on the left, the last pad would predict the first token: both ends of a step must be tokens.
+    # With padding on the left, the last pad would predict the first token: both must be tokens.
     counts_BL = (mask_BL > 0) & (shifted_left(mask_BL, 0, ops) > 0)
     if tokens.segments is not None:
         segment_BL = features[tokens.segments]
@@ -155,21 +155,21 @@ def seq2seq(*, decoder_start_id: StartToken | int = "pad") -> Objective:
     """Generate the target: labels int32 [B, T] and weights float32 [B, T], 1 on tokens of the target.
 
     Args:
-        decoder_start_id: what the decoder starts from: one of the tokenizer's own tokens by its kind ("pad" for T5,
-            "eos" for BART, "cls" for models warm-started from BERT), or an id.
+        decoder_start_id: the decoder's start token: one of the tokenizer's own tokens by its kind ("pad" for T5, "eos"
+            for BART, "cls" for models warm-started from BERT), or an id.
 
-    Returns an objective whose inputs are those of the row, and `decoder_input_ids` and `decoder_attention_mask`
+    Returns an objective whose inputs are the row's inputs, and `decoder_input_ids` and `decoder_attention_mask`
     int32 [B, T].
 
     Raises:
-        ReaderError: from `bind`, if the dataset has no targets, the tokenizer no such token, or a feature one of these
-            names.
+        ReaderError: from `bind`, if the dataset has no targets, the tokenizer has no such token, or a feature has one
+            of these names.
     """
     return Unbound(functools.partial(_seq2seq, decoder_start_id=decoder_start_id))
 
 
 def decoder_features(target_ids_BT: Any, target_mask_BT: Any, *, start: int, ops: Any) -> dict[str, Any]:
-    """Return the decoder's inputs, [B, T]: each place has the target's token before it, the first token has `start`."""
+    """Return the decoder's inputs, [B, T]: the target shifted right by one, with `start` in its first token's place."""
     before_BT, shifted_BT = shifted(target_mask_BT, 0, ops), shifted(target_ids_BT, 0, ops)
     first_BT = (target_mask_BT > before_BT) | (ops.arange(0, target_ids_BT.shape[1]) == 0)
     return {
@@ -194,7 +194,7 @@ def _target(features: Features, ops: Any, *, tokens: TokenFeatures, target: str,
 
 
 def start_id(manifest: Manifest, token: StartToken | int) -> int:
-    """Return the id that a decoder starts from. Raises: ReaderError if the vocabulary has no such token."""
+    """Return the id of a decoder's start token. Raises: ReaderError if the vocabulary has no such token."""
     facts = manifest.tokenizer
     if not isinstance(token, str):
         if isinstance(token, bool) or not 0 <= token < facts.vocab_size:
@@ -214,23 +214,22 @@ def start_id(manifest: Manifest, token: StartToken | int) -> int:
 
 
 def segment_attention_mask(segment_ids_BL: Any, *, causal: bool) -> Any:
-    """Return which tokens of packed rows attend to each other: those of the same segment, and with `causal` none that
-    comes later.
+    """Return the attention mask of packed rows, which hides other segments and, with `causal`, later tokens.
 
-        segment_ids  1 1 2 0      causal=True   1 0 0 0      row: the token that looks,
-                                                1 1 0 0      column: the one that it sees;
+        segment_ids  1 1 2 0      causal=True   1 0 0 0      row: the query token,
+                                                1 1 0 0      column: the key token;
                                                 0 0 1 0      padding sees nothing and is seen by nothing
                                                 0 0 0 0
 
-    So a token of a packed row gets what it would get if its document stood alone (arXiv:2107.02027).
-    Where all scores of a token are masked, as those of padding are, a softmax must not subtract infinities.
+    So a token of a packed row gets the same result as if its document stood alone (arXiv:2107.02027).
+    Where all scores of a token are masked, as for padding, a softmax must not subtract infinities.
 
     Args:
         segment_ids_BL: integers [B, L] of TensorFlow, JAX or NumPy, 1, 2, ... on the tokens of each segment, 0 on
             padding.
         causal: whether a token sees only itself and those before it.
 
-    Returns: bool [B, L, L], [row, the token that looks, the token that is seen].
+    Returns: bool [B, L, L], [row, query token, key token].
     """
     seen_BLL = segment_ids_BL[:, :, None] == segment_ids_BL[:, None, :]
     mask_BLL = seen_BLL & (segment_ids_BL > 0)[:, None, :]

@@ -1,4 +1,4 @@
-"""Masked LM, on rows of one text or several: predict tokens that were hidden, neither special ones nor padding."""
+"""Masked LM, on rows of one or several texts: predict hidden tokens, which are never special ones or padding."""
 
 import dataclasses
 import functools
@@ -20,17 +20,17 @@ from tfrecord_io.objectives.base import (
     token_weights,
 )
 
-# The input of `gathered_masked_lm` that is no feature of the dataset.
+# The input of `gathered_masked_lm` that is not a feature of the dataset.
 MASKED_POSITIONS = "masked_positions"
 
 
 def masked_lm(probability: float = 0.15, *, mask_share: float = 0.8, random_share: float = 0.1) -> Objective:
-    """Predict tokens that were hidden (BERT, arXiv:1810.04805, section 3.1), chosen anew for each batch.
+    """Predict hidden tokens (BERT, arXiv:1810.04805, section 3.1), drawn anew for each batch.
 
     Args:
-        probability: for each token to be predicted; special tokens and padding never are.
-        mask_share: of these, become the mask token.
-        random_share: of these, become a random token that is not special; the rest stay as they are.
+        probability: of each token to be predicted; special tokens and padding never are.
+        mask_share: the share of the tokens to predict that become the mask token.
+        random_share: the share that become a random token that is not special; the rest stay as they are.
 
     Returns: an objective with labels int32 [B, L] and weights float32 [B, L].
     Raises: ReaderError if a number is no probability, or the shares add up to more than 1.
@@ -39,14 +39,14 @@ def masked_lm(probability: float = 0.15, *, mask_share: float = 0.8, random_shar
 
 
 def gathered_masked_lm(probability: float = 0.15, *, mask_share: float = 0.8, random_share: float = 0.1) -> Objective:
-    """Masked language modelling as in `masked_lm`, for models that compute logits at P positions of each row instead of
-    at all L: with a vocabulary of 30,000 that is most of the memory, and much of the time.
+    """Predict hidden tokens as in `masked_lm`, for models that compute logits only at P positions of each row.
 
-    Not each token by itself is chosen, but so many of a row: of n that can be, floor(probability * n + u), u uniform in
-    [0, 1). That is probability * n in the mean, and at most P = ceil(probability * L), so that none is ever dropped.
+    With a vocabulary of 30,000, logits at all L positions take most of the memory, and much of the time. Tokens are not
+    drawn one by one, but a number for each row: of n candidates, floor(probability * n + u), u uniform in [0, 1). That
+    is probability * n in the mean, and at most P = ceil(probability * L), so that none is ever dropped.
 
-    Returns an objective whose inputs have `masked_positions` int32 [B, P] too: the chosen ones, in no order, then
-    others of weight 0, so that each is a position of the row; labels int32 [B, P] and weights float32 [B, P].
+    Returns an objective whose inputs include `masked_positions` int32 [B, P]: the chosen positions, in no order, then
+    others of the row, which have weight 0; labels int32 [B, P] and weights float32 [B, P].
 
     Raises: as `masked_lm`; ReaderError from `bind` if a feature has that name.
     """
@@ -93,7 +93,7 @@ def _on_dataset(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class _Hiding:
-    """Masked LM on one dataset: which ids are special (bool [V]), all others, and the mask token."""
+    """Masked LM on one dataset: `special_V` is True for special ids (bool [V]), `ordinary_ids` are all others."""
 
     tokens: TokenFeatures
     probability: float
@@ -104,10 +104,10 @@ class _Hiding:
     mask_id: int
 
     def in_place(self, features: Features, ops: Any) -> Result:
-        """Predict at all positions of the row."""
+        """Hide tokens, and predict at all positions of the row."""
         ids_BL, probability = features[self.tokens.ids], self.probability
         draws, token_draws = ops.split(2)
-        # One draw decides both: given that it is below the probability, it is uniform up to there.
+        # One draw decides both: below the probability it is uniform in [0, probability).
         draw_BL = draws.uniform(ids_BL.shape)
         chosen_BL = self._candidates(features, ops) & (draw_BL < probability)
         seen_BL = self._seen(ids_BL, draw_BL, below=probability, ops=token_draws)
@@ -115,7 +115,7 @@ class _Hiding:
         return inputs, ids_BL, token_weights(features, chosen_BL, ops)
 
     def gathered(self, features: Features, ops: Any, *, most: int) -> Result:
-        """Predict at `most` positions alone."""
+        """Hide tokens, and predict at `most` positions of the row alone."""
         ids_BL, candidate_BL = features[self.tokens.ids], self._candidates(features, ops)
         order_draws, count_draws, draws, token_draws = ops.split(4)
         # Candidates in random order come before all others.
@@ -133,11 +133,11 @@ class _Hiding:
         return inputs, labels_BP, token_weights(features, chosen_BP, ops)
 
     def _candidates(self, features: Features, ops: Any) -> Any:
-        """Return which tokens can be chosen, bool [B, L]: neither padding nor special."""
+        """Return a mask of the tokens that can be chosen, bool [B, L]: neither padding nor special."""
         return ~ops.table(self.special_V, features[self.tokens.ids]) & (features[self.tokens.mask] > 0)
 
     def _seen(self, ids: Any, draw: Any, *, below: float, ops: Any) -> Any:
-        """Return what the model sees in place of `ids`, decided by a draw that is uniform in [0, `below`)."""
+        """Return the model's input in place of `ids`, decided by `draw`, which is uniform in [0, `below`)."""
         drawn = ops.chosen_from(self.ordinary_ids, ids.shape)
         seen = ops.where(draw < below * (self.mask_share + self.random_share), drawn, ids)
         return ops.where(draw < below * self.mask_share, self.mask_id, seen)

@@ -1,13 +1,13 @@
-"""Span corruption, T5's objective (arXiv:1910.10683, section 3.1.4): spans of a row are its target.
+"""Span corruption, T5's objective (arXiv:1910.10683, section 3.1.4): predict hidden spans of a row.
 
     a row               a  b  c  d  e  f  g  h  i  j </s> [PAD]       n = 10 tokens, its EOS left out
     3 noise tokens      .  .  x  x  .  .  .  x  .  .                  density 0.3, in 2 spans of mean length 1.5
 
     inputs              a  b <X> e  f  g <Y> i  j </s> _ _            each span became one sentinel; then EOS
-    labels             <X> c  d <Y> h </s> …                          the spans, each behind its sentinel; then EOS
+    labels             <X> c  d <Y> h </s> …                          the spans, each after its sentinel; then EOS
     decoder inputs      S <X> c  d <Y> h …                            see `labelled`
 
-How many tokens and spans a row loses follows from n, and which ones is left to chance: see `draw_spans`. So the longest
+The number of hidden tokens and spans follows from n; which ones are hidden is random, see `draw_spans`. So the longest
 inputs and targets are known beforehand, and nothing is ever cut:
 
     noise(n) = round(density * n), at least 1 and at most n - 1             halves are rounded to even, as in T5's code
@@ -15,8 +15,8 @@ inputs and targets are known beforehand, and nothing is ever cut:
     a text of fewer than 2 tokens loses nothing
     Li = max over n ≤ L of n - noise(n) + spans(n) + 1        Lt = max over n ≤ L of noise(n) + spans(n) + 1
 
-As in T5's own code, and unlike in the picture of the paper, no sentinel stands at the end of the target. Everything
-happens on whole batches: kept tokens and hidden tokens are moved together by one scatter each.
+As in T5's own code, and unlike in the paper's figure, no sentinel ends the target. All operations are on whole batches:
+one scatter moves all kept tokens, another all hidden ones.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ def span_corruption(
     eos_id: int | None = None,
     decoder_start_id: StartToken | int = "pad",
 ) -> Objective:
-    """Generate spans of tokens that were hidden (T5, arXiv:1910.10683, section 3.1.4), chosen anew for each batch.
+    """Generate hidden spans of tokens (T5, arXiv:1910.10683, section 3.1.4), drawn anew for each batch.
 
-    An EOS that ends a row is taken for the end of its inputs, and never hidden. Token type ids, which would no longer
+    An EOS that ends a row counts as the end of its inputs, and is never hidden. Token type ids, which would no longer
     fit, are left out.
 
     Args:
         density: the share of a row's tokens that is hidden.
-        mean_span: their mean number in a span.
-        sentinel_ids: what stands for the first span, the second, ...; default: those that the manifest states,
+        mean_span: the mean number of tokens in a hidden span.
+        sentinel_ids: the ids that replace the first span, the second, ...; default: those in the manifest,
             <extra_id_0>, <extra_id_1>, ....
         eos_id: ends inputs and targets; default: the tokenizer's.
-        decoder_start_id: as of `seq2seq`.
+        decoder_start_id: as in `seq2seq`.
 
-    Returns an objective whose inputs are ids and mask of the rest, int32 [B, Li], and `decoder_input_ids`,
+    Returns an objective whose inputs are ids and mask of the other tokens, int32 [B, Li], and `decoder_input_ids`,
     `decoder_attention_mask`, int32 [B, Lt]; labels int32 [B, Lt] and weights float32 [B, Lt], 0 in rows that are too
     short to lose a token. The docstring of the module has the formulas of Li and Lt.
 
@@ -84,7 +84,7 @@ def span_corruption(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpanCounts:
-    """Losses of texts of 0 ... L tokens: int32 [L + 1] tokens, in int32 [L + 1] spans."""
+    """Number of hidden tokens (`noise`) and `spans` of texts of 0, ..., L tokens: int32 [L + 1] each."""
 
     noise: np.ndarray
     spans: np.ndarray
@@ -106,12 +106,12 @@ class SpanCounts:
 
     @property
     def input_length(self) -> int:
-        """Input length of the longest text, with a sentinel for each span and EOS."""
+        """Largest length of inputs (Li), with a sentinel for each span, and EOS."""
         return int((np.arange(self.row_length + 1) - self.noise + self.spans).max()) + 1
 
     @property
     def target_length(self) -> int:
-        """Target length for the most spans, a sentinel before each, and EOS."""
+        """Largest length of targets (Lt), with a sentinel before each span, and EOS."""
         return int((self.noise + self.spans).max()) + 1
 
 
@@ -170,15 +170,15 @@ class _Corruption:
         ids_BL = features[self.tokens.ids]
         text_BL = features[self.tokens.mask] > 0
         last_BL = _rank(text_BL, ids_BL, ops) == ops.total(text_BL)[:, None] - 1
-        text_BL &= ~(last_BL & (ids_BL == self.eos_id))  # an EOS that ends the row is none of the text
+        text_BL &= ~(last_BL & (ids_BL == self.eos_id))  # an EOS that ends the row is not part of the text
         first_BR, hidden_BR = draw_spans(ops.total(text_BL), self.counts, ops)
         rank_BL = _rank(text_BL, ids_BL, ops)
         first_BL, hidden_BL = (text_BL & ops.take(each_BR, rank_BL) for each_BR in (first_BR, hidden_BR))
-        spans_BL = ops.cumsum(first_BL)  # that began up to here
+        spans_BL = ops.cumsum(first_BL)  # the spans that began up to here
         sentinel_BL = ops.integers(ops.table(self.sentinel_ids, ops.maximum(spans_BL - 1, 0)), ids_BL)
 
         seen_BL = (text_BL & ~hidden_BL) | first_BL
-        # With a spare column, a scratch slot for tokens that go nowhere.
+        # With a spare column, a scratch slot for dropped tokens.
         text = ops.full(self.counts.input_length + 1, self.pad_id, ids_BL)
         kept_BL = ops.where(first_BL, sentinel_BL, ids_BL)
         text = _put(text, kept_BL, at=_rank(seen_BL, ids_BL, ops), chosen=seen_BL, ops=ops)
@@ -213,14 +213,14 @@ def draw_spans(length_B: Any, counts: SpanCounts, ops: Any) -> tuple[Any, Any]:
     T5's own code (arXiv:1910.10683, t5.data.preprocessors.random_spans_noise_mask) has the same counts, but begins with
     a gap and ends with a span, so that it hides the last token of every text.
 
-    Returns: bool [B, L + 1] twice: which tokens are the first of a span, and which are in one. No token is ever there
-        at the last place.
+    Returns: two masks, bool [B, L + 1]: the first tokens of spans, and all tokens in spans. The last position is always
+        False, since no token is there.
     """
     noise_B, spans_B = (ops.table(table, length_B) for table in (counts.noise, counts.spans))
     noise_draws, gap_draws = ops.split(2)
     most_noise, most_spans, width = int(counts.noise.max()), counts.max_spans, counts.row_length + 1
     size_BS = _cut(noise_B, spans_B, most=most_noise, most_parts=most_spans, ops=noise_draws)
-    # Parts are never empty, and the outer gaps may be: they are drawn with one token more each.
+    # Parts are never empty, but the outer gaps may be: they are drawn with one token more each.
     gap_BG = _cut(length_B - noise_B + 2, spans_B + 1, most=width + 1, most_parts=most_spans + 1, ops=gap_draws)
     begin_BS = ops.cumsum(gap_BG[:, :-1]) - 1 + ops.cumsum(size_BS) - size_BS
     live_BS = ops.arange(0, most_spans) < spans_B[:, None]
@@ -233,10 +233,10 @@ def draw_spans(length_B: Any, counts: SpanCounts, ops: Any) -> tuple[Any, Any]:
 
 
 def _cut(total_B: Any, parts_B: Any, *, most: int, most_parts: int, ops: Any) -> Any:
-    """Return sizes of parts that add up to the total, [B, most_parts], each way of cutting it equally likely.
+    """Draw sizes of parts that add up to the total, [B, most_parts]; all ways to cut it are equally likely.
 
-    The first `parts_B` sizes are at least 1, all others 0. A cut is one of the total - 1 places between two items, and
-    the largest of as many random draws as there are places choose parts - 1 of them.
+    The first `parts_B` sizes are at least 1, all others 0. There are total - 1 places between two items to cut at; a
+    random number is drawn for each place, and the parts - 1 largest are the cuts.
     """
     total_B1 = total_B[:, None]
     draw_BC = ops.where(ops.arange(1, most) < total_B1, ops.ranks([total_B.shape[0], most - 1]), -1.0)
@@ -247,17 +247,17 @@ def _cut(total_B: Any, parts_B: Any, *, most: int, most_parts: int, ops: Any) ->
 
 
 def _rank(chosen_BL: Any, ids_BL: Any, ops: Any) -> Any:
-    """Count the chosen places before each place, integers [B, L]."""
+    """Count the chosen positions before each position, integers [B, L]."""
     return ops.cumsum(chosen_BL) - ops.integers(chosen_BL, ids_BL)
 
 
 def _put(rows_BW: Any, values_BL: Any, *, at: Any, chosen: Any, ops: Any) -> Any:
-    """Return the rows with the chosen values at places `at` [B, L]; all others go to the last place."""
+    """Return the rows with the chosen values at positions `at` [B, L]; all others go to the last position."""
     return ops.replaced(rows_BW, ops.where(chosen, at, rows_BW.shape[1] - 1), values_BL)
 
 
 def _sentinels(given: tuple[int, ...] | None, manifest: Manifest, *, needed: int) -> np.ndarray:
-    """Return the ids that stand for the first span, the second, ...: int32 [needed]."""
+    """Return the ids that replace the first span, the second, ...: int32 [needed]."""
     ids = manifest.tokenizer.sentinel_ids if given is None else given
     if len(ids) < needed:
         whose = f"tokenizer {manifest.tokenizer.name!r} has" if given is None else "sentinel_ids are"

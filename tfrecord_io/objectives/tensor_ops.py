@@ -1,14 +1,14 @@
 """The operations of `base.NumpyOps` on tensors, eagerly and in a graph, with draws from a stateless seed.
 
-A seed is int64 [2], and the draws are those of `tf.random`. Or it is int64 [3], made by `by_row`, whose third number
-says which row of a global batch the first row is: then the draws are those that the whole batch would get, cut out, so
-they do not depend on which replica has which rows.
+A seed of int64 [2] gives the draws of `tf.random`. A seed of int64 [3], made by `by_row`, also has the number of the
+first row in the global batch: its draws are a slice of the whole batch's draws, so they do not depend on which replica
+has which rows.
 
     seed of a step, rows 0-7 of 16 ──► draws [8, n]  ┐
     seed of a step, rows 8-15      ──► draws [8, n]  ┴  the same as rows 0-15 ──► draws [16, n]
 
-That costs nothing: Philox (Salmon et al., Parallel Random Numbers, 2011) counts, four numbers at a time, and draws from
-any count on.
+That costs nothing: Philox (Salmon et al., Parallel Random Numbers, 2011) is counter-based, with four numbers for each
+count, and can start at any count.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import tensorflow as tf
 _PHILOX = 1
 _AT_A_TIME = 4
 
-# Nothing of ours is for AutoGraph to rewrite, which takes about 10 ms for each function.
+# AutoGraph takes about 10 ms for each function, and has nothing to rewrite in ours.
 in_graph = tf.autograph.experimental.do_not_convert
 
 
@@ -62,12 +62,12 @@ class TensorOps:
 
 
 def by_row(seed: tf.Tensor, *, first_row: tf.Tensor) -> tf.Tensor:
-    """Return the seed, int64 [3], of rows from `first_row` on, int64 []."""
+    """Return the seed, int64 [3], for the rows of a global batch from `first_row`, int64 [], on."""
     return tf.concat([seed, tf.reshape(first_row, [1])], axis=0)
 
 
 def _split(seed: tf.Tensor, count: int) -> list[tf.Tensor]:
-    """Return independent seeds for the same rows."""
+    """Return `count` independent seeds for the same rows."""
     seeds = tf.unstack(tf.random.experimental.stateless_split(seed[:2], count, alg="philox"))
     return [tf.concat([tf.cast(each, seed.dtype), seed[2:]], axis=0) for each in seeds] if _is_by_row(seed) else seeds
 

@@ -1,1 +1,1 @@
-"""The order of a training that is the same on any number of hosts: arithmetic of row numbers (no TensorFlow)."""
+"""Training order that is the same on any number of hosts: arithmetic of row numbers (no TensorFlow)."""

@@ -1,27 +1,27 @@
-"""The global order: row and place in each global batch as a function of seed and step, whatever the hosts.
+"""Global order: the rows and columns of each global batch as a function of seed and step, on any number of hosts.
 
     an epoch      blocks of K neighbouring rows, permuted by (seed, epoch)             a line of N slots
-    a window      W slots of that line, for the next W places in batches, T steps      permuted within the columns
-    a batch       G columns; a host reads some of them, one after the other
+    a window      the next W slots of that line, which fill T steps of batches         permuted within the columns
+    a batch       G columns; a host reads a range of them
 
     K = 4, G = 4, W = 16, T = 4, on the slots of the permuted blocks c a d b:
 
         step   0   1   2   3
-    column 0  c2  c0  c3  c1         Each column of a window has its own slots, in a random order. So a row of a batch
-           1  a1  a3  a0  a2         is from another block than its neighbours', and columns [first, last), a host's
-           2  d0  d3  d2  d1         part, are slots that follow each other: it reads the blocks of these, once each,
-           3  b3  b2  b0  b1         and nothing else of the window but parts of the blocks at its two ends.
+    column 0  c2  c0  c3  c1         Each column of a window has its own slots, in a random order. So neighbouring rows
+           1  a1  a3  a0  a2         of a batch come from different blocks, and a host's columns [first, last) are
+           2  d0  d3  d2  d1         consecutive slots: the host reads each of their blocks once, and nothing else of
+           3  b3  b2  b0  b1         the window but parts of the blocks at both ends.
 
 With K = 1, for splits of up to 64 MB, that is a full permutation, and nothing else is shuffled: these are read into
 memory as a whole, larger ones in blocks. Rows are numbered in the order of the shards. Blocks never cross a shard's
-end: what is left at the shards' ends is put together, as the last blocks.
+end: the rows that are left over at the shards' ends form the last blocks together.
 
-A dataset alone fills the batches one after the other. In a mixture, a batch has so many rows of each dataset
-(`mixing_plan`), and each dataset's rows are spread evenly over the batch's columns, so that every replica gets its
+A single dataset fills the batches one after the other. In a mixture, `mixing_plan` decides the number of rows of each
+dataset in a batch, and each dataset's rows are spread evenly over the batch's columns, so that every replica gets its
 share of them; row i of n comes before row k of m if (2 i + 1) / n < (2 k + 1) / m. With 5 rows of a and 3 of b:
 
     column       0 1 2 3 4 5 6 7
-    dataset      a b a a b a b a        which row of a stands where in a batch follows from the counts alone
+    dataset      a b a a b a b a        the column of each row in a batch follows from the counts alone
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from tfrecord_io.input_pipeline.input_plan import Shuffle
 from tfrecord_io.mixing.mixing_plan import Cycle
 from tfrecord_io.ordering.permutation import NUMPY, folded, hashed, key, permuted
 
-# One read fetches a block of 64 records: 16 would cost 5 us of CPU time more for each of them, beside 11, and 128 would
-# save 1 us. The window is that of all hosts together.
+# One read fetches a block of 64 records, at 11 us of CPU time for each; 16 would cost 5 us more for each, and 128 would
+# save 1 us. All hosts share one window.
 USUAL_SHUFFLE = Shuffle(block_length=64, window=16384)
 
-# The variable that says how much TensorFlow asks gs:// for at a time, read when it is imported.
+# The environment variable for the size of TensorFlow's requests to gs://, read when TensorFlow is imported.
 GCS_BLOCK_SIZE = "GCS_READ_CACHE_BLOCK_SIZE_MB"
 
 _MEMORY_BYTES = 64 << 20
@@ -54,16 +54,16 @@ _BLOCKS, _SLOTS = range(2)
 
 
 def fits_in_memory(shards: Sequence[Shard], *, compression: str) -> bool:
-    """Return whether a split is kept in memory to be read in the global order."""
+    """Return whether a split is small enough to be kept in memory for reading in the global order."""
     num_bytes = sum(shard.num_bytes for shard in shards)
     return num_bytes * (_GZIP_RATIO if compression == "gzip" else 1) <= _MEMORY_BYTES
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class GlobalOrder:
-    """The order of dataset number `part` of those that `cycle` has in batches; alone, it is number 0 of one.
+    """Global order of dataset number `part` of the mixture with this `cycle`; a single dataset is number 0 of one.
 
-    shard_rows: the records of each shard, none of them empty. block, window: K and W.
+    shard_rows: the number of records in each shard, never 0. block, window: K and W.
     """
 
     shard_rows: tuple[int, ...]
@@ -77,7 +77,7 @@ class GlobalOrder:
     def of(
         cls, shards: Sequence[Shard], *, compression: str, seed: int, shuffle: Shuffle, cycle: Cycle, part: int = 0
     ) -> GlobalOrder:
-        """Return the order of a split's rows, of one dataset or of one among several."""
+        """Return the order of a split's rows, for a single dataset or for dataset number `part` of a mixture."""
         steps = -(-shuffle.window // int(cycle.rows_PK[0].sum()))
         return cls(
             shard_rows=tuple(shard.num_examples for shard in shards),
@@ -90,12 +90,12 @@ class GlobalOrder:
 
     @property
     def batch_rows(self) -> int:
-        """Rows of a global batch, of all datasets."""
+        """Number of rows in a global batch, of all datasets together."""
         return int(self.cycle.rows_PK[0].sum())
 
     @functools.cached_property
     def num_rows(self) -> int:
-        """Rows of the split."""
+        """Number of rows in the split."""
         return sum(self.shard_rows)
 
     def rows_before(self, step: int) -> int:
@@ -103,7 +103,7 @@ class GlobalOrder:
         return self.cycle.rows_before(step)[self.part]
 
     def place(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Columns of a global batch that have rows of this dataset, ascending, and these rows: int64 [n] twice."""
+        """Return the columns of a batch with rows of this dataset, ascending, and these rows: int64 [n] twice."""
         first, last = self.rows_before(step), self.rows_before(step + 1)
         found = []
         window, _ = self.begin(first)
@@ -117,8 +117,8 @@ class GlobalOrder:
             window += 1
 
     def in_batches(self, rows: Any, ops: Any) -> tuple[Any, Any]:
-        """Return step and column of rows of this dataset's stream, both int64 [N]."""
-        if self.cycle.rows_PK.shape == (1, 1):  # alone: each of many hosts asks this of all rows of a window
+        """Return the step and the column of rows of this dataset's stream, both int64 [N]."""
+        if self.cycle.rows_PK.shape == (1, 1):  # a single dataset: every host does this for all rows of a window
             return rows // self.batch_rows, rows % self.batch_rows
         ends_P = ops.constant(self._ends_P)
         cycles, within = rows // int(self._ends_P[-1]), rows % int(self._ends_P[-1])
@@ -130,7 +130,7 @@ class GlobalOrder:
         for other in range(self.cycle.rows_PK.shape[1]):
             if other != self.part:
                 others = ops.gather(ops.constant(self.cycle.rows_PK[:, other]), turn)
-                # The others' rows in front of this one; at the same place, the dataset that is named first is.
+                # The other dataset's rows before this one; in a tie, the dataset named first comes first.
                 column = column + ((2 * row + 1) * others + count - int(other > self.part)) // (2 * count)
         return cycles * len(self._ends_P) + turn, column
 
@@ -145,7 +145,7 @@ class GlobalOrder:
         return np.cumsum(self.cycle.rows_PK[:, self.part])
 
     def begin(self, row: int, *, first: int = 0, last: int | None = None) -> tuple[int, int]:
-        """Locate row `row` of the stream: its window, and how many rows columns [first, last) get of it before."""
+        """Return the window of the stream's row `row`, and the number of earlier rows in its columns [first, last)."""
         if self.block > 1:  # windows end with their epoch
             epoch, slot = divmod(row, self.num_rows)
             number, before = divmod(slot, self._window)
@@ -157,8 +157,9 @@ class GlobalOrder:
         return window, int(np.count_nonzero((columns >= first) & (columns < last)))
 
     def of_window(self, window: Any, first: int, last: int, ops: Any) -> tuple[Any, Any, Any]:
-        """Return what the columns [first, last) get of window `window`, an int or a tensor []: steps, columns and rows,
-        in order of steps, then columns, int64 [n] each.
+        """Return the steps, columns and rows, int64 [n] each, of a window's rows in columns [first, last).
+
+        They are in order of steps, then columns. window: an int or a tensor [].
         """
         if self.block == 1:
             epoch, begin, rows = 0, 0, ops.arange(window * self._window, (window + 1) * self._window)
@@ -172,15 +173,15 @@ class GlobalOrder:
             epochs_N = folded(key(self.seed, _BLOCKS), rows // self.num_rows, ops)
             return steps, columns, permuted(rows % self.num_rows, epochs_N, ops, limit=self.num_rows)
         keys = columns * 2**32 + hashed(key(self.seed, _SLOTS), rows, ops)
-        # The place of each row in the order of the keys.
+        # The rank of each row in the order of the keys.
         numbers = self._numbers(begin + before, ops.order(ops.order(keys)), epoch, ops)
         return steps, columns, self._in_shards(numbers, ops)
 
     def _numbers(self, first: Any, offsets: Any, epoch: Any, ops: Any) -> Any:
-        """Return the numbers in slots at `offsets`, a permutation of 0 to n - 1, from slot `first` of an epoch on."""
+        """Return the row numbers in the slots `first + offsets` of an epoch; `offsets` permutes 0 to n - 1."""
         num_blocks = self.num_rows // self.block
         first_block, slots = first // self.block, first + offsets
-        # A slot behind all whole blocks asks for one that is not there, and gets none below.
+        # A slot after all whole blocks has no block: its number is replaced below.
         blocks = ops.arange(first_block, first_block + ops.count(offsets >= 0) // self.block + 2)
         epoch_key = folded(key(self.seed, _BLOCKS), epoch, ops)
         blocks = permuted(blocks % max(num_blocks, 1), epoch_key, ops, limit=num_blocks)
@@ -189,7 +190,7 @@ class GlobalOrder:
         return ops.where(slots < num_blocks * self.block, numbers, slots)
 
     def _in_shards(self, numbers: Any, ops: Any) -> Any:
-        """The rows of the split, when the whole blocks of all shards are numbered before what is left of shards."""
+        """Convert numbers, which count the whole blocks of all shards before leftover rows, to rows of the split."""
         ends_S, shift_S, left_ends_S, left_shift_S = map(ops.constant, self._shard_parts)
         last = len(self.shard_rows) - 1
         num_whole = int(self._shard_parts[0][-1])
@@ -200,14 +201,12 @@ class GlobalOrder:
 
     @functools.cached_property
     def _shard_parts(self) -> tuple[np.ndarray, ...]:
-        """Where each shard's whole blocks end among those of all shards, and what to add to such a number for the row
-        of the split; the same for what is left of shards. All int64 [S].
-        """
+        """Return ends of the shards' whole blocks and shifts to rows of the split; same for leftovers: int64 [S]."""
         rows_S = np.array(self.shard_rows, np.int64)
         whole_S = rows_S // self.block * self.block
         first_S, left_S = np.cumsum(rows_S) - rows_S, rows_S - whole_S
         ends_S, left_ends_S = np.cumsum(whole_S), np.cumsum(left_S)
-        # One more, for numbers that are in no such part.
+        # One more, for numbers that are no leftover rows.
         left_ends_S[-1] += 1
         return ends_S, first_S - (ends_S - whole_S), left_ends_S, first_S + whole_S - (np.cumsum(left_S) - left_S)
 
@@ -222,5 +221,5 @@ class GlobalOrder:
 
 @functools.lru_cache(maxsize=16)
 def _whole_window(order: GlobalOrder, window: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return what all columns get of a window: many steps ask for the same one."""
+    """Return steps, columns and rows of a whole window, cached because many steps need the same one."""
     return order.of_window(window, 0, order.batch_rows, NUMPY)

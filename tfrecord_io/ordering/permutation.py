@@ -1,7 +1,7 @@
-"""A keyed permutation of the numbers below any limit: random access to a shuffle of any size, without memory.
+"""Keyed permutation of the numbers below any limit: random access to a shuffle of any size, without memory.
 
 A Feistel network on pairs (left, right) of a grid that is hardly larger than the limit (Black and Rogaway, Ciphers with
-Arbitrary Finite Domains, 2002): in turns one half gets a hash of the other added. That is a permutation whatever the
+Arbitrary Finite Domains, 2002): in turns, a hash of one half is added to the other. That is a permutation whatever the
 hash; a number that lands beyond the limit goes through the network again, until it is below.
 
     limit 11, grid 4 x 3        5 = (1, 2) ─► (3, 2) ─► (3, 0) ─► … ─► (3, 2) = 11, beyond ─► … ─► (0, 2) = 2
@@ -9,8 +9,8 @@ hash; a number that lands beyond the limit goes through the network again, until
 Sixteen rounds: of 5 elements, each of the 120 orders comes equally often (chi-square of 120,000 keys over its degrees
 of freedom: 23 with 8 rounds, 2.2 with 12, 1.0 with 16). They take 0.8 us for each number.
 
-The order is made of few operations (`NUMPY`), so that one description runs on NumPy's arrays, here, and on tensors
-in a graph (`input_pipeline.global_records`): beside + - * // % & ^ and comparisons, on int64.
+The order uses few operations on int64 (`NUMPY`, and + - * // % & ^ and comparisons), so that the same code runs on
+NumPy arrays, here, and on tensors in a graph (`input_pipeline.global_records`).
 """
 
 import math
@@ -28,7 +28,7 @@ Key = tuple[Any, Any]
 
 
 def permuted(numbers: Any, key: Key, ops: Any, *, limit: int) -> Any:
-    """Return what each of the numbers, int64 [N], becomes in the key's permutation of the numbers below `limit`."""
+    """Map each of `numbers`, int64 [N], by the key's permutation of the numbers below `limit`."""
     if limit < 2:
         return numbers
     rows = math.isqrt(limit - 1) + 1
@@ -46,7 +46,7 @@ def permuted(numbers: Any, key: Key, ops: Any, *, limit: int) -> Any:
 
 
 def key(*numbers: int) -> Key:
-    """Return the key of some numbers of at most 64 bits, such as a seed and a purpose."""
+    """Derive a key from numbers of at most 64 bits, such as a seed and a purpose."""
     found: Key = (0, 0)
     for number in numbers:
         for word in (number & _WORD, (number >> 32) & _WORD):
@@ -55,14 +55,14 @@ def key(*numbers: int) -> Key:
 
 
 def folded(key: Key, numbers: Any, ops: Any) -> Key:
-    """Return a key for each of `numbers`, int64 [N], of at most 63 bits."""
+    """Derive a key from `key` and each of `numbers`, int64 [N], of at most 63 bits."""
     low, high = numbers & _WORD, ops.shifted(numbers, 32)
     first = _mixed(_mixed(low ^ key[0], ops) ^ high, ops)
     return first, _mixed(_mixed((low + key[1]) & _WORD, ops) ^ high ^ _GOLDEN, ops)
 
 
 def hashed(key: Key, numbers: Any, ops: Any) -> Any:
-    """Return a word for each of `numbers`, int64 [N], of at most 63 bits."""
+    """Return a hash of 32 bits for each of `numbers`, int64 [N], of at most 63 bits."""
     return folded(key, numbers, ops)[0]
 
 
@@ -71,10 +71,10 @@ def _keyed(values: Any, key: Key, turn: Any, ops: Any) -> Any:
 
 
 def _mixed(values: Any, ops: Any) -> Any:
-    """Apply a bijection of words that flips each bit of the result with probability 1/2 for each bit of the input.
+    """Mix words of 32 bits by a bijection: flipping an input bit flips each output bit with probability 1/2.
 
-    "lowbias32" of Chris Wellons, https://nullprogram.com/blog/2018/07/31/. Products wrap at 64 bits, and of these the
-    lower 32 are right.
+    "lowbias32" of Chris Wellons, https://nullprogram.com/blog/2018/07/31/. Products wrap at 64 bits, which leaves their
+    lower 32 bits right.
     """
     values = values ^ ops.shifted(values, 16)
     values = (values * 0x7FEB352D) & _WORD
@@ -90,9 +90,9 @@ class NUMPY:
     constant = staticmethod(lambda values: values)
     arange = staticmethod(lambda start, stop: np.arange(start, stop, dtype=np.int64))
     gather = staticmethod(lambda values, indices: values[indices])
-    # Without the lowest bits.
+    # Shifted right.
     shifted = staticmethod(lambda values, bits: values >> bits)
-    # Where a mask is true, and how often it is.
+    # The indices where a mask is true, and their number.
     indices, count = staticmethod(np.flatnonzero), staticmethod(np.count_nonzero)
     # The indices that sort the keys; equal ones stay as they are.
     order = staticmethod(lambda keys: np.argsort(keys, kind="stable"))
@@ -101,14 +101,14 @@ class NUMPY:
 
     @staticmethod
     def changed(turns: int, change: Callable[[Any, Any, Any], tuple[Any, Any]], left: Any, right: Any) -> Any:
-        """Change two arrays some times: `change` gets the number of a turn and both arrays, and gives new ones."""
+        """Apply `change` to two arrays `turns` times; it gets the turn's number and both, and returns new ones."""
         for turn in range(turns):
             left, right = change(turn, left, right)
         return left, right
 
     @staticmethod
     def changed_below(limit: int, change: Callable[[np.ndarray], np.ndarray], values: np.ndarray) -> np.ndarray:
-        """Change each value at least once, and again until it is below the limit."""
+        """Apply `change` to each value at least once, and again until it is below the limit."""
         values = change(values)
         while (outside := values >= limit).any():
             values = np.where(outside, change(values), values)

@@ -1,9 +1,9 @@
-"""Rows of several datasets as one sequence, and the whole batches of a training.
+"""Mixed rows of several datasets as one sequence, and the global batches of a training.
 
     mixed = random_access.mix({"wiki": wiki["train"], "code": code["train"]}, weights={"wiki": 0.7, "code": 0.3})
 
 Rates are kept by counting (see `mixing_plan`): among the first n rows, each dataset has its share to within one. Each
-is read in its own order, and again from its beginning when it ends. With 0.7 and 0.3:
+dataset is read in its own order, and starts again when it ends. With 0.7 and 0.3:
 
     row        0 1 2 3 4 5 6 7 8 9 │ 10 ...
     dataset    w w c w w c w w w c │ w  ...
@@ -17,9 +17,9 @@ is read in its own order, and again from its beginning when it ends. With 0.7 an
     grain.MapDataset.range(start, steps).map(batches)                                     in Grain
     torch.utils.data.DataLoader(batches, batch_size=None, sampler=range(start, steps))    in PyTorch
 
-Those are the batches that the reader gives with order="global", without TensorFlow. A batch is a function of seed and
-step, so any process can make any part of any batch, and a run goes on at any step with any number of processes.
-Objectives: give them `rng=np.random.default_rng([seed, step])` on the whole batch.
+The batches equal the reader's with order="global", but need no TensorFlow. A batch is a function of seed and
+step, so any process can make any part of any batch, and a run can continue at any step with any number of processes.
+Apply objectives to the whole batch, with `rng=np.random.default_rng([seed, step])`.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ def mix(
     """Mix the datasets' rows into one sequence, as long as all of them together.
 
     Args:
-        weights: for each dataset, in proportion to each other.
+        weights: one for each dataset; rates are proportional to them.
         temperature: rates by size, instead of weights, see `mixing_plan.rates`; with neither, in proportion to
             the numbers of rows.
         maximum: the size that larger datasets count as, instead of weights.
 
-    Raises: ReaderError if there is no dataset, one has no rows, they do not go together, or for wrong weights.
+    Raises: ReaderError if there is no dataset, one has no rows, they do not fit together, or for wrong weights.
     """
     if not datasets or not all(map(len, datasets.values())):
         empty = [name for name, rows in datasets.items() if not len(rows)]
@@ -66,7 +66,7 @@ def mix(
 
 
 class MixedRows(RowSequence):
-    """Sequence of rows as `Rows`, made by `mix`. `rates` are the datasets' shares, `manifest` is common to them."""
+    """Mixed sequence of rows, made by `mix`: `rates` are the datasets' shares, `manifest` merges their manifests."""
 
     def __init__(self, datasets: Mapping[str, Rows], *, rates: Mapping[str, float]) -> None:
         self.datasets, self.rates = dict(datasets), dict(rates)
@@ -75,7 +75,7 @@ class MixedRows(RowSequence):
         turns_PK = mixing_plan.cycle(tuple(rates.items()), rows=1).rows_PK
         self._dataset_P = np.argmax(turns_PK, axis=1)
         self._per_cycle_K = turns_PK.sum(axis=0)
-        # Rows of the same dataset before, in the same cycle.
+        # The number of earlier rows of the same dataset in the same cycle.
         self._before_P = (np.cumsum(turns_PK, axis=0) - turns_PK)[np.arange(len(turns_PK)), self._dataset_P]
 
     def __repr__(self) -> str:
@@ -101,12 +101,12 @@ class MixedRows(RowSequence):
         return columns
 
     def origin(self, index: int) -> tuple[str, int]:
-        """Return the dataset of a row, and the row's number there."""
+        """Return the name of a row's dataset, and the row's number there."""
         dataset_N, row_N = self._origins(np.array([index]))
         return list(self.datasets)[int(dataset_N[0])], int(row_N[0])
 
     def _origins(self, numbers_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the number of each row's dataset, and its row there."""
+        """Return the number of each row's dataset, and the row's number there."""
         cycle_N, turn_N = np.divmod(numbers_N, len(self._dataset_P))
         dataset_N = self._dataset_P[turn_N]
         sizes_K = np.array([len(rows) for rows in self.datasets.values()], np.int64)
@@ -117,7 +117,7 @@ class MixedRows(RowSequence):
 def global_batches(
     rows: Rows | MixedRows, *, global_batch_size: int, seed: int = 0, shuffle: Shuffle | None = None
 ) -> GlobalBatches:
-    """Return the endless, shuffled batches of a dataset, or of a mixture: those of `reader` with the same arguments.
+    """Return the endless, shuffled batches of a dataset or mixture, equal to the reader's with order="global".
 
     Raises:
         ReaderError: There are no rows, an argument makes no sense, or a dataset's rate is too small for such a batch.
@@ -147,7 +147,7 @@ def global_batches(
 
 
 class GlobalBatches:
-    """Made by `global_batches`. Can be pickled; threads and processes may read at the same time."""
+    """Batches made by `global_batches`; can be pickled, and read by threads and processes at the same time."""
 
     def __init__(
         self, datasets: Mapping[str, Rows], *, orders: Mapping[str, GlobalOrder], schema: Schema, batch_rows: int
@@ -166,7 +166,7 @@ class GlobalBatches:
 
         Raises:
             IndexError: There is no such step or replica.
-            ReaderError: The batch cannot be divided, or as `Rows` says of what is read.
+            ReaderError: The batch cannot be divided, or as `Rows` raises it.
         """
         found = unfilled(self._schema, input_plan.element_rows(self._batch_rows, Host(replicas=replicas)))
         for name, columns, numbers in self._placed(step, replica=replica, replicas=replicas):
@@ -175,9 +175,9 @@ class GlobalBatches:
         return found
 
     def indices(self, step: SupportsIndex, *, replica: int = 0, replicas: int = 1) -> np.ndarray:
-        """Return the numbers of these rows, int64 [global_batch_size / replicas], where there is one dataset.
+        """Return the row numbers of one replica's part of the batch, int64 [global_batch_size / replicas].
 
-        Raises: as `part`; ReaderError of a mixture.
+        Raises: as `part`; ReaderError for a mixture.
         """
         if len(self._datasets) > 1:
             raise ReaderError(
@@ -189,7 +189,7 @@ class GlobalBatches:
         return numbers
 
     def origins(self, step: SupportsIndex) -> list[tuple[str, int]]:
-        """Return the dataset of each row of the batch, "" without a mixture, and the row's number there."""
+        """Return the dataset's name ("" without a mixture) and the row number there for each row of the batch."""
         found = [("", 0)] * self._batch_rows
         for name, columns, numbers in self._placed(step, replica=0, replicas=1):
             for column, number in zip(columns.tolist(), numbers.tolist(), strict=True):
@@ -197,7 +197,7 @@ class GlobalBatches:
         return found
 
     def _placed(self, step: SupportsIndex, *, replica: int, replicas: int) -> list[tuple[str, np.ndarray, np.ndarray]]:
-        """Return of each dataset places in this part of the batch, and the rows that are there, int64 [n] twice."""
+        """Return each dataset's name, its columns in this part of the batch, and its rows there, int64 [n] twice."""
         at = step.__index__()
         if at < 0:
             raise IndexError(f"step {at}, expected at least 0: a training has no end")

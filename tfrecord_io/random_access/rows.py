@@ -20,7 +20,7 @@ from tfrecord_io.random_access.shards import Messages, ShardFiles
 from tfrecord_io.random_access.storage import Storage
 from tfrecord_io.schema import Schema
 
-# Enough that reading is sequential, few enough that the rows take little memory.
+# Many enough for sequential reading, few enough to take little memory.
 _ITERATED_ROWS = 256
 
 # A feature's name to its values: [*shape] of one row, [N, *shape] of several.
@@ -36,7 +36,7 @@ def open(root: str | os.PathLike[str], *, check: bool = True) -> Data:
     Reads manifest.json and lists the folder once; opens no shard.
 
     Args:
-        check: whether the checksums of all rows that are read are compared; those of compressed shards always are.
+        check: whether to verify the checksums of rows that are read; in compressed shards they always are.
 
     Raises:
         ReaderError: there is no manifest, or a shard is missing or of another size than the manifest says.
@@ -49,24 +49,24 @@ def open(root: str | os.PathLike[str], *, check: bool = True) -> Data:
 
 
 class RowSequence(abc.ABC):
-    """Rows that are read by their number, one or many at a time."""
+    """Base of sequences of rows, which are read by number, one or many at a time."""
 
     @abc.abstractmethod
     def __len__(self) -> int: ...
 
     @abc.abstractmethod
     def _one(self, number: int) -> Row:
-        """Read the row of a number from 0, which is there."""
+        """Read row `number`, from 0, which must exist."""
 
     @abc.abstractmethod
     def batch(self, indices: Sequence[SupportsIndex] | np.ndarray) -> Row:
-        """Return rows stacked: arrays [N, *shape], in the order of the indices, of which one may come twice.
+        """Return rows stacked, in the order of the indices, which may repeat: arrays [N, *shape].
 
         Raises: as `rows[index]`.
         """
 
     def __getitem__(self, index: SupportsIndex | slice) -> Row:
-        """Return one row, or those of a slice stacked.
+        """Return one row, or the stacked rows of a slice.
 
         Raises:
             IndexError: there is no such row.
@@ -113,21 +113,21 @@ class RowSequence(abc.ABC):
 
 
 class Rows(ShardFiles, RowSequence):
-    """Rows of one split in the order of its shards, each a dict of arrays, int64 or float32 as in the schema; text
-    and bytes are `str` and `bytes`, in arrays of objects for several rows.
+    """Rows of one split in the order of its shards, each a dict of arrays; made by `random_access.open`.
+
+    Arrays are int64 or float32 as in the schema; text and bytes are `str` and `bytes`, for several rows in arrays of
+    objects. `manifest` is what objectives are bound to.
 
         len(rows), rows[5], rows[-1]       one row: arrays [*shape]
         rows[10:20], rows.batch([7, 7, 3])  several: arrays [N, *shape]
         rows.__getitems__([7, 7, 3])       a list of rows, which PyTorch asks for
 
-    That is what `torch.utils.data.DataLoader` and `grain.MapDataset.source` take, with nothing in between. Can be
-    pickled; threads and processes, forked ones too, may read at the same time.
-
-    Made by `random_access.open`. `manifest` is what objectives are bound to.
+    `torch.utils.data.DataLoader` and `grain.MapDataset.source` take these rows as they are. Can be pickled; threads and
+    processes, forked ones too, may read at the same time.
     """
 
     def __repr__(self) -> str:
-        # Grain keeps this in its checkpoints, to know the dataset again.
+        # Grain keeps this in its checkpoints, to recognize the dataset.
         return f"Rows({self.storage.shown!r}, {self.split!r}, {len(self):,} rows, {self.manifest.fingerprint[:12]})"
 
     def _one(self, number: int) -> Row:
@@ -166,7 +166,7 @@ class Rows(ShardFiles, RowSequence):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Data(Mapping[str, Rows]):
-    """An opened dataset: `data["train"]` are the rows of a split (see `Rows`)."""
+    """Opened dataset: `data["train"]` are the rows of a split (see `Rows`)."""
 
     storage: Storage
     manifest: Manifest
@@ -176,7 +176,7 @@ class Data(Mapping[str, Rows]):
         return f"Data({self.storage.shown!r}: {', '.join(self)})"
 
     def __getitem__(self, split: str) -> Rows:
-        """Return the rows of a split. Raises: ReaderError if there is none, or it has rows of several lengths."""
+        """Return the rows of a split. Raises: ReaderError if it does not exist, or has rows of several lengths."""
         if split not in self.manifest.splits:
             raise ReaderError(f"{self.storage.shown}: no split {split!r}, expected one of {list(self)}")
         if self.manifest.bucket_lengths:
@@ -202,12 +202,12 @@ class Data(Mapping[str, Rows]):
 
 
 def unfilled(schema: Schema, num_rows: int) -> Row:
-    """Return arrays for the values of `num_rows` rows."""
+    """Allocate arrays for the values of `num_rows` rows."""
     return {feature.name: np.empty((num_rows, *feature.shape), feature.array_dtype) for feature in schema.features}
 
 
 def unstacked(columns: Row, num_rows: int) -> list[Row]:
-    """Return each of the stacked rows: arrays, of no dimension for a scalar, and the text or bytes themselves."""
+    """Split stacked rows into single rows; scalars are arrays of no dimension, text and bytes plain objects."""
     return [
         {name: values[at] if values.dtype == object else values[at, ...] for name, values in columns.items()}
         for at in range(num_rows)

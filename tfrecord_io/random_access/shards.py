@@ -1,13 +1,13 @@
-"""Reading of a split's files: from row numbers to the messages of its shards.
+"""Read a split's files: from row numbers to serialized records of its shards.
 
-An index has the byte of every `stride`-th record, so what can be read by itself is a group of that many records:
+An index has the byte of every `stride`-th record, so the smallest readable unit is a group of that many records:
 
     row of the split   ─►  shard, record of it  ─►  group = record // stride,  skip = record % stride
     groups of a shard        │ 0 ........ │ 1 ........ │ 2 ...... │         edges: where they begin, and the shard's end
     to read                  └────── one span ─────────┘                    neighbours are read together
 
-A shard without index, as compressed ones are, is read as a whole, and the last few are kept. To read such shards at
-random costs a shard for each row; read them in order.
+A shard without index, such as a compressed one, is read as a whole, and the last few are kept. Random access to such
+shards reads a shard for each row; read them in order.
 """
 
 import bisect
@@ -26,11 +26,10 @@ from tfrecord_io.manifest import Manifest
 from tfrecord_io.random_access.storage import Storage
 from tfrecord_io.shown import without_secrets
 
-# Indexes that are kept, of 8 bytes for 16 rows: 25 KB of a shard of 100 MB.
+# Number of indexes that are kept, of 8 bytes for 16 rows: 25 KB for a shard of 100 MB.
 _INDEXES = 1024
-# Shards that are kept as a whole.
+# Number of shards that are kept as a whole.
 _WHOLE_SHARDS = 2
-
 
 # N serialized Examples in the order of the request: data, begins_N and ends_N, all read-only; number n is
 # data[begins_N[n] : ends_N[n]].
@@ -39,9 +38,9 @@ Messages = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ShardFiles:
-    """Shards of one split in a storage. Can be pickled: what it keeps in memory belongs to the process.
+    """Shards of one split in a storage; can be pickled, without its caches.
 
-    check: whether the checksums of what is read from the middle of shards are compared.
+    check: whether to verify the checksums of records that are read from the middle of a shard.
     """
 
     storage: Storage
@@ -57,25 +56,25 @@ class ShardFiles:
 
     @property
     def _remedy(self) -> str:
-        """Return what to do about a damaged shard."""
+        """Return the remedy for a damaged shard."""
         return f"run `prep-tfrecords verify {self.storage.shown} --repair`, which makes it again, or copy it again"
 
     def _path(self, shard: int) -> str:
-        """Return a shard's file as messages name it."""
+        """Return a shard's path for messages."""
         return self.storage.path(self._shards[shard].name)
 
     def _locate(self, row: int) -> tuple[int, int]:
-        """Return the shard of a row, and its record there."""
+        """Return the shard of a row, and the number of its record there."""
         shard = bisect.bisect_right(self._ends_S, row)
         return shard, row - (int(self._ends_S[shard - 1]) if shard else 0)
 
     def _locate_all(self, rows_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Locate many rows: `locate` for row numbers int64 [N]."""
+        """Locate many rows: `_locate` for row numbers int64 [N]."""
         shards_N = np.searchsorted(self._ends_S, rows_N, side="right")
         return shards_N, rows_N - np.where(shards_N > 0, self._ends_S[shards_N - 1], 0)
 
     def _read_one(self, shard: int, record: int) -> Messages:
-        """Read one record, without the array arithmetic of `read` (20 instead of 110 us). Raises: as `read`."""
+        """Read one record, without the array arithmetic of `_read` (20 instead of 110 us). Raises: as `_read`."""
         if self.manifest.index_stride is None:
             return self._of_whole_shards([shard], [record])
         edges = self._edges(shard)
@@ -91,7 +90,7 @@ class ShardFiles:
         return self._found(data, place[:1], place[1:2], place[2:], shards=[shard], records=[record])
 
     def _read(self, shards_N: np.ndarray, records_N: np.ndarray) -> Messages:
-        """Read some records; groups that lie close to each other are one span.
+        """Read records; groups that lie close to each other are read as one span.
 
         Raises: CorruptRecordError if a frame is damaged, a shard is shorter than its manifest says, or an index does
             not fit; ReaderError if a file cannot be read.
@@ -113,7 +112,7 @@ class ShardFiles:
         last_R = np.append(first_R[1:], len(key_G)) - 1
         start_R, stop_R = start_G[first_R], stop_G[last_R]
         sizes_R = stop_R - start_R
-        # How far the bytes of a span are shifted when all spans lie one behind the other.
+        # How far the bytes of a span are shifted when all spans lie back to back.
         shift_G = (np.cumsum(sizes_R) - sizes_R - start_R)[np.cumsum(new_G) - 1]
         shard_R = shard_G[first_R].tolist()
         names = [self._shards[shard].name for shard in shard_R]
@@ -130,7 +129,7 @@ class ShardFiles:
     def _found(
         self, data: np.ndarray, starts_N: Any, stops_N: Any, skips_N: Any, *, shards: list[int], records: list[int]
     ) -> Messages:
-        """Find each record as number `skips_N` of the group data[starts_N:stops_N], int64 [N]. Raises: as `read`."""
+        """Find each record, number `skips_N` of the group data[starts_N:stops_N], int64 [N]. Raises: as `_read`."""
         from tfrecord_io.codec import kernels  # Numba takes half a second to import
 
         data = data.view()
@@ -153,24 +152,24 @@ class ShardFiles:
 
     @functools.cached_property
     def _shards(self) -> tuple[Shard, ...]:
-        """The shards in order."""
+        """Shards of the split, in order."""
         return self.manifest.splits[self.split].shards
 
     @functools.cached_property
     def _ends_S(self) -> np.ndarray:
-        """The first row behind each shard, int64."""
+        """Row number after the last row of each shard, int64 [S]."""
         return np.cumsum([shard.num_examples for shard in self._shards], dtype=np.int64)
 
     @functools.cached_property
     def _edges(self) -> Any:
-        """Return where the groups of a shard begin, and the last of them ends: int64 [groups + 1]."""
+        """Cached function from a shard to the bytes where its groups begin and the last ends: int64 [groups + 1]."""
         return functools.lru_cache(_INDEXES)(self._read_edges)
 
     def _read_edges(self, shard: int) -> np.ndarray:
         entry, stride = self._shards[shard], self.manifest.index_stride
         assert stride is not None, "only asked for with an index"
         name = record_index.file_name(entry.name)
-        # One byte more than it should have, to see that it has not.
+        # One byte more than expected, to notice a longer file.
         offsets_file = self._read_file(name, most=record_index.num_bytes(entry, stride=stride) + 1)
         offsets = record_index.parse(offsets_file, shard=entry, stride=stride, place=self.storage.path(name))
         return np.append(offsets, entry.num_bytes)
@@ -183,7 +182,7 @@ class ShardFiles:
 
     @functools.cached_property
     def _whole(self) -> Any:
-        """Return the messages of a shard (`Payloads`)."""
+        """Cached function from a shard to all its messages (`Payloads`)."""
         return functools.lru_cache(_WHOLE_SHARDS)(self._read_whole)
 
     def _read_whole(self, shard: int) -> Any:
@@ -202,7 +201,7 @@ class ShardFiles:
             most_record_bytes=self.manifest.schema.most_record_bytes,
         ):
             batches.append(payloads)
-            # A small file can unpack to any size: no more is gathered than there can be.
+            # A small file can unpack to any size: stop when there are more records than expected.
             if (count := count + len(payloads)) > entry.num_examples:
                 break
         if count != entry.num_examples:

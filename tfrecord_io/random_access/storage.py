@@ -1,7 +1,7 @@
-"""Ranges of files in a dataset's folder: `os.pread` on a local disk, ranged requests elsewhere.
+"""Read byte ranges of a dataset's files: `os.pread` on a local disk, ranged requests elsewhere.
 
-A storage is a root and no more: it can be pickled, forked processes go on with it, and threads read through it at the
-same time. fsspec makes its file systems anew after a fork.
+A storage is only a root: it can be pickled, it works in forked processes, and threads read through it at the same time.
+fsspec makes its file systems anew after a fork.
 """
 
 import abc
@@ -21,16 +21,16 @@ from tfrecord_io.shown import without_access
 
 # File descriptors of one process and dataset; many systems allow 1,024 in all.
 _OPEN_FILES = 200
-# What an object store sends in about the time of a round trip: reading over a gap of that size costs nothing.
+# What an object store sends in about the time of a round trip: reading across a gap of this size costs nothing.
 _REMOTE_GAP_BYTES = 256 << 10
-# Of a thread; a batch of 256 random rows of 512 tokens reads 4 MB.
+# The largest buffer that a thread keeps; a batch of 256 random rows of 512 tokens reads 4 MB.
 _MOST_SCRATCH_BYTES = 32 << 20
 
 
 class Storage(abc.ABC):
-    """A dataset's folder."""
+    """Base of storages, which read the files of a dataset's folder."""
 
-    # Bytes between two ranges up to which they are better read as one.
+    # Two ranges with at most this many bytes between them are better read as one.
     gap = 0
 
     def __init__(self, root: str) -> None:
@@ -41,40 +41,41 @@ class Storage(abc.ABC):
 
     @property
     def shown(self) -> str:
-        """Return the folder as messages name it."""
+        """Return the folder for messages, without user, password and query."""
         return without_access(self.root)
 
     def path(self, name: str) -> str:
-        """Return a file of it as messages name it."""
+        """Return the path of a file for messages."""
         return f"{self.shown.rstrip('/')}/{name}"
 
     @abc.abstractmethod
     def sizes(self, names: Collection[str]) -> dict[str, int]:
-        """Return the bytes of each file in the folder that is among `names`. Raises: OSError."""
+        """Return the size in bytes of each file of `names` that is in the folder. Raises: OSError."""
 
     @abc.abstractmethod
     def read(self, name: str, *, most: int) -> bytes:
-        """Read a whole file, or of a larger one `most` bytes. Raises: OSError."""
+        """Read a file, at most its first `most` bytes. Raises: OSError."""
 
     def read_range(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Read bytes [start, stop) of a file, uint8, or fewer where it ends before. Raises: OSError."""
+        """Read bytes [start, stop) of a file, uint8, or fewer if it ends before. Raises: OSError."""
         return self.read_ranges([name], np.array([start]), np.array([stop]))[0]
 
     @abc.abstractmethod
     def read_ranges(self, names: Sequence[str], starts_R: np.ndarray, stops_R: np.ndarray) -> tuple[np.ndarray, int]:
-        """Read ranges of several files, one behind the other, and count how many ranges were read to their end: reading
-        stops at a file that is too short. The bytes are good until this thread reads again. Raises: OSError.
+        """Read ranges of several files, back to back, and count the ranges before the first that is cut off.
+
+        The bytes are valid until this thread reads again, and only those of counted ranges. Raises: OSError.
         """
 
 
 def at(root: str | os.PathLike[str]) -> Storage:
-    """Return the storage of a folder: a path, or the address of one."""
+    """Return the storage of a folder, given its path or address."""
     folder = local_path(os.fspath(root))
     return _RemoteStorage(os.fspath(root)) if folder is None else _LocalStorage(folder)
 
 
 class _OpenFile:
-    """File descriptor that is closed with its last user: a thread may be reading when the cache lets go."""
+    """File descriptor that is closed after its last user: a thread may be reading when the cache drops it."""
 
     _close = staticmethod(os.close)  # `os` itself is gone when the interpreter ends
 
@@ -87,7 +88,7 @@ class _OpenFile:
 
 
 class _LocalStorage(Storage):
-    """A folder of a local disk."""
+    """Storage on a local disk."""
 
     def __init__(self, root: str) -> None:
         super().__init__(root)
@@ -133,7 +134,7 @@ class _Scratch(threading.local):
 
 
 class _RemoteStorage(Storage):
-    """A folder of any other scheme that fsspec knows."""
+    """Storage of any other scheme that fsspec knows."""
 
     gap = _REMOTE_GAP_BYTES
 
@@ -163,7 +164,7 @@ class _RemoteStorage(Storage):
         return np.frombuffer(b"".join(contents), np.uint8), len(names) if whole.all() else int(np.argmin(whole))
 
     def _opened(self) -> tuple[Any, str]:
-        """Return fsspec's file system, of which it keeps one for each process, and the folder's path in it."""
+        """Return fsspec's file system (fsspec keeps one for each process) and the folder's path in it."""
         try:
             import fsspec
         except ImportError as error:
@@ -177,9 +178,7 @@ class _RemoteStorage(Storage):
 
 @contextlib.contextmanager
 def _as_os_error(name: str) -> Iterator[None]:
-    """Raise OSError with this file name for whatever a file system raises: gcsfs has errors of its own, and passes on
-    those of its HTTP library and of Google's credentials.
-    """
+    """Raise any error as an OSError of file `name`: gcsfs raises errors of its own, of HTTP and of credentials."""
     try:
         yield
     except Exception as error:
