@@ -24,7 +24,7 @@ _GAMMA, _MIX = np.uint64(0x9E3779B97F4A7C15), (np.uint64(0xBF58476D1CE4E5B9), np
 
 
 def chosen(numbers: np.ndarray, *, seed: int) -> np.ndarray:
-    """Return the indices of the rows (numbers int64 [N]) that are compared."""
+    """Return the indices of the rows to compare, chosen by their `numbers`, int64 [N]."""
     with np.errstate(over="ignore"):
         x = numbers.astype(np.uint64) + np.uint64(seed % 2**64) * _GAMMA + _GAMMA
         x = (x ^ (x >> np.uint64(30))) * _MIX[0]
@@ -34,12 +34,12 @@ def chosen(numbers: np.ndarray, *, seed: int) -> np.ndarray:
 
 
 def engine_of(encoder: BatchEncoder) -> str:
-    """Return the engine's name and version, as receipts and manifests have it."""
+    """Return the engine's name and version, as in receipts and manifests."""
     return f"{encoder.engine} {encoder.engine_version}"
 
 
 class CrossCheck:
-    """Comparison of a split's rows with the reference, many at a time: calls with two or three rows take twice as long.
+    """Comparison of a split's rows with the reference, in batches: calls with two or three rows take twice as long.
 
     `rows_checked` counts rows that were equal.
     """
@@ -81,7 +81,7 @@ class CrossCheck:
 
 
 def _differing(ours: Encoded, expected: Encoded) -> np.ndarray:
-    """Return which rows differ from what the reference gives, bool [N]."""
+    """Return a mask of the rows that differ from the reference's, bool [N]."""
     differ = (ours.full_lengths != expected.full_lengths) | (ours.reasons != expected.reasons)
     differ |= ours.num_sequences != expected.num_sequences
     if not np.array_equal(ours.row_of_sequence, expected.row_of_sequence):
@@ -99,7 +99,7 @@ def _differing(ours: Encoded, expected: Encoded) -> np.ndarray:
 def encode(encoder: BatchEncoder, rows: Rows, *, split: str) -> Encoded:
     """Return `encoder.encode(rows)`.
 
-    Raises: TokenizerError, which names the failing rows, if the tokenizer fails.
+    Raises: TokenizerError, which names the failing rows, if the tokenizer's library fails.
     """
     try:
         return encoder.encode(rows)
@@ -119,7 +119,7 @@ def encode(encoder: BatchEncoder, rows: Rows, *, split: str) -> Encoded:
 
 
 def _failure(encoder: BatchEncoder, row: Rows) -> str:
-    """Return the tokenizer's error for one row; empty if it does not fail on it."""
+    """Return the cause of the tokenizer's failure on one row, empty if it does not fail."""
     try:
         encoder.encode(row)
     except BaseException as error:

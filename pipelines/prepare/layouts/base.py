@@ -1,4 +1,4 @@
-"""The interface of layouts: an encoder that tokenizes batches, and a builder that gathers a shard and lays it out.
+"""Interface of layouts: an encoder that tokenizes batches, and a builder that gathers a shard and lays it out.
 
     encode    turns texts into tokens; has no side effects, so several threads may call it at once
     add       takes the result of `encode`, in reading order
@@ -24,21 +24,21 @@ from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import Feature, Role, Schema
 
 _Encoder = TypeVar("_Encoder", bound="BatchEncoder")
-# Which of the ragged values are tokens; the others annotate them.
+# The ragged values that are tokens; the others annotate tokens.
 _TOKENS = ("input_ids", "target_ids")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Encoded:
-    """A batch of N rows after tokenizing.
+    """Tokenized batch of N rows.
 
     `ragged`: values by feature name, one sequence for each row; if a row gives several or none, one for each of
         `owners` (int64, ascending: the index of the sequence's row).
     `arrays`: other features of the rows, by name, [N, ...].
     `reasons` (object [N]): why a row cannot be used, '' if it can. Sequences of unusable rows are left out of records.
-    `full_lengths` int64 [N]: all tokens of each row, special ones and those that do not fit included.
-    `tokens_cut`: the tokens of usable rows that do not fit.
-    `details`: more than the reason says, by row index.
+    `full_lengths` int64 [N]: tokens of each row, including special tokens and the tokens that do not fit.
+    `tokens_cut`: number of tokens of usable rows that do not fit.
+    `details`: explanations of the reasons, by row index.
     """
 
     ragged: Mapping[str, RaggedTokens]
@@ -66,7 +66,7 @@ class Encoded:
 
     @property
     def usable(self) -> np.ndarray:
-        """Return which sequences belong to usable rows, bool."""
+        """Mask of the sequences that belong to usable rows, bool."""
         return np.asarray((self.reasons == "")[self.row_of_sequence])
 
     def take(self, which: np.ndarray) -> Encoded:
@@ -85,7 +85,7 @@ class Encoded:
 
     @classmethod
     def joined(cls, parts: Sequence[Encoded]) -> Encoded:
-        """Return the rows of several batches, at least one, as one batch without details."""
+        """Concatenate one or more batches, without `details` and `tokens_cut`."""
         firsts = np.cumsum([0, *(len(part.reasons) for part in parts)])
         return cls(
             ragged={name: concatenated([part.ragged[name] for part in parts]) for name in parts[0].ragged},
@@ -100,14 +100,14 @@ class Encoded:
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """Part of a record: the tokens [start, stop) of it come from `row`, an index among usable rows in reading order."""
+    """Part of a record: its tokens [start, stop) come from `row`, an index among the usable rows in reading order."""
 
     row: int
     start: int
     stop: int
 
 
-# Returns the pieces that a record of the shard, given by its index, is made of, in order.
+# Returns the pieces, in order, of the shard's record with the given index.
 Lineage = Callable[[int], list[Piece]]
 
 
@@ -123,12 +123,12 @@ class Builder(abc.ABC):
         self._batches: list[Encoded] = []
 
     def add(self, encoded: Encoded) -> None:
-        """Add the usable rows of a batch."""
+        """Add a batch, whose usable rows become records."""
         self.tokens_cut += encoded.tokens_cut
         self._batches.append(encoded)
 
     def _take(self) -> Encoded:
-        """Return all that was added, usable or not; the builder is empty afterwards."""
+        """Return all rows added, usable or not, as one batch. Empties the builder."""
         whole = Encoded.joined(self._batches) if len(self._batches) != 1 else self._batches[0]
         self._batches = []
         return whole
@@ -143,7 +143,7 @@ class Builder(abc.ABC):
 
 
 class BatchEncoder(abc.ABC):
-    """A loaded tokenizer, ready for one layout. Each worker opens one.
+    """Base class of encoders: a loaded tokenizer, set up for one layout. Each worker opens one.
 
     `concurrent`: whether threads may call `encode` at once. `may_reject`: whether `encode` can find a row unusable.
     `engine`, `engine_version`: what tokenizes. `reference`: the same encoder with the reference engine, to compare
@@ -154,13 +154,13 @@ class BatchEncoder(abc.ABC):
     reference: BatchEncoder | None = None
 
     def __init__(self, tokenizing: Tokenizing) -> None:
-        """Take name, version and concurrency of the engine, or of what makes rows with it."""
+        """Take name, version and concurrency from the engine, or from the row encoder that uses it."""
         self.engine, self.engine_version = tokenizing.name, tokenizing.version
         self.concurrent = tokenizing.concurrent
 
     @abc.abstractmethod
     def features(self) -> tuple[Feature, ...]:
-        """Return the features that the layout makes of text."""
+        """Return the features that the layout computes from texts."""
 
     @abc.abstractmethod
     def encode(self, rows: Rows) -> Encoded:
@@ -172,7 +172,7 @@ class BatchEncoder(abc.ABC):
 
 
 def beside_reference(open_with: Callable[[Any], _Encoder], fast: Tokenizing, slow: Tokenizing) -> _Encoder:
-    """Return the encoder that `open_with` makes of `fast`, with that of `slow` as its reference if it is another."""
+    """Open an encoder with `fast`; unless `slow` is the same, open its `reference` with `slow`."""
     encoder = open_with(fast)
     if slow is not fast:
         encoder.reference = open_with(slow)
@@ -191,11 +191,11 @@ class LayoutContext:
     engine: EngineName = "auto"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "tokenizer": None}  # an encoder that travels to a worker has what it needs of it
+        return {**vars(self), "tokenizer": None}  # an encoder that is sent to a worker already has what it needs of it
 
 
 def text_inputs(source: SourceConfig) -> Inputs:
-    """Return the requested text columns."""
+    """Return the requested text columns as the layout's inputs."""
     return Inputs(texts=source.text_columns)
 
 
@@ -220,12 +220,12 @@ def feature(role: Role, meaning: str, *shape: int, name: str = "", constant: int
 
 
 def input_ids(length: int) -> Feature:
-    """Return the feature that every layout has."""
+    """Return the feature `input_ids`, which every layout has."""
     return feature("token_ids", "token ids", length, name="input_ids")
 
 
 def permuted(count: int, rng: np.random.Generator | None) -> np.ndarray:
-    """Return the order of a shard's rows, int64 [count]: random, or unchanged without `rng`."""
+    """Return the order of a shard's rows, int64 [count]: shuffled, or unchanged without `rng`."""
     order = np.arange(count)
     if rng is not None:
         rng.shuffle(order)
@@ -233,7 +233,7 @@ def permuted(count: int, rng: np.random.Generator | None) -> np.ndarray:
 
 
 def count_tokens(columns: Mapping[str, np.ndarray], schema: Schema) -> np.ndarray:
-    """Return the tokens of each record that are not padding, int64 [n], from its masks, segments or counts."""
+    """Count the tokens of each record, without padding, int64 [n], by its masks, segments or counts."""
     nonzero_on_tokens: tuple[Role, ...] = ("attention_mask", "segment_ids", "target_mask")
     features = [found for role in nonzero_on_tokens if (found := schema.with_role(role)) is not None]
     counts = [np.count_nonzero(columns[each.name], axis=1) for each in features]

@@ -1,4 +1,4 @@
-"""Layout `chat`: conversations through the tokenizer's chat template, with a mask on the assistant's words.
+"""Layout `chat`: conversations rendered by the tokenizer's chat template, with a loss mask on the assistant's words.
 
     {"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]}
 
@@ -7,15 +7,15 @@
     loss_mask            0         0  0 0 0 0 0     0      0      0           0     0 1     1      0 0 0
 
 Conversations of other forms become such messages first (see `sources.columns.chats`). The ids are those of
-`tokenizer.apply_chat_template(messages, tools=tools)`. With --pack-rows conversations come side by side in rows of L
-tokens, each with its own segment and positions, as in layout `pack`.
+`tokenizer.apply_chat_template(messages, tools=tools)`. With --pack-rows conversations share rows of L tokens, each with
+its own segment and positions, as in layout `pack`.
 
     conversations ──► texts ─────────────► tokens ──────► masks ──────► rows of at most L tokens
                       by the template      the engine's   by walking    those that are longer: again, with
                                                           the texts     fewer messages, until they fit
 
-How each becomes the next: `pipelines.prepare.tokenize.chat`. Conversations are cut by whole turns, from one end. Cut on
-the right (the oldest turns stay), one ends with an answer; cut on the left (the latest stay), it begins with its system
+The steps are in `pipelines.prepare.tokenize.chat`. Conversations are cut by whole turns, from one end. One cut on the
+right (the oldest turns stay) ends with an answer; one cut on the left (the latest turns stay) begins with its system
 prompt, if any, and a question.
 """
 
@@ -100,7 +100,7 @@ class ChatEncoder(RowsEncoder):
         return dataclasses.replace(whole, ragged=ragged, arrays=rows.arrays, reasons=reasons, tokens_cut=tokens_cut)
 
     def _encoded(self, messages: pa.Array, tools: pa.Array | None) -> Encoded:
-        """Encode conversations whole, with what each may call, if there is such a column."""
+        """Encode conversations without cutting any, each with its tools if there is such a column."""
         texts, reasons, details = self._template.render(messages, tools)
         ids, mask = self._aligner.align(self._engine.encode(texts.strings), texts)
         ragged = {"input_ids": ids, "loss_mask": RaggedTokens(mask, ids.offsets)}
@@ -109,9 +109,9 @@ class ChatEncoder(RowsEncoder):
     def _cut(
         self, messages: pa.Array, tools: pa.Array | None, ragged: Mapping[str, RaggedTokens], rows: np.ndarray
     ) -> tuple[Mapping[str, RaggedTokens], np.ndarray]:
-        """Return `ragged` with `rows` cut to the turns that fit, and of which any do, bool.
+        """Return `ragged` with `rows` cut to as many turns as fit, and a mask of the `rows` of which any fit, bool.
 
-        The most turns that fit are searched for by halves.
+        The number of turns is found by binary search.
         """
         long, long_tools = messages.take(pa.array(rows)), None if tools is None else tools.take(pa.array(rows))
         kept = [cuts([each["role"] for each in row], side=self._side) for row in objects_of(long)]
@@ -138,7 +138,7 @@ class ChatEncoder(RowsEncoder):
 
 
 def cuts(roles: Sequence[str], *, side: Side) -> list[np.ndarray]:
-    """Return what may stay of a conversation of these roles: indices of messages, the fewest first, never all."""
+    """Return the ways to cut a conversation with these roles: indices of kept messages, fewest first, never all."""
     places = np.arange(len(roles))
     if side == "right":
         kept = [places[: at + 1] for at, role in enumerate(roles) if role == "assistant"]

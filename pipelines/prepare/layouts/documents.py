@@ -1,4 +1,4 @@
-"""Layouts `concat` and `pack`: documents side by side in rows of L tokens, each document with its special tokens.
+"""Layouts `concat` and `pack`: several documents in a row of L tokens, each with its special tokens.
 
 concat: documents are joined, then cut at every L-th token. Only the last record of a shard has padding, '.', and
 `num_tokens` counts the other tokens of a record.
@@ -47,7 +47,7 @@ _TOKENS_PER_CHUNK = 1 << 19
 
 
 def open_engines(context: LayoutContext) -> tuple[Engine, Engine]:
-    """Open engines that tokenize documents without special tokens: the one to use, and the reference."""
+    """Open the engine for documents, and the reference engine; neither adds special tokens."""
     dtype = id_dtype(context.facts.vocab_size)
     reference = open_reference(context.tokenizer, dtype=dtype)
     return decide(context.tokenizer, reference, dtype=dtype, wanted=context.engine)[0], reference
@@ -63,11 +63,11 @@ def packed_features(length: int) -> tuple[Feature, ...]:
 
 
 class PackBuilder(Builder):
-    """Builder that packs the documents of a shard, one sequence of `input_ids` for each row.
+    """Builder that packs the documents of a shard; each row is one document.
 
-    `frame` is put around each document; one without any token counts as used, but is in no record. Where there are
-    sequences called `loss_mask` too, with 0 or 1 for each token, it is 0 on what the frame puts before a document, and
-    1 on what it puts behind.
+    `frame` is put around each document; a document without any token counts as used, but is in no record. If rows have
+    a `loss_mask`, with 0 or 1 for each token, it is 0 on the frame's tokens before a document, and 1 on its tokens
+    behind it.
     """
 
     def __init__(self, *, length: int, pad_id: int, frame: DocumentFrame = _NO_FRAME) -> None:
@@ -88,12 +88,12 @@ class PackBuilder(Builder):
             yield self._laid_out(ragged, part)
 
     def lineage(self, rng: np.random.Generator | None) -> Lineage:
-        """Return the lineage of records: the documents in each, or parts of them, in order."""
+        """Return the lineage of the records: the documents, or parts of documents, in each, in order."""
         _, packed = self._packed(rng)
         return lambda record: [Piece(*part) for part in packed.parts(record)]
 
     def _packed(self, rng: np.random.Generator | None) -> tuple[Mapping[str, RaggedTokens], packing.Packing]:
-        """Return the documents of usable rows, and how they are packed; the builder is empty afterwards."""
+        """Return the documents of usable rows, and their packing. Empties the builder."""
         whole = self._take()
         if not whole.usable.all():
             whole = whole.take(np.flatnonzero(whole.reasons == ""))
@@ -105,7 +105,7 @@ class PackBuilder(Builder):
         return packing.pack(lengths, length=self._length, order=order)
 
     def _laid_out(self, ragged: Mapping[str, RaggedTokens], part: packing.Packing) -> dict[str, np.ndarray]:
-        """Return the columns of some rows of the packing."""
+        """Return the columns of packed rows, by feature name."""
         segment_ids, positions = packing.segments(part, length=self._length)
         columns = {"input_ids": self._ids(ragged, part), "segment_ids": segment_ids, "positions": positions}
         if "loss_mask" in ragged:
@@ -114,7 +114,7 @@ class PackBuilder(Builder):
         return columns
 
     def _ids(self, ragged: Mapping[str, RaggedTokens], part: packing.Packing) -> np.ndarray:
-        """Return the tokens of some rows, int32 [R, L]."""
+        """Return the token ids of packed rows, int32 [R, L]."""
         around, dtype = (self._before, self._after), np.dtype(np.int32)
         return packing.lay_out(
             ragged["input_ids"], part, length=self._length, around=around, fill=self._pad_id, dtype=dtype
@@ -122,7 +122,7 @@ class PackBuilder(Builder):
 
 
 class JoinBuilder(PackBuilder):
-    """Builder that joins documents, and cuts them at every L-th token. `drop`: leave out a record with padding."""
+    """Builder that joins documents, and cuts at every L-th token. `drop`: leave out a last record with padding."""
 
     def __init__(self, *, length: int, pad_id: int, frame: DocumentFrame, drop: bool) -> None:
         super().__init__(length=length, pad_id=pad_id, frame=frame)
@@ -143,7 +143,7 @@ class JoinBuilder(PackBuilder):
 
 
 class _DocumentEncoder(BatchEncoder):
-    """Batch encoder that puts special tokens around each document, and cuts none."""
+    """Batch encoder of whole documents, without their special tokens, which the builder adds."""
 
     def __init__(self, engine: Engine, context: LayoutContext) -> None:
         super().__init__(engine)

@@ -1,4 +1,4 @@
-"""Packing: whole documents into rows of exactly L tokens, so that little is padding and no short document is cut.
+"""Packing of whole documents into rows of exactly L tokens, with little padding and without cutting short documents.
 
 With L = 8, documents a to e of 3, 11, 4, 2 and 5 tokens, in a shard's order ('.' is padding):
 
@@ -9,15 +9,15 @@ With L = 8, documents a to e of 3, 11, 4, 2 and 5 tokens, in a shard's order ('.
     segment_ids    1 1 1 1 1 1 1 1    1 1 1 2 2 2 2 0    1 1 0 0 0 0 0 0    1 1 1 2 2 2 2 2
     positions      0 1 2 3 4 5 6 7    0 1 2 0 1 2 3 0    0 1 0 0 0 0 0 0    0 1 2 0 1 2 3 4
 
-A piece goes into the row with the least room that is enough; among several, into the one that came to have that room
-last. This is best-fit decreasing bin packing, which Ding et al. use for language models (arXiv:2404.10830), over all
+A piece goes into the row with the least room that is enough; among several, into the one that got to that room last.
+This is best-fit decreasing bin packing, which Ding et al. use for language models (arXiv:2404.10830), over all
 documents of a shard. Taking the longest first makes the rows full, but would leave rows of short documents for the
-end. So the piece that opened a row decides its place: rows follow each other as those pieces do in the shard's order,
-be it random or the source's. Inside a row, all pieces keep that order.
+end. So rows are sorted by the pieces that opened them, in the shard's order, be it random or the source's. Inside a
+row, all pieces keep that order.
 
-The least room that is enough is found in a bitmap of the rooms that there are, 64 to a word.
+The least room that is enough is found in a bitmap of all rooms that rows have, 64 to a word.
 
-Documents that are joined, then cut at every L-th token, are such rows too, of pieces in the shard's order.
+`join` gives such rows too, of documents that are joined in the shard's order, then cut at every L-th token.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _UINT8 = np.dtype(np.uint8)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Packing:
-    """The pieces of documents that make each of R rows.
+    """Packing of R rows: the pieces of documents in each.
 
     Row r has the pieces from `edges[r]` up to `edges[r + 1]`, one segment each. A piece is the tokens [first, first +
-    size) of a document, counting what is put around it. All int64; `edges` [R + 1].
+    size) of a document, counting the tokens put around it. All int64; `edges` [R + 1].
     """
 
     documents: np.ndarray
@@ -54,7 +54,7 @@ class Packing:
         return np.diff(offsets_of(self.sizes)[self.edges])
 
     def rows(self, start: int, stop: int) -> Packing:
-        """Return the rows from `start` up to, not including, `stop`."""
+        """Return the rows [start, stop)."""
         low, high = self.edges[start], self.edges[min(stop, len(self))]
         return Packing(
             documents=self.documents[low:high],
@@ -73,7 +73,7 @@ class Packing:
 def pack(lengths: np.ndarray, *, length: int, order: np.ndarray | None = None) -> Packing:
     """Pack the documents with the indices `order` (default: all) into rows of at most `length` tokens.
 
-    `lengths` int64 [N] are the documents' tokens, with what is put around them. A document of length 0 is in no row.
+    `lengths`: tokens of each document, int64 [N], with the tokens put around it. One of length 0 is in no row.
     """
     order = np.arange(len(lengths)) if order is None else order
     num_pieces = -(-lengths[order] // length)
@@ -89,7 +89,7 @@ def pack(lengths: np.ndarray, *, length: int, order: np.ndarray | None = None) -
 
 
 def join(lengths: np.ndarray, *, length: int, order: np.ndarray) -> Packing:
-    """Join the documents with the indices `order`, and cut them at every `length`-th token. `lengths` as for `pack`."""
+    """Join the documents with the indices `order`, and cut at every `length`-th token. `lengths` as for `pack`."""
     order = order[lengths[order] > 0]
     stops = np.cumsum(lengths[order])
     starts = stops - lengths[order]
@@ -113,9 +113,9 @@ def lay_out(
     fill: int = 0,
     dtype: np.dtype = _UINT8,
 ) -> np.ndarray:
-    """Lay the documents' values out in rows, [R, length] of `dtype`, filled up with `fill` on the right.
+    """Return the documents' values in rows, [R, length] of `dtype`, padded with `fill` on the right.
 
-    `around`: what is put before and after each document, int32; the packing must count it.
+    `around`: the values before and after each document, int32; the packing must count them.
     """
     out = np.empty((len(packing), length), dtype)
     pieces = (packing.documents, packing.firsts, packing.sizes, packing.edges)
@@ -133,7 +133,7 @@ def segments(packing: Packing, *, length: int) -> tuple[np.ndarray, np.ndarray]:
 
 @jit
 def _best_fit(sizes, order, length):  # type: ignore[no-untyped-def]
-    """Assign pieces to rows by best fit, in this order.
+    """Assign pieces to rows by best fit, taking them in the given order.
 
     Returns: rows, int64 [P], numbered as they were opened; the piece that opened each row, int64 [R].
     """
@@ -201,7 +201,7 @@ def _mark(sizes, edges, segment_ids, positions):  # type: ignore[no-untyped-def]
 
 @jit
 def _place(values, offsets, documents, firsts, sizes, edges, before, after, fill, out):  # type: ignore[no-untyped-def]
-    """Write the value of each token into its place, `before` and `after` around documents, and `fill` elsewhere."""
+    """Write the documents' values to the rows of `out`, `before` and `after` around documents, and `fill` elsewhere."""
     ahead = len(before)
     length = np.uint64(out.shape[1])
     out = out.reshape(-1)

@@ -1,4 +1,4 @@
-"""Layouts `pad` and `tokens`: each row is padded to one record.
+"""Layouts `pad` and `tokens`: each row becomes one padded record.
 
 pad: as `tokenizer(text, pair, padding="max_length")` makes it.
 
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 def token_fields(context: LayoutContext, *, constant_type: int | None = None) -> list[Field]:
-    """Return the fields of tokens, and of their type ids if the tokenizer has such.
+    """Return the fields of token ids and, if the tokenizer has them, token type ids.
 
     `constant_type`: the type id of every position, padding included, if it is always the same.
     """
@@ -59,9 +59,9 @@ def token_fields(context: LayoutContext, *, constant_type: int | None = None) ->
 
 
 class PadEncoder(RowsEncoder):
-    """Batch encoder that pads what `encoder` makes of each row, of lists of words with `words`.
+    """Batch encoder that pads the rows of a row encoder. `words`: whether rows are lists of words.
 
-    `more`: fields behind those of tokens.
+    `more`: further fields, behind the token fields.
     """
 
     words = False
@@ -77,7 +77,7 @@ class PadEncoder(RowsEncoder):
 
     @classmethod
     def open(cls, context: LayoutContext) -> PadEncoder:
-        """Open the encoder with the engine to use, and the reference beside it."""
+        """Open the encoder with the engine to use, and its reference."""
         tokenizer, dtype = context.tokenizer, id_dtype(context.facts.vocab_size)
         pair, truncation = len(context.columns.texts) == 2, context.layout.truncation
         slow = open_rows(
@@ -91,7 +91,7 @@ class PadEncoder(RowsEncoder):
         return self._encoded(self._encoder.encode(rows.texts), rows)
 
     def _encoded(self, encoded: EncodedRows, rows: Rows, **more: np.ndarray) -> Encoded:
-        """Return the batch. `more`: other values of each token, by feature name."""
+        """Return encoded rows as a batch. `more`: other values of each token, by feature name."""
         if encoded.types is not None:
             more["token_type_ids"] = encoded.types
         ids = encoded.ids
@@ -144,10 +144,9 @@ class _TokensEncoder(PadEncoder):
 def _aligned(
     encoded: EncodedRows, tags: np.ndarray, *, counts: np.ndarray, every: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return each token's label (int32 [T], 0 if it has none) and whether it has one (uint8 [T]).
+    """Return each token's label (int32 [T], 0 if it has none), and a mask of labelled tokens (uint8 [T]).
 
-    `tags` are the labels of all words, of which `counts` int64 [N] are in each row. `every`: label all tokens of a
-    word.
+    `tags`: labels of all words. `counts`: words in each row, int64 [N]. `every`: label all tokens of a word.
     """
     offsets, words = encoded.ids.offsets, encoded.words
     assert words is not None, "its rows are lists of words"

@@ -1,4 +1,4 @@
-"""Layouts that do not join rows: each ragged value is padded to a fixed length, or to one of several.
+"""Encoder and builder for layouts that do not join rows: ragged values are padded to one length, or one of several.
 
     ragged input_ids     5 9 2 | 7 | 4 4        fields  input_ids: L = 4, filled with 0 on the right, and a mask
                                                                         attention_mask
@@ -46,7 +46,7 @@ _POSITIONS_PER_CHUNK = 1 << 24
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Field:
-    """Description of how the ragged values of a feature's name become [N, L], filled up with `fill` on `side`.
+    """Description of how a feature's ragged values become an array [N, L], padded with `fill` on `side`.
 
     A feature of shape () has one value a record; one with a `constant` has no ragged values. `laid_out`: the dtype of
     the array. `mask`: a feature that is 1 on the values and 0 elsewhere.
@@ -59,7 +59,7 @@ class Field:
     mask: Feature | None = None
 
     def laid_out_rows(self, ragged: Mapping[str, RaggedTokens], order: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the values and the mask of the sequences with the indices `order`, by feature name."""
+        """Return the padded values and the mask of the sequences at `order`, by feature name."""
         if self.feature.constant is not None:
             return {self.feature.name: np.full((len(order), *self.feature.shape), self.feature.constant, self.laid_out)}
         values = ragged[self.feature.name]
@@ -85,14 +85,14 @@ class Field:
 
 
 def ids_field(context: LayoutContext) -> Field:
-    """Return the field of the tokens, with the attention mask."""
+    """Return the field of the token ids, with the attention mask."""
     facts, length = context.facts, context.length
     mask = feature("attention_mask", "1 on tokens, 0 on padding", length)
     return Field(feature=input_ids(length), fill=facts.pad_id, side=facts.padding_side, mask=mask)
 
 
 class RowsEncoder(BatchEncoder):
-    """Base class of encoders that give each row records of its own; `fields` say what the records hold."""
+    """Base class of encoders whose records hold one row each, or a part of it. `fields` describe the records."""
 
     def __init__(self, tokenizing: Tokenizing, context: LayoutContext, fields: Sequence[Field]) -> None:
         super().__init__(tokenizing)
@@ -100,7 +100,7 @@ class RowsEncoder(BatchEncoder):
         self.fields = tuple(fields)
 
     def features(self) -> tuple[Feature, ...]:
-        """Return the features that the layout makes of text."""
+        """Return the features that the layout computes from texts."""
         return tuple(each for field in self.fields for each in (field.feature, field.mask) if each is not None)
 
     def builder(self) -> Builder:
@@ -109,9 +109,9 @@ class RowsEncoder(BatchEncoder):
 
 
 class RowsBuilder(Builder):
-    """Builder that makes one record of each sequence, with other arrays beside it.
+    """Builder that makes one record of each sequence and the other arrays of its row.
 
-    With `lengths`, each record has the smallest length that holds it: `length_groups` takes the builder apart.
+    With `lengths`, each record has the smallest length that holds it: `length_groups` splits the builder.
     """
 
     def __init__(self, fields: Sequence[Field], *, lengths: Sequence[int] = ()) -> None:
@@ -137,14 +137,14 @@ class RowsBuilder(Builder):
             yield columns | {name: values[owners[chosen]] for name, values in whole.arrays.items()}
 
     def lineage(self, rng: np.random.Generator | None) -> Lineage:
-        """Return the lineage of records: each comes from one row."""
+        """Return the lineage of the records: each comes from one row."""
         whole, sequences = self._take_sequences()
         order = sequences[permuted(len(sequences), rng)]
         rows, lengths = _usable_row_of(whole, order), whole.ragged["input_ids"].lengths[order]
         return lambda record: [Piece(int(rows[record]), 0, int(lengths[record]))]
 
     def length_groups(self) -> tuple[LengthGroup, ...]:
-        """Return the groups that have rows, or the one of the longest records if none has. Empties the builder."""
+        """Return the groups that have rows, or only the one of the longest records if none has. Empties the builder."""
         whole, sequences = self._take_sequences()
         kept, full = whole.ragged["input_ids"].lengths, whole.full_lengths[whole.row_of_sequence]
         bucket = bucket_of(self.lengths, kept[sequences])
@@ -157,19 +157,19 @@ class RowsBuilder(Builder):
         return tuple(group for group in groups if group.rows is not None and len(group.rows)) or (groups[-1],)
 
     def _take_sequences(self) -> tuple[Encoded, np.ndarray]:
-        """Return what was added, and the sequences that become records; the builder is empty afterwards."""
+        """Return all rows added, and the indices of the sequences that become records. Empties the builder."""
         whole = self._take()
         return whole, np.flatnonzero(whole.usable) if self._chosen is None else self._chosen
 
 
 def _usable_row_of(whole: Encoded, sequences: np.ndarray) -> np.ndarray:
-    """Return the row of each sequence, counted among the usable rows; the others are listed in rejected/."""
+    """Return the row of each sequence, as an index among the usable rows. Other rows are listed in rejected/."""
     return np.asarray((np.cumsum(whole.reasons == "") - 1)[whole.row_of_sequence[sequences]])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LengthGroup:
-    """The rows of a task whose records have one length.
+    """Rows of a task whose records have the same length.
 
     `length` is None if all records of the dataset have the same length, and `rows` too then. Otherwise `rows` int64 are
     the indices of the group's rows among the task's usable rows.
@@ -181,7 +181,7 @@ class LengthGroup:
 
 
 def length_groups(builder: Builder) -> tuple[LengthGroup, ...]:
-    """Return what a builder has gathered, by length: at least one group; an empty one only if there is no other."""
+    """Split a builder's rows by length. Returns: at least one group; an empty one only if there is no other."""
     if isinstance(builder, RowsBuilder) and builder.lengths:
         return builder.length_groups()
     return (LengthGroup(length=None, builder=builder),)
@@ -191,7 +191,7 @@ def length_groups(builder: Builder) -> tuple[LengthGroup, ...]:
 # long as copying the element (measured).
 @jit
 def _place(out, values, offsets, order, left, fill):  # type: ignore[no-untyped-def]
-    """Copy each sequence of `order` into a row, and `fill` into the rest of it."""
+    """Copy each sequence at `order` into a row of `out`, and `fill` into the rest of the row."""
     length = np.uint64(out.shape[1])
     for row in range(len(order)):
         start, size = np.uint64(offsets[order[row]]), np.uint64(offsets[order[row] + 1] - offsets[order[row]])

@@ -1,4 +1,4 @@
-"""Layout `seq2seq`: one record for each row: the text that an encoder reads, and the target for a decoder.
+"""Layout `seq2seq`: each row becomes one record of an encoder's input and a decoder's target.
 
     --text-column en --target-column de --input-prefix "translate English to German: "       L = 8, T = 6
 
@@ -7,9 +7,9 @@
     target_ids      Ein Haus </s> . . .                               of text_target
     target_mask      1   1     1  0 0 0
 
-The two are made as `tokenizer(prefix + text, truncation=True, max_length=L, padding="max_length")` and
-`tokenizer(text_target=target, truncation=True, max_length=T)` make them. A few tokenizers have a separate mode for
-targets, with another language code or another vocabulary; their targets come from `transformers` itself.
+Both are equal to `tokenizer(prefix + text, truncation=True, max_length=L, padding="max_length")` and
+`tokenizer(text_target=target, truncation=True, max_length=T)`. A few tokenizers have a separate mode for targets, with
+another language code or another vocabulary; their targets come from `transformers` itself.
 
 Targets are padded on the right, whatever the tokenizer's side: a decoder's input is its target shifted by one, and
 with padding on the left the shift would begin in the padding. The reader makes that shift

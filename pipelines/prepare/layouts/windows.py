@@ -22,8 +22,8 @@ With `--layout qa` a question and a window of its context become one record, wit
     end_positions    0                                        5
 
 Each window has the whole question (`truncation="only_second"`). Windows share `--stride` tokens, without it a quarter
-of L. The characters are those of the context. Of several answers the first one counts. Positions count all of the row,
-padding on the left too; both are 0 where the answer is not, or not completely, in the window, and where there is none.
+of L. Characters are counted in the context. Of several answers the first one counts. Positions are counted from the
+row's start, including padding on the left; both are 0 if the window does not hold the whole answer, or there is none.
 """
 
 import dataclasses
@@ -49,8 +49,8 @@ _NO_ANSWER = -1
 class _WindowsEncoder(RowsEncoder):
     """Batch encoder that makes a record of each window of a text, or of a pair's second text.
 
-    `more`: fields behind those of windows. The `tokenizers` library cuts, since only it knows the characters of a
-    token.
+    `more`: further fields, behind those of windows. The `tokenizers` library cuts, since only it knows the characters
+    of a token.
     """
 
     def __init__(self, context: LayoutContext, *more: Field, pair: bool = False) -> None:
@@ -103,10 +103,10 @@ class _WindowsEncoder(RowsEncoder):
         return self._cut(rows)[0]
 
     def _cut(self, rows: Rows) -> tuple[Encoded, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the windows of rows of one text, or of two.
+        """Cut rows of one or two texts into windows.
 
-        Returns: the batch; which of N rows cannot be cut and have no window, bool [N]; where in each of W windows the
-        tokens of the text that is cut begin, and how many they are, int64 [W].
+        Returns: the batch; the rows that cannot be cut and have no window, bool [N]; for each of W windows, the index
+        of the first token of the text that is cut, and the number of its tokens, int64 [W].
         """
         texts = rows.texts
         pair = len(texts) == 2
@@ -191,7 +191,7 @@ class _QaEncoder(_WindowsEncoder):
         return dataclasses.replace(encoded, ragged={**encoded.ragged, **positions})
 
     def _positions(self, encoded: Encoded, first: np.ndarray, count: np.ndarray, answers: np.ndarray) -> np.ndarray:
-        """Return the first and the last position of each window's answer in it, int32 [2, W]."""
+        """Return the positions of the answer's first and last token in each window, int32 [2, W]."""
         starts, ends = encoded.ragged["char_starts"], encoded.ragged["char_ends"]
         found = np.full((2, len(starts)), _NO_ANSWER, np.int64)
         begins = starts.offsets[:-1]
@@ -204,9 +204,9 @@ class _QaEncoder(_WindowsEncoder):
 
 @jit
 def _find(begins, counts, starts, ends, answers, found):  # type: ignore[no-untyped-def]
-    """Find the first and the last token of the answer among the tokens [begin, begin + count) of each window.
+    """Write to `found` the answer's first and last token among the tokens [begin, begin + count) of each window.
 
-    A window that does not have all of the answer keeps what `found` says.
+    For a window without the whole answer, `found` is left unchanged.
     """
     for window in range(len(begins)):
         first, stop = begins[window], begins[window] + counts[window]
@@ -223,7 +223,7 @@ def _find(begins, counts, starts, ends, answers, found):  # type: ignore[no-unty
 
 
 def _answers(column: pa.Array, contexts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the characters [start, end) of each row's first answer, and the rows whose answer is not there.
+    """Return the characters [start, end) of each row's first answer, and the rows whose context differs there.
 
     Returns: int64 [N, 2], [0, 0) without an answer; bool [N].
     """

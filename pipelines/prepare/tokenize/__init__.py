@@ -1,4 +1,4 @@
-"""From texts to token ids: tokenizers, special tokens, windows, fast engines and chat templates."""
+"""Tokenization: tokenizers, special tokens, truncation, fast engines and chat templates."""
 
 from pipelines.prepare.process import hub_libraries
 

@@ -1,4 +1,4 @@
-"""Failures of a tokenizer's compiled library on a text: a plain Exception, or a panic.
+"""Failures of a tokenizer's compiled library: plain Exceptions and Rust panics.
 
 A panic of Rust reaches Python as pyo3's PanicException, a BaseException that `except Exception` does not catch.
 """
@@ -13,11 +13,11 @@ REMEDY = "leave such rows out with --filter, or fix the tokenizer; `transformers
 
 
 class TextsNotEncoded(TokenizerError):
-    """Raised if the tokenizer's own library fails on a text."""
+    """Error for texts on which the tokenizer's own library fails."""
 
 
 def is_failure(error: BaseException) -> bool:
-    """Return whether an error says that a tokenizer's library failed on a text, by itself or through an engine."""
+    """Return whether an error means that a tokenizer's library failed on a text, alone or within an engine."""
     return isinstance(error, TextsNotEncoded) or type(error) is Exception or _is_panic(error)
 
 
@@ -33,7 +33,7 @@ def _is_panic(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def named(library: str, *, num_texts: int) -> Iterator[None]:
-    """Raise TextsNotEncoded for what the library raises for some of `num_texts` texts. Callers add the rows."""
+    """Turn errors of `library` while it encodes `num_texts` texts into TextsNotEncoded. Callers add the row numbers."""
     try:
         yield
     except BaseException as error:

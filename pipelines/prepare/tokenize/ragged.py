@@ -1,4 +1,4 @@
-"""Ragged arrays of tokens, the form in which text passes from the tokenizer to the layouts.
+"""Ragged arrays of tokens, which tokenizers hand to layouts.
 
 ids      [ 5 9 2 | 7 | | 4 4 ]         one vector of all tokens
 offsets  [ 0 3 4 4 6 ]                 sequence i is ids[offsets[i]:offsets[i + 1]]
@@ -17,7 +17,7 @@ from tfrecord_io.codec.kernels import jit
 
 @dataclasses.dataclass(frozen=True)
 class RaggedTokens:
-    """N sequences of T tokens in all: `ids` [T] of any integer dtype, `offsets` int64 [N + 1] from 0 to T."""
+    """Ragged array of N sequences and T tokens: `ids` [T] of any integer dtype, `offsets` int64 [N + 1] from 0 to T."""
 
     ids: np.ndarray
     offsets: np.ndarray
@@ -39,7 +39,7 @@ class RaggedTokens:
 
 
 def concatenated(parts: Sequence[RaggedTokens]) -> RaggedTokens:
-    """Return the sequences of all parts, one after the other."""
+    """Concatenate the sequences of several ragged arrays."""
     lengths = np.concatenate([part.lengths for part in parts])
     return RaggedTokens(np.concatenate([part.ids for part in parts]), offsets_of(lengths))
 
@@ -59,12 +59,12 @@ def offsets_of(lengths: np.ndarray) -> np.ndarray:
 
 
 def id_dtype(vocab_size: int) -> np.dtype:
-    """Return the narrowest dtype that can hold every id; a shard's tokens are held in it while it is made."""
+    """Return the smaller of uint16 and int32 that holds every id; shards are held in it until they are written."""
     return np.dtype(np.uint16 if vocab_size <= 2**16 else np.int32)
 
 
 def from_lists(lists: Sequence[Sequence[int]], *, dtype: np.dtype) -> RaggedTokens:
-    """Make sequences of Python lists of ids.
+    """Build a ragged array from Python lists of ids.
 
     Raises: OverflowError if an id is negative or too large for `dtype`.
     """

@@ -1,4 +1,4 @@
-"""Special tokens around the tokens of texts, and truncation.
+"""Special tokens and truncation: how the tokens of texts become rows.
 
 A fast tokenizer adds fixed tokens to one text or to a pair:
 
@@ -8,9 +8,9 @@ A fast tokenizer adds fixed tokens to one text or to a pair:
 `probe` finds the added pieces, and the token type ids of every part, by calling the tokenizer. For a tokenizer that
 does not work like this it returns None, and `transformers` makes its rows (`text_rows.ReferenceRows`).
 
-The rule for `longest_first` is that of the tokenizers library (utils/truncation.rs), odd lengths included: the longer
-text gives way until both are equal, then both shrink, the first being the shorter one by the odd token unless it was
-longer to begin with.
+The rule for `longest_first` is the one of the tokenizers library (utils/truncation.rs), odd lengths included: the
+longer text is cut until both are equal, then both are cut. An odd token stays with the text that was longer, or with
+the second if they were equal.
 
 The layouts `concat` and `pack` put a `DocumentFrame` around each document:
 
@@ -37,7 +37,7 @@ from tfrecord_io.errors import ConfigError, TokenizerError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowTemplate:
-    """The fixed parts of a row: the tokens before, between and after its texts, and the type ids of all parts."""
+    """Template of a row: the special tokens before, between and after its texts, and the type ids of all parts."""
 
     added: tuple[tuple[int, ...], ...]
     added_types: tuple[tuple[int, ...], ...]
@@ -45,12 +45,12 @@ class RowTemplate:
 
     @property
     def num_special(self) -> int:
-        """Number of tokens that every row has besides those of its texts."""
+        """Number of special tokens in every row."""
         return sum(map(len, self.added))
 
 
 def probe(backend: Any, *, pair: bool) -> RowTemplate | None:
-    """Return the template of a `tokenizers.Tokenizer`, or None if the tokens that it adds are not of that form."""
+    """Return the row template of a `tokenizers.Tokenizer`, or None if its special tokens do not fit a template."""
     texts = ("a b", "c d")[: 1 + pair]
     whole = backend.encode(*texts)
     added, added_types, text_types = [()], [()], list[int]()
@@ -88,9 +88,9 @@ def require_room(tokenizer: Any, *, length: int, pair: bool, option: str = "--ma
 def kept_lengths(
     lengths: Sequence[np.ndarray], *, room: int, truncation: Truncation
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return how many tokens of each text stay in a row with `room` for text, and which rows are impossible (bool [N]).
+    """Return how many tokens of each text truncation keeps, and which rows cannot be cut as requested (bool [N]).
 
-    `lengths` is int64 [N] for each of one or two texts.
+    `lengths`: tokens, int64 [N], for each of one or two texts. `room`: the most tokens of texts in a row.
     """
     total = np.sum(lengths, axis=0)
     over = total > room
@@ -121,7 +121,7 @@ def _halve(first: np.ndarray, second: np.ndarray, room: int) -> list[np.ndarray]
 def assemble(
     texts: Sequence[RaggedTokens], kept: Sequence[np.ndarray], template: RowTemplate, *, side: Side
 ) -> tuple[RaggedTokens, np.ndarray]:
-    """Return whole rows without padding, and their type ids uint8 [T]. Texts lose tokens on `side`."""
+    """Assemble rows without padding; return them and their type ids, uint8 [T]. Texts are cut on `side`."""
     offsets = offsets_of(np.sum(kept, axis=0) + template.num_special)
     ids = np.empty(int(offsets[-1]), texts[0].ids.dtype)
     types = np.empty(len(ids), np.uint8)
@@ -156,14 +156,14 @@ def _write_text(ids, types, at, source, offsets, kept, from_left, kind):  # type
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DocumentFrame:
-    """The token ids that are put before and after each document."""
+    """Special tokens to put before and after each document, as ids."""
 
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
 
 
 def open_frame(tokenizer: Any, special_tokens: SpecialTokens) -> DocumentFrame:
-    """Return the tokens around a document. Raises: TokenizerError if the tokenizer does not have them."""
+    """Return the special tokens to put around documents. Raises: TokenizerError if the tokenizer does not have them."""
     if special_tokens == "none":
         return DocumentFrame()
     if special_tokens == "tokenizer":
@@ -184,7 +184,7 @@ def open_frame(tokenizer: Any, special_tokens: SpecialTokens) -> DocumentFrame:
 
 
 def left_out_bos(tokenizer: Any, special_tokens: SpecialTokens) -> str | None:
-    """Return the BOS token if the tokenizer begins every text with it and documents would go without, else None.
+    """Return the BOS token that the tokenizer puts before texts but `special_tokens` leaves out, or None.
 
     A model that was trained with BOS in front of each document does much worse without it, and nothing fails.
     """
@@ -195,7 +195,7 @@ def left_out_bos(tokenizer: Any, special_tokens: SpecialTokens) -> str | None:
 
 
 def _tokenizers_own(tokenizer: Any) -> DocumentFrame:
-    """Take the frame from one text, and require it of a battery of texts, since a tokenizer may add anything."""
+    """Return the tokens that the tokenizer puts around a text. Raises: TokenizerError if they differ between texts."""
     own = tokenizer("a b", add_special_tokens=False)["input_ids"]
     encoded = tokenizer("a b", return_special_tokens_mask=True)
     ids, special = encoded["input_ids"], encoded["special_tokens_mask"]

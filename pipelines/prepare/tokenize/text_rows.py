@@ -1,18 +1,18 @@
-"""From texts, or lists of words, to the rows that `transformers` would make: special tokens, truncation, type ids.
+"""Row encoders, which turn texts or lists of words into the rows that `transformers` would make.
 
     TemplateRows     the engine's tokens and a template, assembled by array kernels; for fast tokenizers
     ReferenceRows    `tokenizer(...)` itself, for every other tokenizer
 
-Both give the rows of `tokenizer(text, text_pair, truncation=..., max_length=L)`; or of words, with the word that each
-token belongs to, those of `tokenizer(words, is_split_into_words=True, ...)` with its `word_ids()`:
+Both give the rows of `tokenizer(text, text_pair, truncation=..., max_length=L)`. For lists of words they give the rows
+of `tokenizer(words, is_split_into_words=True, ...)` and its `word_ids()`, the index of each token's word:
 
     words      EU     rejects   German
     ids        [CLS]  EU  re  ##jects  German  [SEP]
     words      -1     0   1   1        2       -1
 
-Each word is tokenized by itself there, whatever precedes it. One without tokens (an empty one, or only control
-characters) loses its label. The first encoder is chosen only if it gives the same as the second on a battery of texts
-or words, so an unusual tokenizer is never guessed at.
+Each word is tokenized by itself, whatever precedes it. A word without tokens (an empty one, or only control characters)
+loses its label. TemplateRows is used only if it equals ReferenceRows on a battery of texts or words, so nothing is
+assumed about an unusual tokenizer.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists, offsets_
 from pipelines.prepare.tokenize.special_tokens import RowTemplate, assemble, kept_lengths, probe, require_room
 from tfrecord_io.errors import ConfigError, TokenizerError
 
-# Room for text of the rows that are compared, besides the requested length: the first cuts most of the battery, the
-# second fits all of it, and longer rows differ only by padding.
+# Room for text in the rows that are compared, besides the requested length: 13 tokens cut most of the battery, 2048
+# hold all of it, and longer rows differ only by padding.
 _SOME_ROOM, _ALL_ROOM = 13, 2048
 _LETTERS_PER_ROOM = 24
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncodedRows:
-    """N whole rows without padding, with T tokens.
+    """Batch of N encoded rows without padding, T tokens in total.
 
     `types`: uint8 [T], None if the tokenizer has no type ids. `full_lengths`: int64 [N], tokens before truncation.
     `impossible`: bool [N], rows that cannot be truncated as requested and must be left out. `words`: int32 [T], the
@@ -65,11 +65,11 @@ class EncodedRows:
 
     @property
     def tokens_cut(self) -> int:
-        """Number of tokens of usable rows that truncation removed."""
+        """Number of tokens that truncation removed from usable rows."""
         return int((self.full_lengths - self.ids.lengths)[~self.impossible].sum())
 
     def equals(self, other: EncodedRows) -> bool:
-        """Return whether the same rows are possible, and come out the same."""
+        """Return whether both batches have the same impossible rows, and are equal in all others."""
         one, another = self._possible(), other._possible()
         return len(one) == len(another) and all(map(np.array_equal, one, another))
 
@@ -81,7 +81,7 @@ class EncodedRows:
 
 
 class TemplateRows:
-    """Encoder that puts an engine's tokens into a template of special tokens.
+    """Row encoder that puts an engine's tokens into a template of special tokens.
 
     `only_type`: the type id of every token, if it is always the same.
     """
@@ -99,13 +99,13 @@ class TemplateRows:
         self.only_type = types.pop() if len(types) == 1 else None
 
     def use(self, engine: Engine) -> None:
-        """Make the same rows with another engine."""
+        """Switch to another engine, which must give the same tokens."""
         self.concurrent = engine.concurrent
         self.name, self.version = engine.name, engine.version
         self.engine = engine
 
     def encode(self, columns: Sequence[pa.Array]) -> EncodedRows:
-        """Encode the rows of one text column, of two, or of one with lists of words: without nulls."""
+        """Encode the rows of one or two text columns, or of one column of word lists, all without nulls."""
         tokens, words = [], None
         for column in columns:
             if pa.types.is_nested(column.type):
@@ -129,9 +129,7 @@ class TemplateRows:
         )
 
     def _of_words(self, lists: pa.Array) -> tuple[RaggedTokens, RaggedTokens]:
-        """Return the tokens of rows of words, and the index of each token's word. Each distinct word of a batch is
-        tokenized once.
-        """
+        """Return the tokens of rows of words, and each token's word index. Each distinct word is tokenized once."""
         distinct, edges = pc.dictionary_encode(lists.flatten()), offsets_of(list_lengths(lists))
         tokens = self.engine.encode(distinct.dictionary).take(distinct.indices.to_numpy(zero_copy_only=False))
         offsets = tokens.offsets[edges]
@@ -140,7 +138,7 @@ class TemplateRows:
 
 
 class ReferenceRows:
-    """Encoder that calls `tokenizer(...)` itself, which is slow but right by definition. `words`: on lists of words."""
+    """Row encoder that calls `tokenizer(...)` itself: slow, but right by definition. `words`: takes lists of words."""
 
     concurrent = False
     name = "reference"
@@ -158,7 +156,7 @@ class ReferenceRows:
         self.version = metadata.version("transformers")
 
     def encode(self, columns: Sequence[pa.Array]) -> EncodedRows:
-        """Encode the rows of one text column, of two, or of one with lists of words: without nulls."""
+        """Encode the rows of one or two text columns, or of one column of word lists, all without nulls."""
         rows = [column.to_pylist() for column in columns]
         encoded = self._call(rows, truncation=self._truncation)
         lengths = np.fromiter(map(len, encoded["input_ids"]), np.int64, len(rows[0]))
@@ -183,7 +181,7 @@ class ReferenceRows:
             alone = [[text] for text in row]
             try:
                 encoded = self._tokenized(alone, options)
-            except Exception:  # the Rust library raises a plain Exception; the untruncated row shows it by its length
+            except Exception:  # a plain Exception of the Rust library; an untruncated row is found by its length
                 encoded = self._tokenized(alone, {**options, "truncation": "do_not_truncate"})
             rows.append({name: values[0] for name, values in encoded.items()})
         return {name: [row[name] for row in rows] for name in rows[0]}
@@ -215,9 +213,9 @@ RowEncoder: TypeAlias = TemplateRows | ReferenceRows
 def open_rows(
     tokenizer: Any, *, length: int, truncation: Truncation, dtype: np.dtype, pair: bool = False, words: bool = False
 ) -> RowEncoder:
-    """Open an encoder that gives what `transformers` gives, with the reference engine. `words`: on lists of words.
+    """Open the row encoder for a tokenizer, with the reference engine. `words`: for lists of words.
 
-    It has a template if that makes the same rows as `transformers`, else it calls it.
+    It is a TemplateRows if that gives the rows of `transformers` on a battery of texts, else a ReferenceRows.
 
     Raises: ConfigError if a row of `length` has no room for text besides the special tokens; TokenizerError if the
         tokenizer does not report the words of tokens, or refuses lists of words.
@@ -278,9 +276,9 @@ def joins_words(tokenizer: Any) -> bool:
 
 
 def with_engine(rows: RowEncoder, tokenizer: Any, *, dtype: np.dtype, wanted: EngineName) -> RowEncoder:
-    """Return the encoder with the engine to use, or unchanged if no other engine can make its rows.
+    """Return the encoder with the engine that `decide` chooses, or unchanged if it is a ReferenceRows.
 
-    Raises: ConfigError if an engine that was requested by name cannot.
+    Raises: ConfigError if an engine that was requested by name is not qualified for the tokenizer.
     """
     reference = rows.engine if isinstance(rows, TemplateRows) else SlowEngine(tokenizer, dtype=dtype)
     chosen, _ = decide(tokenizer, reference, dtype=dtype, wanted=wanted)

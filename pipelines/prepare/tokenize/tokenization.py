@@ -1,4 +1,4 @@
-"""Loading of a tokenizer, its saved copy for workers, and the facts about it for the manifest.
+"""Loading of a tokenizer, its saved copy for workers, and its facts for the manifest.
 
 The launcher resolves the tokenizer once (hub id or folder), applies the user's choices (sides, a pad token if there is
 none), and saves it to a folder. Every worker loads this saved copy, the fingerprint covers it, and it is stored beside
@@ -34,9 +34,9 @@ _NO_LIMIT = 10**9
 # Options that depend on where a tokenizer was loaded from; without them equal tokenizers give equal files.
 _WHERE_FROM = ("is_local", "local_files_only")
 
-# How older releases save, and the documentation gives, the name of the class without a model; its own may be another.
+# Name of the generic class in older releases and in the documentation; the installed release may name it differently.
 _GENERIC = "PreTrainedTokenizerFast"
-# The tokens by which T5 and similar models mark hidden spans.
+# Sentinel tokens, which mark hidden spans for T5 and similar models.
 _SENTINEL = re.compile(r"<extra_id_([0-9]+)>")
 
 # Writing a tokenizer.json makes a list of all unused ids below the largest.
@@ -137,7 +137,7 @@ def facts(tokenizer: Any, *, name: str, files: Files) -> TokenizerFacts:
 
 
 def resolve_length(tokenizer: Any, layout: LayoutConfig) -> int:
-    """Return L: the requested length, or the tokenizer's limit, at most 512. Warns above the model's limit."""
+    """Return the row length L: the requested one, or the tokenizer's limit, at most 512. Warns above the limit."""
     limit = int(tokenizer.model_max_length)
     if layout.max_length is None:
         return min(limit, DEFAULT_MAX_LENGTH)
@@ -190,7 +190,7 @@ def _remedy(error: BaseException, *, local: bool) -> str:
 
 
 def bytes_digest(files: Mapping[str, bytes]) -> str:
-    """Return the SHA-256 over names and contents, sorted by name, as hex digits."""
+    """Return the SHA-256 over file names and contents, sorted by name, as hex digits."""
     total = hashlib.sha256()
     for name in sorted(files):
         total.update(f"{name}\0{len(files[name])}\0".encode())
@@ -199,11 +199,11 @@ def bytes_digest(files: Mapping[str, bytes]) -> str:
 
 
 def class_for(name: str) -> Any:
-    """Return a class whose `from_pretrained` gives what that of `AutoTokenizer` gives for this hub id or folder.
+    """Return the class to load a hub id or folder with: `AutoTokenizer`, or one that loads the same and imports faster.
 
-    `AutoTokenizer` loads any, but importing it makes `transformers` read its 1,600 model files a second time: 0.3 CPU
-    seconds, a twelfth of a build of 400 rows. A folder without a model's own class names the class in its config, which
-    decides alone where there is a tokenizer.json and no config of a model. `AutoTokenizer` reports errors.
+    Importing `AutoTokenizer` makes `transformers` read its 1,600 model files a second time: 0.3 CPU seconds, a twelfth
+    of a build of 400 rows. In a folder with a tokenizer.json and no config.json, tokenizer_config.json alone decides on
+    the class; if that is the generic one, it is returned. `AutoTokenizer` loads all others, and reports errors.
     """
     folder = Path(os.path.expanduser(name))
     config: Any = None
@@ -221,7 +221,7 @@ def class_for(name: str) -> Any:
 
 
 def require_deterministic(tokenizer: Any, name: str) -> None:
-    """Refuse a tokenizer that may give a text different tokens each time.
+    """Check that a tokenizer gives a text the same tokens each time.
 
     Raises: TokenizerError if its tokens depend on chance, or its ids or added tokens are unusable.
     """
@@ -251,7 +251,7 @@ def require_deterministic(tokenizer: Any, name: str) -> None:
 
 
 def _require_different_ids(vocabulary: dict[str, int], name: str) -> None:
-    """Refuse two entries with one id: a tokenizer.json is written by ids, and gets either entry by chance."""
+    """Check that no two entries share an id: a saved tokenizer.json would hold either of them, by chance."""
     if len(set(vocabulary.values())) < len(vocabulary):
         one, other, number = _clash((number, entry) for entry, number in vocabulary.items())
         raise TokenizerError(
@@ -262,7 +262,7 @@ def _require_different_ids(vocabulary: dict[str, int], name: str) -> None:
 
 
 def _require_different_texts(backend: Any, name: str) -> None:
-    """Refuse two added tokens that are searched for as the same text: either is found by chance."""
+    """Check that added tokens are distinct, non-empty texts once normalized: of equal ones, chance decides."""
     normalize = backend.normalizer.normalize_str if backend.normalizer is not None else str
     added = [token.content for token in backend.get_added_tokens_decoder().values() if token.normalized]
     texts = [(normalize(content), content) for content in added]
@@ -284,6 +284,6 @@ def _require_different_texts(backend: Any, name: str) -> None:
 
 
 def _clash(pairs: Iterable[tuple[Any, str]]) -> tuple[str, str, Any]:
-    """Return two names with the same key, and the key."""
+    """Return the first two names that share a key, and the key."""
     (_, one), (key, other) = next(pair for pair in itertools.pairwise(sorted(pairs)) if pair[0][0] == pair[1][0])
     return one, other, key

@@ -1,1 +1,1 @@
-"""Training a tokenizer: the texts, the trainers of `tokenizers`, and the styles of known models."""
+"""Training of tokenizers: the texts, the trainers of `tokenizers`, and the styles of known models."""

@@ -1,4 +1,4 @@
-"""Styles: all of a tokenizer but its vocabulary, as the published models of that name have it.
+"""Styles: everything of a tokenizer except its vocabulary, as in the published models of that name.
 
     style    kinds      special tokens, in the order of their ids          a row             limit   pads
     bert     wordpiece  [PAD] [UNK] [CLS] [SEP] [MASK]                     [CLS] A [SEP]     512     right
@@ -25,11 +25,11 @@ from pipelines.prepare.tokenize.engines.package_engines import LLAMA3
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StyleTemplate:
-    """A tokenizer without a vocabulary.
+    """Template of a tokenizer: everything except the vocabulary.
 
-    `first` and `last` are special tokens with the first and the last ids; `roles` names some of them, as
-    tokenizer_config.json does (`pad_token`). `reserved` have the ids behind `first`, and are no special tokens.
-    `row` and `pair`: the template of one text and of two, empty for none.
+    `first` and `last`: special tokens with the first and the last ids; `roles` maps roles such as `pad_token`, as in
+    tokenizer_config.json, to some of them. `reserved`: ordinary tokens with the ids behind `first`.
+    `row` and `pair`: the templates of one text and of two, empty for none.
     """
 
     kind: Kind
@@ -50,7 +50,7 @@ class StyleTemplate:
 
     @property
     def given(self) -> tuple[str, ...]:
-        """The tokens with the first ids, special or not."""
+        """Tokens with the first ids, special or not."""
         return (*self.first, *self.reserved)
 
     @property
@@ -60,15 +60,15 @@ class StyleTemplate:
 
     @property
     def alphabet(self) -> list[str]:
-        """Characters that the vocabulary has in any case: those that stand for bytes."""
+        """Characters that the vocabulary must contain: those that stand for bytes, for byte-level BPE."""
         return sorted(pre_tokenizers.ByteLevel.alphabet()) if self.kind == "byte-bpe" else []
 
     def splitter(self) -> Tokenizer:
-        """Return a tokenizer without a vocabulary, for what it does before its model."""
+        """Return a tokenizer with an empty model, to normalize and pre-tokenize with."""
         return self._around(models.BPE())
 
     def complete(self, model: Any) -> Tokenizer:
-        """Return the tokenizer with a trained model, which holds all tokens but `last`."""
+        """Return the tokenizer with a trained model, which holds all tokens except `last`."""
         tokenizer = self._around(model)
         mask = self.roles.get("mask_token")
         tokenizer.add_special_tokens(
@@ -94,7 +94,7 @@ class StyleTemplate:
 def template_of(
     style: Style, kind: Kind, *, lowercase: bool = True, special_tokens: tuple[str, ...] = ()
 ) -> StyleTemplate:
-    """Return the template of a style, whose own special tokens come before `special_tokens`."""
+    """Return the template of a style, with `special_tokens` added behind its own first ones."""
     template = _TEMPLATES[style, kind]
     if not lowercase and style in _CASED:
         template = dataclasses.replace(template, normalizer=_CASED[style])

@@ -1,4 +1,4 @@
-"""The texts that a tokenizer is trained on, read from the source in batches, so that they may be larger than memory.
+"""Training texts of a tokenizer, read from the source in batches, so that they may be larger than memory.
 
 chosen rows ──► --sample: runs of rows, evenly spaced ──► texts to train on, batch by batch
                                                      └──► one row in a hundred at most: texts to measure on
@@ -23,13 +23,13 @@ from tfrecord_io.errors import SourceError
 _RUN = 1000
 # At most this share of the rows is kept out of the training.
 _EVALUATION_SHARE = 100
-# Text of the evaluation; the first of its rows are taken if it has more.
+# At most this much text is evaluated: the first texts that fit.
 _EVALUATION_BYTES = 10_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowCounts:
-    """Rows by what became of them: `trained` on, kept for the `evaluation` only, and left out, by reason.
+    """Row counts: `trained` on, kept for the `evaluation` only, and `left_out`, by reason.
 
     `text_bytes`: UTF-8 bytes of the texts trained on.
     """
@@ -41,7 +41,7 @@ class RowCounts:
 
 
 def sample(splits: Sequence[SplitSource], *, rows: int) -> list[SplitSource]:
-    """Return the splits with about `rows` of their rows in all, in runs that stand evenly in each split."""
+    """Return the splits reduced to about `rows` rows in total, in runs that are spaced evenly in each split."""
     total = sum(split.num_rows for split in splits)
     if rows >= total:
         return list(splits)
@@ -56,7 +56,7 @@ def sample(splits: Sequence[SplitSource], *, rows: int) -> list[SplitSource]:
 
 
 def _inside(ranges: Sequence[tuple[int, int]], starts: np.ndarray, stops: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yield the row ranges that the positions [start, stop) among all rows of `ranges` stand for."""
+    """Yield the row ranges at the positions [start, stop), which count all rows of `ranges`."""
     before = 0
     for first, last in ranges:
         for start, stop in zip((starts - before).tolist(), (stops - before).tolist(), strict=True):
@@ -66,10 +66,10 @@ def _inside(ranges: Sequence[tuple[int, int]], starts: np.ndarray, stops: np.nda
 
 
 class TrainingTexts:
-    """The texts of some rows, read again at each iteration, in batches of lists.
+    """Iterable of batches of training texts, read again at each iteration.
 
     Up to `evaluation_rows` rows, at most one in a hundred, are kept out of the training, and measured. If that is none,
-    as many rows are measured that are trained on.
+    up to 1,000 of the rows that are trained on are measured.
     """
 
     def __init__(self, splits: Sequence[SplitSource], columns: ColumnPlan, *, evaluation_rows: int) -> None:
@@ -101,7 +101,7 @@ class TrainingTexts:
                     raise RuntimeError("the training was interrupted")
                 rows, reasons = extraction.extract(batch, self._columns, first=first)
                 left_out.update(reasons[reasons != ""].tolist())
-                # They stand evenly: how many there are up to a row is a number that grows at each of them.
+                # Measured rows are spaced evenly: at each of them, the rounded number of them so far grows.
                 at = 2 * self._measured * (rows.numbers - first + before + np.array([[0], [1]])) - self.num_rows
                 is_measured = np.diff(-(-at // (2 * self.num_rows)), axis=0)[0] > 0
                 before += batch.num_rows

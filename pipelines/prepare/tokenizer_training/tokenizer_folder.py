@@ -1,4 +1,4 @@
-"""The folder of a trained tokenizer, as `save_pretrained` of transformers writes it, and a record of its training.
+"""Folder of a trained tokenizer, as `save_pretrained` of transformers writes it, and a record of its training.
 
     DIR/tokenizer.json            the tokenizer
     DIR/tokenizer_config.json     special tokens by role, limit, padding side, names of model inputs
@@ -7,8 +7,8 @@
     DIR/training.json             how it was trained, and the digests of the other files; written first without
                                   them, and last with them
 
-The files are written here, not by transformers, so that they do not change with its release. The class in the config is
-the one that takes tokenizer.json as it is.
+The files are written here, not by transformers, so that they do not depend on its release. The class in the config is
+the one that loads tokenizer.json as it is.
 """
 
 import hashlib
@@ -60,7 +60,7 @@ def files_of(
 def check(folder: str, *, overwrite: bool) -> None:
     """Check that a tokenizer may be written to the folder, and change nothing.
 
-    Raises: OutputError if it holds a tokenizer, unless with `overwrite`, or anything else.
+    Raises: OutputError if it holds a tokenizer and `overwrite` is not set, or anything else.
     """
     names = storage.list_names(folder)
     if not names:
@@ -80,7 +80,7 @@ def write(folder: str, files: Mapping[str, bytes], record: Mapping[str, Any], *,
     """Write the files, and the record of the training with their digests. Raises: as `check`."""
     check(folder, overwrite=overwrite)
     storage.make_folder(folder)
-    # A folder that a killed run leaves is known by this, and a tokenizer that is replaced is no longer complete.
+    # By this record the remains of a killed run are known as ours, and a tokenizer being replaced as incomplete.
     storage.write_bytes(storage.join(folder, RECORD), _dump({"made_by": _MAKER, "complete": False}), inside=folder)
     for name in storage.list_names(folder):
         if name != RECORD and name not in files:

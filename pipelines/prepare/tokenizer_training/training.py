@@ -1,4 +1,4 @@
-"""From texts to a tokenizer: the trainer of `tokenizers` for its kind, in the template of its style; its evaluation.
+"""Training of a tokenizer, with the trainer for its kind and the template of its style, and its evaluation.
 
 The trainers of `tokenizers` number characters that continue a word (`##a`) in the order of a randomly seeded hash map,
 and decide between equally frequent merges by those numbers. WordPiece therefore reads the texts twice: its characters
@@ -47,18 +47,18 @@ def template_for(request: TokenizerRequest) -> StyleTemplate:
 
 
 def needs_characters(request: TokenizerRequest) -> bool:
-    """Return whether the characters of the texts are to be collected before the training."""
+    """Return whether the characters of the texts must be collected before the training."""
     return request.kind == "wordpiece" or request.limit_alphabet is not None
 
 
 def characters_of(texts: Iterable[list[str]], template: StyleTemplate, *, limit: int | None) -> list[str]:
-    """Return the characters of the texts by code point, and, for WordPiece, `##` before each that continues a word.
+    """Return the characters of the texts by code point; for WordPiece, also `##` + each that continues a word.
 
-    `limit`: the most characters to have; of equally frequent ones those with small code points stay.
+    `limit`: the most characters to keep, by frequency; of equally frequent ones the smaller code points stay.
     """
     splitter, is_wordpiece = template.splitter(), template.kind == "wordpiece"
     counts = np.zeros(sys.maxunicode + 1, np.int64)
-    # Into how many words the pre-tokenizer cuts each character between two letters; 0 before it was asked.
+    # How many words the pre-tokenizer makes of each character between two letters; 0 until it is tried.
     words = np.zeros(len(counts), np.int8)
     continues = np.zeros(len(counts), bool)
     seen: set[str] = set()
@@ -92,11 +92,11 @@ def characters_of(texts: Iterable[list[str]], template: StyleTemplate, *, limit:
 def train(
     texts: Iterable[list[str]], template: StyleTemplate, request: TokenizerRequest, characters: list[str]
 ) -> Tokenizer:
-    """Return the tokenizer that the texts give. Warns if its vocabulary is smaller than requested.
+    """Train a tokenizer on the texts. Warns if its vocabulary is smaller than requested.
 
-    `characters` as from `characters_of`, empty if they were not needed.
+    `characters`: from `characters_of`, empty if they were not needed.
 
-    Raises: ConfigError if special tokens and characters exceed the vocabulary; what the iteration raises.
+    Raises: ConfigError if special tokens and characters exceed the vocabulary; any error of the iteration.
     """
     learner = template.splitter()
     learner.model, trainer = _model_and_trainer(template, request, characters)
@@ -139,7 +139,7 @@ def _model_and_trainer(template: StyleTemplate, request: TokenizerRequest, chara
 
 
 def _without_repeats(learner: Tokenizer) -> Any:
-    """Return the Unigram model with each piece once: a special token that stands in the texts is learned again.
+    """Return the Unigram model without repeated pieces: a special token that occurs in the texts is learned again.
 
     Scores have ten decimal places, since `tokenizers` does not read all digits that it writes.
     """
@@ -160,10 +160,10 @@ def _no_room(request: TokenizerRequest) -> ConfigError:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerEvaluation:
-    """Evaluation of a tokenizer on texts, `held_out` of its training or not.
+    """Evaluation of a tokenizer on texts, which were `held_out` of its training or not.
 
-    `tokens_per_word`: a word is what stands between white space. `unknown_share`: of the tokens. `engine` is the one
-    that `build` takes for the tokenizer, `reasons` say why no faster one.
+    `tokens_per_word`: words are separated by white space. `unknown_share`: of the tokens. `engine`: the one that
+    `build` uses for the tokenizer. `reasons`: for each faster one, why it is not used.
     """
 
     texts: int
@@ -175,7 +175,7 @@ class TokenizerEvaluation:
 
 
 def evaluate(tokenizer: Any, texts: pa.Array, *, held_out: bool) -> TokenizerEvaluation:
-    """Encode texts, large_string, with the engine that `build` takes for a tokenizer of transformers.
+    """Evaluate a tokenizer of transformers on texts, large_string, with the engine that `build` uses for it.
 
     `held_out`: whether the texts were kept out of the training.
     """

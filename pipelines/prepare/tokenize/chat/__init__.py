@@ -1,10 +1,10 @@
-"""Conversations, from lists of messages to tokens and a mask of what the assistant says.
+"""Conversations: lists of messages become tokens, with a loss mask on the assistant's words.
 
-template        a tokenizer's chat template, chosen and tried; worker processes render by it
-renderer        what such a process does, and what a row may take
-conversation    one conversation: what is wrong with it, what a template sees of it
-rendering       one conversation's text by the template, and which bytes are the assistant's
-alignment       which tokens those bytes are in
+template        chooses and tries a tokenizer's chat template, and has worker processes render with it
+renderer        renders a batch in such a process, within limits of time and memory
+conversation    checks one conversation, and converts it to the form that templates expect
+rendering       renders one conversation, and finds the assistant's bytes in the text
+alignment       finds the tokens that contain these bytes
 
-Layout `chat` does all of it, and cuts conversations that are too long.
+Layout `chat` uses all of them, and cuts conversations that are too long.
 """

@@ -1,16 +1,15 @@
-"""Loss masks of rendered conversations: a token is learned if one of its characters is.
+"""Loss masks of rendered conversations: a token is learned if any of its characters is.
 
-Engines give ids, no places. But what a token stands for is known, and in most tokenizers it is so many bytes: walking
-along the text, each token must be the bytes that come next, and the last one must end where the text ends. So a row is
-proved to be aligned while it is masked, at the speed of a comparison.
+Engines give ids without offsets. But in most tokenizers each token stands for fixed bytes, so a walk along the text
+finds the offsets: each token must be the bytes that come next, and the last one must end where the text ends. The walk
+that masks a row also proves that it is aligned, at the speed of a comparison.
 
     text     <|im_start|> a s s i s t a n t ⏎ y e s <|im_end|>       bytes of "yes<|im_end|>" are to be learned
     tokens   <|im_start|>|assistant|⏎|yes|<|im_end|>                 0 0 0 1 1
 
-Two things don't stand in the text: a space that SentencePiece's tokenizers put before a text, or before whatever
-follows an added token; and white space that an added token swallows. Rows in which tokens are something else (text
-that the tokenizer normalises, unknown letters) come from the Rust tokenizer, which reports places, but takes ten times
-as long.
+The walk allows for a space that SentencePiece's tokenizers put before a text or behind an added token, and for white
+space that an added token swallows. All other rows (normalized text, unknown letters) are encoded again by the Rust
+tokenizer, which reports offsets, but takes ten times as long.
 """
 
 import json
@@ -32,7 +31,7 @@ _MODES = (0, 1, 2)
 
 
 class Aligner:
-    """Aligner of one fast tokenizer's tokens with rendered texts, which gives their loss masks."""
+    """Aligner of a fast tokenizer's tokens with rendered texts, to find their loss masks."""
 
     def __init__(self, tokenizer: Any, *, dtype: np.dtype) -> None:
         self._backend = copy_backend(tokenizer)
@@ -42,9 +41,9 @@ class Aligner:
         self._pieces, self._edges, self._kinds = _table(self._backend)
 
     def align(self, runs: RaggedTokens, texts: Texts) -> tuple[RaggedTokens, np.ndarray]:
-        """Return the tokens of each text, and which of them are to be learned, uint8 [T].
+        """Return the tokens of each text, and their loss mask, uint8 [T].
 
-        The tokens are `runs`, but for texts that only the Rust tokenizer can place.
+        The tokens are `runs`, except for texts that only the Rust tokenizer can align, which have its tokens.
         """
         mask = np.zeros(len(runs.ids), np.uint8)
         placed = np.zeros(len(runs), np.uint8)
@@ -78,7 +77,7 @@ def _reported(encoding: Any, learned: np.ndarray) -> np.ndarray:
 
 
 def _table(backend: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the bytes of each id one after the other (and 8 more) and their edges, and the kinds of tokens, uint8."""
+    """Return the bytes of all tokens in order of their ids (and 8 more), their edges, and the tokens' kinds, uint8."""
     added = backend.get_added_tokens_decoder()
     vocabulary = backend.get_vocab(with_added_tokens=True)
     size = max([*vocabulary.values(), *added], default=0) + 1
@@ -98,7 +97,7 @@ def _table(backend: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _reading(backend: Any) -> Callable[[str], bytes]:
-    """Return a function from a token of the vocabulary to its bytes. If it is wrong, no row is aligned."""
+    """Return the function that maps a vocabulary entry to its bytes. If it is the wrong one, no row is aligned."""
     parts = json.loads(backend.to_str())
     if '"ByteLevel"' not in json.dumps([parts["pre_tokenizer"], parts["decoder"]]):
         return _of_sentence_piece
@@ -119,7 +118,7 @@ def _of_sentence_piece(token: str) -> bytes:
 def _walk(  # type: ignore[no-untyped-def]
     ids, offsets, data, edges, spans, pieces, piece_edges, kinds, mode, mask, placed
 ):
-    """Align the rows that are not aligned yet and can be in this mode: write their masks, and mark them as aligned."""
+    """Walk along each row that is not aligned yet, and write its mask; set `placed` if it is aligned in this mode."""
     span = 0
     for row in range(len(edges) - 1):
         if placed[row]:
@@ -155,7 +154,7 @@ def _walk(  # type: ignore[no-untyped-def]
 
 @jit
 def _stands(data, at, end, pieces, first, last):  # type: ignore[no-untyped-def]
-    """Return whether data[at:end] begins with pieces[first:last], which 8 readable bytes follow."""
+    """Return whether data[at:end] begins with pieces[first:last]; `pieces` must be readable for 8 bytes more."""
     size = last - first
     if 0 < size <= min(8, end - at) and at + 8 <= len(data):  # most tokens: at once, in a third of the time
         return (load(data, at) ^ load(pieces, first)) << np.uint64(64 - 8 * size) == 0
@@ -166,7 +165,7 @@ def _stands(data, at, end, pieces, first, last):  # type: ignore[no-untyped-def]
 
 @jit
 def _after_spaces(data, at, end):  # type: ignore[no-untyped-def]
-    """Return where white space ends that begins at data[at]. Of ASCII: a row with any other there is not aligned."""
+    """Return the end of the ASCII white space at data[at]. A row with other white space there is not aligned."""
     while at < end and (data[at] == 32 or 9 <= data[at] <= 13):
         at += 1
     return at

@@ -1,6 +1,6 @@
-"""Checks of one conversation, and the form in which a chat template sees it.
+"""Checks of one conversation, and its conversion to the form that chat templates expect.
 
-Imported where templates run (`renderer`), so it needs PyArrow and nothing heavier.
+The processes that run templates (`renderer`) import it, so it imports nothing heavier than PyArrow.
 """
 
 import json
@@ -11,20 +11,20 @@ import pyarrow as pa
 
 Message = dict[str, Any]
 
-# Reasons: a row over a limit; and why a template serves no row at all.
+# Reasons for rejection: a row exceeds a limit; the template is invalid, or needs a date, and so serves no row at all.
 OVER_LIMIT, INVALID, DATE_UNKNOWN = "template_limit", "template_invalid", "template_date"
 
-# What a template is tried on.
+# The conversation that templates are tried on.
 QUESTION: Message = {"role": "user", "content": "what is it"}
 ANSWER: Message = {"role": "assistant", "content": "that one"}
 
 _MAX_DETAIL = 300
-# Names for the same thing, of which templates read the first or the second (as in `transformers` 5.23).
+# Names of the same field. Templates read the first or the second (as in `transformers` 5.23).
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
 class Rejected(Exception):
-    """Raised if a conversation cannot be used, with the reason that the ledger counts and a detail for people."""
+    """Error for an unusable conversation, with the reason that the ledger counts and a detail for people."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(reason, detail)
@@ -33,7 +33,7 @@ class Rejected(Exception):
 
 
 def objects_of(column: pa.Array) -> list[Any]:
-    """Return the column's values as Python objects. `datasets` stores values of varying types as JSON, parsed here."""
+    """Return a column as Python objects. Parses the JSON that `datasets` stores for values of varying types."""
     values: list[Any] = column.to_pylist()
     return [_parsed(value, column.type) for value in values] if "arrow.json" in str(column.type) else values
 
@@ -49,7 +49,7 @@ def _parsed(value: Any, kind: pa.DataType) -> Any:
 
 
 def are_plain(column: pa.Array) -> bool:
-    """Return whether all messages of the conversations have a role and a content that are texts, and nothing else."""
+    """Return whether every message has exactly a role and a content, and both are texts."""
     flat = column.flatten()
     if not pa.types.is_struct(flat.type) or {field.name for field in flat.type} != {"role", "content"}:
         return False
@@ -79,7 +79,7 @@ def checked_message(message: Any, index: int) -> Message:
 
 
 def checked_tools(tools: Any) -> list[Any] | None:
-    """Return a conversation's tools, None if it has none. Raises: Rejected if they are not a list of objects."""
+    """Return a conversation's tools, or None if it has none. Raises: Rejected if they are not a list of objects."""
     if isinstance(tools, str):
         try:
             tools = json.loads(tools) if tools.strip() else None
@@ -93,9 +93,9 @@ def checked_tools(tools: Any) -> list[Any] | None:
 
 
 def check_parts_read(messages: Sequence[Message], text: bytes) -> None:
-    """Tell a template that reads contents that are lists of parts from one that has Python print them.
+    """Check that the template reads contents that are lists of parts, and does not just print them.
 
-    Raises: Rejected if a list, or an object in it, stands in the text as Python prints it.
+    Raises: Rejected if the text contains a list, or an object in it, as Python prints it.
     """
     for index, message in enumerate(messages):
         content = message.get("content", "")

@@ -1,4 +1,4 @@
-"""The Jinja environment of chat templates, set up as `transformers` 5.23 does, whose texts and masks the tests compare.
+"""Jinja environment of chat templates, set up as in `transformers` 5.23. Tests compare its texts and masks.
 
 It is our own because `transformers` renders with today's date, and gives masks for its own tokens but not the
 characters they come from.
@@ -23,18 +23,18 @@ _METHODS = frozenset(dir(dict))
 
 
 class MarkedParts(Extension):
-    """Jinja extension that notes which bytes of the text are between {% generation %} and {% endgeneration %}."""
+    """Jinja extension that records the byte spans between {% generation %} and {% endgeneration %}."""
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
     is_used = False
 
     def start(self) -> None:
-        """Begin another rendering. `num_written` is to be the number of bytes that it has given so far."""
+        """Begin another rendering. The caller keeps `num_written` at the number of bytes rendered so far."""
         self.num_written = 0
         self.spans: Spans = []
 
     def parse(self, parser: Parser) -> nodes.CallBlock:
-        """Parse the tag and what is between it and its end, for Jinja."""
+        """Parse a {% generation %} block. Jinja calls this."""
         self.is_used = True
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
@@ -51,9 +51,9 @@ class MarkedParts(Extension):
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, in which a message's keys are found first.
+    """Jinja's sandbox, with `message.content` looked up among the message's keys first.
 
-    Jinja itself asks for an attribute before, which takes twice the time of templates that write `message.content`.
+    Jinja itself tries attributes first, which doubles the time of templates that write `message.content`.
     """
 
     def getattr(self, obj: Any, attribute: str) -> Any:
@@ -63,7 +63,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 class _Dict:
-    """`dict` without what the type itself would give away, such as ways to change messages."""
+    """Replacement of `dict` in templates that hides the type's methods, such as ways to change messages."""
 
     fromkeys = staticmethod(dict.fromkeys)
 
@@ -72,7 +72,7 @@ class _Dict:
 
 
 class _Namespace(Namespace):
-    """`namespace` without names that begin with an underscore, which Python itself may ask for."""
+    """Jinja's `namespace`, except that it refuses names with a leading underscore, which Python itself may look up."""
 
     def __init__(*args: Any, **kwargs: Any) -> None:
         self, *others = args
@@ -87,9 +87,9 @@ class _Namespace(Namespace):
 
 
 def create_environment(date: str | None = None) -> ImmutableSandboxedEnvironment:
-    """Create an environment whose templates are told `date` (ISO) if they ask for today's.
+    """Create an environment whose `strftime_now` formats `date` (ISO) instead of today's.
 
-    `strftime_now` raises Rejected if there is no date.
+    Without a date, `strftime_now` raises Rejected.
     """
     environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[MarkedParts, loopcontrols])
 
@@ -101,13 +101,13 @@ def create_environment(date: str | None = None) -> ImmutableSandboxedEnvironment
     environment.filters["tojson"] = _to_json
     own = {"raise_exception": _refuse, "strftime_now": strftime_now, "dict": _Dict(), "namespace": _Namespace}
     environment.globals |= own
-    # Another text each time.
+    # These give another text each time.
     del environment.globals["lipsum"], environment.filters["random"]
     return environment
 
 
 def syntax_error(source: str) -> str | None:
-    """Return what is wrong with the syntax of a template; None if nothing is."""
+    """Return the syntax error in a template, with its line, or None."""
     try:
         create_environment().parse(source)
     except TemplateSyntaxError as error:

@@ -1,10 +1,10 @@
-"""Rendering a batch of conversations by a chat template, in a worker process (see `template`).
+"""Rendering of a batch of conversations in a worker process (see `template`).
 
-A template is a stranger's program, and Jinja's sandbox lets it loop and grow without end. So the kernel ends the
-process once a rendering has taken its share of processor time, and refuses it memory beyond a limit: that holds
-whatever a template does, inside of Python's own functions too.
+A template is untrusted code, and Jinja's sandbox lets it loop and grow without end. So the kernel ends the process once
+a rendering has used up its processor time, and refuses it memory beyond a limit. This holds whatever a template does,
+even inside Python's own functions.
 
-Settings go to the process as JSON, and conversations as an Arrow stream; from there comes a stream of `RENDERED`.
+Settings go to the process as JSON, and conversations as an Arrow stream; it answers with a stream of `RENDERED`.
 """
 
 import contextlib
@@ -32,18 +32,18 @@ from pipelines.prepare.tokenize.chat.conversation import (
 from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Settings
 
 TOO_MUCH_MEMORY = "the chat template takes more memory than it may"
-# What became of each row: the text in UTF-8, the bytes [start, stop, start, stop, …] of it that are to be learned, in
-# order and apart from each other; and why the row cannot be used, empty where it can.
+# Result of each row: the text in UTF-8; its byte spans to learn, [start, stop, start, stop, …], in order and disjoint;
+# the reason why the row cannot be used, empty if it can; and a detail.
 RENDERED = pa.schema(
     {"text": pa.large_binary(), "learned": pa.large_list(pa.int64()), "reason": pa.string(), "detail": pa.string()}
 )
 
-# The limits are those of the process, and Jinja holds the interpreter anyway.
+# The limits apply to the whole process, and Jinja holds the GIL anyway.
 _one_at_a_time = threading.Lock()
 
 
 def message_of(batch: pa.RecordBatch) -> bytes:
-    """Return a batch as a message."""
+    """Serialize a record batch as an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -51,14 +51,14 @@ def message_of(batch: pa.RecordBatch) -> bytes:
 
 
 def batch_of(message: bytes) -> pa.RecordBatch:
-    """Return the batch in a message, without a copy."""
+    """Return the record batch of an Arrow stream, without a copy."""
     return pa.ipc.open_stream(message).read_next_batch()
 
 
 def render(settings: str, message: bytes) -> bytes:
-    """Render the conversations in a message; return a message with a `RENDERED` batch.
+    """Render the conversations of a serialized batch; return a serialized `RENDERED` batch.
 
-    Raises: MemoryError if there is none left between two rows.
+    Raises: MemoryError if memory runs out between two rows.
     """
     template = _template(settings)
     with _one_at_a_time, _limited(template.settings.memory_bytes):
@@ -79,7 +79,7 @@ def _template(settings: str) -> ChatTemplate:
 
 @contextlib.contextmanager
 def _limited(memory_bytes: int) -> Iterator[None]:
-    """Hold what the process takes within the limits. Where there is no Linux, none counts its memory."""
+    """Limit the memory of the process (on Linux only), and stop its timer of processor time at the end."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
     if sys.platform == "linux":
         used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
@@ -95,7 +95,7 @@ def _limited(memory_bytes: int) -> Iterator[None]:
 def _rendered(
     template: ChatTemplate, messages: list[Any] | None, tools: Any, *, are_plain: bool
 ) -> tuple[bytes, list[int], str, str]:
-    """Return a row of `RENDERED`."""
+    """Render one conversation; return its row of `RENDERED`."""
     try:
         if not messages:
             raise Rejected("messages_empty")

@@ -1,26 +1,26 @@
-"""Rendering of one conversation by a chat template: its text, and which bytes of it the assistant says.
+"""Rendering of one conversation by a chat template: its text, and the assistant's bytes in it.
 
-The template's own {% generation %} markers say which, where it has them. Else it follows from renderings of the
-conversation's beginnings. For the answer a of
+A template's own {% generation %} markers, if any, mark the assistant's bytes. Otherwise they follow from renderings of
+the conversation's beginnings. For the answer a in
 
     <|im_start|>user⏎q<|im_end|>⏎<|im_start|>assistant⏎a<|im_end|>⏎<|im_start|>user⏎…
 
     asked    <|im_start|>user⏎q<|im_end|>⏎<|im_start|>assistant⏎                    messages[:1], with generation prompt
     answered <|im_start|>user⏎q<|im_end|>⏎<|im_start|>assistant⏎a<|im_end|>⏎        messages[:2]
-    learned                                                    a<|im_end|>          what the second has more, without
+    learned                                                    a<|im_end|>          the rest of the second, without
                                                                                     white space behind its last token
 
-Each must be the beginning of the next, and of the whole. A model that was asked has to give just this: the answer and
-the token that ends it. White space after that token belongs to the frame of the next turn; where the template closes a
-turn by nothing but white space, that is the end mark, and is learned.
+Each rendering must be a prefix of the next, and of the whole. A model has to generate just this: the answer and the
+token that ends it. White space after that token belongs to the next turn; if a template ends turns with nothing but
+white space, that is the end mark, and is learned.
 
-One rendering is enough for a template that never looks ahead, as its syntax shows: 7 µs for a conversation of three
-questions instead of 21, without which a build takes 1.4 times the processor time. It goes through `messages` in one
-loop at its top, and names them nowhere else, but for `messages[0]`; it asks of `loop` only what depends on earlier
-messages. Behind the loop there is nothing but a constant within {% if add_generation_prompt %}, the only use of this
-name. So until it takes message i, it does for the conversation what it does for the first i messages alone (one or
-more): their text is what was written by then. The templates of Qwen 1.5 and 2, Llama 3 and Gemma 2 are such; Qwen 3's
-looks for the last question, and is not.
+One rendering is enough for a template whose syntax shows that it never looks ahead: 7 µs for a conversation of three
+questions instead of 21; without this, a build takes 1.4 times the processor time. Such a template has one loop over
+`messages`, at its top level, and uses them nowhere else except as `messages[0]`; it reads only attributes of `loop`
+that depend on earlier messages. Behind the loop there is at most a constant within {% if add_generation_prompt %}, the
+only use of this name. So when it takes message i, it has written exactly the text of the first i messages alone (one
+or more). Such are the templates of Qwen 1.5 and 2, Llama 3 and Gemma 2, but not Qwen 3's, which looks for the last
+question.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ _PAST_OF_LOOP = ("first", "index", "index0")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Parameters of a template's renderings, and the limits of one.
+    """Template, its variables, and the limits of one rendering.
 
     `source` is the template, `tools_source` the one for conversations with tools; `variables` are what it sees besides
-    the messages, `added_tokens` the contents of the tokenizer's added tokens. A template that asks for the date is told
-    `date` (ISO).
+    the messages, `added_tokens` the contents of the tokenizer's added tokens. `date` (ISO) is what a template gets for
+    today's.
 
     The limits are seconds of a core, memory (of a batch), and UTF-8 bytes of text. An ordinary rendering takes 5 to
-    100 µs; a row takes one, or one for each message. Seconds depend on the machine, unlike counts of what a template
-    does; at this distance only templates that are broken, or meant to do harm, can tell.
+    100 µs; a row takes one, or one for each message. How much fits into the seconds depends on the machine, but this
+    far from ordinary use only templates that are broken or malicious reach the limit.
     """
 
     source: str
@@ -71,9 +71,9 @@ class Settings:
 
 
 class ChatTemplate:
-    """A chat template that renders one conversation after the other.
+    """Chat template that renders conversations one at a time.
 
-    `start_clock` is called before anything that may take for ever: before compiling, and before each rendering.
+    `start_clock` is called before anything that may take forever: before compiling, and before each rendering.
     """
 
     def __init__(self, settings: Settings, *, start_clock: Callable[[], object]) -> None:
@@ -84,12 +84,12 @@ class ChatTemplate:
     def render(
         self, messages: Sequence[Message], tools: list[Any] | None = None, *, are_plain: bool = False
     ) -> tuple[bytes, Spans]:
-        """Render a conversation, and find the assistant's parts. `are_plain`: all contents are known to be texts.
+        """Render a conversation, and find the assistant's bytes. `are_plain`: all contents are known to be texts.
 
-        Returns: a text in UTF-8, and its bytes [start, stop) that are to be learned: in order, apart from each other.
+        Returns: the text in UTF-8, and its byte spans [start, stop) to learn, in order and disjoint.
 
-        Raises: Rejected if the template refuses the messages, cannot read them, or makes something else of the
-            conversation's beginning once it goes on.
+        Raises: Rejected if the template refuses the messages, cannot read them, or renders the conversation's beginning
+            differently once it goes on.
         """
         program = self._program(self.settings.source if tools is None else self.settings.tools_source)
         taken: list[int] = []
@@ -109,9 +109,9 @@ class ChatTemplate:
     def _spans_in_passing(
         self, prompt: bytes, text: bytes, messages: Sequence[Message], taken: list[int]
     ) -> Spans | None:
-        """Find what the assistant says, if the template's `prompt` follows what was written as each message was taken.
+        """Find the assistant's byte spans in one rendering, from the bytes written before each message, `taken`.
 
-        Returns: None if an answer comes first, or somewhere behind something else than the prompt.
+        Returns: None if an answer comes first, or its text does not begin with the generation `prompt`.
         """
         edges = [*taken, *[len(text)] * (len(messages) + 1 - len(taken))]
         spans: Spans = []
@@ -148,13 +148,13 @@ class ChatTemplate:
         return _joined(spans)
 
     def _space_behind(self, text: bytes, stop: int) -> int:
-        """Return the bytes of white space between the token that ends an answer and the end of its turn, at `stop`."""
+        """Return how many bytes of white space lie between an answer's end token and `stop`, the end of its turn."""
         closing, space = self._closing
         return space if closing and text.endswith(closing, 0, stop) else 0
 
     @functools.cached_property
     def _closing(self) -> tuple[bytes, int]:
-        """The token that ends an answer with the white space behind it, and the size of that; b"" if one is missing."""
+        """End-of-turn token with the white space behind it, and the space's size in bytes; b"", 0 if one is missing."""
         try:
             text = self._program(self.settings.source).run([QUESTION, ANSWER], None, prompt=False)[0].decode()
         except Rejected:
@@ -166,7 +166,7 @@ class ChatTemplate:
 
 
 class _CompiledTemplate:
-    """A compiled template. `prompt`: see `prompt_behind_loop`. Raises: Rejected if it cannot be compiled."""
+    """Compiled template, with its `prompt_behind_loop` as `prompt`. Raises: Rejected if it cannot be compiled."""
 
     def __init__(self, source: str, settings: Settings, *, start_clock: Callable[[], object]) -> None:
         environment = create_environment(settings.date)
@@ -176,23 +176,23 @@ class _CompiledTemplate:
             prompt = prompt_behind_loop(environment.parse(source))
         except MemoryError:
             raise
-        except Exception as error:  # Jinja's own, and what Python says of templates that are too deep
+        except Exception as error:  # Jinja's errors, and Python's for templates that are nested too deeply
             raise Rejected(INVALID, str(error) or type(error).__name__) from error
         self.prompt = None if prompt is None else prompt.encode()
         self.marked: Any = environment.extensions[MarkedParts.identifier]
         self._most_bytes = settings.text_bytes
         self._start_clock = start_clock
         self._variables = {**self._template.globals, **settings.variables, "documents": None}
-        # Or Jinja would copy them, and their names, for every rendering, which takes twice the time.
+        # Otherwise Jinja would copy them, and their names, for every rendering, which takes twice the time.
         self._template.globals = {}
 
     def run(
         self, messages: Sequence[Message], tools: list[Any] | None, *, prompt: bool, taken: list[int] | None = None
     ) -> tuple[bytes, Spans]:
-        """Return the text, and what of it is within markers. A template of a single pass adds to `taken` how much it
-        had written when it took each message.
+        """Return the text, and its byte spans within {% generation %} markers.
 
-        Raises: Rejected if the template refuses, or writes too much.
+        A template that never looks ahead appends to `taken` the number of bytes written before each message.
+        Raises: Rejected if the template refuses the messages, or writes too much.
         """
         marked, pieces = self.marked, []
         marked.start()
@@ -208,13 +208,13 @@ class _CompiledTemplate:
                     raise Rejected(OVER_LIMIT, f"the chat template makes a text of more than {most} bytes")
         except (Rejected, MemoryError):
             raise
-        except Exception as error:  # Jinja's own, and what Python says of values that the template cannot take
+        except Exception as error:  # Jinja's errors, and Python's for values that the template cannot handle
             raise Rejected("template_rejected", str(error) or type(error).__name__) from error
         return b"".join(pieces), marked.spans
 
 
 class _Watched(list[Message]):
-    """List of messages that adds to `taken` the number of bytes that are written when a loop takes each of them."""
+    """List of messages that appends to `taken` how many bytes are written each time a loop takes a message."""
 
     def __init__(self, messages: Sequence[Message], marked: MarkedParts, taken: list[int]) -> None:
         super().__init__(messages)
@@ -228,7 +228,7 @@ class _Watched(list[Message]):
 
 
 def _joined(spans: Spans) -> Spans:
-    """Return the same bytes as spans in order that neither touch nor overlap; empty ones are left out."""
+    """Return the spans sorted and merged, so that none is empty and no two touch or overlap."""
     joined: Spans = []
     for start, stop in sorted(span for span in spans if span[0] < span[1]):
         if joined and start <= joined[-1][1]:
@@ -245,7 +245,7 @@ def _difference(beginning: bytes, whole: bytes, index: int) -> str:
 
 
 def prompt_behind_loop(tree: nodes.Template) -> str | None:
-    """Return what such a template adds as generation prompt, '' for nothing; None for a template of another kind."""
+    """Return the generation prompt ('' for none) of a template that never looks ahead; None for other templates."""
     body = [node for node in tree.body if not _is_dead(node)]
     at = next((at for at, node in enumerate(body) if isinstance(node, nodes.For)), len(body))
     if at == len(body) or len(body) > at + 2:
@@ -272,7 +272,7 @@ def prompt_behind_loop(tree: nodes.Template) -> str | None:
 
 
 def _constant_if_prompted(tail: nodes.Node | None) -> str | None:
-    """Return the text of an {% if add_generation_prompt %}, '' where there is none; None if it is anything else."""
+    """Return the constant text of an {% if add_generation_prompt %}, '' for no node at all; None for any other node."""
     if tail is None:
         return ""
     if not isinstance(tail, nodes.If) or not _is_name(tail.test, _PROMPT) or tail.elif_ or tail.else_:
@@ -285,7 +285,7 @@ def _constant_if_prompted(tail: nodes.Node | None) -> str | None:
 
 
 def _is_dead(node: nodes.Node) -> bool:
-    """Return whether it is an {% if not add_generation_prompt is defined %}: the prompt always is defined."""
+    """Return whether a node is {% if not add_generation_prompt is defined %}, whose body never runs."""
     if not isinstance(node, nodes.If) or node.elif_ or node.else_ or not isinstance(node.test, nodes.Not):
         return False
     asked = node.test.node

@@ -1,7 +1,7 @@
 """Rendering of conversations by a tokenizer's chat template, in worker processes.
 
-A worker that makes shards renders by itself. Any other process has children for it (see `process.workers`), one for
-each thread that renders at a time: Jinja holds the interpreter, and a child can be ended whatever a template does.
+A worker that makes shards renders by itself. Any other process starts children for it (see `process.workers`), one for
+each thread that renders at the same time: Jinja holds the GIL, and a child can be killed whatever a template does.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from tfrecord_io.errors import TokenizerError
 
 @dataclasses.dataclass(frozen=True)
 class Texts:
-    """N texts: `strings` (large strings) over the bytes `data`, uint8 [B]. Text i is data[edges[i]:edges[i + 1]], with
-    edges from 0 to B. The bytes data[start:stop] of each of `spans`, int64 [S, 2], are to be learned: in order, apart
-    from each other, none of two texts.
+    """N rendered texts, and their byte spans to learn.
+
+    `strings`: large strings over `data`, uint8 [B]; text i is data[edges[i]:edges[i + 1]], with edges from 0 to B.
+    `spans`: int64 [S, 2], as data[start:stop]; in order and disjoint, each within one text.
     """
 
     strings: pa.Array
@@ -37,33 +38,33 @@ class Texts:
 
     @classmethod
     def of(cls, strings: pa.Array, learned: pa.Array) -> Texts:
-        """Return the texts of large strings that begin at their buffer's first byte.
+        """Build `Texts` from large strings that begin at their buffer's first byte.
 
-        `learned`: the bytes [start, stop, start, stop, …] of each that are to be learned.
+        `learned`: the byte spans of each text to learn, [start, stop, start, stop, …].
         """
         data, edges = utf8_of(strings)
         places = learned.flatten().to_numpy() + np.repeat(edges[:-1], np.diff(learned.offsets.to_numpy()))
         return cls(strings, data[: edges[-1]], edges, places.reshape(-1, 2))
 
     def learned_letters(self, index: int) -> np.ndarray:
-        """Return which characters of a text are learned, bool."""
+        """Return the loss mask of one text's characters, bool."""
         start, stop = self.edges[index : index + 2]
         places = np.arange(start, stop)[(self.data[start:stop] & 0xC0) != 0x80]
         return np.asarray(np.searchsorted(self.spans.ravel(), places, side="right") % 2 == 1)
 
 
 class ChatRenderer:
-    """Renderer of batches of conversations for any number of threads."""
+    """Thread-safe renderer of batches of conversations."""
 
     def __init__(self, settings: Settings) -> None:
         self._cpu_seconds = settings.cpu_seconds
         self._settings = json.dumps(dataclasses.asdict(settings), default=str)
 
     def render(self, messages: pa.Array, tools: pa.Array | None = None) -> tuple[Texts, np.ndarray, dict[int, str]]:
-        """Render each conversation, a list of messages, with what it may call, if there is such a column.
+        """Render conversations, which are lists of messages, each with its tools if there is such a column.
 
-        Returns: N texts, empty where one cannot be used; the reasons, object [N], '' where it can; details by row.
-        Raises: TokenizerError if the template can serve none.
+        Returns: N texts, empty for unusable rows; the reasons, object [N], '' for usable rows; details by row.
+        Raises: TokenizerError if the template can render no conversation at all.
         """
         columns = {"messages": messages} if tools is None else {"messages": messages, "tools": tools}
         batch = self._rendered(pa.RecordBatch.from_pydict(columns))
@@ -83,7 +84,7 @@ class ChatRenderer:
         return Texts.of(batch["text"].view(pa.large_string()), batch["learned"]), reasons, details
 
     def _rendered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a `renderer.RENDERED` batch. One that ends its process is taken row by row, to tell which row does."""
+        """Return a `renderer.RENDERED` batch. If a batch kills its process, its rows are rendered one by one."""
         try:
             return renderer.batch_of(workers.call(renderer.render, self._settings, renderer.message_of(batch)))
         except (WorkerDiedError, MemoryError) as error:
@@ -102,11 +103,11 @@ class ChatRenderer:
 
 
 def open_template(tokenizer: Any, *, date: str | None = None, name: str | None = None) -> ChatRenderer:
-    """Open the tokenizer's template: that with the `name`, or of several the one that `transformers` takes. `date`
-    (ISO) is what it is told if it asks for today's.
+    """Open the tokenizer's chat template: the one called `name`, or the one that `transformers` uses by default.
 
-    Raises: TokenizerError if there is none (with that name), it writes a date and none is given, it takes more than it
-        may, or it does not say which part of a conversation is the assistant's.
+    `date`: ISO, for a template that asks for today's.
+    Raises: TokenizerError if there is none (with that name), it writes a date and none is given, it exceeds the limits,
+        or it does not tell which part of a conversation is the assistant's.
     """
     _require_named(tokenizer, name=name)
     settings = Settings(
@@ -131,7 +132,7 @@ def open_template(tokenizer: Any, *, date: str | None = None, name: str | None =
             f"the chat template does not tell which part of a conversation is the assistant's: {why}",
             remedy="in a copy of the tokenizer, put {% generation %} and {% endgeneration %} around it in the template",
         )
-    # Any other reason: it wants something else than a question and an answer, and the rows will show what.
+    # Any other reason: the template does not take a question and an answer, and the rows will show what it takes.
     return template
 
 

@@ -1,4 +1,4 @@
-"""Engines: they turn a batch of texts into ragged token ids without special tokens.
+"""Engines, which turn batches of texts into ragged token ids without special tokens.
 
 An engine must give exactly the ids of `tokenizer(text, add_special_tokens=False)`:
 

@@ -1,6 +1,4 @@
-"""The interface of engines, the reference engines (the Rust tokenizer itself, and a tokenizer in Python), and the base
-class of the fast ones.
-"""
+"""Interface of engines, the reference engines (the Rust tokenizer, or one in Python), and the base of the fast ones."""
 
 import abc
 import copy
@@ -39,14 +37,14 @@ BATTERY = (
     "https://example.org/a_b?c=d&e=%20 foo@bar.baz $12,345.67",
 )
 
-MAX_ID = 2**28 - 2  # what a unit of a vocabulary's trie has room for
+MAX_ID = 2**28 - 2  # the largest that a unit of a vocabulary's trie has room for
 
 # The last one is `transformers` itself, row by row (see `text_rows`).
 _REFERENCES = ("hf", "slow", "reference")
 
 
 class Tokenizing(Protocol):
-    """Protocol of engines, and of encoders that make rows with one.
+    """Protocol of everything that tokenizes: engines, and the row encoders that use one.
 
     `name`, `version`: as in the manifest. `concurrent`: whether threads may encode at once, and gain from it.
     """
@@ -60,7 +58,7 @@ class Engine(Tokenizing, Protocol):
     """Protocol of engines, which turn texts into token ids."""
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
-        """Return the tokens of each text, those of `tokenizer(text, add_special_tokens=False)`.
+        """Return each text's tokens, as `tokenizer(text, add_special_tokens=False)` gives them.
 
         Args:
             texts: strings or large strings, possibly sliced, without nulls, in valid UTF-8 (so without surrogates).
@@ -68,12 +66,12 @@ class Engine(Tokenizing, Protocol):
 
 
 def is_reference(engine: str) -> bool:
-    """Return whether a name, with or without a version, is that of a reference engine."""
+    """Return whether an engine's name, with or without a version, names a reference engine."""
     return engine.partition(" ")[0] in _REFERENCES
 
 
 def utf8_of(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return (data, edges) of N texts without copying: text i is data[edges[i]:edges[i + 1]].
+    """Return the UTF-8 (data, edges) of N texts without copying: text i is data[edges[i]:edges[i + 1]].
 
     `data` is read-only uint8, `edges` int64 [N + 1]; the first edge need not be 0.
     """
@@ -98,7 +96,7 @@ class HuggingFaceEngine:
 
     @property
     def split_special_tokens(self) -> bool:
-        """Return whether special tokens in a text are split as any other text is."""
+        """Return whether special tokens in a text are split like ordinary text."""
         return bool(self.backend.encode_special_tokens)
 
     def parts(self) -> dict[str, Any]:
@@ -117,7 +115,7 @@ class HuggingFaceEngine:
         return from_lists([encoding.ids for encoding in encodings], dtype=self._dtype)
 
     def put_into(self, ragged: RaggedTokens, texts: pa.Array, indices: np.ndarray) -> RaggedTokens:
-        """Return `ragged`, the tokens of all `texts`, with those at `indices` replaced by this engine's."""
+        """Return `ragged`, the tokens of all `texts`, with the sequences at `indices` encoded anew by this engine."""
         return exchanged(ragged, indices, self.encode(texts.take(pa.array(indices))))
 
 
@@ -146,7 +144,7 @@ class SlowEngine:
 
 
 class NotQualified(Exception):
-    """Raised if an engine cannot serve a tokenizer; `reason` is a sentence without a full stop."""
+    """Error for an engine that cannot serve a tokenizer; `reason` is a sentence without a full stop."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -154,16 +152,16 @@ class NotQualified(Exception):
 
 
 class FastEngine(abc.ABC):
-    """Base class of engines that serve some tokenizers only. Threads may share one."""
+    """Base class of fast engines, each of which serves only some tokenizers. Threads may share one."""
 
     name: str
     version = "1"
     concurrent = True
 
     def __init__(self, reference: HuggingFaceEngine, *, dtype: np.dtype, parts: dict[str, Any] | None = None) -> None:
-        """Open an engine for the reference's tokenizer, whose `parts` may be given.
+        """Open the engine for the tokenizer of `reference`, which encodes the texts that this engine cannot.
 
-        `reference` encodes the texts that are left to it.
+        `parts`: those of the reference, if they were read already.
 
         docs/explanation/engines.md argues for each part of each engine that its ids are the reference's. A release, a
         pattern or a setting that no argument covers is not qualified.
@@ -183,10 +181,10 @@ class FastEngine(abc.ABC):
 
     @abc.abstractmethod
     def _open(self, parts: dict[str, Any]) -> None:
-        """Get ready for the tokenizer of this tokenizer.json. Raises: NotQualified if it is not one to serve."""
+        """Prepare for the tokenizer of this tokenizer.json. Raises: NotQualified if the engine cannot serve it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Opened without a comparison in the other process, which needs no `transformers` then.
+        # The other process opens the engine without a comparison, and so without `transformers`.
         return functools.partial(type(self), dtype=self._dtype), (self._reference,)
 
 
@@ -207,7 +205,7 @@ def require_release(package: str, *, tried: str) -> str:
 
 
 def _is_of(version: str, release: str) -> bool:
-    """Return whether a version is that release, or one of its patches; no release candidate, and no local build."""
+    """Return whether a version is a release or a patch of it, but no release candidate or local build."""
     return re.fullmatch(rf"{re.escape(release)}(\.\d+)*", version) is not None
 
 
@@ -223,7 +221,7 @@ def _keeps_ids(post_processor: Mapping[str, Any] | None) -> bool:
 
 
 def copy_backend(tokenizer: Any) -> Any:
-    """Return a copy of the `tokenizers.Tokenizer`, set up as by `transformers` before each call without truncation.
+    """Return a copy of the `tokenizers.Tokenizer`, set up as `transformers` does for a call without truncation.
 
     It is a copy, since `transformers` changes the settings of its own while other threads may be encoding.
     """

@@ -1,4 +1,4 @@
-"""Choosing the engine for a tokenizer: the fastest one that gives the tokenizer's own ids."""
+"""Choice of the engine for a tokenizer: the fastest one that gives the tokenizer's own ids."""
 
 import importlib
 import logging
@@ -47,9 +47,9 @@ def open_reference(tokenizer: Any, *, dtype: np.dtype) -> Reference:
 def decide(
     tokenizer: Any, reference: Engine, *, dtype: np.dtype, wanted: EngineName = "auto"
 ) -> tuple[Engine, dict[str, str]]:
-    """Choose `wanted`, or the first qualified engine, or else the reference.
+    """Choose an engine: the `wanted` one, or for "auto" the first that is qualified, or else the reference.
 
-    Returns: the engine, and for each one that was rejected before it, by name, a sentence that gives the reason.
+    Returns: the engine, and the engines that were rejected before it, by name, with the reason as a sentence.
     Raises: ConfigError if an engine that was requested by name is not qualified for the tokenizer.
     """
     reasons: dict[str, str] = {}
@@ -71,7 +71,7 @@ def decide(
 
 
 def why_slow(tokenizer: Any, *, dtype: np.dtype) -> str:
-    """Return why transformers' own tokenizer is used although nobody requested it: a reason for each fast engine."""
+    """Return why a job uses transformers' own tokenizer without a request for it: the reason for each fast engine."""
     engine, reasons = decide(tokenizer, open_reference(tokenizer, dtype=dtype), dtype=dtype)
     if engine.name in _FAST:
         return f"{engine.name} has its tokens, but not all that these rows need, such as offsets"
@@ -79,7 +79,7 @@ def why_slow(tokenizer: Any, *, dtype: np.dtype) -> str:
 
 
 def _opened(name: str, tokenizer: Any, reference: Engine, *, dtype: np.dtype, parts: dict[str, Any]) -> Engine | str:
-    """Return the engine, or the reason why it is not used; errors of engines on foreign tokenizers are reasons too."""
+    """Return the engine called `name`, or the reason for not using it, such as an error of the engine itself."""
     if not isinstance(reference, HuggingFaceEngine):
         return f"the Python code of a {type(tokenizer).__name__} decides its tokens, too"
     module, kind = _FAST[name]

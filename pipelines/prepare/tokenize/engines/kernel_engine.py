@@ -1,25 +1,25 @@
-"""Base of our own engines: kernels for texts, a cache of code points, memory, and texts left to the reference.
+"""Base class of our own engines, with shared kernels, a cache of code points, and a memory of words.
 
-What a tokenizer makes of code points is kept in pages of 256, each computed when a text first needs it (1 ms). An entry
-has 64 bits. The lowest 3 say of what kind the code point is:
+What a tokenizer makes of single code points is cached in pages of 256, each computed when a text first needs it (1 ms).
+An entry has 64 bits. The lowest 3 give the kind of the code point:
 
-    DROP        nothing becomes of it
-    SPACE       it ends a word and is no part of one
+    DROP        it is removed
+    SPACE       it ends a word, and is part of none
     ISOLATED    it is a word by itself
-    ORDINARY    it is a part of a word, as the bytes that its entry refers to
-    REORDERED   the same, if Unicode's order of marks changes nothing: no such one stands before it
-    ASK         the reference has to do the document
+    ORDINARY    it is part of a word, as the bytes that its entry refers to
+    REORDERED   the same, unless a mark stands before it: Unicode may sort the two, so the reference does the document
+    ASK         the reference does the document
 
-Of a code point that is part of a word, bits 3-7 are the number of bytes that become of it, and bits 13- their place in
+For a code point that is part of a word, bits 3-7 are the number of bytes that replace it, and bits 13- their index in
 `pool`. Bits 8-12 are the engine's own.
 
-Words seen before, with at most three ids, are remembered in a table of rows of four words of 64 bits:
+Words seen before, with at most three ids, are remembered in a table. Each row has four words of 64 bits:
 
     row of `memory`    key, key | ids 0, 1 | id 2, count
 
-A row is overwritten by the next word that falls on it. The table belongs to one call at a time.
+A row is overwritten by the next word that hashes to it. A table serves one call at a time.
 
-Numba's caches on disk name the types of arguments. To rename or move such a NamedTuple makes all caches unreadable.
+Numba's caches on disk name the types of arguments: renaming or moving such a NamedTuple makes all caches unreadable.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def find_pages(data, edges, wanted):  # type: ignore[no-untyped-def]
 
 @jit
 def holds(data, at, end, contents):  # type: ignore[no-untyped-def]
-    """Return whether the bytes at `at` begin with one of the contents."""
+    """Return whether data[at:end] begins with one of the `contents`."""
     if not contents.first[data[at]]:
         return False
     node = contents.trie.start
@@ -130,13 +130,13 @@ def first_bytes(low, high, size):  # type: ignore[no-untyped-def]
 
 @jit
 def memory_row(low, high, bits):  # type: ignore[no-untyped-def]
-    """Return the place of a key's row in a memory of 2^bits rows."""
+    """Return the index in `memory`, a table of 2^bits rows, at which a key's row begins."""
     return np.int64((low * _MIX_1 ^ high * _MIX_2) >> np.uint64(64 - bits)) << 2
 
 
 @jit
 def recall(memory, row, out, to):  # type: ignore[no-untyped-def]
-    """Write the ids that a row remembers; `out` has room for three. Returns: their end in `out`."""
+    """Write the ids of a memory row to `out`, which has room for three. Returns: their end in `out`."""
     two, last = memory[row + 2], memory[row + 3]
     out[to] = np.int32(two & np.uint64(0xFFFFFFFF))
     out[to + 1] = np.int32(two >> np.uint64(32))
@@ -146,7 +146,7 @@ def recall(memory, row, out, to):  # type: ignore[no-untyped-def]
 
 @jit
 def remember(memory, row, low, high, out, to, end):  # type: ignore[no-untyped-def]
-    """Let a row remember the ids out[to:end], if they are at most three."""
+    """Store the ids out[to:end] in a memory row, if they are at most three."""
     if end - to <= 3:
         memory[row], memory[row + 1] = low, high
         memory[row + 2] = np.uint64(np.uint32(out[to])) | np.uint64(np.uint32(out[to + 1])) << np.uint64(32)
@@ -154,7 +154,7 @@ def remember(memory, row, low, high, out, to, end):  # type: ignore[no-untyped-d
 
 
 class Pages(NamedTuple):
-    """The pages computed so far. Immutable: `extended` returns a new object, so threads can read without a lock.
+    """Cached pages of code points. Immutable: `extended` makes a new object, so threads can read without a lock.
 
     The entry of code point c is entries[page_of[c >> 8] << 8 | c & 255]; page 0 is at 0.
     """
@@ -164,7 +164,7 @@ class Pages(NamedTuple):
     pool: np.ndarray  # uint8
 
     def extended(self, numbers: list[int], *, read: ReadPage) -> Pages:
-        """Return these pages together with the missing ones of the given numbers."""
+        """Return a copy that also has the pages of the given numbers."""
         missing = [number for number in numbers if self.page_of[number] < 0]
         page_of = self.page_of.copy()
         page_of[missing] = len(self.entries) // PAGE + np.arange(len(missing))
@@ -193,7 +193,7 @@ def changed_between_marks(letters: list[str]) -> list[str]:
 
 
 def one_by_one(normalize: Callable[[str], str], texts: list[str], *, between: str = "0\u0436") -> list[str]:
-    """Normalize each text in a single call of `normalize`, by placing them between code points that it never changes.
+    """Normalize many texts in a single call of `normalize`, separated by a code point that it never changes.
 
     Args:
         between: code points to try as separators, across which texts do not affect each other.
@@ -207,14 +207,14 @@ def one_by_one(normalize: Callable[[str], str], texts: list[str], *, between: st
 
 
 class Contents(NamedTuple):
-    """Texts to search for, as kernels expect them: which bytes one begins with (bool [256]), and a trie."""
+    """Texts to search for, as kernels expect them: a mask of their first bytes (bool [256]), and a trie."""
 
     first: np.ndarray
     trie: vocabulary_trie.Trie
 
     @classmethod
     def of(cls, contents: Iterable[str]) -> Contents:
-        """Return these texts, none of which is empty."""
+        """Build `Contents` from texts, none of which may be empty."""
         contents = sorted(set(contents))
         first = np.zeros(256, bool)
         first[[content.encode()[0] for content in contents]] = True
@@ -227,7 +227,7 @@ class KernelEngine(FastEngine):
     memory_words: int
 
     def _begin(self, read: ReadPage) -> None:
-        """Get ready to encode. `read` computes the pages of code points that a text needs."""
+        """Prepare to encode. `read` computes the pages of code points that a text needs."""
         self._read = read
         self._memories: list[np.ndarray] = []  # those not in use; list.pop and list.append are atomic
         nothing, no_page = np.zeros(0, np.uint64), np.full(NUM_PAGES, -1, np.int32)
@@ -249,11 +249,11 @@ class KernelEngine(FastEngine):
 
     @abc.abstractmethod
     def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray, memory: np.ndarray) -> RaggedTokens:
-        """Encode the texts, and set `asked` for those that the reference must encode, which get no tokens here."""
+        """Encode the texts. Texts that the reference must encode get no tokens, and a 1 in `asked`."""
 
     @abc.abstractmethod
     def _tables_of(self, pages: Pages) -> Any:
-        """Return the kernel's tables with these code points."""
+        """Return the kernel's tables with these pages of code points."""
 
     def _ask_for_pages(self, data: np.ndarray, edges: np.ndarray) -> None:
         wanted = np.zeros(NUM_PAGES, np.uint8)

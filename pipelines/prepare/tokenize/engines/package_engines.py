@@ -1,4 +1,4 @@
-"""Engines of other packages: opened with the reference's own tokenizer.json; what they fail on is the reference's."""
+"""Engines from other packages, opened with the tokenizer.json; texts that they fail on are left to the reference."""
 
 import abc
 import importlib
@@ -35,7 +35,7 @@ O200K = (
     rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
 )
 TEKKEN = rf"{_SIGN}?{_UPPER}*{_LOWER}+|{_SIGN}?{_UPPER}+{_LOWER}*|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
-# One after the other. The last one has its line ends as they are, not as escapes.
+# Applied one after the other. The last one holds literal line ends, not escapes.
 DEEPSEEK = (
     r"\p{N}{1,3}",
     "[一-龥\u3040-ゟ゠-ヿ]+",
@@ -55,9 +55,9 @@ _log = logging.getLogger(__name__)
 
 
 class PackageEngine(FastEngine):
-    """Base class of engines of other packages, for BPE that consists only of merges.
+    """Base class of engines from other packages, for BPE that consists only of merges.
 
-    `name` is the package's, too; `tried` its release that is qualified. `byte_fallback`: the setting of the model.
+    `name`: also the package's. `tried`: its qualified release. `byte_fallback`: the setting that the model must have.
     """
 
     tried: str
@@ -98,7 +98,7 @@ class PackageEngine(FastEngine):
 
     @abc.abstractmethod
     def _require(self, parts: dict[str, Any]) -> None:
-        """Raise NotQualified unless tokenizer.json has the content of one for which the engine is qualified."""
+        """Check that the engine is qualified for this tokenizer.json. Raises: NotQualified if it is not."""
 
     @abc.abstractmethod
     def _open_package(self, package: Any, parts: dict[str, Any]) -> Any:
@@ -110,14 +110,14 @@ class PackageEngine(FastEngine):
 
 
 class FastokensEngine(PackageEngine):
-    """Engine for byte-level BPE. It encodes each batch on threads of its own, on all cores, and without the GIL.
+    """Engine for byte-level BPE with the package `fastokens`, which encodes on its own threads, without the GIL.
 
-    It remembers the tokens of words seen before, in tables of a fixed size, and has scanners of its own for the
-    patterns above. Other patterns it leaves to a regular expression library to which U+180E is white
-    space, as it is not to the reference: they are not qualified.
+    The package caches the tokens of words in tables of a fixed size, and has its own scanners for the patterns above.
+    Other patterns are not qualified: for them it uses a regular expression library that takes U+180E for white space,
+    which the reference does not.
 
-    Texts with a long s (ſ) are left to the reference: where a pattern takes 's for an ending whatever its case,
-    the two do not always agree on what that is.
+    Texts with a long s (ſ) are left to the reference: where a pattern matches the ending 's in any case, the two do
+    not always agree on which texts match.
     """
 
     name = "fastokens"
@@ -153,7 +153,7 @@ class FastokensEngine(PackageEngine):
         runs = super().encode(texts)
         data, edges = utf8_of(texts)
         data = data[edges[0] : edges[-1]]
-        first = data[:-1] == 0xC5  # of the two bytes of a long s; most languages have neither
+        first = data[:-1] == 0xC5  # the first of a long s's two bytes; most languages have neither
         if not first.any() or not (first & (data[1:] == 0xBF)).any():
             return runs
         asked = np.flatnonzero(pc.match_substring(texts, "\u017f"))
@@ -190,11 +190,11 @@ def _splits_as_tried(pre_tokenizer: dict[str, Any]) -> bool:
 class GigatokenEngine(PackageEngine):
     """Engine for SentencePiece's BPE with the package `gigatoken`.
 
-    Of that package only this is used. Its byte-level BPE is faster still, but knows letters that Unicode got later
-    than the reference did (U+A7CF and others), and its memory of words grows with the text, without a limit.
+    The package's byte-level BPE is not used: it is faster still, but knows letters that are too new for the reference
+    (U+A7CF and others), and its cache of words grows with the text, without a limit.
 
     Texts go in and tokens come out as arrays of the package `awkward`, which it needs anyway: no string is made.
-    Batches of a megabyte and more are encoded on threads of its own; it does not hold the GIL then.
+    Batches of a megabyte and more are encoded on its own threads, without the GIL.
     """
 
     name = "gigatoken"
@@ -210,7 +210,7 @@ class GigatokenEngine(PackageEngine):
         # Nothing is unknown where each byte has an entry, and `transformers` opens Llama 2 without an unknown token.
         if model["unk_token"] is not None and model["unk_token"] not in model["vocab"]:
             raise NotQualified("its vocabulary has no entry for what is unknown")
-        for entry in model["vocab"]:  # of <0x0A> the package looks at the shape only
+        for entry in model["vocab"]:  # the package recognizes <0x0A> by its shape only
             like_byte = entry.startswith("<0x") and entry.endswith(">") and len(entry.encode()) == len("<0x00>")
             if like_byte and entry not in _BYTES:
                 raise NotQualified(f"its entry {entry!r} would be taken for a byte")

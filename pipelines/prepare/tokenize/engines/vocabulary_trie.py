@@ -1,17 +1,17 @@
-"""The vocabulary as a double-array trie, walked byte by byte: one load for each byte of a word.
+"""Vocabulary as a double-array trie, walked byte by byte: one load for each byte of a word.
 
 A node is a number `base`; its child by the byte b, if it has one, is described by the unit at base + b:
 
     unit     63 ....... 36 | 35 ............ 8 | 7 ... 0
              base of child | id + 1, 0 if none | b              (Aoe 1989, "An efficient digital search algorithm ...")
 
-Every node has a base of its own, so a unit whose lowest byte is b was put there by that very node: no other one could
-reach the place by b. An empty unit holds 0xFF, a byte that UTF-8 does not have. A node without children has base 0,
-which no other node has, and where no unit holds the byte that leads to it.
+Every node has a base of its own, so a unit at base + b whose lowest byte is b belongs to that very node: no other one
+reaches this index by b. An empty unit holds 0xFF, a byte that UTF-8 does not have. All nodes without children have base
+0, and no unit at 0 + b holds b.
 
 WordPiece looks for the longest entry at the start of a word, then for the longest entry that begins with "##" at the
 rest of it. Both are walks in one trie, the second from the node that "##" leads to. Unigram looks for all entries that
-begin at a place, which is one walk too.
+begin at a position, which is one walk too.
 
 Size: 8 bytes a node and under 5% of gaps: 0.9 MB for BERT's 30,522 entries, about 3 MB for 120,000.
 """
@@ -58,7 +58,7 @@ def build(vocabulary: Mapping[str, int], *, inner_prefix: str = "") -> Trie:
 
 @jit
 def _build(data, edges, ids, units, queue):  # type: ignore[no-untyped-def]
-    """Fill `units` node by node, breadth first. Queue: unit of the node, its first and last word, depth.
+    """Fill `units` node by node, breadth first. `queue` rows: a node's unit, its words [first, last), its depth.
 
     Returns: base of the root, units used; or 0, 0 if there is no room.
     """
@@ -110,7 +110,7 @@ def _build(data, edges, ids, units, queue):  # type: ignore[no-untyped-def]
 
 @jit
 def _place(units, taken, after, first_gap, labels, count, end):  # type: ignore[no-untyped-def]
-    """Return an unused base whose units are free for all labels. The search starts at the first label's free units."""
+    """Return an unused base whose units are free for all labels. Tries the gaps in turn for the first label."""
     size = len(units)
     gap = first_gap
     for _ in range(_TRIES):
@@ -129,7 +129,7 @@ def _place(units, taken, after, first_gap, labels, count, end):  # type: ignore[
 
 @jit
 def _walk(units, base, data):  # type: ignore[no-untyped-def]
-    """Return the base of the node that these bytes lead to, 0 if there is none or it has no children."""
+    """Return the base of the node that `data` leads to; 0 if there is no such node, or it has no children."""
     for byte in data:
         unit = units[base + np.int64(byte)]
         if unit & np.uint64(255) != np.uint64(byte):

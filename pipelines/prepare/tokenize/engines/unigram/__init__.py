@@ -1,1 +1,1 @@
-"""SentencePiece's Unigram in compiled code."""
+"""Engine for SentencePiece's Unigram in compiled code."""

@@ -1,4 +1,4 @@
-"""SentencePiece's Unigram in our own compiled code: the ids of the Rust tokenizer, many times as fast.
+"""Unigram engine in our own compiled code: the ids of the Rust tokenizer, many times as fast.
 
     texts ──► code points ──► words ──► ids        one loop over Arrow's bytes (`kernels`), no GIL, no strings
                  │              │
@@ -7,9 +7,9 @@
        (`points`)
 
 There is nothing to warm up, and no approximation: Metaspace begins a piece at each mark, so a word's ids depend on the
-word alone; and what the normalizer does to a text it does to each of its code points, or to the ends and the spaces
-(`points`). Documents of which that is not known are left to the tokenizer as a whole: those that hold the
-content of an added token, the mark itself, or code points that a normalizer may join (a letter and its accent, apart).
+word alone; and the normalizer changes code points one by one, and otherwise only the ends and the spaces of a text
+(`points`). Documents for which this is not certain are left to the tokenizer as a whole: those with the content of an
+added token, the mark itself, or code points that a normalizer may join (a letter and a separate accent).
 
 Memory: trie and scores (1 to 4 MB for 32,000 entries, about 10 MB for 250,000); up to 14 MB for entries of code points,
 if every page of Unicode occurs; 8 MB for each thread that encodes at once; and while a batch is encoded, 4 bytes for
@@ -104,7 +104,7 @@ class UnigramEngine(KernelEngine):
 
 
 def _words(pre_tokenizer: Mapping[str, Any] | None) -> kernels.Words:
-    """Return how a pre-tokenizer splits words. Raises: NotQualified for an unknown pre-tokenizer."""
+    """Return the rules by which a pre-tokenizer splits text. Raises: NotQualified for an unknown pre-tokenizer."""
     pre_tokenizer = pre_tokenizer or {"type": ""}
     given = pre_tokenizer["pretokenizers"] if pre_tokenizer["type"] == "Sequence" else [pre_tokenizer]
     splits_white = [step["type"] for step in given] == ["WhitespaceSplit", "Metaspace"]
@@ -129,7 +129,7 @@ def _scratch(num_bytes: int) -> Scratch:
 
 
 def _forbidden(added: list[dict[str, Any]], reader: Reader, normalizer: Any) -> tuple[Contents, Contents]:
-    """Return the texts that send a document to the reference: if found in the raw text, or in the normalized text.
+    """Return the texts that send a document to the reference if its raw text, or its normalized text, contains one.
 
     Raises: NotQualified if one is empty or may span a space.
     """
@@ -146,7 +146,7 @@ def _forbidden(added: list[dict[str, Any]], reader: Reader, normalizer: Any) -> 
 
 
 def _model_tables(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the kernel's tables that the model decides."""
+    """Return the kernel's tables that come from the model."""
     vocabulary = {piece: index for index, (piece, _) in enumerate(model["vocab"])}  # of equal ones, the last counts
     scores = np.array([score for _, score in model["vocab"]], np.float64)
     byte_ids = [vocabulary.get(f"<0x{byte:02X}>", -1) if model["byte_fallback"] else -1 for byte in range(256)]

@@ -1,7 +1,7 @@
-"""The compiled loop of the Unigram engine: UTF-8 bytes in, ids out.
+"""Compiled loop of the Unigram engine: UTF-8 bytes in, ids out.
 
-A document is a row of words. Each is normalized code point by code point, gets the mark "▁" in front where Metaspace
-puts one, and is cut into pieces by itself (`paths`): no piece reaches over a mark, so no word knows of another.
+A document is a sequence of words. Each is normalized code point by code point, gets the mark "▁" in front where
+Metaspace puts one, and is cut into pieces by itself (`paths`): no piece crosses a mark, so words are independent.
 
     words     with `splits_white`  all between white space, each with the mark or without
               otherwise            one for each space, which becomes its mark, even if nothing follows; and what stands
@@ -10,9 +10,8 @@ puts one, and is cut into pieces by itself (`paths`): no piece reaches over a ma
 Words of at most 15 bytes are looked up in a table of words seen before (`kernel_engine`), as they stand in the
 document. The key is bytes 0-7, then bytes 8-14 with the size and whether there is a mark.
 
-What is in there was normalized once, and nothing around it can change what becomes of it: it has no code point that
-joins what is before it, and no byte with which something begins that a document must not hold. An empty row has the
-key of no word.
+A word is remembered only if nothing around it can change its ids: it has no code point that joins the one before it,
+and no byte that begins one of the `raw` texts, which a document must not hold. The key of an empty row is no word's.
 """
 
 from typing import NamedTuple
@@ -87,10 +86,10 @@ def encode(data, edges, asked, out, ends, progress, memory, scratch, tables):  #
     """Write the ids of each document to `out`, and the end of each document's ids to `ends`.
 
     Args:
-        asked: uint8 [N], set for the documents that the reference has to do.
+        asked: uint8 [N], set for documents that the reference must encode.
         out: int32. memory: uint64 [MEMORY_WORDS], zero at first.
-        progress: int64 [2], the document to go on with and where in `out`; zero at first.
-    Returns: 0; or MISSING_PAGE or NO_ROOM (in `out`), and `progress` says how far it came.
+        progress: int64 [2], the next document and its begin in `out`; zero at first.
+    Returns: 0 at the end; or MISSING_PAGE or NO_ROOM (in `out`), to be called again with the same `progress`.
     """
     for index in range(progress[0], len(edges) - 1):
         got = _document(data, edges[index], edges[index + 1], out, progress[1], memory, scratch, tables)
@@ -107,7 +106,7 @@ def encode(data, edges, asked, out, ends, progress, memory, scratch, tables):  #
 
 @jit
 def _document(data, begin, end, out, to, memory, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of data[begin:end]. Returns: end in `out`, or MISSING_PAGE, NO_ROOM, _REFERENCE."""
+    """Write the ids of data[begin:end]. Returns: their end in `out`, or MISSING_PAGE, NO_ROOM or _REFERENCE."""
     whole = end
     at, end = _stripped(data, np.int64(begin), end, tables)
     if at < 0:
@@ -152,11 +151,11 @@ def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: 
     """Normalize one word, up to a space or the end of the document, and skip the space.
 
     Args:
-        end: of the document without what Strip takes away; `whole`: with it.
-        merging: whether a space at once would be part of the run before it.
-    Returns: the place behind the space, or MISSING_PAGE or _REFERENCE; where the word begins in `data`;
-    where it ends, -1 if the same bytes may become something else elsewhere; its bytes; the entry of the space, 0 at the
-    end of the document.
+        end: of the document after Strip; `whole`: before Strip.
+        merging: whether a space at `at` would be part of the run before it.
+    Returns: the position behind the space, or MISSING_PAGE or _REFERENCE; the word's begin in `data`; its end, or -1 if
+    the same bytes may become something else elsewhere; its size in bytes; the entry of the space, 0 at the end of the
+    document.
     """
     word = scratch.word
     nothing = np.uint64(0)
@@ -220,7 +219,7 @@ def _append(word, size, entry, tables):  # type: ignore[no-untyped-def]
 
 @jit
 def _stripped(data, begin, end, tables):  # type: ignore[no-untyped-def]
-    """Return what Strip leaves of the document: where it begins, or MISSING_PAGE or _REFERENCE; where it ends."""
+    """Return the bounds of the document after Strip: its begin, or MISSING_PAGE or _REFERENCE; its end."""
     while tables.strips_right and end > begin:
         at = end - 1
         while at > begin and data[at] & 0xC0 == 0x80:
@@ -311,7 +310,7 @@ def _key(data, at, size, marked):  # type: ignore[no-untyped-def]
 
 @jit
 def _word(data, start, stop, size, marked, out, to, memory, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of a normalized word, remembered or computed. The word came from data[start:stop]."""
+    """Write the ids of a normalized word from data[start:stop], remembered or computed. Returns: their end in `out`."""
     first = 0 if marked else MARK_BYTES
     if stop < 0 or size == 0 or stop - start > _MAX_REMEMBERED or start > len(data) - 16:
         return best_path(first, MARK_BYTES + size, out, to, scratch, tables)

@@ -1,16 +1,16 @@
-"""The best path through one word, in compiled code: the pieces that Unigram cuts it into.
+"""Best path through one word, in compiled code: the pieces that Unigram cuts it into.
 
-It is found as the reference finds it (Viterbi, left to right): at each character, all entries of the vocabulary that
-begin there, shortest first, then the unknown token if none of them is that character alone. A path to a place is
-replaced only by a better one, so among equals the first found stays. Scores are added in the reference's order, in 64
+The search is the reference's (Viterbi, left to right): at each character it tries all entries of the vocabulary that
+begin there, shortest first, then the unknown token if none of them is that character alone. A path to a position is
+replaced only by a better one, so among equals the first one stays. Scores are added in the reference's order, in 64
 bits: score of the piece + score so far.
 
     vocabulary   a -1, b -2, ab -3        path to     after a     after ab
     word         ab                       from 0      a: -1       ab: -3, found first
                                           from 1                  a b: -3, no better, so the word is ab
 
-Unknown pieces side by side are one: an entry of the vocabulary spelt like it, which the best path may have passed by;
-or the tokens of its bytes, if there is one for each; or the unknown token.
+Adjacent unknown pieces are merged into one. It becomes the vocabulary entry of that spelling, which the best path may
+have passed by; else the tokens of its bytes, if each byte has one; else the unknown token.
 """
 
 from typing import NamedTuple
@@ -33,7 +33,7 @@ class Scratch(NamedTuple):
 
 @jit
 def best_path(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of the best path through the word's bytes from `first` to `end`."""
+    """Write the ids of the best path through the word's bytes [first, end). Returns: their end in `out`."""
     word, best, begin, piece = scratch.word, scratch.best, scratch.begin, scratch.piece
     for place in range(first, end + 1):
         begin[place] = -1
@@ -66,7 +66,7 @@ def best_path(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-
 
 @jit
 def _follow_back(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of the best path: collected from the end, then reversed."""
+    """Write the ids of the best path, collected from its end, then reversed. Returns: their end in `out`."""
     begin, piece = scratch.begin, scratch.piece
     stop, place = to, end
     while place > first:
@@ -87,7 +87,7 @@ def _follow_back(first, end, out, to, scratch, tables):  # type: ignore[no-untyp
 
 @jit
 def _unknown(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the id or byte ids of a run of unknown pieces, last one first."""
+    """Write the id or byte ids of a run of unknown pieces, last one first. Returns: their end in `out`."""
     word, node, at, found = scratch.word, tables.vocabulary.start, first, np.uint64(0)
     while at < end:
         byte = np.int64(word[at])

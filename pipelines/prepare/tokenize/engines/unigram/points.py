@@ -1,20 +1,20 @@
-"""Code points under a SentencePiece normalizer: what each becomes, and which are treated alone.
+"""Normalization of single code points by SentencePiece's normalizers, and the cases in which neighbours matter.
 
-SentencePiece's normalizers are chains, of which most steps look at one code point at a time:
+SentencePiece's normalizers are chains of steps. Most steps look at one code point at a time:
 
     T5, XLM-R    Precompiled
     Pegasus      Precompiled, " {2,}" -> " "
     ALBERT       "``" -> '"', "''" -> '"', NFKD, StripAccents, Lowercase, Precompiled
 
-The others are taken out of the chain, and the loop does what they do (`kernels`):
+The others are taken out of the chain, and done by the loop (`kernels`):
 
     Replace of several characters, at the start of the chain    a document that holds them is left to the reference
     Strip                                                       the ends of a document
     Replace of " {2,}"                                          runs of spaces
 
-One step may look at neighbours and stay in the chain, Precompiled or one of Unicode's four forms. NFKD or NFD with
-StripAccents behind it is not such a step, since the order of marks is all that neighbours change, and they are gone
-then. What the two do to neighbours, and when that is nothing:
+At most one step in the chain may look at neighbours: Precompiled, or one of Unicode's four forms. NFKD or NFD followed
+by StripAccents does not count, since neighbours only change the order of marks, which StripAccents removes. What these
+steps do to neighbours, and when that is nothing:
 
 Precompiled (`tokenizers` 0.23) cuts the text into grapheme clusters. A cluster of less than 6 bytes that begins with an
 entry of its table is replaced as a whole, marks and all, by what that entry says; otherwise each code point is looked
@@ -24,7 +24,7 @@ left to the reference; and code points that JOIN what is before them (Extend, Sp
 conjuncts and emoji around a ZWJ are longer. The loop therefore looks at each code point that JOINS: if the one before
 it and itself have 6 bytes, nothing happens; otherwise the table is asked whether any entry begins there (e and U+0301:
 yes; an Arabic letter and a vowel sign: mostly no), and if so, the reference does the document. Which code points join
-is asked of the reference, by a Precompiled whose table makes a "y" of every cluster.
+is found with a Precompiled of the reference's library whose table turns every cluster into a "y".
 
 NFC, NFD, NFKC, NFKD sort marks by their combining class (ccc), and NFC and NFKC compose a code point with what is
 before it. Nothing is composed with a code point that stands second in no canonical decomposition (the reference does
@@ -34,8 +34,8 @@ decomposition begins with one is REORDERED, one whose decomposition ends with on
 An entry: 64 bits, as `Pages` has them, and these flags:
 
     JOINS           see above
-    STRIPPED        where Strip stands in the chain, it is white space, or nothing
-    MERGES          where " {2,}" stands in the chain, it is a space, or nothing
+    STRIPPED        at the chain's Strip, it is white space, or already removed
+    MERGES          at the chain's " {2,}", it is a space, or already removed
     ENDS_IN_MARK    see above
 """
 
@@ -75,7 +75,7 @@ _MAX_BYTES = 31
 
 
 class Reader:
-    """A normalizer as the kernels apply it, queried for single code points.
+    """Reader of a normalizer: the entries of single code points, and settings for the steps that the kernels do.
 
     `splits_white`: any white space ends a word.
     `literals`: a document that holds one of these is left to the reference. `strips_left`, `strips_right`: whether ends
@@ -88,7 +88,7 @@ class Reader:
         self._splits_white = splits_white
         self.literals: list[str] = []
         self.strips_left = self.strips_right = self.merges = False
-        self._local: list[Step] = []  # what is left of the chain; the numbers are indices into it
+        self._local: list[Step] = []  # the steps left in the chain; the numbers below are indices into it
         self._strip = self._merge = 0  # before this step, ends are stripped, or runs of spaces become one
         self._context = -1  # the step that looks at neighbours
         chain = _flat(normalizer)
@@ -109,7 +109,7 @@ class Reader:
         self._asks_for = frozenset() if self._splits_line_end() else frozenset("\r")
 
     def _takes(self, step: Step, *, next_type: str) -> bool:
-        """Add a step to what the kernels do. Return whether they can apply it there."""
+        """Add the next step of the chain. Return whether the kernels can follow it at this place."""
         kind, here = step["type"], len(self._local)
         strips = self.strips_left or self.strips_right
         if kind == "Strip":
@@ -128,7 +128,7 @@ class Reader:
         return kind in (*_FORMS, "Lowercase", "Nmt", "Replace", "StripAccents")
 
     def after(self, text: str, *, step: int | None = None) -> str:
-        """Apply the steps to a text: all of them, or those before `step`."""
+        """Normalize a text by all steps left in the chain, or only by the first `step` ones."""
         count = len(self._local) if step is None else step
         if count and count not in self._chains:
             normalizer = {"type": "Sequence", "normalizers": self._local[:count]}
@@ -136,9 +136,9 @@ class Reader:
         return str(self._chains[count].normalize_str(text)) if count else text
 
     def _splits_line_end(self) -> bool:
-        """Return whether "\\r\\n", which may be one cluster, becomes what the two code points become one by one.
+        """Return whether "\\r\\n", which may be one cluster, can be normalized code point by code point.
 
-        White space may differ where words end at any, or where runs of spaces become one.
+        The white space that results may differ if words end at any, or if runs of spaces become one.
         """
         both, first, second = (self.after(text) for text in ("\r\n", "\r", "\n"))
         if both == first + second:
@@ -151,7 +151,7 @@ class Reader:
         return _is_white(letter) if self._splits_white else letter == " "
 
     def page(self, points: list[str], pool: bytearray) -> list[int]:
-        """Return the entries of one page, and append the bytes that they refer to to `pool`."""
+        """Return the entries of one page, and append their bytes to `pool`."""
         # Each code point in one text, separated by NUL, which no step touches.
         before, stripped, merged, become = (
             one_by_one(functools.partial(self.after, step=step), points, between="\0") if step else points
@@ -197,7 +197,7 @@ class Reader:
         return REORDERED if begins_with_mark else ORDINARY
 
     def _flags(self, stripped: str, merged: str) -> int:
-        """Return the flags of a code point's text as the steps Strip and " {2,}" see it."""
+        """Return a code point's flags from its texts before the steps Strip and " {2,}"."""
         flags = 0
         if self.strips_left or self.strips_right:
             white = [_is_white(letter) for letter in stripped]
@@ -207,7 +207,7 @@ class Reader:
         return flags
 
     def _joining(self, texts: list[str], surroundings: str) -> set[str]:
-        """Return the first or last code points of texts that form a cluster with an "x" before or behind them."""
+        """Return the first or last code points of texts that form one cluster with an "x" before or behind them."""
         if self._probe is None:
             return set()
         end = -1 if surroundings.endswith("x") else 0
@@ -235,11 +235,11 @@ def _is_white(letter: str) -> bool:
 
 @functools.cache
 def _seconds() -> frozenset[str]:
-    """Return the code points that occur in a canonical decomposition after its first place."""
+    """Return all code points that stand second or later in a canonical decomposition."""
     nfd = normalizers.NFD().normalize_str
     seconds: set[str] = set()
     for number in range(NUM_PAGES):
-        # Most pages have nothing that is decomposed: asked as a whole, they take a quarter of the time.
+        # Most pages have nothing to decompose: testing whole pages first takes a quarter of the time.
         page = "\0".join(letters_of_page(number))
         if (decomposed := nfd(page)) != page:
             seconds.update(letter for text in decomposed.split("\0") for letter in text[1:])

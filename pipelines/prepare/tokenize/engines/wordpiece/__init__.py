@@ -1,1 +1,1 @@
-"""WordPiece in compiled code."""
+"""Engine for WordPiece in compiled code."""

@@ -1,20 +1,19 @@
-"""WordPiece in our own compiled code: the ids of the Rust tokenizer, many times as fast.
+"""WordPiece engine in our own compiled code: the ids of the Rust tokenizer, many times as fast.
 
     texts ──► code points ──► words ──► ids        one loop over Arrow's bytes (`kernels`), no GIL, no strings
                  │              │
        entries, asked of        a trie of the vocabulary (`vocabulary_trie`), with a small table of words seen before
        the tokenizer itself
 
-There is no cache of answers, so none to warm up, and no approximation: what the normalizer and the pre-tokenizer do to
-a text they do to each of its code points. Documents of which that is not true are left to the tokenizer as a whole:
-those that hold the content of an added token, as text ([MASK]), and those with two marks side by side that Unicode may
-sort.
+There is no cache of answers, so none to warm up, and no approximation: the normalizer and the pre-tokenizer treat each
+code point by itself. Documents for which this is not true are left to the tokenizer as a whole: those with the content
+of an added token as text ([MASK]), and those with two adjacent marks that Unicode may sort.
 
 Memory: the trie (1 to 4 MB); up to 14 MB for entries, if every page of Unicode occurs; 1 MB for each thread that
 encodes at once; and while a batch is encoded, 4 bytes for each of its tokens.
 
-Why a code point can be asked alone. BertNormalizer and BertPreTokenizer (of the `tokenizers` library, 0.23) are a chain
-of steps, each of which looks at one code point at a time, whatever stands beside it:
+Why code points can be looked up one by one: BertNormalizer and BertPreTokenizer (of the `tokenizers` library, 0.23) are
+a chain of steps, each of which looks at one code point at a time, whatever stands beside it:
 
     clean_text             drops U+0000, U+FFFD and controls, makes white space a space
     handle_chinese_chars   puts a space on both sides of an ideograph
@@ -25,12 +24,12 @@ of steps, each of which looks at one code point at a time, whatever stands besid
 with one exception: NFD also sorts neighbouring marks by their combining class (ccc). Nonspacing marks are dropped right
 after it, so the order shows only where two marks *remain* next to each other: U+1B44 and U+302E are such marks, some
 hundred exist. The sort moves no mark over a code point of ccc 0, and whatever remains and is no mark has ccc 0. So a
-mark that remains is REORDERED, which is ORDINARY unless it is the next to remain after another one. Whether a code
-point is such a mark is asked, too, of NFD: a mark of any ccc but 0 changes places with a U+0334 (ccc 1) behind it or a
-U+0345 (ccc 240, the highest) before it. Without strip_accents there is no NFD at all.
+mark that remains is REORDERED: like ORDINARY, unless it follows another remaining mark. NFD itself tells which code
+points are such marks: a mark of any ccc but 0 changes places with a U+0334 (ccc 1) behind it or a U+0345 (ccc 240, the
+highest) before it. Without strip_accents there is no NFD at all.
 
-An ISOLATED entry has the id of the single character that remains from bit 3 on. In one of a part of a word, bits 8-12
-are the number of characters that become of it.
+An ISOLATED entry has the id of its single remaining character from bit 3 on. In the entry of a part of a word, bits
+8-12 are the number of its characters after normalization.
 """
 
 import string
@@ -63,8 +62,8 @@ from tfrecord_io.codec.kernels import frozen
 _KINDS = {"model": "WordPiece", "normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}
 _FOLD = 0x2020202020202020
 _MAX_CHARS = 2**62  # more than there are in any text
-# What becomes of a code point, by kinds. That there are as many characters as it has bytes, at most, is asked besides:
-# that no document has more ids than bytes rests on it.
+# Kinds of the characters that a code point becomes. There must also be at most as many characters as it has bytes, so
+# that no document has more ids than bytes.
 _ORDINARY = {(ORDINARY,) * count for count in range(1, 4)}
 _ALONE = {(ISOLATED,), (SPACE, ISOLATED, SPACE), (SPACE, ORDINARY, SPACE)}
 _WITHOUT_TEXT = {(): DROP, (SPACE,): SPACE}
@@ -73,8 +72,8 @@ _WITHOUT_TEXT = {(): DROP, (SPACE,): SPACE}
 class WordPieceEngine(KernelEngine):
     """Engine for BERT's WordPiece with our own kernels.
 
-    It serves fast tokenizers of BertNormalizer, BertPreTokenizer and WordPiece with any settings, all of whose added
-    tokens are looked for before the text is normalized.
+    It serves fast tokenizers of BertNormalizer, BertPreTokenizer and WordPiece with any settings, if all added tokens
+    are searched for before the text is normalized.
     """
 
     name = "wordpiece"
@@ -92,7 +91,7 @@ class WordPieceEngine(KernelEngine):
             if token["normalized"]:
                 raise NotQualified(f"its added token {token['content']!r} is looked for in normalized text")
         contents = [token["content"] for token in parts["added_tokens"] if token["content"]]
-        # The kernel looks at each punctuation mark by itself; what begins otherwise may stand within a word.
+        # The kernel searches for these at punctuation marks; contents that begin otherwise may stand within a word.
         visited = [content for content in contents if content[0] in string.punctuation]
         self._hidden, self._visited = Contents.of(set(contents) - set(visited)), Contents.of(visited)
         prefix = self._model["continuing_subword_prefix"]
@@ -124,7 +123,7 @@ class WordPieceEngine(KernelEngine):
 
 
 class _CodePoints:
-    """Entries of code points, asked of a tokenizer's normalizer and pre-tokenizer."""
+    """Reader of the entries of code points from a tokenizer's normalizer and pre-tokenizer."""
 
     def __init__(self, backend: Any, normalizer: Mapping[str, Any], model: Mapping[str, Any]) -> None:
         self._normalizer, self._pre_tokenizer = backend.normalizer, backend.pre_tokenizer
@@ -137,7 +136,7 @@ class _CodePoints:
         )
 
     def page(self, points: list[str], pool: bytearray) -> list[int]:
-        """Return the entries of one page, and append the bytes that they refer to to `pool`."""
+        """Return the entries of one page, and append their bytes to `pool`."""
         become = one_by_one(self._normalizer.normalize_str, points)
         kinds = self._kinds(sorted(set("".join(become))))
         marks = self._marks(points) if self._strips_accents else set()

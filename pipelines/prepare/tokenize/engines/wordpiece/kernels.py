@@ -1,15 +1,15 @@
-"""The compiled loop of the WordPiece engine: UTF-8 bytes in, ids out.
+"""Compiled loop of the WordPiece engine: UTF-8 bytes in, ids out.
 
-One pass over a document, item by item. What an item is, its first code point says by its entry (`encoder`):
+One pass over a document, item by item. The entry of an item's first code point (`encoder`) tells what it is:
 
     SPACE      nothing
     ISOLATED   one id, which stands in the entry: punctuation, an ideograph
     otherwise  a word: all code points up to the next SPACE, ISOLATED or the end of the document, each replaced by
                the bytes in its entry (DROP: none), then cut into the longest pieces that the trie has
 
-Two short cuts, both for what is nearly all of English. Eight bytes at a time are tested for letters and digits, and
-lower-cased, in one register; and a word of at most 15 bytes is looked up in a table of words seen before
-(`kernel_engine`). The key is bytes 0-7, then bytes 8-14 and the size, so padding with zeros is no ambiguity.
+Two short cuts cover nearly all of English. Eight bytes at a time are tested for letters and digits, and lower-cased, in
+one register; and a word of at most 15 bytes is looked up in a table of words seen before (`kernel_engine`). The key is
+bytes 0-7, then bytes 8-14 and the size, so that padding with zeros is not ambiguous.
 """
 
 from typing import NamedTuple
@@ -65,11 +65,11 @@ def encode(data, edges, asked, out, ends, memory, word, tables):  # type: ignore
     """Write the ids of each document to `out`, and the end of each document's ids to `ends`.
 
     Args:
-        asked: uint8 [N], not 0 for documents to leave out; set here for those that the reference has to do.
+        asked: uint8 [N], not 0 for documents to skip; set here for documents that the reference must encode.
         out: int32, an element for each byte and 4 more.
         memory: uint64 [MEMORY_WORDS], zero at first.
         word: uint8 scratch, 4 bytes for each character of a word that is not too long, and 64 more.
-    Returns: 0, or MISSING_PAGE if a page has to be asked for first.
+    Returns: 0, or MISSING_PAGE if a page must be computed first.
     """
     at = np.int64(0)  # not a literal, for which Numba would compile everything once more
     for index in range(len(edges) - 1):
@@ -185,7 +185,7 @@ def _rest_of_word(data, at, end, word, size, tables):  # type: ignore[no-untyped
 
 @jit
 def _short_word(low, high, size, chars, out, to, memory, word, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of a word of 1 to 15 bytes, remembered or computed."""
+    """Write the ids of a word of 1 to 15 bytes, from memory or the trie. Returns: their end in `out`."""
     high |= np.uint64(size) << np.uint64(56)
     row = memory_row(low, high, MEMORY_BITS)
     if memory[row] == low and memory[row + 1] == high:
