@@ -26,7 +26,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
@@ -145,14 +145,19 @@ def run(
         if failed is not None:
             raise failed
     finally:
-        for child in busy.values():
-            child.process.kill()
-        ended = [*busy.values(), *([] if keep else free)]
-        for child in ended:
-            child.pipe.close()  # all of them first, so that they end side by side
-        for child in ended:
-            child.end()
-        _idle.extend(free if keep else [])
+        _dismiss(busy.values(), free, keep=keep)
+
+
+def _dismiss(busy: Collection[_Child], free: Collection[_Child], *, keep: bool) -> None:
+    """Kill busy children, and end the free ones, or keep these for the next call."""
+    for child in busy:
+        child.process.kill()
+    ended = [*busy, *(() if keep else free)]
+    for child in ended:
+        child.pipe.close()  # all of them first, so that they end side by side
+    for child in ended:
+        child.end()
+    _idle.extend(free if keep else ())
 
 
 def number(

@@ -53,6 +53,41 @@ _LEGEND = {
     "number": "number of the document that begins",
     "padding": "padding",
 }
+# Sections with a group for each split: name, title, explanation, and the function that makes a group.
+_BY_SPLIT: tuple[tuple[str, str, str, Callable[[SplitSubject, Subject], Group]], ...] = (
+    (
+        "lengths",
+        "Lengths",
+        "Rows by their number of tokens, special tokens included. A line marks each row length of the dataset.",
+        lengths_group,
+    ),
+    (
+        "padding",
+        "Padding and cut tokens",
+        "Padding costs time in training, and cut tokens are never seen. Waste is both, per token of the rows.",
+        padding_group,
+    ),
+    (
+        "tokens",
+        "Tokens",
+        "How often special tokens occur, and which tokens are the most frequent; padding is left out.",
+        tokens_group,
+    ),
+    (
+        "ends",
+        "First and last tokens",
+        "What documents begin and end with. A model that was trained with a beginning token (BOS or CLS) in front "
+        "of each document does much worse without it, and nothing fails.",
+        ends_group,
+    ),
+    (
+        "rows",
+        "Rows used and rejected",
+        "No row is dropped silently: each is used, left out on purpose, or rejected with its reason.",
+        rows_group,
+    ),
+    ("shards", "Shards", "Shards of about one size let every worker read equally fast.", shards_group),
+)
 
 
 def of_dataset(root: str) -> bytes:
@@ -83,46 +118,16 @@ def of_dataset(root: str) -> bytes:
         place=place,
     )
 
-    def by_split(name: str, title: str, says: str, make: Callable[[SplitSubject, Subject], Group]) -> Section:
-        groups = tuple(make(split, subject) for split in subject.splits)
-        return Section(name=name, title=title, says=says, groups=groups)
-
+    by_split = {
+        name: Section(name=name, title=title, says=says, groups=tuple(make(split, subject) for split in subject.splits))
+        for name, title, says, make in _BY_SPLIT
+    }
     sections = (
         overview_section(subject),
-        by_split(
-            "lengths",
-            "Lengths",
-            "Rows by their number of tokens, special tokens included. A line marks each row length of the dataset.",
-            lengths_group,
-        ),
-        by_split(
-            "padding",
-            "Padding and cut tokens",
-            "Padding costs time in training, and cut tokens are never seen. Waste is both, per token of the rows.",
-            padding_group,
-        ),
-        by_split(
-            "tokens",
-            "Tokens",
-            "How often special tokens occur, and which tokens are the most frequent; padding is left out.",
-            tokens_group,
-        ),
-        by_split(
-            "ends",
-            "First and last tokens",
-            "What documents begin and end with. A model that was trained with a beginning token (BOS or CLS) in front "
-            "of each document does much worse without it, and nothing fails.",
-            ends_group,
-        ),
-        by_split(
-            "rows",
-            "Rows used and rejected",
-            "No row is dropped silently: each is used, left out on purpose, or rejected with its reason.",
-            rows_group,
-        ),
+        *(by_split[name] for name in ("lengths", "padding", "tokens", "ends", "rows")),
         labels_section(subject),
         _shown_section(subject),
-        by_split("shards", "Shards", "Shards of about one size let every worker read equally fast.", shards_group),
+        by_split["shards"],
         facts_section(subject),
     )
     lengths = ", ".join(f"{length:,}" for length in manifest.bucket_lengths or (manifest.row_length,))
