@@ -108,7 +108,7 @@ class SplitShards:
         Raises: ReaderError if its index is missing, CorruptRecordError if it is damaged.
         """
         shard, stride = self.shards[index], self.index_stride
-        assert stride is not None, "checked by require_index"
+        assert stride is not None, "the caller has checked it"
         firsts = np.arange(0, shard.num_examples, length, dtype=np.int64)
         return self._offsets(shard, stride)[firsts // stride]
 

@@ -35,7 +35,7 @@ class ExportedColumn:
     counts: np.ndarray | None = None
 
 
-def _dense_or_ragged(values: np.ndarray, chosen: np.ndarray, dtype: type[np.integer] = np.int32) -> ExportedColumn:
+def _ragged(values: np.ndarray, chosen: np.ndarray, dtype: type[np.integer] = np.int32) -> ExportedColumn:
     """Return the `chosen` (bool [N, L]) values of each row as a ragged column, without a search if all are chosen."""
     flat = values.reshape(-1) if chosen.all() else values[chosen]
     return ExportedColumn(flat.astype(dtype), np.count_nonzero(chosen, axis=1))
@@ -61,7 +61,7 @@ def unpadded(columns: Columns, manifest: Manifest, *, extra: tuple[str, ...]) ->
     tokens = ~invariants.padding(dict(columns), schema, length=manifest.row_length, left=left)
     ids = schema.values(columns, "token_ids")
     assert ids is not None, "a manifest has them"
-    inputs = _dense_or_ragged(ids, tokens)
+    inputs = _ragged(ids, tokens)
     found = {"input_ids": inputs}
     if "attention_mask" in extra:
         found["attention_mask"] = ExportedColumn(np.ones(len(inputs.values), np.int8), inputs.counts)
@@ -80,7 +80,7 @@ def unpadded(columns: Columns, manifest: Manifest, *, extra: tuple[str, ...]) ->
         name = "position_ids" if feature.role == "positions" else feature.name
         if name in found:
             name = f"{name}_"
-        found[name] = _dense_or_ragged(values, tokens) if feature.role in OF_TOKENS else ExportedColumn(values)
+        found[name] = _ragged(values, tokens) if feature.role in OF_TOKENS else ExportedColumn(values)
     return found
 
 
@@ -118,11 +118,11 @@ def documents(
 def _labels(columns: Columns, schema: Schema, ids: np.ndarray, tokens: np.ndarray) -> ExportedColumn | None:
     targets, target_mask = schema.values(columns, "target_ids"), schema.values(columns, "target_mask")
     if targets is not None and target_mask is not None:
-        return _dense_or_ragged(targets, target_mask == 1)
+        return _ragged(targets, target_mask == 1)
     learned, values = schema.values(columns, "loss_mask"), ids
     if learned is None:
         tags, learned = schema.values(columns, "token_labels"), schema.values(columns, "token_label_mask")
         if tags is None or learned is None:
             return None
         values = tags
-    return _dense_or_ragged(np.where(learned == 1, values, IGNORED), tokens, np.int64)
+    return _ragged(np.where(learned == 1, values, IGNORED), tokens, np.int64)
