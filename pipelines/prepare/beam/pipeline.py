@@ -166,7 +166,7 @@ def _run(
         monitor = dataflow.Monitor(options, completes=completes, progress=run.progress) if on_dataflow else None
         try:
             with (
-                contextlib.nullcontext() if embedded else _stderr_held_back(),
+                contextlib.nullcontext() if embedded else stderr_held_back(),
                 job_server_running(pipeline, options),
                 run.watched(),
             ):
@@ -214,21 +214,30 @@ def _without_ipython() -> Iterator[None]:
 
 
 class _Stderr:
-    """Replacement for sys.stderr that collects the output of threads not in `others`, until `others` is None."""
+    """Replacement for sys.stderr that collects the output of the threads that start after it, until `release`."""
 
     def __init__(self) -> None:
         self.said, self.below = io.StringIO(), sys.stderr
-        self.others: set[threading.Thread] | None = {*threading.enumerate()}
+        self._others = {*threading.enumerate()}
+        self._left: set[threading.Thread] | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.said if self.is_held(threading.current_thread()) else self.below, name)
 
     def is_held(self, thread: threading.Thread) -> bool:
-        return self.others is not None and thread not in self.others and thread.name != in_background.__name__
+        if self._left is not None:
+            return thread in self._left
+        return thread not in self._others and thread.name != in_background.__name__
+
+    def release(self) -> None:
+        """Let new threads print. Those that still run print nothing to the end: their job is over."""
+        self._left = {*filter(self.is_held, threading.enumerate())}
+        if sys.stderr is self and not self._left:
+            sys.stderr = self.below
 
 
 @contextlib.contextmanager
-def _stderr_held_back() -> Iterator[None]:
+def stderr_held_back() -> Iterator[None]:
     """Log the stderr output of threads that start during the context. Several jobs of a process may run at a time.
 
     Beam prints the traceback of a failed worker to stderr whatever its log level is, and its threads print one when
@@ -244,9 +253,7 @@ def _stderr_held_back() -> Iterator[None]:
             thread.join(max(0.0, give_up - time.monotonic()))
         raise
     finally:
-        held.others = None  # other code may still hold it as its stderr
-        if sys.stderr is held:
-            sys.stderr = held.below
+        held.release()
         _log.info("printed while the job ran:\n%s", without_secrets(held.said.getvalue()))
 
 

@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import socket
+import sys
 import threading
 import time
 import traceback
@@ -348,6 +349,25 @@ def test_what_else_a_runner_says_gets_a_cause_and_a_remedy(text: str, cause: str
     found = failures.from_text(text)
     assert cause in found.cause
     assert remedy in found.remedy
+
+
+def test_a_thread_of_a_job_that_is_over_prints_nothing_and_others_do(capsys: pytest.CaptureFixture[str]) -> None:
+    over = threading.Event()
+
+    def report() -> None:
+        over.wait(60)
+        print("Traceback", file=sys.stderr)
+
+    late = threading.Thread(target=report)
+    with contextlib.suppress(KeyboardInterrupt), pipeline.stderr_held_back():
+        late.start()
+        raise KeyboardInterrupt
+    over.set()
+    late.join()
+    other = threading.Thread(target=lambda: print("another", file=sys.stderr))
+    other.start()
+    other.join()
+    assert capsys.readouterr().err == "another\n"
 
 
 @pytest.mark.parametrize("state", ["CANCELLED", "FAILED", "UPDATED", "DRAINED"])
