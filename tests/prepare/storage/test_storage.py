@@ -236,7 +236,9 @@ def test_an_address_that_nothing_can_open_is_a_wrong_option(address: str) -> Non
         assert caught.value.remedy == "give a local folder or a gs:// address"
 
 
-@pytest.mark.parametrize("operation", ["cat_file", "info", "ls", "open"])
+@pytest.mark.parametrize(
+    "operation", ["cat_file", "info", "ls", "open", "open.return_value.write", "open.return_value.close"]
+)
 def test_an_error_of_a_remote_file_system_is_explained(operation: str) -> None:
     class HttpError(Exception):
         """Remote file systems have exceptions of their own."""
@@ -246,10 +248,9 @@ def test_an_error_of_a_remote_file_system_is_explained(operation: str) -> None:
         "cat_file": storage.read_bytes,
         "info": storage.size,
         "ls": storage.list_names,
-        "open": lambda path: storage.write_bytes(path, b"x"),
     }
     with (
         mock.patch("fsspec.core.url_to_fs", return_value=(fs, "bucket/file")),
         pytest.raises(OutputError, match=r"other://bucket/file: cannot be (read|written): 403: forbidden"),
     ):
-        uses[operation]("other://bucket/file")
+        uses.get(operation, lambda path: storage.write_bytes(path, b"x"))("other://bucket/file")
