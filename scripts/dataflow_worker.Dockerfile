@@ -23,7 +23,7 @@ RUN BEAM="$(python -c 'import apache_beam; print(apache_beam.__version__)')" \
  && echo "apache-beam==$BEAM" > /tmp/constraints.txt \
  && pip install --no-cache-dir -c /tmp/constraints.txt -r /tmp/dist/worker-requirements.txt \
       /tmp/dist/prep*tfrecords-*.tar.gz \
- && python -c 'import sys, pipelines.prepare.beam.pipeline; assert "tensorflow" not in sys.modules' \
+ && python -c 'import sys, pipelines.prepare.runners.on_beam; assert "tensorflow" not in sys.modules' \
  && rm -rf /tmp/dist /tmp/constraints.txt
 
 # Packages are where Python looks for them already: no environment of its own for each start.

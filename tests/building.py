@@ -27,8 +27,8 @@ from pipelines.cli import commands
 from pipelines.prepare import storage
 from pipelines.prepare.launch.open_job import OpenJob, open_job, open_request
 from pipelines.prepare.options.config import PrepareConfig, SourceConfig
-from pipelines.prepare.process import workers
 from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.runners import here
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest import IngestSource, IngestTask
 from pipelines.prepare.sources.rows import opening, selection
@@ -73,11 +73,11 @@ def command(*arguments: object) -> Outcome:
     environ = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     surroundings = [os.getcwd(), environ, list(sys.path)]
     if surroundings != _surroundings:
-        workers.end_idle()
+        here.end_idle()
         _surroundings[:] = surroundings
     out, err = io.StringIO(), io.StringIO()
     status = 0
-    kept = mock.patch.object(workers, "end_idle")
+    kept = mock.patch.object(here, "end_idle")
     with kept, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             commands.main.main([str(argument) for argument in arguments], prog_name="prep-tfrecords")
@@ -160,7 +160,7 @@ def opened(config: SourceConfig) -> Source:
 
     def run(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
         with ingest.naming_files(source):
-            list(workers.run(functools.partial(ingest.run, source), tasks, processes=1, keep=True))
+            list(here.run(functools.partial(ingest.run, source), tasks, processes=1, keep=True))
 
     every = list(found.listing.splits)  # names of string labels come from all of them
     groups = opening.locate_rows(found, every, folder=str(new_folder()), inside=None, columns=None, run=run)

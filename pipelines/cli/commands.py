@@ -72,11 +72,11 @@ def build(dry_run: bool, **request: Any) -> None:
         return
     from pipelines.cli import report
     from pipelines.prepare.launch import launcher
-    from pipelines.prepare.process import workers
+    from pipelines.prepare.runners import here
     from tfrecord_io import manifest
 
     built = launcher.build(config, watch=report.watch)
-    workers.end_idle()
+    here.end_idle()
     report.summary(built)
     splits = {
         name: {

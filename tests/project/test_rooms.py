@@ -18,13 +18,13 @@ import pytest
 from tests import building
 
 PREPARE_ROOMS = [
-    *("options", "process", "storage", "sources", "dedup", "tokenize", "tokenizer_training", "layouts", "crosscheck"),
-    *("plan", "dataset", "shards", "beam", "launch", "audit", "report", "export", "doctor"),
+    *("options", "process", "storage", "runners", "sources", "dedup", "tokenize", "tokenizer_training", "layouts"),
+    *("crosscheck", "plan", "dataset", "shards", "launch", "audit", "report", "export", "doctor"),
 ]
 SOURCES_ROOMS = ["resolve", "parquet", "ingest", "rows", "columns"]
 # Large libraries, and the only rooms that may import them.
 LIBRARIES = {
-    "apache_beam": {"pipelines.prepare.beam"},
+    "apache_beam": {f"pipelines.prepare.runners.{name}" for name in ("on_beam", "beam_options", "dataflow")},
     "datasets": {"pipelines.prepare.sources"},
     # The trainer turns texts to fill in into token ids, and predicted ids back into texts.
     "transformers": {"pipelines.prepare.tokenize", "pipelines.train.predict.loading"},
@@ -93,11 +93,11 @@ def test_a_room_imports_only_rooms_above_it_and_has_about_a_dozen_modules(parent
         assert len(list(folder.glob("[!_]*.py"))) <= _MOST_MODULES
 
 
-def test_only_the_launcher_imports_the_beam_room() -> None:
-    beam = "pipelines.prepare.beam"
-    users = {name for name in _modules() if any(_is_in(each, beam) for each in _imports(name))} - {*_of(beam)}
-    assert users
-    assert users <= {*_of("pipelines.prepare.launch")}
+def test_a_runner_is_chosen_before_beam_is_imported() -> None:
+    """Other rooms know none of the modules that import Beam, and so not which runner theirs is."""
+    room = "pipelines.prepare.runners"
+    users = {name for name in _modules() if LIBRARIES["apache_beam"] & _imports(name)}
+    assert users == {room, f"{room}.on_beam", f"{room}.beam_options"}
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_what_starts_fast_imports_nothing_heavy(modules: list[str], needed: str,
 
 @pytest.mark.slow
 def test_neither_the_prepare_side_nor_a_whole_build_imports_tensorflow(tmp_path: Path) -> None:
-    """In one process, since to import Beam takes longer than the rest: what reads sources, then all, then a build."""
+    """In one process: what reads sources, then a build, which needs no Beam either, then all modules."""
     build = (
         "import sys\n"
         "from pipelines.cli import commands\n"
@@ -187,12 +187,13 @@ def test_neither_the_prepare_side_nor_a_whole_build_imports_tensorflow(tmp_path:
     )
     arguments = building.options(tmp_path / "out", label_column="label", workers=2)
     every = [*_of("pipelines.prepare"), "pipelines.cli.commands"]
-    programs = [imports(_of("pipelines.prepare.sources")), imports(every), build]
-    sources, prepare, built = imported_in_turn(programs, building.REVIEWS, *arguments)
+    programs = [imports(_of("pipelines.prepare.sources")), build, imports(every)]
+    sources, built, prepare = imported_in_turn(programs, building.REVIEWS, *arguments)
     # `datasets` is imported when a dataset is opened.
     assert "pyarrow" in sources
     assert not sources & (HEAVY - {"pandas"})
     assert {"apache_beam", "pyarrow"} <= prepare, "the fence is looked at in earnest"
+    assert "apache_beam" not in built
     assert (tmp_path / "out" / "manifest.json").exists()
     assert not (prepare | built) & {"tensorflow", "keras", "tensorflow_datasets", "torch", "jax"}
 

@@ -17,7 +17,7 @@ from pipelines.prepare import storage
 from pipelines.prepare.dedup import text_hashes
 from pipelines.prepare.dedup.text_hashes import EvaluationRuns
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.process.workers import Done
+from pipelines.prepare.runners.runner import Done
 from pipelines.prepare.sources.columns import extraction
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.parquet.groups import Pieces, cover

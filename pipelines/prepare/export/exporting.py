@@ -27,17 +27,16 @@ from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import Any
 
-from pipelines.prepare import storage
+from pipelines.prepare import runners, storage
 from pipelines.prepare.audit import verify
 from pipelines.prepare.dataset import own_files, tfds
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.export import example_files, export_record, megatron, parquet, token_columns
 from pipelines.prepare.export.export_record import ExportedFile, ExportedShard, ExportRecord
 from pipelines.prepare.export.export_settings import ExportSettings
-from pipelines.prepare.launch import task_runs
-from pipelines.prepare.process import workers as processes
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.process.workers import Done
+from pipelines.prepare.runners import here
+from pipelines.prepare.runners.runner import Done, Work
 from pipelines.prepare.storage import local_storage
 from tfrecord_io import examples
 from tfrecord_io import manifest as manifests
@@ -77,8 +76,8 @@ def export(root: str, settings: ExportSettings, *, watch: Watch | None = None) -
     began = time.perf_counter()
     manifest = own_files.require_manifest(root)
     _check(manifest, settings, root=root)
-    if settings.beam_args:
-        task_runs.check(settings.beam_args, root=settings.output)
+    runner = runners.choose(settings.beam_args, workers=settings.workers)
+    runner.check(settings.output)
     # Worker processes may have another current folder.
     root, output = (storage.local_path(path) or path.rstrip("/") for path in (root, settings.output))
     job = _Job(root=root, manifest=manifest, settings=dataclasses.replace(settings, output=output))
@@ -90,17 +89,14 @@ def export(root: str, settings: ExportSettings, *, watch: Watch | None = None) -
         if missing:
             largest = max(task.shard.num_bytes for task in missing)
             with watch(total, progress) if watch else contextlib.nullcontext():
-                task_runs.run(
-                    export_shard,
-                    missing,
-                    processes=processes.number(len(missing), task_bytes=largest, wanted=settings.workers),
-                    folder=job.work,
-                    root=output,
+                work = Work(
+                    function=export_shard,
+                    tasks=missing,
+                    processes=here.number(len(missing), task_bytes=largest, wanted=settings.workers),
                     name="export",
-                    workers=settings.workers,
-                    beam_args=settings.beam_args,
-                    progress=progress,
+                    place=f"{output} {job.work}",
                 )
+                runner.run(work, progress)
         record = job.commit()
     return Exported(
         root=output,

@@ -12,16 +12,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.prepare import storage
+from pipelines.prepare import runners, storage
 from pipelines.prepare.dataset import reservation
 from pipelines.prepare.dataset.job import decided_path
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.dedup import deciding, text_hashes
 from pipelines.prepare.dedup.text_hashes import EvaluationRuns
-from pipelines.prepare.launch import task_runs
 from pipelines.prepare.options.config import PrepareConfig, SourceConfig
-from pipelines.prepare.process import workers as processes
 from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.runners import here
+from pipelines.prepare.runners.runner import Work
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.rows import opening, selection, unused_rows
@@ -70,7 +70,7 @@ def mark(
 ) -> dict[str, SplitSource]:
     """Return the splits with readers that mark duplicate and contaminated rows as left out.
 
-    Raises: ConfigError if the options do not fit the dataset; as `task_runs.run`.
+    Raises: ConfigError if the options do not fit the dataset; as `Runner.run`.
     """
     if runs is not None and columns.nested:
         raise ConfigError(
@@ -113,18 +113,15 @@ def _compare(
     # Addresses with credentials never leave this process.
     sees_secrets = any(split.reader.addresses for split in splits.values())
     for function, tasks in rounds:
-        most = processes.number(len(tasks), task_bytes=_TASK_BYTES, wanted=config.workers)
-        task_runs.run(
-            functools.partial(function, comparison),
-            tasks,
+        most = here.number(len(tasks), task_bytes=_TASK_BYTES, wanted=config.workers)
+        work = Work(
+            function=functools.partial(function, comparison),
+            tasks=tasks,
             processes=0 if sees_secrets else most,
-            folder=folder,
-            root=root,
             name=config.output.name,
-            workers=config.workers,
-            beam_args=config.beam_args,
-            progress=Progress(),
+            place=f"{root} {folder}",
         )
+        runners.choose(config.beam_args, workers=config.workers).run(work, Progress())
     found = deciding.tables(comparison, names)
     storage.delete(folder, inside=root)
     return found

@@ -14,14 +14,14 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from pipelines.prepare import storage
+from pipelines.prepare import runners, storage
 from pipelines.prepare.dataset import reservation
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
-from pipelines.prepare.launch import task_runs
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.process import memory
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.runners.runner import Runner, Work
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest import IngestSource, IngestTask
 from pipelines.prepare.sources.parquet import access
@@ -49,7 +49,8 @@ def locate_rows(
     """
     root = config.output.root
     folder = opened.copy_folder(storage.join(root, WORK_FOLDER))
-    if not task_runs.works_here(config.beam_args):
+    runner = runners.choose(config.beam_args, workers=config.workers)
+    if not runner.is_here:
         opened = _with_copies(opened, splits, root=root, folder=folder)
     run = functools.partial(
         ingest_files,
@@ -57,7 +58,7 @@ def locate_rows(
         root=root,
         name=config.output.name,
         workers=config.workers,
-        beam_args=config.beam_args,
+        runner=runner,
         progress=progress,
     )
     groups = opening.locate_rows(opened, splits, folder=folder, inside=root, columns=columns, run=run, known=known)
@@ -97,30 +98,26 @@ def ingest_files(
     root: str,
     name: str,
     workers: int | None,
-    beam_args: Sequence[str] = (),
+    runner: Runner,
     progress: Progress,
 ) -> None:
-    """Ingest a source in up to `workers` processes here, or by Beam job `name`-ingest if workers can read all files.
+    """Ingest a source in up to `workers` processes here, or as `name`-ingest on the runner if all can read the files.
 
     Raises: SourceError if rows cannot be read; OutputError if the copy cannot be written.
     """
     reservation.remove_copies(root, but=source.folder)  # there may not be room for two copies
     files = {file.path: file for stream in source.streams.values() for file in stream.files}.values()
-    is_shared = (
-        files and not task_runs.works_here(beam_args) and all(_is_readable(file, opened, root=root) for file in files)
-    )
+    if not files or not all(_is_readable(file, opened, root=root) for file in files):
+        runner = runners.choose((), workers=workers)
     stages.begin(f"ingesting {len(files):,} files of {sum(file.size for file in files) / 1e6:,.1f} MB")
     with ingest.naming_files(source):
-        task_runs.run(
-            functools.partial(ingest.run, source),
-            tasks,
+        work = Work(
+            function=functools.partial(ingest.run, source),
+            tasks=tasks,
             processes=ingest.children(source, tasks, most=workers or cores()),
-            folder=source.folder,
-            root=root,
             name=f"{name}-ingest",
-            workers=workers,
-            beam_args=beam_args if is_shared else (),
-            progress=progress,
+            place=f"{root} {source.folder}",
         )
+        runner.run(work, progress)
     # The readers no longer need their memory, but shards will.
     memory.release_freed()

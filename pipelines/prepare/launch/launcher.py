@@ -6,35 +6,32 @@ open the job         open_job          locate the rows (ingest them first if nee
                                        everything that decides bytes is known, and so is the fingerprint
 plan                 split_plans       sample rows, cut blocks, fill shards; or take the plan of an earlier run
 claim the output     reservation       check it again, since gs:// has no lock; then write the job's first files
-run the tasks        beam.pipeline     make the shards that have no valid receipt yet
+run the tasks        shards, runners   make the shards that have no valid receipt yet
 commit               dataset.commit    the last step of the run: write the manifest, which completes the dataset
 """
 
 import contextlib
 import dataclasses
 import functools
-import importlib
 import logging
-import os
-import threading
 import time
 from collections.abc import Callable
 
-from pipelines.prepare import storage
+from pipelines.prepare import runners, storage
 from pipelines.prepare.dataset import fingerprint, own_files, plan_files, receipts, reservation, source_record, tfds
 from pipelines.prepare.dataset.commit import check_error_rate, commit
-from pipelines.prepare.launch import split_plans, task_runs
+from pipelines.prepare.launch import split_plans
 from pipelines.prepare.launch.appending import NothingNewError
 from pipelines.prepare.launch.open_job import OpenJob, OpenRequest, open_job, open_request
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.plan.planning import ShardTask
-from pipelines.prepare.process import imports
 from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.runners.runner import Runner
+from pipelines.prepare.shards import shard_maker
 from pipelines.prepare.sources.rows import selection
 from pipelines.prepare.storage import local_storage
 from pipelines.prepare.tokenize import engines
-from tfrecord_io import manifest
-from tfrecord_io.errors import FingerprintMismatchError, FormatError
+from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError
 from tfrecord_io.format.json_fields import WRONG, count, mapping
 from tfrecord_io.manifest import Ledger, Manifest
 
@@ -63,16 +60,16 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> BuildResult:
     Raises: a PrepError for every fault that a user can cause. Unless this returns, no manifest is written.
     """
     began, root = time.perf_counter(), config.output.root
-    if config.beam_args:
-        # Importing Beam takes a second, which a finished dataset should not cost.
-        task_runs.check(config.beam_args, root=root)
-    elif config.append or not os.path.exists(os.path.join(root, manifest.FILE_NAME)):
-        threading.Thread(target=_import_beam, daemon=True).start()
+    runner = runners.choose(config.beam_args, workers=config.workers)
+    runner.check(root)
+    if not runner.is_here and (folder := storage.local_path(root)) is not None:
+        # Workers elsewhere may have another current folder.
+        config, root = dataclasses.replace(config, output=dataclasses.replace(config.output, root=folder)), folder
     request = open_request(config)
     with local_storage.held(root, work_folder=own_files.WORK_FOLDER):
         reservation.check(root, items=request.early_items(), overwrite=config.overwrite, former=request.former)
         try:
-            dataset, made, kept = _complete_dataset(request) or _make_missing(request, watch=watch)
+            dataset, made, kept = _complete_dataset(request) or _make_missing(request, runner, watch=watch)
         except NothingNewError as error:
             _log.warning("%s", error.cause)
             reservation.sweep(root)
@@ -83,12 +80,6 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> BuildResult:
             reservation.remove_copies(root, but=None)
             raise
     return BuildResult(manifest=dataset, shards_made=made, shards_kept=kept, seconds=time.perf_counter() - began)
-
-
-def _import_beam() -> None:
-    # In a thread: other work often releases the GIL until Beam is needed. `_run` imports it again, and raises errors.
-    with contextlib.suppress(Exception), imports.one_at_a_time:
-        importlib.import_module("pipelines.prepare.beam.pipeline")
 
 
 def _complete_dataset(request: OpenRequest) -> tuple[Manifest, int, int] | None:
@@ -132,7 +123,7 @@ def _complete_dataset(request: OpenRequest) -> tuple[Manifest, int, int] | None:
     return dataset, 0, len(shards)
 
 
-def _make_missing(request: OpenRequest, *, watch: Watch | None) -> tuple[Manifest, int, int]:
+def _make_missing(request: OpenRequest, runner: Runner, *, watch: Watch | None) -> tuple[Manifest, int, int]:
     """Make the missing shards and commit; return the manifest, and how many requested shards were made and kept."""
     progress = Progress()
     opened = open_job(request, progress=progress)
@@ -142,7 +133,7 @@ def _make_missing(request: OpenRequest, *, watch: Watch | None) -> tuple[Manifes
     if request.former is not None and tfds.files(request.former):
         _log.warning("TFDS cannot open a dataset that rows were appended to, so dataset_info.json will be removed")
     with watch(missing, progress) if watch else contextlib.nullcontext():
-        dataset = _run(opened, missing, progress=progress)
+        dataset = _run(opened, missing, runner, progress=progress)
     shards_of = {split: dataset.splits[split].by_task() for split in opened.job.splits}
     made, every = (sum(len(shards_of[task.split][task.index]) for task in some) for some in (missing, tasks))
     return dataset, made, every - made
@@ -169,7 +160,7 @@ def _plan(opened: OpenJob) -> list[ShardTask]:
     return [task for plan in plans.values() if plan for task in plan.tasks()]
 
 
-def _run(opened: OpenJob, missing: list[ShardTask], *, progress: Progress) -> Manifest:
+def _run(opened: OpenJob, missing: list[ShardTask], runner: Runner, *, progress: Progress) -> Manifest:
     """Run the missing tasks, with the commit as the last step; return the manifest."""
     job, config = opened.job, opened.config
     finish = functools.partial(
@@ -177,17 +168,20 @@ def _run(opened: OpenJob, missing: list[ShardTask], *, progress: Progress) -> Ma
     )
     if not missing:
         return finish()
-    with imports.one_at_a_time:
-        from pipelines.prepare.beam import pipeline
-
-    pipeline.run(
+    shard_maker.make(
         job,
-        missing,
+        [plan_files.key_of(task) for task in missing],
         finish,
+        runner=runner,
         encoder=opened.encoder,
         task_bytes=config.output.shard_bytes,
         workers=config.workers,
-        beam_args=config.beam_args,
         progress=progress,
     )
-    return own_files.require_manifest(job.root)
+    made = own_files.read_manifest(job.root)
+    if made is None or made.fingerprint != job.fingerprint:
+        raise OutputError(
+            f"{job.root}: the job is done, but there is no manifest.json here",
+            remedy="workers on other machines need an --output that they share with this one, such as gs://",
+        )
+    return made

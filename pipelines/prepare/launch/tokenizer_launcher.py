@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from pipelines.prepare import runners
 from pipelines.prepare.launch import ingesting, open_job
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
@@ -163,6 +164,7 @@ def _locate(request: TokenizerRequest, folder: str) -> tuple[list[SplitSource], 
             root=request.output,
             name="tokenizer",
             workers=request.workers,
+            runner=runners.choose((), workers=request.workers),
             progress=Progress(),
         ),
     )

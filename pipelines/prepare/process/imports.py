@@ -1,17 +1,10 @@
-"""Imports of large libraries: one thread at a time, and optional ones only where they are used.
-
-`with imports.one_at_a_time: import …`: two threads that import libraries with parts in common can each wait for the
-other's import lock. Python resolves that deadlock by handing one thread a half-initialized module (`module 'requests'
-has no attribute 'exceptions'`). Taking turns costs nothing, since an import holds the interpreter anyway.
-"""
+"""Start of Arrow and Numba without the optional libraries that they would import for other users."""
 
 import sys
 import threading
 import warnings
 
 import numpy as np
-
-one_at_a_time = threading.RLock()
 
 
 class _Without:

@@ -1,20 +1,12 @@
-"""Threads: a function in the background, an ordered map that works ahead, and objects shared within a process."""
-
-from __future__ import annotations
+"""Threads: a function in the background, and an ordered map that works ahead."""
 
 import collections
 import concurrent.futures
 import threading
-import uuid
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 POLL_SECONDS = 0.25
-
-_lock = threading.Lock()
-# Shared objects by id, each for as long as something else holds it.
-_known: weakref.WeakValueDictionary[str, Shared] = weakref.WeakValueDictionary()
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -66,22 +58,3 @@ def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], *, th
                 yield ahead.popleft().result()
         while ahead:
             yield ahead.popleft().result()
-
-
-class Shared:
-    """Object that unpickles to itself in its process, and elsewhere to one object made of the same arguments."""
-
-    def __init__(self, *arguments: Any) -> None:
-        self._key, self._arguments = uuid.uuid4().hex, arguments
-        _known[self._key] = self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _found, (self._key, type(self), self._arguments)
-
-
-def _found(key: str, kind: type[Shared], arguments: tuple[Any, ...]) -> Shared:
-    with _lock:
-        if (found := _known.get(key)) is None:
-            found = _known[key] = kind(*arguments)
-            found._key = key
-        return found

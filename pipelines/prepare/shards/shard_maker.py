@@ -1,4 +1,4 @@
-"""Shard maker: makes the shards of a job from task keys, in this process, in worker processes or on a Beam runner."""
+"""Shard maker: makes the shards of a job from task keys, on any runner."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ import os
 import pickle
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyarrow as pa
 
-from pipelines.prepare.dataset import plan_files, reservation
+from pipelines.prepare import storage
+from pipelines.prepare.dataset import plan_files, receipts, reservation
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.plan_files import TaskKey
 from pipelines.prepare.layouts import BatchEncoder
-from pipelines.prepare.process import imports, memory, workers
+from pipelines.prepare.process import memory
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.process.threads import Shared
-from pipelines.prepare.process.workers import Done
+from pipelines.prepare.runners import here
+from pipelines.prepare.runners.runner import Done, Runner, Work
 from pipelines.prepare.shards import shard_writer
 from tfrecord_io.errors import PrepError
 
@@ -27,31 +29,97 @@ _REMEDY = "run the same command again, which keeps finished shards; if it happen
 _LESS_MEMORY = "a smaller --shard-size, or fewer --workers"
 
 
-class ShardMaker(Shared):
+def make(
+    job: Job,
+    keys: Sequence[TaskKey],
+    finish: Callable[[], object],
+    *,
+    runner: Runner,
+    encoder: BatchEncoder,
+    task_bytes: int,
+    workers: int | None,
+    progress: Progress,
+) -> None:
+    """Make the shards of task keys, about `task_bytes` each, on a runner, then finish there.
+
+    `encoder` is the launcher's, closed if other processes make the shards. If a chat template took so long on a row
+    that its process ended, the shard is made again here, where each rendering has a child process of its own, so that
+    the row is known.
+
+    Raises: PrepError if a process died, which names the shard; as `shard_writer.write`; as the runner.
+    """
+    processes = _processes(job, keys, task_bytes, workers, concurrent=encoder.concurrent) if runner.is_here else 0
+    maker = ShardMaker(job)
+    if runner.is_here:
+        threads = max(1, cores() // max(1, processes))
+        maker = ShardMaker(job, threads, _packed(encoder) if processes else b"", encoder=None if processes else encoder)
+    place = f"{job.root} {job.work_path()}"
+    work = Work(function=maker, tasks=keys, finish=finish, processes=processes, name=job.name, place=place)
+    try:
+        runner.run(work, progress)
+    except here.WorkerDiedError as died:
+        if died.exit_code != -signal.SIGPROF:
+            instead = _LESS_MEMORY if died.is_killed else "another --engine, such as hf"
+            raise maker.failed(died.task, f"the worker process that made it {died.how}", instead) from died
+        maker(died.task, progress)
+        found = receipts.find(job, [plan_files.task_of(job, key) for key in keys])
+        left = [key for key, receipt in zip(keys, found, strict=True) if receipt is None]
+        opened = job.open_encoder()
+        limits: Any = {"task_bytes": task_bytes, "workers": workers, "progress": progress}
+        make(job, left, finish, runner=runner, encoder=opened, **limits)
+    if processes:  # a replaced worker may have left a half-written file
+        reservation.sweep(job.root)
+
+
+def _processes(job: Job, keys: Sequence[TaskKey], task_bytes: int, workers: int | None, *, concurrent: bool) -> int:
+    """Return the number of worker processes that make the shards on this machine; 0 if this process makes them."""
+    is_local = storage.local_path(job.root) is not None
+    files = plan_files.task_of(job, keys[0]).located.files if workers and is_local and keys else ()
+    waits = not is_local or any("://" in file.path for file in files)
+    # A core whose shard is being uploaded makes another one meanwhile.
+    default, most = cores() if is_local else 2 * cores(), None if waits else cores()
+    threaded = is_local and concurrent
+    return here.number(len(keys), task_bytes=task_bytes, wanted=workers, default=default, most=most, threaded=threaded)
+
+
+def _packed(encoder: BatchEncoder) -> bytes:
+    """Pickle an encoder for worker processes, and free its memory, which only they need: 25 to 90 MB.
+
+    Opening an encoder takes each process a second and 130 MB; one that is the reference itself cannot travel.
+    """
+    pickled = b"" if encoder.reference is None else pickle.dumps(encoder)
+    for each in filter(None, (encoder.reference, encoder)):
+        vars(each).clear()  # its opener still holds it, but no longer uses it
+    memory.release_freed()
+    return pickled
+
+
+class ShardMaker:
     """Function that makes the shard of a task key, on `threads` threads; the first call in a process opens the encoder.
 
-    On a runner, several threads of a process may call it: as many work at once as there are cores, but only one if the
-    encoder runs in Python, which holds the interpreter.
+    On a Beam runner, several threads of a process may call it: as many work at once as there are cores, but only one if
+    the encoder runs in Python, which holds the interpreter.
     """
 
     def __init__(
         self, job: Job, threads: int = 1, pickled: bytes = b"", *, encoder: BatchEncoder | None = None
     ) -> None:
-        """Take an open `encoder`, which `make` clears before workers start, or one `pickled` for another process."""
-        super().__init__(job, threads, pickled)
-        self._job, self._threads, self._pickled = job, threads, pickled
-        self._encoder = encoder
+        """Take an encoder that is open in this process, or one `pickled` for another."""
+        self._job, self._threads, self._pickled, self._encoder = job, threads, pickled, encoder
         self._opening, self._slots = threading.Lock(), threading.BoundedSemaphore(cores())
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ShardMaker, (self._job, self._threads, self._pickled)
+
     def __call__(self, key: TaskKey, progress: Progress) -> Done:
-        """Make the shard of a task; the result is its receipt. Raises: as `shard_writer.write`; PrepError."""
+        """Make the shard of a task. Raises: as `shard_writer.write`; PrepError."""
         encoder = self._open()
         task = plan_files.task_of(self._job, key)
         with self._slots:
             try:
                 receipt = shard_writer.write(task, self._job, encoder, threads=self._threads, progress=progress)
             except MemoryError as error:
-                raise self._failed(key, "needs more memory than a process may have here", _LESS_MEMORY) from error
+                raise self.failed(key, "needs more memory than a process may have here", _LESS_MEMORY) from error
         ledger, shards = receipt.ledger, receipt.shards
         counts = {
             "rows": ledger.rows_in,
@@ -62,50 +130,7 @@ class ShardMaker(Shared):
             "bytes": sum(shard.num_bytes for shard in shards),
             "shards": len(shards),
         }
-        return Done(result=receipt, counts=counts)
-
-    def make(
-        self, keys: Sequence[TaskKey], *, processes: int, progress: Progress, is_stopped: Callable[[], bool]
-    ) -> Iterator[Done]:
-        """Make the shards of many tasks in worker processes, or here with 0 `processes`; yield each when it is done.
-
-        If a chat template took so long on a row that the process ended, the shard is made again here, where each
-        rendering has a child process of its own, so that the row is known.
-
-        Raises: PrepError if a process died, which names the shard; otherwise as `workers.run`.
-        """
-        missing = dict.fromkeys(keys)
-        function: Callable[[TaskKey, Progress], Done] = self._for_workers() if processes else self
-        changed = any(split.reader.changes is not None for split in self._job.splits.values())
-        start = None if changed else imports.start_worker  # user functions may need what `start_worker` leaves out
-        try:
-            for key, done in workers.run(
-                function, keys, processes=processes, progress=progress, is_stopped=is_stopped, start=start
-            ):
-                del missing[key]
-                yield done
-            if processes:  # a replaced worker may have left a half-written file
-                reservation.sweep(self._job.root, ingested=self._job.ingested)
-        except workers.WorkerDiedError as died:
-            if died.exit_code == -signal.SIGPROF:
-                del missing[died.task]
-                yield self(died.task, progress)
-                yield from self.make([*missing], processes=processes, progress=progress, is_stopped=is_stopped)
-                return
-            instead = _LESS_MEMORY if died.is_killed else "another --engine, such as hf"
-            raise self._failed(died.task, f"the worker process that made it {died.how}", instead) from died
-
-    def _for_workers(self) -> ShardMaker:
-        """Return the maker for worker processes, and free this process's encoder, which only they need: 25 to 90 MB."""
-        encoder, self._encoder = self._encoder, None
-        if encoder is None:
-            return self
-        # Opening an encoder costs each worker a second and 130 MB, so it travels, unless it is the reference itself.
-        maker = self if encoder.reference is None else ShardMaker(self._job, self._threads, pickle.dumps(encoder))
-        for each in filter(None, (encoder.reference, encoder)):
-            vars(each).clear()  # its opener still holds it, but no longer uses it
-        memory.release_freed()
-        return maker
+        return Done(counts=counts)
 
     def _open(self) -> BatchEncoder:
         with self._opening:
@@ -119,6 +144,7 @@ class ShardMaker(Shared):
                     self._slots = threading.BoundedSemaphore(1)
             return self._encoder
 
-    def _failed(self, key: TaskKey, how: str, instead: str) -> PrepError:
+    def failed(self, key: TaskKey, how: str, instead: str) -> PrepError:
+        """Return the error that names the shard of a task."""
         name = self._job.shard_name(plan_files.task_of(self._job, key))
         return PrepError(f"{name}: {how}", remedy=_REMEDY.format(instead))

@@ -19,7 +19,7 @@ from typing import Any
 
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.config import LayoutConfig, TokenizerConfig
-from pipelines.prepare.process import hub_libraries, imports
+from pipelines.prepare.process import hub_libraries
 from pipelines.prepare.tokenize import library_failures
 from tfrecord_io.errors import TokenizerError
 from tfrecord_io.manifest import TokenizerFacts
@@ -48,10 +48,9 @@ _log = logging.getLogger(__name__)
 
 def import_libraries(config: TokenizerConfig) -> None:
     """Import the libraries that load this tokenizer, which takes a second the first time."""
-    with imports.one_at_a_time:
-        from transformers import PreTrainedTokenizerBase  # noqa: F401  (imported when asked for)
+    from transformers import PreTrainedTokenizerBase  # noqa: F401  (imported when asked for)
 
-        class_for(config.name)
+    class_for(config.name)
 
 
 def resolve(config: TokenizerConfig) -> tuple[Any, Files]:

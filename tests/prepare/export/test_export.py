@@ -11,7 +11,7 @@ import pytest
 from pipelines.prepare.export import exporting
 from pipelines.prepare.export.export_settings import FORMATS
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.process.workers import Done
+from pipelines.prepare.runners.runner import Done
 from tests import building
 from tests.building import Outcome, reviews
 from tests.support import frames, servers

@@ -21,7 +21,7 @@ from pipelines.prepare import storage
 from pipelines.prepare.audit import reopened_dataset
 from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.audit.trace import Tracer
-from pipelines.prepare.process import workers
+from pipelines.prepare.runners import here
 from tests import building
 from tests.building import read_manifest, read_shard
 from tests.support.speed import slow_but
@@ -300,7 +300,7 @@ def test_a_build_that_was_stopped_goes_on_to_the_same_bytes_on_other_threads(
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["buckets", "qa", "packed chat"], indirect=True)
 def test_worker_processes_change_no_byte(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(here, "_SMALL_BYTES", 0)
     made = case.build(tmp_path / "out", workers=2)
     assert made.status == 0, made.err
     assert building.files(tmp_path / "out") == building.files(case.built)

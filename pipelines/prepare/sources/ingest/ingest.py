@@ -25,9 +25,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.prepare import storage
-from pipelines.prepare.process import workers
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.process.workers import Done
+from pipelines.prepare.runners import here
+from pipelines.prepare.runners.runner import Done
 from pipelines.prepare.sources.parquet import access, row_groups
 from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve import library
@@ -155,7 +155,7 @@ def naming_files(source: IngestSource) -> Iterator[None]:
     """Turn the death of a task's process into a SourceError that names the files."""
     try:
         yield
-    except workers.WorkerDiedError as error:
+    except here.WorkerDiedError as error:
         stream = source.streams[error.task.split]
         files = list(dict.fromkeys(stream.file_of(shard) for shard in stream.shards_of(error.task)))
         where = without_access(files[0].path) if files[0] else f"split {error.task.split!r}"
@@ -200,7 +200,7 @@ def run_here(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
     """Run tasks in one child process, or in this one if `children` returns 0. Raises: as `run`."""
     processes = children(source, tasks, most=1)
     with naming_files(source):
-        list(workers.run(functools.partial(run, source), tasks, processes=processes, keep=True))
+        list(here.run(functools.partial(run, source), tasks, processes=processes, keep=True))
 
 
 def _rows(stream: SplitStream, task: IngestTask, rows: list[int]) -> Iterator[pa.Table]:

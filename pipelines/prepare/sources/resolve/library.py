@@ -21,7 +21,7 @@ import fsspec
 
 from pipelines.prepare.options.source_config import SPLIT_NAME
 from pipelines.prepare.options.suggestions import to_utf8
-from pipelines.prepare.process import workers
+from pipelines.prepare.runners import here
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.resolve.features import without_views
 from tfrecord_io.errors import PrepError, SourceError
@@ -144,7 +144,7 @@ def reading(where: Callable[[], str], *, remedy: str = _CORRECT) -> Iterator[Non
         raise SourceError(
             f"{where()}: cannot be read: not UTF-8, {error.reason} at {found!r}", remedy=to_utf8(error.object)
         ) from error
-    except workers.WorkerDiedError as error:
+    except here.WorkerDiedError as error:
         raise SourceError(f"{where()}: the process that read it {error.how}", remedy=_LEAVE_OUT) from error
     except MemoryError as error:
         raise SourceError(
@@ -225,7 +225,7 @@ class SourceListing:
         in_child = is_seen_by_others(files) and not (
             builders[0].name == "parquet" or are_small_texts(builders[0].name, files)
         )
-        return workers.call(_open, self.builders) if in_child else _open(self.builders)
+        return here.call(_open, self.builders) if in_child else _open(self.builders)
 
 
 def _open(builders: Mapping[str | None, Any]) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare.process import workers
-from pipelines.prepare.process.workers import WorkerDiedError
+from pipelines.prepare.runners import here
+from pipelines.prepare.runners.here import WorkerDiedError
 from pipelines.prepare.tokenize.chat import renderer
 from pipelines.prepare.tokenize.chat.conversation import ANSWER, DATE_UNKNOWN, INVALID, OVER_LIMIT, QUESTION
 from pipelines.prepare.tokenize.chat.rendering import Settings
@@ -86,7 +86,7 @@ class ChatRenderer:
     def _rendered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return a `renderer.RENDERED` batch. If a batch kills its process, its rows are rendered one by one."""
         try:
-            return renderer.batch_of(workers.call(renderer.render, self._settings, renderer.message_of(batch)))
+            return renderer.batch_of(here.call(renderer.render, self._settings, renderer.message_of(batch)))
         except (WorkerDiedError, MemoryError) as error:
             if batch.num_rows == 1:
                 row = {"text": b"", "learned": [], "reason": OVER_LIMIT, "detail": self._detail(error)}

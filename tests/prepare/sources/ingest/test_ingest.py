@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare.options.config import SourceConfig
-from pipelines.prepare.process import workers
+from pipelines.prepare.runners import here
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest import MOST_BYTES, MOST_ROWS, IngestSource, even_tables
 from pipelines.prepare.sources.parquet import row_groups
@@ -83,7 +83,7 @@ def test_parts_are_the_same_whoever_writes_them(tmp_path: Path, monkeypatch: pyt
     digests = []
     for processes in (0, 1, 3):
         source = some(tmp_path / str(processes), monkeypatch)
-        list(workers.run(functools.partial(ingest.run, source), source.tasks(), processes=processes))
+        list(here.run(functools.partial(ingest.run, source), source.tasks(), processes=processes))
         files = sorted(Path(source.folder).iterdir())
         assert len(files) == 2
         digests.append([(file.name, hashlib.sha256(file.read_bytes()).hexdigest()) for file in files])

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare.options.config import SourceConfig
-from pipelines.prepare.process import workers
+from pipelines.prepare.runners import here
 from pipelines.prepare.sources.resolve import line_ranges
 from pipelines.prepare.sources.rows import opening
 from tests import building
@@ -249,7 +249,7 @@ def test_ranges_have_the_rows_of_the_whole(
     (tmp_path / name).write_bytes(content.encode())
     config = SourceConfig(dataset=str(tmp_path), **options)
     expected = rows_of(config)
-    monkeypatch.setattr(workers, "call", lambda function, *arguments: function(*arguments))  # in this process
+    monkeypatch.setattr(here, "call", lambda function, *arguments: function(*arguments))  # in this process
     monkeypatch.setattr(line_ranges, "_LARGE_BYTES", 100)
     monkeypatch.setattr(line_ranges, "_PART_BYTES", part_bytes)
     stream = opening.open_source(config, columns=None).streams(["train"])["train"]

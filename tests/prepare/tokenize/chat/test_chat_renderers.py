@@ -10,7 +10,7 @@ import pytest
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from pipelines.prepare.process import workers
+from pipelines.prepare.runners import here
 from pipelines.prepare.tokenize.chat.conversation import Message
 from pipelines.prepare.tokenize.chat.rendering import Settings
 from pipelines.prepare.tokenize.chat.template import ChatRenderer, Texts, open_template
@@ -140,8 +140,8 @@ def test_rows_over_the_limits_are_rejected_with_that_reason(
     zoo: Zoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Workers render by themselves, and are ended by a row that takes too long: 10 to a large power, in one call."""
-    monkeypatch.setattr(workers, "_SMALL_BYTES", 0)
-    monkeypatch.setattr(workers, "_THREADED_BYTES", 0)
+    monkeypatch.setattr(here, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(here, "_THREADED_BYTES", 0)
     monkeypatch.setattr(Settings, "__init__", functools.partialmethod(Settings.__init__, cpu_seconds=0.5))
     template = (
         "{% for m in messages %}{% if 'much' in m.content %}{{ 'x' * (messages | length * 10 ** 9) }}{% endif %}"

@@ -15,12 +15,12 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.job_server import ExternalJobServer
 from apache_beam.runners.portability.portable_runner import PortableRunner
 
-from pipelines.prepare.beam import dataflow
 from pipelines.prepare.process.cores import cores
+from pipelines.prepare.runners import dataflow
 from tfrecord_io.errors import ConfigError, PrepError
 
-_WORKERS = "--direct_num_workers"
-_EMBEDDED = (None, "DirectRunner", "FnApiRunner")
+# Run in this process without a port, all of them as FnApiRunner.
+_DIRECT = (None, "DirectRunner", "FnApiRunner", "SwitchingDirectRunner")
 _CONNECT_SECONDS = 20
 # Beam stops waiting for a job after --job_server_timeout, which is meant for single requests; its default is 300 s.
 _JOB_SECONDS = 30 * 24 * 3600
@@ -52,15 +52,15 @@ def check(beam_args: Sequence[str], *, root: str) -> None:
             ) from error
 
 
-def is_embedded(options: PipelineOptions) -> bool:
-    """Return whether the job runs in processes of this machine, without opening a port."""
-    return runner_name(options) in _EMBEDDED
+def is_direct(options: PipelineOptions) -> bool:
+    """Return whether the job runs in this process, without opening a port."""
+    return runner_name(options) in _DIRECT
 
 
 def open_pipeline(options: PipelineOptions) -> beam.Pipeline:
     """Return an empty pipeline. Raises: ConfigError for options that its runner does not take."""
-    # Beam's own DirectRunner would look for a Go binary to download.
-    runner = FnApiRunner() if is_embedded(options) else None
+    # Beam's own DirectRunner would download a Go binary.
+    runner = FnApiRunner() if is_direct(options) else None
     try:
         return beam.Pipeline(runner=runner, options=options)
     except (ValueError, ImportError) as error:
@@ -68,17 +68,22 @@ def open_pipeline(options: PipelineOptions) -> beam.Pipeline:
 
 
 def runner_name(options: PipelineOptions) -> str | None:
-    """Return the value of --runner; None for the default."""
-    return options.view_as(StandardOptions).runner
+    """Return the name of the runner, which Beam also takes in lower case and without its last word; None for none."""
+    given: str | None = options.view_as(StandardOptions).runner
+    for name in StandardOptions.KNOWN_RUNNER_NAMES:
+        if given and given.lower() in (name.lower(), name.lower().removesuffix("runner")):
+            return str(name)
+    return given
 
 
 def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOptions:
     """Parse the options for Beam. Raises: ConfigError for unknown options, or values that Beam does not take."""
     given = {arg.partition("=")[0] for arg in beam_args}
-    # Beam's value for every core is 0, for which its job service in Python starts no worker.
-    defaults = {_WORKERS: str(workers or cores())}
+    defaults = {}
     if given & {"--runner", "--job_endpoint"} and "--job-server-timeout" not in given:
         defaults["--job_server_timeout"] = str(_JOB_SECONDS)
+    if "--job_endpoint" in given:  # Beam's value for every core is 0, for which its job service starts no worker
+        defaults["--direct_num_workers"] = str(workers or cores())
     added = [f"{name}={value}" for name, value in defaults.items() if name not in given]
     options = PipelineOptions([*beam_args, *added])
     unknown: list[str] = []
@@ -92,28 +97,21 @@ def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOp
 
     options.get_all_options(add_extra_args_fn=look)
     # Beam discards unknown options. Runners of other systems have options that only their job servers know.
-    if unknown and runner_name(options) in (*_EMBEDDED, dataflow.RUNNER):
+    if unknown and (is_direct(options) or runner_name(options) == dataflow.RUNNER):
         raise ConfigError(
             f"Beam does not know {' '.join(unknown)}",
             remedy="check the spelling; our own options go before the --, and Beam's after it",
         )
+    direct = options.view_as(DirectOptions)
     # Its other modes open ports on all addresses of this machine, let anybody connect, and unpickle what comes in.
-    mode = options.view_as(DirectOptions).direct_running_mode
-    if is_embedded(options) and mode != "in_memory":
+    if is_direct(options) and (direct.direct_running_mode != "in_memory" or direct.direct_num_workers != 1):
         raise ConfigError(
-            f"--direct_running_mode={mode} opens ports through which anybody could run code here, expected in_memory",
-            remedy="leave it out: all cores are used without it, and --workers sets the number of processes",
+            f"--direct_running_mode={direct.direct_running_mode} --direct_num_workers={direct.direct_num_workers}: "
+            "several workers of DirectRunner open ports through which anybody could run code here, expected in_memory "
+            "and 1",
+            remedy="leave them out: DirectRunner rehearses a job, and a build without Beam options uses every core",
         )
     return options
-
-
-def take_workers(options: PipelineOptions, beam_args: Sequence[str], *, workers: int | None) -> int | None:
-    """Return the number of workers that the user wants here, None for the default, and set Beam's own to one."""
-    direct = options.view_as(DirectOptions)
-    wanted = int(direct.direct_num_workers)
-    direct.direct_num_workers = 1
-    is_given = workers is not None or _WORKERS in (arg.partition("=")[0] for arg in beam_args)
-    return wanted or None if is_given else None
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The same bytes from every way to run, functions that travel, and what becomes of options and errors on the way."""
+"""Beam's runners: the bytes of a build without them, functions that travel, and options and errors on the way."""
 
 import contextlib
 import functools
@@ -22,20 +22,18 @@ from typing import Any
 import psutil
 import pytest
 from apache_beam.internal import pickler
-from apache_beam.options.pipeline_options import DirectOptions, PortableOptions
+from apache_beam.options.pipeline_options import PortableOptions
 from apache_beam.runners.runner import PipelineResult
 
-from pipelines.prepare.beam import failures, pipeline
-from pipelines.prepare.beam import options as beam_options
-from pipelines.prepare.beam.failures import Reported, Run
 from pipelines.prepare.dataset import commit, plan_files
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.plan_files import TaskKey
 from pipelines.prepare.launch import launcher
 from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
-from pipelines.prepare.process import workers as processes
-from pipelines.prepare.shards import shard_writer
+from pipelines.prepare.runners import beam_options, failures, here, on_beam
+from pipelines.prepare.runners.failures import Reported
+from pipelines.prepare.shards import shard_maker, shard_writer
 from pipelines.prepare.shards.shard_maker import ShardMaker
 from tests import building
 from tests.building import REVIEWS, Outcome, read_manifest, reviews
@@ -60,12 +58,18 @@ def resolved(output: Path) -> OpenJob:
     )
 
 
+DIRECT = "--runner=DirectRunner"
+
+
 @pytest.mark.parametrize(
-    ("workers", "beam_args"),
-    [(None, []), pytest.param(3, ["--runner=DirectRunner", "--direct_running_mode=in_memory"], marks=pytest.mark.slow)],
+    "beam_args", [[DIRECT], ["--runner=direct", "--direct_running_mode=in_memory"], ["--job_name=x"]]
 )
-def test_workers_and_runners_change_no_byte(tmp_path: Path, workers: int | None, beam_args: list[str]) -> None:
-    outcome = build(tmp_path / "out", *beam_args, workers=workers)
+def test_a_direct_runner_makes_the_bytes_of_a_plain_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beam_args: list[str]
+) -> None:
+    """With a relative output, which workers with another folder would not find."""
+    monkeypatch.chdir(tmp_path)
+    outcome = build("out", *beam_args)
     assert outcome.status == 0, outcome.err
     assert building.files(tmp_path / "out") == building.files(reviews())
     assert json.loads(outcome.out)["manifest_sha256"] == manifest.digest(read_manifest(reviews()))
@@ -112,30 +116,16 @@ def test_the_functions_run_after_travelling(tmp_path: Path, travel: Callable[[An
     found.reserve()
     keys = [key for split in found.job.splits for key in planned(found.job, split)]
 
-    write = travel(pipeline.Call(ShardMaker(found.job)))
+    write = travel(on_beam.Call(ShardMaker(found.job)))
     write.setup()
-    receipts = [receipt for key in keys for receipt in write.process(travel(key))]
-    assert [travel(receipt) for receipt in receipts] == receipts
+    ends = [end for key in keys for end in write.process(travel(key))]
+    assert len(ends) == len(keys)
 
     finish = functools.partial(
         commit.commit, found.job, items=found.items, identity=found.source.identity, max_error_rate=0.0
     )
-    (fingerprint,) = travel(pipeline.Call(functools.partial(pipeline.commit_all, finish))).process(receipts)
-    assert fingerprint == found.job.fingerprint
+    assert list(travel(on_beam.Call(on_beam.Finish(finish))).process(ends)) == [None]
     assert building.files(tmp_path / "out") == building.files(reviews())
-
-
-@pytest.mark.parametrize(
-    ("workers", "beam_args", "wanted"),
-    [(3, [], 3), (1, ["--direct_num_workers", "2"], 2), (None, [], None), (None, ["--direct_num_workers=0"], None)],
-)
-def test_there_are_as_many_workers_as_is_asked_for(
-    workers: int | None, beam_args: list[str], wanted: int | None
-) -> None:
-    """What is said to Beam wins, and Beam itself always has one worker, which starts ours."""
-    options = beam_options.parse(beam_args, workers=workers)
-    assert beam_options.take_workers(options, beam_args, workers=workers) == wanted
-    assert options.view_as(DirectOptions).direct_num_workers == 1
 
 
 @pytest.mark.parametrize(
@@ -157,18 +147,18 @@ def test_only_where_the_network_is_waited_for_there_may_be_more_workers_than_cor
     seen: list[tuple[int | None, ...]] = []
     task = types.SimpleNamespace(located=types.SimpleNamespace(files=[types.SimpleNamespace(path=file)]))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    monkeypatch.setattr(processes, "number", number)
+    monkeypatch.setattr(here, "number", number)
     monkeypatch.setattr(plan_files, "task_of", lambda job, key: task)
     job: Any = types.SimpleNamespace(root=root)
-    pipeline._processes(job, [("train", 0, 1)], task_bytes=1, wanted=workers, concurrent=True)
+    shard_maker._processes(job, [("train", 0, 1)], 1, workers, concurrent=True)
     assert seen == [(workers, default, most)]
 
 
 @pytest.fixture
 def in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """However little there is to do, worker processes do it."""
-    monkeypatch.setattr(processes, "_SMALL_BYTES", 0)
-    monkeypatch.setattr(processes, "_THREADED_BYTES", 0)
+    monkeypatch.setattr(here, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(here, "_THREADED_BYTES", 0)
 
 
 @pytest.mark.slow
@@ -177,7 +167,7 @@ def test_worker_processes_change_no_byte_open_no_port_and_are_gone_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever reached a port could send a runner's messages, which are unpickled."""
-    monkeypatch.setattr(pipeline, "cores", lambda: 3)
+    monkeypatch.setattr(shard_maker, "cores", lambda: 3)
     before, over = servers.listening(os.getpid()), threading.Event()
     seen: set[int] = set()
     pids: set[int] = set()
@@ -201,7 +191,7 @@ def test_worker_processes_change_no_byte_open_no_port_and_are_gone_at_the_end(
     assert building.files(tmp_path / "out") == building.files(reviews(shard_size="6kB"))
     assert seen == set(before)
     assert len(pids) >= 3
-    pids -= {child.process.pid for child in processes._idle}  # those that wait for a call end with this process
+    pids -= {child.process.pid for child in here._idle}  # those that wait for a call end with this process
     left = [pid for pid in pids if psutil.pid_exists(pid) and "spawn_main" in " ".join(psutil.Process(pid).cmdline())]
     assert not left
 
@@ -242,7 +232,8 @@ def test_a_worker_that_dies_is_an_error_that_names_its_shard(tmp_path: Path) -> 
         (["-x"], "Beam does not know -x"),
         (["--runner=DataflowRunner", "--zonee=x"], "Beam does not know --zonee=x"),
         (["--direct_num_workers=many"], "Beam: argument --direct_num_workers: invalid int value: 'many'"),
-        (["--direct_running_mode=multi_processing"], "--direct_running_mode=multi_processing opens ports"),
+        (["--direct_running_mode=multi_processing"], "several workers of DirectRunner open ports"),
+        ([DIRECT, "--direct_num_workers=2"], "several workers of DirectRunner open ports"),
         (["--direct_running_mode=fast"], "Beam: argument --direct_running_mode: invalid choice: 'fast'"),
         (["--runner=NoSuchRunner"], "Beam: Unexpected pipeline runner: NoSuchRunner"),
         (["--runner=PortableRunner"], "--runner=PortableRunner without --job_endpoint"),
@@ -263,36 +254,74 @@ def test_runners_of_other_systems_get_options_that_beam_does_not_know() -> None:
     assert options.get_all_options(retain_unknown_options=True)["no_such_option"] == "2"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("workers", "place"), [(1, "write"), (7, "commit")])
-def test_a_workers_error_arrives_as_it_was_and_without_a_traceback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, place: str
-) -> None:
-    def fail(*args: Any, **kwargs: Any) -> None:
-        raise OutputError("out/x: disk; full", remedy="free some; space")
+def refused(*_: Any, **__: Any) -> None:
+    raise OutputError("out/x: disk; full", remedy="free some; space")
 
-    monkeypatch.setattr({"write": shard_writer, "commit": launcher}[place], place, fail)
-    outcome = build(tmp_path / "out", workers=workers)
+
+def done_nothing(*_: Any, **__: Any) -> None:
+    """Stands for a commit on another machine, with a disk of its own."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beam_args", [[], [DIRECT]])
+@pytest.mark.parametrize("place", ["write", "commit"])
+def test_an_error_arrives_as_it_was_and_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beam_args: list[str], place: str
+) -> None:
+    monkeypatch.setattr({"write": shard_writer, "commit": launcher}[place], place, refused)
+    outcome = build(tmp_path / "out", *beam_args)
     assert outcome.error == ("out/x: disk; full", "free some; space")
     assert len(outcome.err.splitlines()) == 3
     assert not (tmp_path / "out" / "manifest.json").exists()
     monkeypatch.undo()
-    assert build(tmp_path / "out", workers=workers).status == 0, "a failure is forgotten by the next run"
+    assert build(tmp_path / "out", *beam_args).status == 0, "a failure is forgotten by the next run"
     assert building.files(tmp_path / "out") == building.files(reviews())
 
 
-def test_a_bug_in_a_worker_is_two_lines_and_keeps_its_traceback_for_verbose(
+def test_a_bug_is_two_lines_and_keeps_its_traceback_for_verbose(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def bug(*args: Any, **kwargs: Any) -> None:
         raise ArithmeticError("a bug")
 
     monkeypatch.setattr(shard_writer, "write", bug)
-    short, long = (build(tmp_path / "out", workers=2, verbose=verbose) for verbose in (None, True))
+    short, long = (build(tmp_path / "out", verbose=verbose) for verbose in (None, True))
     assert short.status == long.status == 1
     assert short.error[0] == "unexpected ArithmeticError: a bug"
     assert "in bug" in long.err
     assert long.err.splitlines()[-2:] == short.err.splitlines()[-2:]
+    direct, long = (build(tmp_path / "out", DIRECT, verbose=verbose) for verbose in (None, True))
+    assert direct.error[0].startswith("the job failed: ArithmeticError: a bug")
+    assert "in bug" in long.err
+
+
+def test_after_an_interrupt_a_direct_runner_begins_no_other_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread of Beam's job can be neither ended nor waited for."""
+    made, go_on = [], threading.Event()
+    write = shard_writer.write
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        made.append(args[0])
+        go_on.wait(60)
+        return write(*args, **kwargs)
+
+    def interrupted(done: Any) -> None:
+        while not made and not done.done():  # the source is ingested by a job of its own
+            time.sleep(0.01)
+        if made:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(shard_writer, "write", slow)
+    monkeypatch.setattr(on_beam, "wait_for", interrupted)
+    before = {*threading.enumerate()}
+    assert build(tmp_path / "out", DIRECT).error[0] == "interrupted before the dataset was complete"
+    go_on.set()
+    for thread in {*threading.enumerate()} - before:
+        thread.join(60 if thread.name == "in_background" else 0)
+    assert len(made) == 1
+    assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 @pytest.mark.parametrize("kind", [RowsRejectedError, OutputError, CorruptRecordError, ConfigError])
@@ -319,11 +348,8 @@ def test_a_report_from_another_process_and_its_traceback_hold_no_secret() -> Non
     error = OutputError("ftp://me:hush@host: cannot be written", remedy="use https://host/x?sig=hush")
     error.__cause__ = OSError("no answer from https://host/x?X-Goog-Signature=hush")
 
-    def work() -> None:
+    with pytest.raises(Reported, match="OutputError") as caught, failures.reported():
         raise error
-
-    with pytest.raises(Reported, match="OutputError") as caught:
-        Run().attempt(work)
     assert "hush" not in "".join(traceback.format_exception(caught.value))
     found = failures.from_text(str(caught.value))
     assert (found.cause, found.remedy) == ("ftp://...@host: cannot be written", "use https://host/x?...")
@@ -359,7 +385,7 @@ def test_a_thread_of_a_job_that_is_over_prints_nothing_and_others_do(capsys: pyt
         print("Traceback", file=sys.stderr)
 
     late = threading.Thread(target=report)
-    with contextlib.suppress(KeyboardInterrupt), pipeline.stderr_held_back():
+    with contextlib.suppress(KeyboardInterrupt), on_beam.stderr_held_back():
         late.start()
         raise KeyboardInterrupt
     over.set()
@@ -373,16 +399,15 @@ def test_a_thread_of_a_job_that_is_over_prints_nothing_and_others_do(capsys: pyt
 @pytest.mark.parametrize("state", ["CANCELLED", "FAILED", "UPDATED", "DRAINED"])
 def test_a_job_that_ends_in_another_state_than_done_is_an_error(state: str) -> None:
     with pytest.raises(PrepError, match=f"ended in the state {state}, expected DONE"):
-        pipeline._require_done(PipelineResult(state), None)
+        on_beam._require_done(PipelineResult(state), None)
 
 
 @pytest.mark.slow
 def test_a_job_that_is_done_without_a_manifest_here_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where workers on other machines have written to disks of their own."""
-    monkeypatch.setattr(launcher, "commit", lambda *args, **kwargs: read_manifest(reviews()))
-    outcome = build(tmp_path / "out")
+    monkeypatch.setattr(launcher, "commit", done_nothing)
+    outcome = build(tmp_path / "out", DIRECT)
     assert outcome.error[0].endswith("the job is done, but there is no manifest.json here")
     assert "gs://" in outcome.error[1]
 

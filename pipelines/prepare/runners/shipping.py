@@ -22,8 +22,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
-
-from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions, WorkerOptions
+from typing import Any
 
 import tfrecord_io
 from tfrecord_io.errors import ConfigError, PrepError
@@ -59,12 +58,11 @@ def require_versions(expected: Mapping[str, str]) -> None:
         )
 
 
-def ship(options: PipelineOptions, folder: str) -> None:
-    """Add packages for workers to `options`, unless the user chose some. Raises: ConfigError if they cannot be sent.
+def ship(setup: Any, worker: Any, folder: str) -> None:
+    """Add packages for workers to Beam's SetupOptions, unless the user chose some there or in WorkerOptions.
 
-    `folder` must exist until the job is submitted.
+    `folder` must exist until the job is submitted. Raises: ConfigError if this package cannot be sent.
     """
-    setup, worker = options.view_as(SetupOptions), options.view_as(WorkerOptions)
     if setup.setup_file or setup.extra_packages or worker.sdk_container_image or worker.worker_harness_container_image:
         return
     setup.extra_packages = [str(_wheel(Path(folder)))]

@@ -9,7 +9,7 @@ import pytest
 
 from tests import building
 from tests.building import REVIEWS, Outcome
-from tests.prepare.beam.test_portable import (
+from tests.prepare.runners.test_portable import (
     FOUND_BY_A_SHARD,
     check_same,
     only_shards_find,
@@ -47,7 +47,7 @@ def test_flink_with_workers_elsewhere_changes_no_byte(tmp_path: Path, source: Pa
     args = [*cluster.beam_args, KEPT, "--parallelism=3"]
     check_same(source, tmp_path / "out", *args, label_column="label", shard_size="6kB")
     assert len(set(cluster.worker_pids()) - set(before)) == 1, "made by a worker that Flink had the pool start"
-    tasks = re.findall(r"WriteShard.*?\((\d/\d)\)", cluster.service.log.read_text()[logged:])
+    tasks = re.findall(r"Work.*?\((\d/\d)\)", cluster.service.log.read_text()[logged:])
     assert {"1/3", "2/3", "3/3"} <= set(tasks), "one part of the work for each of three"
 
 

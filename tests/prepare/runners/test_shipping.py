@@ -8,16 +8,16 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
+from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions, WorkerOptions
 
-from pipelines.prepare.beam import packaging
+from pipelines.prepare.runners import shipping
 from tests import building
 from tfrecord_io.errors import ConfigError, PrepError
 
 
 def shipped(folder: Path, *args: str) -> SetupOptions:
     options = PipelineOptions(list(args))
-    packaging.ship(options, str(folder))
+    shipping.ship(options.view_as(SetupOptions), options.view_as(WorkerOptions), str(folder))
     return options.view_as(SetupOptions)
 
 
@@ -56,7 +56,7 @@ def test_the_launchers_versions_are_what_workers_install(tmp_path: Path, monkeyp
         return versions[name]
 
     monkeypatch.setattr(metadata, "version", version)
-    monkeypatch.setattr(packaging, "_wheel", lambda folder: folder / "x.whl")
+    monkeypatch.setattr(shipping, "_wheel", lambda folder: folder / "x.whl")
     monkeypatch.setitem(sys.modules, "tiktoken", sys)
     monkeypatch.delitem(sys.modules, "sentencepiece", raising=False)
     setup = shipped(tmp_path)
@@ -78,13 +78,13 @@ def test_the_launchers_versions_are_what_workers_install(tmp_path: Path, monkeyp
 def test_what_the_user_says_of_packages_wins(tmp_path: Path, args: list[str]) -> None:
     before = PipelineOptions(args).get_all_options(drop_default=True)
     options = PipelineOptions(args)
-    packaging.ship(options, str(tmp_path))
+    shipping.ship(options.view_as(SetupOptions), options.view_as(WorkerOptions), str(tmp_path))
     assert options.get_all_options(drop_default=True) == before
     assert not list(tmp_path.iterdir())
 
 
 def test_a_users_own_requirements_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packaging, "_wheel", lambda folder: folder / "x.whl")
+    monkeypatch.setattr(shipping, "_wheel", lambda folder: folder / "x.whl")
     setup = shipped(tmp_path, "--requirements_file=mine.txt")
     assert (setup.requirements_file, setup.requirements_cache) == ("mine.txt", None)
     assert setup.extra_packages == [str(tmp_path / "x.whl")]
@@ -92,16 +92,16 @@ def test_a_users_own_requirements_are_left_alone(tmp_path: Path, monkeypatch: py
 
 SHIP = (
     "import json, sys\n"
-    "from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions\n"
-    "from pipelines.prepare.beam import packaging, pipeline\n"
+    "from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions, WorkerOptions\n"
+    "from pipelines.prepare.runners import shipping, on_beam\n"
     # What tasks are functions of: shards, ingestion, comparisons of rows, exports.
     "from pipelines.prepare.dedup import deciding\n"
     "from pipelines.prepare.export import exporting\n"
     "from pipelines.prepare.shards import shard_maker\n"
     "from pipelines.prepare.sources.ingest import ingest\n"
     "options = PipelineOptions([])\n"
-    "packaging.ship(options, sys.argv[1])\n"
-    "print(json.dumps([packaging.__file__, *options.view_as(SetupOptions).extra_packages]))\n"
+    "shipping.ship(options.view_as(SetupOptions), options.view_as(WorkerOptions), sys.argv[1])\n"
+    "print(json.dumps([shipping.__file__, *options.view_as(SetupOptions).extra_packages]))\n"
 )
 
 
@@ -133,14 +133,14 @@ def described(folder: Path) -> tuple[str, set[str]]:
 
 
 def test_what_is_not_installed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packaging, "_DISTRIBUTION", "not-installed-at-all")
+    monkeypatch.setattr(shipping, "_DISTRIBUTION", "not-installed-at-all")
     with pytest.raises(ConfigError, match="is not installed"):
         shipped(tmp_path)
 
 
 def test_a_worker_with_other_versions_makes_nothing() -> None:
-    packaging.require_versions(packaging.versions())
-    packaging.require_versions({})
+    shipping.require_versions(shipping.versions())
+    shipping.require_versions({})
     with pytest.raises(PrepError, match=r"launcher: tokenizers [\d.]+, expected 0.0.1; ") as caught:
-        packaging.require_versions({**packaging.versions(), "tokenizers": "0.0.1"})
+        shipping.require_versions({**shipping.versions(), "tokenizers": "0.0.1"})
     assert "--sdk_container_image" in caught.value.remedy

@@ -13,11 +13,17 @@ import threading
 from typing import Any
 
 from apache_beam.metrics import MetricsFilter
-from apache_beam.options.pipeline_options import DebugOptions, GoogleCloudOptions, PipelineOptions
+from apache_beam.options.pipeline_options import (
+    DebugOptions,
+    GoogleCloudOptions,
+    PipelineOptions,
+    SetupOptions,
+    WorkerOptions,
+)
 
 from pipelines.prepare import storage
-from pipelines.prepare.beam import packaging
 from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.runners import shipping
 from tfrecord_io.errors import ConfigError, PrepError
 
 RUNNER = "DataflowRunner"
@@ -65,7 +71,7 @@ def prepare(options: PipelineOptions, *, name: str, work: str, folder: str) -> N
 
     `folder` must exist until the job is submitted. Raises: ConfigError if this package cannot be sent to workers.
     """
-    packaging.ship(options, folder)
+    shipping.ship(options.view_as(SetupOptions), options.view_as(WorkerOptions), folder)
     options.view_as(DebugOptions).add_experiment(_EXPERIMENT)
     cloud = options.view_as(GoogleCloudOptions)
     if not cloud.job_name:  # the same for the same work, since the service never runs two jobs of one name at a time

@@ -1,4 +1,4 @@
-"""Worker processes (`spawn`) that call a function for each task, with results in the order of completion.
+"""The default runner: worker processes of this machine, with results in the order of completion.
 
     launcher ──── function, task ────► child: function(task, progress) ──► result, or an exception
              ◄─── counts, meanwhile ──
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import dataclasses
 import functools
 import gc
 import logging
@@ -26,7 +25,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
@@ -34,6 +33,7 @@ from typing import Any, TypeVar
 from pipelines.prepare.process.cores import cores, memory_bytes
 from pipelines.prepare.process.progress import Counts, Progress
 from pipelines.prepare.process.threads import POLL_SECONDS
+from pipelines.prepare.runners.runner import Work
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -61,12 +61,20 @@ _idle: list[_Child] = []
 _starting = threading.Lock()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Done:
-    """Result of a finished task, and the counts that it adds to a Beam job's metrics."""
+class Here:
+    """Runner of tasks in processes of this machine. Implements `Runner`."""
 
-    result: Any = None
-    counts: Mapping[str, int]
+    is_here = True
+
+    def check(self, root: str) -> None:
+        """There is nothing to check."""
+
+    def run(self, work: Work, progress: Progress) -> None:
+        """Run all tasks, and finish. Raises: as `run`."""
+        for _ in run(work.function, work.tasks, processes=work.processes, progress=progress, keep=True):
+            pass
+        if work.finish is not None:
+            work.finish()
 
 
 class WorkerDiedError(Exception):
@@ -153,6 +161,8 @@ def _dismiss(busy: Collection[_Child], free: Collection[_Child], *, keep: bool) 
     for child in busy:
         child.process.kill()
     ended = [*busy, *(() if keep else free)]
+    for child in free if keep else ():
+        child.rest()
     for child in ended:
         child.pipe.close()  # all of them first, so that they end side by side
     for child in ended:
@@ -239,8 +249,6 @@ class _Child:
 
     def __init__(self, start: Callable[[], None] | None) -> None:
         self.owner = os.getpid()
-        # Arrow's allocator, which reads this when it is loaded, then keeps nothing that is freed: 20 MB less of 500.
-        os.environ.setdefault("MIMALLOC_PURGE_DELAY", "0")
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         most_memory = max(_LEAST_MEMORY, memory_bytes() // 2)
@@ -252,7 +260,7 @@ class _Child:
     def give(self, function: bytes, task: Any) -> None:
         """Send the child a task, with the pickled function unless it had the same one for its last task."""
         self.task = task
-        with contextlib.suppress(BrokenPipeError):  # `receive` says how it died
+        with contextlib.suppress(OSError):  # `receive` says how it died
             self.pipe.send((None if function is self._function else function, task))
         self._function = function
 
@@ -260,12 +268,17 @@ class _Child:
         """Add received counts to `progress`; return the task's answer, None before its end. Raises: WorkerDiedError."""
         try:
             counts, answer = self.pipe.recv()
-        except (EOFError, ConnectionResetError):
+        except (EOFError, OSError):  # OSError: it ended while it sent more than the pipe holds
             self.process.join()
             raise WorkerDiedError(self.task, self.process.exitcode or 0) from None
         progress.add(**counts._asdict())
         received: _Answer | None = answer
         return received
+
+    def rest(self) -> None:
+        """Let the process end by itself if no task comes for some time."""
+        with contextlib.suppress(OSError):
+            self.pipe.send(None)
 
     def is_awake(self) -> bool:
         """Return whether the process answers an empty task."""
@@ -299,12 +312,17 @@ def _serve(pipe: Connection, most_memory: int, start: Callable[[], None] | None)
     if start is not None:
         start()
     function: Callable[[Any, Progress], Any] = max
-    while pipe.poll(_IDLE_SECONDS):
+    idle: float | None = None
+    while pipe.poll(idle):
         try:
-            pickled, task = pipe.recv()
+            message = pipe.recv()
         except EOFError:
             break
+        idle = _IDLE_SECONDS if message is None else None
+        if message is None:
+            continue
         try:
+            pickled, task = message
             function = pickle.loads(pickled) if pickled else function
             answer: _Answer = (function(task, progress), None, "")
         except Exception as error:

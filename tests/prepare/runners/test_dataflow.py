@@ -22,11 +22,12 @@ from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.runners.dataflow import dataflow_runner
 
-from pipelines.prepare.beam import dataflow, packaging, pipeline
-from pipelines.prepare.beam.failures import AGAIN, Reported
 from pipelines.prepare.launch import launcher
 from pipelines.prepare.options.config import OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.process.progress import Counts, Progress
+from pipelines.prepare.runners import dataflow, on_beam, shipping
+from pipelines.prepare.runners.failures import AGAIN, Reported
+from pipelines.prepare.runners.runner import Work
 from pipelines.prepare.shards.shard_maker import ShardMaker
 from pipelines.prepare.storage import gcs
 from tests import building
@@ -114,7 +115,7 @@ class TestAFinishedJob:
         assert TOKEN not in launched.err
 
     def test_what_is_sent_is_small_has_no_session_and_base_dependencies_only(self, launched: Any) -> None:
-        wheel = f"prep_tfrecords-{packaging.versions()['prep-tfrecords']}-py3-none-any.whl"
+        wheel = f"prep_tfrecords-{shipping.versions()['prep-tfrecords']}-py3-none-any.whl"
         staged = {name.rpartition("/")[2]: content for name, content in launched.staged.items()}
         assert set(staged) == {"extra_packages.txt", wheel, "pipeline.pb", "requirements.txt"}
         assert launched.request["environment"]["sdkPipelineOptions"]["options"]["save_main_session"] is False
@@ -122,7 +123,7 @@ class TestAFinishedJob:
         assert len(staged[wheel]) < 700_000
         pins = staged["requirements.txt"].decode().split()
         for name in ("tokenizers", "transformers"):
-            assert f"{name}=={packaging.versions()[name]}" in pins
+            assert f"{name}=={shipping.versions()[name]}" in pins
         assert staged["extra_packages.txt"].decode().split() == [wheel]
         base = [line for line in launched.report["requires"] if "extra ==" not in line]
         assert {"apache-beam", "datasets", "tokenizers"} <= {re.split("[<>]", line)[0] for line in base}
@@ -169,7 +170,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beam waits five seconds between its questions."""
     clock = types.SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(min(seconds, 0.05)))
     monkeypatch.setattr(dataflow_runner, "time", clock)
-    monkeypatch.setattr(packaging, "_wheel", no_package)
+    monkeypatch.setattr(shipping, "_wheel", no_package)
 
 
 def launch(store: Gcs, service: Service, *more: str) -> Outcome:
@@ -215,7 +216,7 @@ class TestOtherEnds:
             done.result()
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(pipeline, "wait_for", interrupted)
+        monkeypatch.setattr(on_beam, "wait_for", interrupted)
         with dataflow_service.running(job_without_workers) as service:
             outcome = building.command(*arguments(bucket, service, dataset=dataset))
             assert [each for each in service.asked if each.startswith("PUT")] == []
@@ -230,7 +231,7 @@ class TestOtherEnds:
         def interrupted(start: Any) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(pipeline, "in_background", interrupted)
+        monkeypatch.setattr(on_beam, "in_background", interrupted)
         with dataflow_service.running(job_without_workers) as service:
             assert launch(store, service).error[0] == "interrupted before the dataset was complete"
 
@@ -314,10 +315,10 @@ def test_the_graph_of_ten_thousand_shards_is_small(tmp_path: Path) -> None:
     job = dataclasses.replace(building.resolved(request).job, root="gs://bucket/folder/out")
     keys = [("train", index, 10_000) for index in range(10_000)]
     graph = beam.Pipeline(runner="DirectRunner")
-    call = pipeline.Call(ShardMaker(job), versions=packaging.versions())
-    pipeline.add_calls(graph, "WriteShard", call, keys)
+    work = Work(function=ShardMaker(job), tasks=keys, finish=print, processes=0, name="x", place="gs://bucket")
+    on_beam.add_steps(graph, work, job_id="x" * 32)
     assert len(graph.to_runner_api().SerializeToString()) < 100_000
-    assert len(pickler.dumps(call)) < 5_000
+    assert len(pickler.dumps(on_beam.Call(ShardMaker(job), versions=shipping.versions()))) < 5_000
 
 
 def test_the_jobs_name_is_one_of_its_work_and_of_a_form_that_dataflow_takes(
@@ -329,7 +330,7 @@ def test_the_jobs_name_is_one_of_its_work_and_of_a_form_that_dataflow_takes(
         found: str = options.view_as(GoogleCloudOptions).job_name
         return found
 
-    monkeypatch.setattr(packaging, "ship", lambda *_: None)
+    monkeypatch.setattr(shipping, "ship", lambda *_: None)
     assert name_of() == name_of()
     names = [name_of(), name_of(work="gs://bucket/other f"), name_of("reviews-ingest"), name_of(work="x")]
     names += [name_of(name="Ä_B..c" * 30), name_of(name="___")]

@@ -2,19 +2,22 @@
 
 import contextlib
 import functools
+import multiprocessing
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from pipelines.prepare.process import workers
 from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.runners import here
 from tests import building
 from tfrecord_io.errors import SourceError
 
@@ -54,7 +57,7 @@ def sleeping(folder: str, task: int, _: Progress) -> None:
 def test_each_task_is_done_once_by_processes_of_their_own(processes: int) -> None:
     progress = Progress()
     times = functools.partial(multiplied, 3)
-    done = dict(workers.run(times, range(20), processes=processes, progress=progress))
+    done = dict(here.run(times, range(20), processes=processes, progress=progress))
     assert {task: product for task, (product, _) in done.items()} == {task: 3 * task for task in range(20)}
     assert progress.read().rows == sum(range(20))
     pids = {pid for _, pid in done.values()}
@@ -66,15 +69,15 @@ def test_each_task_is_done_once_by_processes_of_their_own(processes: int) -> Non
 @pytest.mark.parametrize("processes", [0, 2])
 def test_an_error_is_that_of_the_function(processes: int) -> None:
     with pytest.raises(SourceError) as caught:
-        list(workers.run(refused, ["a.jsonl"], processes=processes))
+        list(here.run(refused, ["a.jsonl"], processes=processes))
     assert (caught.value.cause, caught.value.remedy) == ("a.jsonl: no good", "leave it out")
 
 
 @pytest.mark.parametrize(("way", "how"), [("crash", "crashed (SIGSEGV)"), ("exit", "ended with status 7")])
 def test_a_process_that_dies_is_told_with_its_task_when_the_others_have_finished_theirs(way: str, how: str) -> None:
-    done = workers.run(functools.partial(dying, way), [3, 4], processes=2)
+    done = here.run(functools.partial(dying, way), [3, 4], processes=2)
     assert next(done) == (4, 4)
-    with pytest.raises(workers.WorkerDiedError) as caught:
+    with pytest.raises(here.WorkerDiedError) as caught:
         next(done)
     assert (caught.value.task, caught.value.how) == (3, how)
 
@@ -82,15 +85,15 @@ def test_a_process_that_dies_is_told_with_its_task_when_the_others_have_finished
 @pytest.mark.slow
 def test_a_process_that_is_stopped_from_outside_is_replaced_once_for_each_task(tmp_path: Path) -> None:
     stop = functools.partial(stopped, str(tmp_path))
-    assert [task for task, _ in workers.run(stop, [0, 1], processes=1)] == [0, 1]
-    with pytest.raises(workers.WorkerDiedError, match=r"was ended twice from outside \(SIGTERM\)"):
-        list(workers.run(stop, [2], processes=1))
+    assert [task for task, _ in here.run(stop, [0, 1], processes=1)] == [0, 1]
+    with pytest.raises(here.WorkerDiedError, match=r"was ended twice from outside \(SIGTERM\)"):
+        list(here.run(stop, [2], processes=1))
 
 
 def test_whoever_is_told_to_stop_ends_the_processes(tmp_path: Path) -> None:
     sleep = functools.partial(sleeping, str(tmp_path))
     is_stopped = lambda: len(list(tmp_path.iterdir())) == 2  # noqa: E731
-    assert not list(workers.run(sleep, [1, 2], processes=2, is_stopped=is_stopped))
+    assert not list(here.run(sleep, [1, 2], processes=2, is_stopped=is_stopped))
     assert not any(psutil.pid_exists(int(each.name)) for each in tmp_path.iterdir())
 
 
@@ -102,9 +105,9 @@ def test_processes_end_with_their_launcher(number: signal.Signals, tmp_path: Pat
     script.write_text(
         "import functools, signal, sys\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs ignore it
-        "from pipelines.prepare.process import workers\n"
-        "from tests.prepare.process.test_workers import sleeping\n"
-        "list(workers.run(functools.partial(sleeping, sys.argv[1]), [1, 2], processes=2))\n"
+        "from pipelines.prepare.runners import here\n"
+        "from tests.prepare.runners.test_here import sleeping\n"
+        "list(here.run(functools.partial(sleeping, sys.argv[1]), [1, 2], processes=2))\n"
     )
     (tmp_path / "pids").mkdir()
     launcher = subprocess.Popen(
@@ -120,6 +123,36 @@ def test_processes_end_with_their_launcher(number: signal.Signals, tmp_path: Pat
             psutil.Process(pid).wait(60)
 
 
+def restarted(folder: str, task: int, progress: Progress) -> int:
+    """With task 1, wait longer than an idle process does, then end as from outside, once."""
+    if task == 1 and not (mark := Path(folder, "ended")).exists():
+        time.sleep(2)
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGTERM)
+    return task
+
+
+def test_a_process_whose_work_is_done_waits_for_what_another_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(building.REPOSITORY)]))
+    short = "from pipelines.prepare.runners import here\nhere._IDLE_SECONDS = 0.5\n"
+    (tmp_path / "sitecustomize.py").write_text(short)
+    done = here.run(functools.partial(restarted, str(tmp_path)), [0, 1], processes=2)
+    assert sorted(task for task, _ in done) == [0, 1]
+
+
+def test_a_process_that_is_killed_while_it_sends_its_result_is_told_with_its_task() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    os.write(theirs.fileno(), struct.pack("!i", 1000) + b"the first bytes of a thousand")
+    theirs.close()
+    child = object.__new__(here._Child)
+    child.pipe, child.task = ours, 1
+    child.process = types.SimpleNamespace(join=int, exitcode=-signal.SIGKILL)  # type: ignore[assignment]
+    with pytest.raises(here.WorkerDiedError, match=r"was killed, perhaps for its memory \(SIGKILL\)"):
+        child.receive(Progress())
+
+
 def process_id(_: object) -> int:
     return os.getpid()
 
@@ -129,28 +162,28 @@ def allocated(num_bytes: int, _: Progress) -> int:
 
 
 def test_calls_share_a_process_until_one_kills_it_or_it_is_gone_or_ended() -> None:
-    first = workers.call(process_id, 1)
+    first = here.call(process_id, 1)
     with pytest.raises(SourceError, match="leave it out"):
-        workers.call(refused, "a.jsonl")
-    assert workers.call(process_id, 2) == first != os.getpid()
-    with pytest.raises(workers.WorkerDiedError) as caught:
-        workers.call(dying, "crash", 3)
+        here.call(refused, "a.jsonl")
+    assert here.call(process_id, 2) == first != os.getpid()
+    with pytest.raises(here.WorkerDiedError) as caught:
+        here.call(dying, "crash", 3)
     assert (caught.value.task, caught.value.how) == (3, "crashed (SIGSEGV)")
-    second = workers.call(process_id, 1)
+    second = here.call(process_id, 1)
     psutil.Process(second).kill()
-    third = workers.call(process_id, 1)
+    third = here.call(process_id, 1)
     assert len({os.getpid(), first, second, third}) == 4
-    workers.end_idle()
+    here.end_idle()
     assert not psutil.pid_exists(third)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit counts mapped memory on Linux only")
 def test_a_process_has_a_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "_LEAST_MEMORY", 1 << 30)
-    monkeypatch.setattr(workers, "memory_bytes", lambda: 1 << 30)
-    monkeypatch.setattr(workers, "_idle", [])
+    monkeypatch.setattr(here, "_LEAST_MEMORY", 1 << 30)
+    monkeypatch.setattr(here, "memory_bytes", lambda: 1 << 30)
+    monkeypatch.setattr(here, "_idle", [])
     with pytest.raises(MemoryError):
-        list(workers.run(allocated, [2 << 30], processes=1))
+        list(here.run(allocated, [2 << 30], processes=1))
 
 
 GB = 1_000_000_000
@@ -183,13 +216,13 @@ def test_there_are_as_many_processes_as_cores_tasks_and_memory_allow(
     monkeypatch: pytest.MonkeyPatch,
     caplog: Any,
 ) -> None:
-    monkeypatch.setattr(workers, "cores", lambda: 8)
-    monkeypatch.setattr(workers, "memory_bytes", lambda: memory)
-    assert workers.number(tasks, task_bytes=100_000_000, wanted=wanted, most=most) == expected
+    monkeypatch.setattr(here, "cores", lambda: 8)
+    monkeypatch.setattr(here, "memory_bytes", lambda: memory)
+    assert here.number(tasks, task_bytes=100_000_000, wanted=wanted, most=most) == expected
     assert (said in caplog.text) if said else not caplog.text
 
 
 def test_one_process_with_a_thread_for_each_core_does_more_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "cores", lambda: 2)
+    monkeypatch.setattr(here, "cores", lambda: 2)
     for tasks, threaded, expected in [(5, False, 2), (5, True, 0), (8, True, 2)]:
-        assert workers.number(tasks, task_bytes=100_000_000, wanted=None, threaded=threaded) == expected
+        assert here.number(tasks, task_bytes=100_000_000, wanted=None, threaded=threaded) == expected

@@ -1,12 +1,11 @@
-"""Transport of errors from workers to the launcher.
+"""Transport of errors from the workers of a Beam job to the launcher.
 
-    where the worker runs                what comes back
-    the launcher's process, and those    the error itself, remembered by its run
-      of its own (process.workers)
-    a runner's process, anywhere         the runner's text, which contains the error as one line of JSON
-    a runner's process that died         Beam's message about a broken connection
+    where the task runs           what comes back
+    processes of this machine     the error itself
+    a Beam runner                 the runner's text, which contains the error as one line of JSON
+    a process that died there     Beam's message about a broken connection
 
-Any error in a runner's process becomes a PrepError. Its traceback was printed there, or is in the runner's log.
+Any error of a Beam job becomes a PrepError. Its traceback was printed there, or is in the runner's log.
 """
 
 from __future__ import annotations
@@ -14,16 +13,11 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Iterator
 
-from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.process.threads import Shared
 from tfrecord_io import errors
 from tfrecord_io.errors import PrepError
 from tfrecord_io.shown import cause_without_secrets
-
-Result = TypeVar("Result")
 
 AGAIN = "run the same command again; finished shards are kept"
 
@@ -102,50 +96,10 @@ def from_text(text: str) -> PrepError:
     )
 
 
-class Run(Shared):
-    """State of a Beam job in this process: the first error of its work here, and counters for the launcher.
-
-    After an error in the launcher's process no further work begins. A runner's processes remember no error, since a
-    failed shard may be tried again there.
-    """
-
-    def __init__(self, *, progress: Progress | None = None) -> None:
-        super().__init__()
-        self.progress = progress or Progress()
-        self.error: BaseException | None = None
-        self._is_watched = False
-
-    @contextlib.contextmanager
-    def watched(self) -> Iterator[None]:
-        """Watch a job in the launcher. Raises: the first error of a worker in this process, in place of any other."""
-        self._is_watched = True
-        try:
-            yield
-        except KeyboardInterrupt as interrupt:
-            self.error = interrupt  # makes a thread that is still at work end its processes
-            raise
-        except Exception as error:
-            if self.error is not None:
-                raise self.error from error
-            raise
-        if self.error is not None:
-            raise self.error
-
-    def attempt(self, work: Callable[[], Result]) -> Result | None:
-        """Return the result of `work`; in the launcher's process, None for an error and for all work after it.
-
-        The error is kept for `watched`, since Beam prints a traceback for every error that reaches it.
-        Raises: Reported in another process, in place of a PrepError.
-        """
-        if self.error is not None:
-            return None
-        try:
-            return work()
-        except Exception as error:
-            if self._is_watched:
-                self.error = self.error or error  # another thread may have failed meanwhile
-                return None
-            if isinstance(error, PrepError):
-                # The runner's text contains the traceback with all causes.
-                raise Reported.of(error) from cause_without_secrets(error)
-            raise
+@contextlib.contextmanager
+def reported() -> Iterator[None]:
+    """Raise Reported in place of a PrepError: the runner's text contains the traceback with all causes."""
+    try:
+        yield
+    except PrepError as error:
+        raise Reported.of(error) from cause_without_secrets(error)

@@ -1,1 +1,0 @@
-"""The Beam graph, its options, the errors of its jobs, and the packages for workers elsewhere."""

@@ -1,0 +1,212 @@
+"""Tasks on Beam: one graph for every runner that Beam has.
+
+    Create(tasks) | Reshuffle | Call(function) | ToList | Call(finish)
+
+DirectRunner makes one shard at a time in this process, in memory, without a port: a rehearsal of the job that
+Dataflow or Flink runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import shutil
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.metrics import Metrics
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.utils import shared
+
+from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.process.threads import in_background, wait_for
+from pipelines.prepare.runners import beam_options, dataflow, failures, shipping
+from pipelines.prepare.runners.runner import Done, Work
+from tfrecord_io.errors import PrepError
+from tfrecord_io.shown import without_secrets
+
+_LAST_MESSAGES_SECONDS = 2.0
+
+_log = logging.getLogger(__name__)
+# Counters of this process's jobs by their id; None after an interrupt, for tasks that DirectRunner still begins.
+_jobs: dict[str, Progress | None] = {}
+
+
+class OnBeam:
+    """Runner of tasks as a Beam job, by the command's arguments for Beam. Implements `Runner`."""
+
+    is_here = False
+
+    def __init__(self, beam_args: Sequence[str], *, workers: int | None) -> None:
+        self._args, self._workers = beam_args, workers
+
+    def check(self, root: str) -> None:
+        """Check Beam's options, and that the named job service answers. Raises: as `beam_options.check`."""
+        beam_options.check(self._args, root=root)
+
+    def run(self, work: Work, progress: Progress) -> None:
+        """Run a job to its end. Raises: a task's PrepError; PrepError for any other failure."""
+        options = beam_options.parse(self._args, workers=self._workers)
+        on_dataflow = beam_options.runner_name(options) == dataflow.RUNNER
+        job_id = uuid.uuid4().hex
+        with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
+            if on_dataflow:
+                dataflow.prepare(options, name=work.name, work=work.place, folder=folder)
+            pipeline = beam_options.open_pipeline(options)
+            with _without_ipython():
+                add_steps(pipeline, work, job_id=job_id)
+            monitor = None
+            if on_dataflow:
+                monitor = dataflow.Monitor(options, completes=work.finish is not None, progress=progress)
+            _jobs[job_id] = progress
+            try:
+                _run(pipeline, options, monitor)
+            except KeyboardInterrupt:
+                _jobs[job_id] = None
+                if monitor and (error := monitor.interrupted()):
+                    raise error from None
+                raise
+            finally:
+                if _jobs[job_id] is not None:
+                    del _jobs[job_id]
+                shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
+                if monitor:
+                    monitor.close()
+
+
+def add_steps(pipeline: beam.Pipeline, work: Work, *, job_id: str = "") -> None:
+    """Add the steps of a job to an empty pipeline."""
+    call = Call(work.function, job_id=job_id, versions=shipping.versions())
+    tasks = pipeline | "Tasks" >> beam.Create(work.tasks, reshuffle=False) | "Reshuffle" >> beam.Reshuffle()
+    done = tasks | "Work" >> beam.ParDo(call)
+    if work.finish is not None:
+        finish = Call(Finish(work.finish), job_id=job_id)
+        _ = done | "Collect" >> beam.combiners.ToList() | "Finish" >> beam.ParDo(finish)
+
+
+def _run(pipeline: beam.Pipeline, options: PipelineOptions, monitor: dataflow.Monitor | None) -> None:
+    try:
+        with stderr_held_back(), beam_options.job_server_running(pipeline, options):
+            # On a daemon thread: on the main thread, Beam would turn an interrupt into an error of the current step,
+            # or go on until every thread has made all of its shards.
+            wait_for(in_background(lambda: _require_done(pipeline.run(), monitor)))
+    except PrepError:
+        raise
+    except Exception as error:
+        # Beam's own are RuntimeErrors; DirectRunner raises those of a task with their type.
+        text = str(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}"
+        raise failures.from_text(text) from error
+
+
+def _require_done(result: Any, monitor: dataflow.Monitor | None) -> None:
+    """Wait for the end of a job. Raises: the job's error; PrepError if it ends in another state than DONE."""
+    if monitor:
+        monitor.follow(result)
+    state = result.wait_until_finish() or result.state
+    if state != "DONE":
+        raise PrepError(f"the job ended in the state {state}, expected DONE", remedy=failures.AGAIN)
+
+
+@contextlib.contextmanager
+def _without_ipython() -> Iterator[None]:
+    """Make imports of IPython fail while a graph is built, so that Beam does not take this process for a notebook.
+
+    In a notebook, Beam imports its interactive mode to number the steps by cell, which fails with pandas 3.
+    """
+    hidden = {name: sys.modules[name] for name in ("IPython",) if name in sys.modules}
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None is how Python marks what is not there
+    try:
+        yield
+    finally:
+        sys.modules.update(hidden)
+
+
+class _Stderr:
+    """Replacement for sys.stderr that collects the output of the threads that start after it, until `release`."""
+
+    def __init__(self) -> None:
+        self.said, self.below = io.StringIO(), sys.stderr
+        self._others = {*threading.enumerate()}
+        self._left: set[threading.Thread] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.said if self.is_held(threading.current_thread()) else self.below, name)
+
+    def is_held(self, thread: threading.Thread) -> bool:
+        if self._left is not None:
+            return thread in self._left
+        return thread not in self._others
+
+    def release(self) -> None:
+        """Let new threads print. Those that still run print nothing to the end: their job is over."""
+        self._left = {*filter(self.is_held, threading.enumerate())}
+        if sys.stderr is self and not self._left:
+            sys.stderr = self.below
+
+
+@contextlib.contextmanager
+def stderr_held_back() -> Iterator[None]:
+    """Log the stderr output of threads that start during the context. Several jobs of a process may run at a time.
+
+    Beam prints the traceback of a failed worker to stderr whatever its log level is, and its threads print one when
+    their connection breaks; a PrepError says the same in two lines.
+    """
+    sys.stderr = held = _Stderr()
+    try:
+        yield
+    except Exception:
+        # A thread that reads the job's messages ends with a traceback after a broken connection.
+        give_up = time.monotonic() + _LAST_MESSAGES_SECONDS
+        for thread in filter(held.is_held, threading.enumerate()):
+            thread.join(max(0.0, give_up - time.monotonic()))
+        raise
+    finally:
+        held.release()
+        _log.info("printed while the job ran:\n%s", without_secrets(held.said.getvalue()))
+
+
+class Call(beam.DoFn):
+    """DoFn that calls a function for each task, on a worker with the launcher's versions: the only one of our jobs.
+
+    The threads of a worker process share the function, and so what it opens at its first call.
+    """
+
+    def __init__(self, function: Any, *, job_id: str = "", versions: Mapping[str, str] | None = None) -> None:
+        self._function, self._job_id, self._versions = function, job_id, versions or {}
+        self._shared = shared.Shared()
+
+    def setup(self) -> None:
+        """Compare the worker's versions with the launcher's, once for each worker. Raises: Reported."""
+        with failures.reported():
+            shipping.require_versions(self._versions)
+        self._function = self._shared.acquire(lambda: self._function)
+
+    def process(self, task: Any) -> Iterator[None]:
+        """Yield once for a task, when it is done. Raises: Reported in place of a PrepError."""
+        progress = _jobs.get(self._job_id, Progress())  # counters of a process elsewhere lead nowhere
+        if progress is None:
+            raise InterruptedError("the job was interrupted")
+        with failures.reported():
+            done = self._function(task, progress)
+        for name, number in done.counts.items():
+            Metrics.counter(dataflow.NAMESPACE, name).inc(number)
+        yield None
+
+
+class Finish:
+    """Function that finishes the work: its task is the list of the ends of all others."""
+
+    def __init__(self, finish: Any) -> None:
+        self._finish = finish
+
+    def __call__(self, ends: Sequence[None], progress: Progress) -> Done:
+        del ends, progress
+        self._finish()
+        return Done(counts={})
