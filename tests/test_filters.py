@@ -1,6 +1,8 @@
 """The ready functions: each rule at its threshold, and n-grams against a plain Python form."""
 
 import collections
+import hashlib
+import json
 import random
 import re
 from collections.abc import Sequence
@@ -157,3 +159,49 @@ def test_a_column_is_named_where_it_is_not_text() -> None:
     assert filters.length(table, 3, column="body").to_pylist() == [True]
     with pytest.raises(ValueError, match="column="):
         filters.length(table, 3)
+
+
+# Digests of each function's results for `golden_texts`: if one changes, raise the function's number in `_VERSIONS`.
+GOLDEN = {
+    "c4_quality": "4171df4cc9ce18f1",
+    "gopher_quality": "bbfb184d61863e0c",
+    "gopher_repetition": "61a5d534b1731fe8",
+    "length": "becad8fc47b464d7",
+    "mask_pii": "d7260c9960369bdf",
+}
+
+
+def golden_texts() -> list[str]:
+    draw = random.Random(5)
+    words = [
+        "the",
+        "of",
+        "and",
+        "Paris",
+        "…",
+        "#",
+        "•",
+        "javascript",
+        "a@b.example",
+        "10.0.0.1",
+        "8.8.8.8",
+        "words",
+        "{",
+        "1",
+    ]
+    ends = [".", "!", "\n", "...", "\n\n", '"', " policy\n", "?\n- ", "\r\n", "\u2028"]
+    return [
+        "".join(f"{draw.choice(words)}{draw.choice(ends) if draw.random() < 0.2 else ' '}" for _ in range(size))
+        for size in (0, 1, 3, 10, 40, 60, 120, 250, 600)
+        for _ in range(12)
+    ] + ["One good sentence of the story and of you. " * 20, "lorem ipsum dolor. " * 9]
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_what_a_ready_function_gives_has_a_version(name: str) -> None:
+    arguments = {"length": (20, 900)}.get(name, ())
+    result = getattr(filters, name)(pa.table({"text": golden_texts()}), *arguments)
+    values = result["text"].to_pylist() if isinstance(result, pa.Table) else np.asarray(result).tolist()
+    assert sum(map(bool, values)) > 0 or name == "gopher_repetition"
+    assert hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16] == GOLDEN[name]
+    assert filters.version(name) == "1"

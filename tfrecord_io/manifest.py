@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 FORMAT = "prep-tfrecords"
-FORMAT_VERSION = "1.2"
+FORMAT_VERSION = "1.0"
 FILE_NAME = "manifest.json"
 # 40 KB for each of 1,600 shards; one takes 500 bytes.
 MOST_BYTES = 64 << 20
@@ -102,7 +102,7 @@ def parse(content: bytes | str, *, place: str = FILE_NAME) -> Manifest:
         ) from error
     for what in contradictions(manifest):
         raise ManifestError(f"{place}: {what}", remedy=REMAKE)
-    if _SEAL in document and document[_SEAL] != (found := _seal(document)):  # the first manifests had none
+    if _SEAL in document and document[_SEAL] != (found := _seal(document)):  # other programs may write none
         raise ManifestError(
             f"{place}: its sha256 is {found}, expected {document[_SEAL]!r:.80}: it was damaged or changed by hand",
             remedy=REMAKE,

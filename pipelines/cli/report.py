@@ -231,7 +231,8 @@ def _print_splits(out: Console, manifest: Manifest) -> None:
             out.print(line)
     for function in manifest.options.get("steps", []):
         option = "".join(f"--{kind} {function[kind]}" for kind in ("map", "filter") if kind in function)
-        out.print(f"function {option} (module {function['module_sha256'][:12]})")
+        of = f"version {function['version']}" if "version" in function else f"module {function['module_sha256'][:12]}"
+        out.print(f"function {option} ({of})")
 
 
 def _about(name: str, split: Split, bucket_lengths: tuple[int, ...]) -> Iterator[str]:

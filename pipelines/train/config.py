@@ -251,10 +251,8 @@ class TrainConfig:
     def identity(self) -> dict[str, Any]:
         """Return the options that must not change when a training resumes: they decide the batches and their use."""
         names = ("task", "model", "global_batch_size", "seed", "train_split", "mask_probability", "pooling")
-        # Newer options count only where they are used, so that trainings begun without them can resume.
-        younger = {"decoder_start": "auto", "from_scratch": False, "order": "hosts"}
-        used = [name for name, default in younger.items() if getattr(self, name) != default]
-        return {name: getattr(self, name) for name in (*names, *used)}
+        more = ("decoder_start", "from_scratch", "order")
+        return {name: getattr(self, name) for name in (*names, *more)}
 
 
 def _flag(field: str) -> str:

@@ -103,7 +103,7 @@ def test_a_runner_is_chosen_before_beam_is_imported() -> None:
 @pytest.mark.parametrize(
     ("room", "outside", "allowed"),
     [
-        ("pipelines.prepare", "pipelines", ("prepare", "terminal.stages", "terminal.option_fields")),
+        ("pipelines.prepare", "pipelines", ("filters", "prepare", "terminal.stages", "terminal.option_fields")),
         # How a build permutes rows is the preparing side's own; one module asks it which row a record is.
         ("pipelines.train", "pipelines.prepare", ("audit.trace",)),
         ("tfrecord_io", "pipelines", ()),

@@ -95,12 +95,6 @@ def test_a_warm_up_longer_than_the_epochs_is_refused_once_that_is_known() -> Non
         config(epochs=1, warmup=50).sized(rows=320)
 
 
-def test_options_that_are_not_used_leave_the_identity_as_it_was() -> None:
-    names = {"task", "model", "global_batch_size", "seed", "train_split", "mask_probability", "pooling"}
-    assert config().identity().keys() == names
-    assert config(from_scratch=True).identity().keys() == names | {"from_scratch"}
-
-
 def raising(error: BaseException) -> Callable[..., Any]:
     def fail(*args: object, **kwargs: object) -> None:
         raise error

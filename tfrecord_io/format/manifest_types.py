@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from tfrecord_io.errors import ManifestError
-from tfrecord_io.format.json_fields import ABSENT, Count, Fingerprint, Name, Sha256, checked, count, decoded, items
+from tfrecord_io.format.json_fields import Count, Fingerprint, Name, Sha256, checked, count, decoded, items
 from tfrecord_io.format.ledger import Shard, Split
 from tfrecord_io.schema import OF_TOKENS, Schema
 
@@ -56,7 +56,10 @@ def _span(value: Any, of: str = "rows [{}, {}) of a split") -> tuple[int, int]:
 
 
 def _step(value: Any) -> dict[str, str]:
-    return decoded(Mapping[str, str], checked(value, {"module_sha256": Sha256}))
+    found = checked(value, {}, {"module_sha256": Sha256, "version": str})
+    if len({"module_sha256", "version"} & found.keys()) != 1:
+        raise ValueError(f"the step {found}, which has neither a module_sha256 nor a version")
+    return decoded(Mapping[str, str], found)
 
 
 # Ids are int32 on the device.
@@ -68,7 +71,6 @@ _HeldOut = Annotated[
 ]
 _Steps = tuple[Annotated[Any, _step], ...]
 _RowsOfEngine = Annotated[Any, functools.partial(checked, needed={"rows": Count, "rows_checked": Count})]
-_Disproved = Annotated[Any, functools.partial(checked, needed={"engine": str, "split": str, "row": Count})]
 
 
 def _plain(needed: Mapping[str, Any] | None = None, **others: Any) -> Any:
@@ -109,8 +111,7 @@ class TokenizerFacts:
     sep_id: Count | None = None
     mask_id: Count | None = None
     unk_id: Count | None = None
-    # The first manifests of this version were written without it.
-    sentinel_ids: tuple[Count, ...] = dataclasses.field(default=(), metadata=ABSENT)
+    sentinel_ids: tuple[Count, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,7 +125,9 @@ class Manifest:
     name: Name
     fingerprint: Fingerprint
     schema: Schema
-    layout: Annotated[Mapping[str, Any], _plain({"name": str, "max_length": Count}, bucket_lengths=tuple[Count, ...])]
+    layout: Annotated[
+        Mapping[str, Any], _plain({"name": str, "max_length": Count}, one_record=bool, bucket_lengths=tuple[Count, ...])
+    ]
     tokenizer: TokenizerFacts
     splits: Mapping[Name, Annotated[Split, Split.from_json]]
     label_names: tuple[str, ...] | None = None
@@ -136,9 +139,9 @@ class Manifest:
     options: Annotated[Mapping[str, Any], _plain(steps=_Steps, hold_out=tuple[_HeldOut, ...])] = dataclasses.field(
         default_factory=dict
     )
-    engines: Annotated[
-        Mapping[str, Any], _plain(splits=Mapping[str, Mapping[str, _RowsOfEngine]], disproved=_Disproved | None)
-    ] = dataclasses.field(default_factory=dict)
+    engines: Annotated[Mapping[str, Any], _plain(splits=Mapping[str, Mapping[str, _RowsOfEngine]])] = dataclasses.field(
+        default_factory=dict
+    )
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     generations: tuple[Generation, ...] = ()
 
@@ -258,8 +261,7 @@ def _of_shard(shard: Shard, manifest: Manifest) -> Iterator[str]:
     used = ledger.rows_used
     if not ledger.balanced:
         yield f"shard {shard.name}: {ledger.rows_in} rows in, but {used} used and {ledger.rows_rejected} rejected"
-    one_record = layout["name"] in ("seq2seq", "tokens") or (layout["name"] == "pad" and "stride" not in layout)
-    if one_record and shard.num_examples != used:
+    if layout.get("one_record") and shard.num_examples != used:
         count = shard.num_examples
         yield f"shard {shard.name}: {count} examples of {used} rows, expected as many, since each row is one example"
     if shard.length not in (lengths or (None,)) or (shard.task is None) != (shard.length is None):

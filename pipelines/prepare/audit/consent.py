@@ -69,7 +69,7 @@ def steps_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str)
         if mine.identity() != theirs.identity():
             raise ConfigError(
                 f"{mine.option}: {mine.path} differs from the text that the dataset was made with (sha256 "
-                f"{mine.identity()['module_sha256'][:16]}…, expected {theirs.identity()['module_sha256'][:16]}…)",
+                f"{mine.digest[:16]}…, expected {theirs.digest[:16]}…)",
                 remedy="name the module as it was then; or read its text in the dataset's .prep/*/source.json, and "
                 "give --run-stored-steps if you trust it",
             )

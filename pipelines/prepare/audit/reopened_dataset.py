@@ -252,6 +252,7 @@ def _splits(
     splits = {name: JobSplit.of(split) for name, split in divided.items()}
     if {"dedup", "decontaminate"} & manifest.options.keys():
         for name, split in splits.items():
-            decided = DecidedRows(path=decided_path(root, manifest.fingerprint, name))
+            path, num_rows = decided_path(root, manifest.fingerprint, name), manifest.splits[name].ledger.rows_of_split
+            decided = DecidedRows(path=path, num_rows=num_rows)
             splits[name] = dataclasses.replace(split, reader=dataclasses.replace(split.reader, decided=decided))
     return splits

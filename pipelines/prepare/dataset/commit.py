@@ -6,7 +6,7 @@ from importlib import metadata
 from typing import Any
 
 import tfrecord_io
-from pipelines.prepare import storage
+from pipelines.prepare import layouts, storage
 from pipelines.prepare.dataset import own_files, plan_files, receipts, reservation, tfds
 from pipelines.prepare.dataset.job import Job, tokenizer_files
 from pipelines.prepare.dataset.own_files import generations_of
@@ -55,7 +55,12 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
         name=job.name,
         fingerprint=job.fingerprint,
         schema=job.spec.schema,
-        layout={"name": job.spec.layout.name, "max_length": job.spec.length, **job.spec.layout.non_default_options()},
+        layout={
+            "name": job.spec.layout.name,
+            "max_length": job.spec.length,
+            "one_record": layouts.layout_of(job.spec.layout).one_record,
+            **job.spec.layout.non_default_options(),
+        },
         tokenizer=job.spec.facts,
         splits=splits,
         label_names=job.spec.columns.label_names,
@@ -63,7 +68,7 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
         index_stride=job.spec.index_stride,
         source={**identity, "splits": ranges, **({"origins": origins} if origins else {})},
         options=items,
-        engines={"splits": engines, "disproved": None},
+        engines={"splits": engines},
         versions={
             "prep-tfrecords": tfrecord_io.__version__,
             **{name: metadata.version(name) for name in ("datasets", "tokenizers", "transformers")},

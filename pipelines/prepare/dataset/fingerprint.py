@@ -8,9 +8,7 @@ from typing import Any
 # Increase it with every change that makes the same request give other bytes: another choice or order of rows, another
 # cut into shards, another layout of tokens, another encoding. `tests/project/test_golden_bytes.py` fails until then.
 # Shards of different algorithms are never mixed in one dataset.
-#   2  ingested rows of several small files share a block, which the shuffle permutes, and types are those of `datasets`
-#   3  the size of shards is predicted by one model of the sample, so that shards are cut at other rows
-ALGORITHM = 3
+ALGORITHM = 1
 
 # The most differences that an error lists.
 _LISTED = 20

@@ -73,7 +73,7 @@ def reserve(
     elif overwrite:
         _clear_append(job.root)
     storage.make_folder(job.root)
-    sweep(job.root, ingested=job.ingested)
+    sweep(job.root, ingested=job.ingested, overwrite=overwrite)
     for name, content in tokenizer_files.items():
         storage.write_bytes(job.work_path("tokenizer", name), content, inside=job.root)
     rows = {}  # of splits that an earlier run of the same job has read
@@ -87,16 +87,28 @@ def reserve(
     _refuse_another(job.root, items, former=former)
 
 
-def sweep(root: str, *, ingested: str | None = None) -> None:
+def sweep(root: str, *, ingested: str | None = None, overwrite: bool = False) -> None:
     """Delete leftovers of killed or abandoned jobs: partial files, and copies of sources other than `ingested`."""
     storage.sweep(root)
     for folder in (WORK_FOLDER, *FOLDERS):
         storage.sweep(storage.join(root, folder), inside=root, below=True)
-    remove_copies(root, but=ingested)
+    remove_copies(root, but=ingested, overwrite=overwrite)
 
 
-def remove_copies(root: str, *, but: str | None) -> None:
-    """Delete the ingested copies of sources in `root`, except `but`."""
+def recorded_form(root: str) -> Mapping[str, Any] | None:
+    """Return the form of the records of the dataset in `root`, or of the unfinished job there; None if neither is."""
+    committed = _committed(root)
+    found = [committed.options] if committed else [_read_job(root, name) for name in _work_names(root)]
+    return found[0].get("form") if found else None
+
+
+def remove_copies(root: str, *, but: str | None, overwrite: bool = False) -> None:
+    """Delete the ingested copies of sources in `root`, except `but`.
+
+    Where no lock keeps another job out, that job may be reading them: only `overwrite` deletes them there.
+    """
+    if storage.local_path(root) is None and not overwrite:
+        return
     for name in storage.list_names(storage.join(root, WORK_FOLDER)):
         folder = storage.join(root, WORK_FOLDER, name)
         if name.startswith(INGESTED) and folder != but:

@@ -23,6 +23,7 @@ from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.parquet.groups import Pieces, cover
 from pipelines.prepare.sources.rows import unused_rows
 from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
+from tfrecord_io.errors import OutputError
 
 _KEY = np.dtype([("high", "<u8"), ("low", "<u8"), ("at", "<u8")])
 _FOUND = np.dtype([("at", "<u8"), ("of", "<u8")])
@@ -57,8 +58,15 @@ class Comparison:
         storage.write_bytes(storage.join(self.folder, name), records.tobytes(), inside=self.inside)
 
     def read(self, names: Sequence[str], kind: np.dtype) -> np.ndarray:
-        """Return the records of several files, skipping missing ones."""
+        """Return the records of several files. Raises: OutputError if one is gone."""
         found = storage.read_many([storage.join(self.folder, name) for name in names])
+        for name, content in zip(names, found, strict=True):
+            if content is None:
+                raise OutputError(
+                    f"{storage.join(self.folder, name)}: is gone while rows are compared; another job may have started "
+                    "over in this folder",
+                    remedy="let one job at a time write to this folder, and run the same command again",
+                )
         return np.concatenate([np.zeros(0, kind), *(np.frombuffer(each, kind) for each in found if each is not None)])
 
 
@@ -169,7 +177,8 @@ def _duplicates(rows: np.ndarray, *, train: int | None) -> np.ndarray:
 
 def tables(comparison: Comparison, splits: Sequence[str]) -> dict[str, pa.Table]:
     """Return the decided rows of each split; `splits` in the order in which `divide` numbered them."""
-    same = comparison.read([f"found-{number}" for number in range(comparison.num_ranges)], _FOUND)
+    num_ranges = 0 if comparison.dedup is None else comparison.num_ranges
+    same = comparison.read([f"found-{number}" for number in range(num_ranges)], _FOUND)
     test = comparison.read([f"contaminated-{part}" for part in range(comparison.num_parts)], _FOUND)
     same = np.unique(same[~np.isin(same["at"], test["at"])])
     at = np.concatenate([same["at"], test["at"]])

@@ -102,7 +102,7 @@ class EvaluationRuns:
     def to_json(self) -> dict[str, object]:
         """Return the entry for the fingerprint."""
         content = hashlib.sha256(self.hashes.tobytes() + self.of.astype("<i8").tobytes()).hexdigest()
-        return {"sets": list(self.names), "words": self.num_words, "runs_sha256": content}
+        return {"words": self.num_words, "runs_sha256": content}
 
     def dump(self) -> bytes:
         """Serialize the runs for workers."""

@@ -172,7 +172,7 @@ class Append:
 
     def _require_same_options(self, items: Mapping[str, Any], *, aside: tuple[str, ...] = ()) -> None:
         """Check that all items but the source and `aside` are unchanged. Raises: FingerprintMismatchError."""
-        ignored = {"append", "source", *aside}
+        ignored = {"append", "form", "source", *aside}  # `continued` compares the form
         before, now = (
             {name: each for name, each in some.items() if name not in ignored} for some in (self.former.options, items)
         )

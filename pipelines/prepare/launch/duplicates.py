@@ -5,8 +5,10 @@ They are stored in OUT/.prep/FINGERPRINT/decided/SPLIT.parquet, where a later ru
 
 import dataclasses
 import functools
+import json
 import re
 import tempfile
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -82,15 +84,26 @@ def mark(
             remedy="name one train, as in --split train=SPLIT, or leave it out",
         )
     paths = {name: decided_path(config.output.root, fingerprint, name) for name in splits}
+    # Rows of other splits count only across them.
+    of = {name: [source.source_split, source.ranges] for name, source in splits.items()}
+    made_for = {name: json.dumps(of if config.source.dedup_across_splits else of[name]) for name in splits}
+    found = {}
     if not config.overwrite and all(map(storage.exists, paths.values())):
-        found = {name: unused_rows.decode(path) for name, path in paths.items()}
-    else:
+        found = {name: unused_rows.decode(path, most_rows=splits[name].num_rows) for name, path in paths.items()}
+    is_stored = {name: unused_rows.decided_for(table) for name, table in found.items()} == made_for
+    if not is_stored:
         stages.begin(f"comparing {sum(split.num_rows for split in splits.values()):,} rows")
         found = _compare(config, splits, columns, runs)
     marked = {}
     for name, split in splits.items():
         share = max(1 - len(found[name]) / split.num_rows, 1e-6)
-        decided = DecidedRows(path=paths[name], share=share, content=found[name])
+        decided = DecidedRows(
+            path=paths[name],
+            num_rows=split.num_rows,
+            share=share,
+            decided_for=made_for[name],
+            content=None if is_stored else found[name],
+        )
         marked[name] = dataclasses.replace(split, reader=dataclasses.replace(split.reader, decided=decided))
     return marked
 
@@ -100,7 +113,8 @@ def _compare(
 ) -> dict[str, pa.Table]:
     """Compare all rows in tasks; return the rows to leave out of each split, tables of `unused_rows.TYPES`."""
     root, across, dedup = config.output.root, config.source.dedup_across_splits, config.source.dedup
-    folder = storage.join(root, WORK_FOLDER, f"{reservation.INGESTED}compared")
+    # Of this run alone: another one may compare other rows at the same time, and ends earlier.
+    folder = storage.join(root, WORK_FOLDER, f"{reservation.INGESTED}compared-{uuid.uuid4().hex}")
     # Rows of train yield to equal rows of the other splits, for which train must come last.
     names = sorted(splits, key=lambda name: name == "train") if across else list(splits)
     ordered = {name: splits[name] for name in names}
@@ -112,16 +126,17 @@ def _compare(
         rounds.append((deciding.find_duplicates, range(comparison.num_ranges)))
     # Addresses with credentials never leave this process.
     sees_secrets = any(split.reader.addresses for split in splits.values())
-    for function, tasks in rounds:
-        most = here.number(len(tasks), task_bytes=_TASK_BYTES, wanted=config.workers)
-        work = Work(
-            function=functools.partial(function, comparison),
-            tasks=tasks,
-            processes=0 if sees_secrets else most,
-            name=config.output.name,
-            place=f"{root} {folder}",
-        )
-        runners.choose(config.beam_args, workers=config.workers).run(work, Progress())
-    found = deciding.tables(comparison, names)
-    storage.delete(folder, inside=root)
-    return found
+    try:
+        for function, tasks in rounds:
+            most = here.number(len(tasks), task_bytes=_TASK_BYTES, wanted=config.workers)
+            work = Work(
+                function=functools.partial(function, comparison),
+                tasks=tasks,
+                processes=0 if sees_secrets else most,
+                name=config.output.name,
+                place=f"{root} {folder}",
+            )
+            runners.choose(config.beam_args, workers=config.workers).run(work, Progress())
+        return deciding.tables(comparison, names)
+    finally:
+        storage.delete(folder, inside=root)

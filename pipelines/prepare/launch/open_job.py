@@ -13,7 +13,6 @@ import dataclasses
 import logging
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from importlib import metadata
 from typing import Any
 
 from pipelines.prepare import layouts, storage
@@ -83,13 +82,15 @@ class OpenRequest:
             return every
         return selection.needed_source_splits(self.config.source, every)
 
-    def fingerprint_items(self, held: Sequence[HoldOut] = ()) -> dict[str, Any]:
-        """Return the items that the fingerprint covers, with the hold-outs `held`."""
+    def fingerprint_items(self, form: Mapping[str, Any] | None, held: Sequence[HoldOut] = ()) -> dict[str, Any]:
+        """Return the items that the fingerprint covers: with the `form` of records and the hold-outs `held`.
+
+        docs/explanation/exactness.md has a table of everything that a shard's bytes depend on, and of its item.
+        """
         config = self.config
         versions = {
-            "format": manifest.FORMAT_VERSION,
+            "format": manifest.FORMAT_VERSION.partition(".")[0],
             "algorithm": fingerprint.ALGORITHM,
-            **{name: metadata.version(name) for name in ("tokenizers", "transformers")},
             # The same bytes compress differently with other releases of zlib, and even more so with zlib-ng.
             **({"zlib": zlib.ZLIB_RUNTIME_VERSION} if config.output.compression == "gzip" else {}),
         }
@@ -99,16 +100,24 @@ class OpenRequest:
             **({"decontaminate": self.runs.to_json()} if self.runs is not None else {}),
             **({"hold_out": [each.to_json() for each in held]} if held else {}),
             "max_length": self.length,
+            "form": form,
+            # Releases of transformers and tokenizers decide bytes by these two alone.
             "tokenizer": self.facts.content_sha256,
+            "ids": engines.ids_digest(self.tokenizer, dtype=id_dtype(self.facts.vocab_size)),
             "source": dict(self.source.listing.identity),
             "versions": versions,
         }
 
     def early_items(self) -> dict[str, Any] | None:
-        """Return the items that the fingerprint covers, or None if some of them depend on rows."""
+        """Return the items that the fingerprint covers, or None if some of them depend on rows.
+
+        Rows may decide the form of records, too: it is taken from what is in the output, and compared later.
+        """
         config = self.config
         depends = bucket_lengths.automatic_count(config.layout.bucket_lengths) or config.source.hold_out or self.append
-        return None if depends else self.fingerprint_items()
+        if depends or config.source.dedup_across_splits:
+            return None
+        return self.fingerprint_items(reservation.recorded_form(config.output.root))
 
     def open_encoder(self, columns: ColumnPlan) -> layouts.BatchEncoder:
         """Return the encoder for `columns`: the open one if it fits, else a new one. Warn if it has no fast engine."""
@@ -183,7 +192,7 @@ def open_request(config: PrepareConfig) -> OpenRequest:
         columns=columns,
     )
     if append is not None:
-        append.require_same_request(config, source.listing, request.fingerprint_items())
+        append.require_same_request(config, source.listing, request.fingerprint_items(append.former.options["form"]))
     # Errors of the tokenizer show here, before anything is ingested, rather than on a worker.
     return dataclasses.replace(request, encoder=request.open_encoder(columns) if columns else None)
 
@@ -244,7 +253,8 @@ class OpenJob:
         )
         for split in self.source.splits.values():
             if (decided := split.reader.decided) and decided.content is not None:
-                storage.write_bytes(decided.path, unused_rows.encode(decided.content), inside=self.job.root)
+                content = unused_rows.encode(decided.content, decided_for=decided.decided_for)
+                storage.write_bytes(decided.path, content, inside=self.job.root)
 
 
 def open_job(request: OpenRequest, *, progress: Progress) -> OpenJob:
@@ -276,7 +286,11 @@ def open_job(request: OpenRequest, *, progress: Progress) -> OpenJob:
     if bucket_lengths.automatic_count(config.layout.bucket_lengths):
         request = _with_lengths(request, columns, encoder, splits)
         encoder, config = request.open_encoder(columns), request.config
-    items = request.fingerprint_items(held)
+    spec = request.shard_spec(columns, encoder)
+    items = request.fingerprint_items(spec.form(), held)
+    if config.source.dedup_across_splits:
+        # Which rows leave train depends on all splits that are compared.
+        items["compared"] = {name: [list(span) for span in split.ranges] for name, split in sorted(splits.items())}
     if append is not None:
         items = append.items(items, splits)
     identity = fingerprint.fingerprint_of(items)
@@ -290,7 +304,7 @@ def open_job(request: OpenRequest, *, progress: Progress) -> OpenJob:
         engine=config.engine,
         ingested=ingested,
         strict=config.max_error_rate == 0,
-        spec=request.shard_spec(columns, encoder),
+        spec=spec,
     )
     return OpenJob(
         request=request,

@@ -17,7 +17,10 @@ Everything is held in arrays, since a large split has ten million blocks.
 
 import dataclasses
 import functools
+import hashlib
+import json
 import zlib
+from typing import Any
 
 import numpy as np
 
@@ -61,6 +64,15 @@ class ShardSpec:
     def index_stride(self) -> int | None:
         """Number of records per offset in a shard's index; None for compressed shards, which have no index."""
         return record_index.STRIDE if self.compression == "none" else None
+
+    def form(self) -> dict[str, Any]:
+        """Return the form of records, for the fingerprint: their features, and a digest of the names of classes."""
+        features = [dataclasses.asdict(each) for each in self.schema.features]
+        names = json.dumps(self.columns.label_names).encode()
+        return {
+            "features": [{**each, "shape": list(each["shape"]), "meaning": None} for each in features],
+            "classes": hashlib.sha256(names).hexdigest(),
+        }
 
     def schema_of(self, length: int | None) -> Schema:
         """Return the schema of records with `length` tokens; `length` is None if a dataset has only one."""

@@ -186,7 +186,7 @@ def test_the_manifest_says_what_it_was_made_of_without_a_path(finished: Path) ->
     facts = read_manifest(finished)
     assert facts.source["splits"] == {"train": [[0, 320]], "validation": [[0, 80]]}
     assert facts.options["seed"] == 0
-    assert facts.layout == {"name": "pad", "max_length": 32}
+    assert facts.layout == {"name": "pad", "max_length": 32, "one_record": True}
     assert set(facts.versions) == {"prep-tfrecords", "datasets", "tokenizers", "transformers"}
     text = (finished / "manifest.json").read_text()
     for path in (REVIEWS, building.tokenizer().parent, finished):

@@ -5,6 +5,7 @@ import random
 import shutil
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare.dedup import deciding, text_hashes
+from pipelines.prepare.sources.rows import unused_rows
 from tests import building
 from tests.building import Outcome
 
@@ -201,3 +203,68 @@ def test_ranges_of_keys_do_not_change_what_is_found(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(deciding, "_TASK_ROWS", 90)
     build(dataset, tmp_path / "many", dedup="exact")
     assert decided(tmp_path / "one") == decided(tmp_path / "many")
+
+
+def test_which_splits_are_compared_is_part_of_the_fingerprint(tmp_path: Path) -> None:
+    """Rows that equal one of test must not stay in train because test was asked for later."""
+    dataset = write(tmp_path / "in", train_b=[TEXTS[650]])
+    options = {"dedup": "exact", "dedup_across_splits": True}
+    build(dataset, tmp_path / "out", **options, split="train")
+    assert left_out(tmp_path / "out") == {}
+    outcome = building.command(
+        "build", dataset, *building.options(tmp_path / "out", shard_size="8kB", **options, split=("train", "test"))
+    )
+    assert "compared.test: was null" in outcome.error[0]
+    build(dataset, tmp_path / "both", **options, split=("train", "test"))
+    assert left_out(tmp_path / "both") == {"duplicate": 1}
+
+
+def test_a_decision_about_other_rows_is_not_taken_again(tmp_path: Path) -> None:
+    dataset = write(tmp_path / "in", train_b=COPIES)
+    build(dataset, tmp_path / "out", dedup="exact", split="train", limit=300)
+    # As if it had been killed between the decision and the plan.
+    for path in [tmp_path / "out" / "manifest.json", *(tmp_path / "out").glob("*.tfrecord")]:
+        path.unlink()
+    for folder in (tmp_path / "out").glob(".prep/*/train"):
+        shutil.rmtree(folder)
+    build(dataset, tmp_path / "out", dedup="exact", split="train")
+    assert left_out(tmp_path / "out") == {"duplicate": 10}
+    assert building.command("verify", tmp_path / "out").status == 0
+
+
+def test_a_file_of_keys_that_is_gone_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another job may have deleted it: without it, duplicates would stay."""
+    dataset, find = write(tmp_path / "in", train_b=COPIES), deciding.find_duplicates
+
+    def robbed(comparison: deciding.Comparison, *task: Any) -> Any:
+        Path(comparison.folder, "keys-0-0").unlink()
+        return find(comparison, *task)
+
+    monkeypatch.setattr(deciding, "find_duplicates", robbed)
+    outcome = building.command("build", dataset, *building.options(tmp_path / "out", dedup="exact"))
+    assert "keys-0-0: is gone while rows are compared" in outcome.error[0]
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    assert not list((tmp_path / "out").glob(".prep/rows-*"))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pa.table(
+            {"row": range(2000), "reason": ["duplicate"] * 2000, "of_split": ["train"] * 2000, "of_row": [0] * 2000}
+        ),
+        pa.table({"row": [1], "reason": ["x" * (8 << 20)], "of_split": ["train"], "of_row": [0]}),
+    ],
+    ids=["rows", "texts"],
+)
+def test_a_decision_larger_than_its_split_is_not_unpacked(
+    compared: tuple[Path, Path], tmp_path: Path, rows: pa.Table
+) -> None:
+    """A file of megabytes may stand for gigabytes."""
+    shutil.copytree(compared[1], tmp_path / "out")
+    (path,) = (tmp_path / "out").glob(".prep/*/decided/train.parquet")
+    pq.write_table(rows.cast(unused_rows.TYPES), path, compression="zstd")
+    shard = next((tmp_path / "out").glob("*train*.tfrecord"))
+    shard.write_bytes(shard.read_bytes()[:-1])
+    outcome = building.command("verify", tmp_path / "out", "--repair")
+    assert "expected at most 610 short ones" in outcome.error[0]

@@ -45,7 +45,7 @@ def make(**changes: Any) -> Manifest:
                 Feature(name="label", dtype="int64", shape=(), role="label"),
             )
         ),
-        "layout": {"name": "pad", "max_length": 8},
+        "layout": {"name": "pad", "max_length": 8, "one_record": True},
         "tokenizer": TokenizerFacts(
             name="tok",
             kind="Fast",

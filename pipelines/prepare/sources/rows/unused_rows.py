@@ -33,7 +33,11 @@ from tfrecord_io.format.ledger import is_left_out
 # The number of rejected rows that a receipt names; all of them are listed in rejected/.
 NAMED_ROWS = 3
 TYPES = pa.schema([("row", pa.int64()), ("reason", pa.string()), ("of_split", pa.string()), ("of_row", pa.int64())])
-_MOST_BYTES = 1 << 32
+_LIST = pa.dictionary(pa.int32(), pa.string())
+_STORED = pa.schema([("row", pa.int64()), ("reason", _LIST), ("of_split", _LIST), ("of_row", pa.int64())])
+# Of a decided row, uncompressed: two numbers, and two places in a short list of texts.
+_ROW_BYTES, _LIST_BYTES = 32, 1 << 20
+_DECIDED_FOR = "decided for"
 # No column of a source has this name.
 _COLUMN = "\0left_out"
 
@@ -85,9 +89,14 @@ def split_reasons(reasons: np.ndarray) -> tuple[dict[str, int], list[int]]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecidedRows:
-    """Decided rows of one split, in the file `path`, or `content` until it is written. A `share` of all rows stay."""
+    """Decided rows of one split, in the file `path`, or `content` until it is written. A `share` of all rows stay.
+
+    The split has `num_rows` rows. `decided_for` says for which rows and splits they were decided.
+    """
 
     path: str
+    num_rows: int
+    decided_for: str = ""
     share: float = 1.0
     content: pa.Table | None = dataclasses.field(default=None, compare=False, repr=False)
 
@@ -96,7 +105,7 @@ class DecidedRows:
 
         Raises: FormatError if the file is gone or damaged.
         """
-        table = self.content if self.content is not None else _stored(self.path)
+        table = self.content if self.content is not None else _stored(self.path, most_rows=self.num_rows)
         rows = table["row"].to_numpy()
         inside = slice(*np.searchsorted(rows, [first, first + count]))
         found = np.full(count, "", object)
@@ -107,19 +116,34 @@ class DecidedRows:
         return {**vars(self), "content": None}  # workers read the file
 
 
-def encode(table: pa.Table) -> bytes:
-    """Return a table of decided rows as the content of a file."""
+def encode(table: pa.Table, *, decided_for: str) -> bytes:
+    """Return a table of decided rows as the content of a file, with a text that says for which rows it was decided."""
     sink = io.BytesIO()
-    pq.write_table(table, sink, compression="zstd")
+    pq.write_table(table.replace_schema_metadata({_DECIDED_FOR: decided_for}), sink, compression="zstd")
     return sink.getvalue()
 
 
-def decode(path: str) -> pa.Table:
-    """Read a file of decided rows. Raises: FormatError if it is gone or damaged."""
+def decided_for(table: pa.Table) -> str:
+    """Return the text that `encode` stored."""
+    return str((table.schema.metadata or {}).get(_DECIDED_FOR.encode(), b"").decode(errors="replace"))
+
+
+def decode(path: str, *, most_rows: int) -> pa.Table:
+    """Read a file of at most `most_rows` decided rows, in memory that this number bounds.
+
+    Raises: FormatError if the file is gone, damaged or larger.
+    """
+    most_bytes = _LIST_BYTES + _ROW_BYTES * most_rows
     try:
-        table = pq.read_table(io.BytesIO(storage.read_bytes(path, most_bytes=_MOST_BYTES)))
-        if not table.schema.equals(TYPES):
-            raise ValueError(f"columns {table.schema.names}, expected {TYPES.names}")
+        content = io.BytesIO(storage.read_bytes(path, most_bytes=most_bytes))
+        # Texts stay places in a list: a compressed file may repeat a long one for every row.
+        with pq.ParquetFile(content, read_dictionary=["reason", "of_split"]) as file:
+            groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+            if file.metadata.num_rows > most_rows or sum(each.total_byte_size for each in groups) > most_bytes:
+                raise ValueError(f"{file.metadata.num_rows:,} rows, expected at most {most_rows:,} short ones")
+            if not file.schema_arrow.remove_metadata().equals(_STORED):
+                raise ValueError(f"columns {file.schema_arrow.names}, expected {TYPES.names}")
+            table = file.read()
     except (OSError, ValueError, pa.ArrowException) as error:
         raise FormatError(
             f"{path}: the rows that were left out are gone or damaged ({error})",

@@ -11,9 +11,11 @@
 A function is called with one or more rows at a time. Its result for a row may depend on that row alone, since the
 machine and the plan decide which rows come together in a call.
 
-A function is pinned by the text of its module, which is part of the fingerprint, travels in the job, is stored beside
-the dataset, and is what is executed, under a name of its own. Stored functions run only with consent (`consent`).
-Functions given as objects in Python are
+A ready function is pinned by its version, and is that of the installed package wherever it runs.
+
+Any other function is pinned by the text of its module, which is part of the fingerprint, travels in the job, is stored
+beside the dataset, and is what is executed, under a name of its own. Stored functions run only with consent
+(`consent`). Functions given as objects in Python are
 
     of an imported module                  named as package.module:function
     of a notebook or of a script           their own text, and the imports that they use, are the module __main__
@@ -39,6 +41,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pipelines import filters
 from pipelines.prepare.options.config import FunctionKind, FunctionOption
 from pipelines.prepare.options.source_config import CalledFunction
 from tfrecord_io.errors import ConfigError, FormatError, PrepError, SourceError
@@ -78,9 +81,15 @@ class UserFunction:
         return f"--{self.kind} {self.spec}"
 
     def identity(self) -> dict[str, str]:
-        """Return the function's entry in the fingerprint and the manifest."""
-        digest = hashlib.sha256(self.source.encode("utf-8", "surrogatepass")).hexdigest()
-        return {self.kind: self.spec, "module_sha256": digest}
+        """Return the function's entry in the fingerprint and the manifest. Raises: ConfigError without its package."""
+        if self.called.is_ready:
+            return {self.kind: self.spec, "version": filters.version(self.called.name)}
+        return {self.kind: self.spec, "module_sha256": self.digest}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the module's text."""
+        return hashlib.sha256(self.source.encode("utf-8", "surrogatepass")).hexdigest()
 
     def to_json(self) -> dict[str, str]:
         """Return all fields, as they are stored beside a dataset."""
@@ -97,8 +106,12 @@ def locate(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
     return tuple(
         UserFunction(kind=each.kind, spec=each.spec, source=source, path=path)
         for each in options
-        for source, path in [(each.source, "<notebook>") if each.source is not None else _read_module(each)]
+        for source, path in [(each.source, "<notebook>") if each.source is not None else _text_and_path(each)]
     )
+
+
+def _text_and_path(option: FunctionOption) -> tuple[str, str]:
+    return ("", str(filters.__file__)) if CalledFunction.of(option.spec).is_ready else _read_module(option)
 
 
 def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], where: str) -> tuple[UserFunction, ...]:
@@ -107,8 +120,11 @@ def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], where: str) -
         functions: tuple[UserFunction, ...] = decoded(tuple[UserFunction, ...], stored)
         for each in functions:
             FunctionOption(kind=each.kind, spec=each.spec)
+        identities = [each.identity() for each in functions]
         is_right = [each.to_json() for each in functions] == stored
-        is_right = is_right and [each.identity() for each in functions] == list(map(dict, expected))
+        is_right = is_right and [each | {"version": ""} for each in identities] == [
+            dict(each) | {"version": ""} for each in expected
+        ]
     except (*WRONG, PrepError):
         is_right = False
     if not is_right:
@@ -117,6 +133,12 @@ def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], where: str) -
             f"{where}: lacks the functions that the manifest names ({named})",
             remedy="copy .prep/ again from where the dataset was made, or build it anew with --overwrite",
         )
+    for each, mine, theirs in zip(functions, identities, expected, strict=True):
+        if mine != theirs:
+            raise ConfigError(
+                f"{where}: {each.option} is of version {mine.get('version')} here, expected {theirs.get('version')}",
+                remedy="install the versions that it was made with",
+            )
     return functions
 
 
@@ -260,10 +282,12 @@ def _described(error: BaseException) -> str:
 
 
 def _unique_name(function: UserFunction) -> str:
-    return f"{function.called.module}@{function.identity()['module_sha256'][:16]}"
+    return f"{function.called.module}@{function.digest[:16]}"
 
 
 def _module(function: UserFunction) -> types.ModuleType:
+    if function.called.is_ready:
+        return filters
     name, unique = function.called.module, _unique_name(function)
     if (module := _modules.get(unique)) is not None:
         return module
@@ -290,6 +314,7 @@ def _module(function: UserFunction) -> types.ModuleType:
 
 def _line(error: BaseException, function: UserFunction) -> str:
     """Return the line of the module at which an error was raised, in words; empty if it was raised elsewhere."""
-    path = sys.modules[_unique_name(function)].__file__  # the path of the first function with the same text
+    module = filters if function.called.is_ready else sys.modules[_unique_name(function)]
+    path = module.__file__  # the path of the first function with the same text
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     return f" (line {lines[-1]} of {os.path.basename(function.path)})" if lines else ""

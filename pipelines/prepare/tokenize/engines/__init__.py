@@ -25,7 +25,7 @@ from pipelines.prepare.tokenize.engines.base import (
     is_reference,
     utf8_of,
 )
-from pipelines.prepare.tokenize.engines.choice import decide, open_reference, why_slow
+from pipelines.prepare.tokenize.engines.choice import decide, ids_digest, open_reference, why_slow
 
 __all__ = [
     "BATTERY",
@@ -36,6 +36,7 @@ __all__ = [
     "Tokenizing",
     "copy_backend",
     "decide",
+    "ids_digest",
     "is_reference",
     "open_reference",
     "utf8_of",

@@ -1,7 +1,10 @@
 """Choice of the engine for a tokenizer: the fastest one that gives the tokenizer's own ids."""
 
+import contextlib
+import hashlib
 import importlib
 import logging
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -35,8 +38,24 @@ def open_reference(tokenizer: Any, *, dtype: np.dtype) -> Reference:
     if not tokenizer.is_fast:
         return slow
     rust = HuggingFaceEngine(tokenizer, dtype=dtype)
-    try:
+    with _trying():
         return rust if _agree(rust, slow) else slow
+
+
+def ids_digest(tokenizer: Any, *, dtype: np.dtype) -> str:
+    """Return a digest of the tokenizer's own ids for the texts that engines are tested with.
+
+    Raises: TokenizerError as `open_reference`.
+    """
+    with _trying():
+        tokens = SlowEngine(tokenizer, dtype=dtype).encode(pa.array(BATTERY, pa.string()))
+    return hashlib.sha256(tokens.ids.astype("<i8").tobytes() + tokens.offsets.astype("<i8").tobytes()).hexdigest()
+
+
+@contextlib.contextmanager
+def _trying() -> Iterator[None]:
+    try:
+        yield
     except library_failures.TextsNotEncoded as error:
         raise TokenizerError(
             f"{error.cause}; these are ordinary texts of many scripts that every tokenizer is tried on",

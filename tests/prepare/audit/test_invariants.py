@@ -1,0 +1,124 @@
+"""Each invariant of decoded records by itself: two sound records pass, and one wrong value is named."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.prepare.audit.invariants import check_columns
+from pipelines.prepare.export import megatron
+from tests.tfrecord_io.conftest import make_manifest, tokenizer_facts
+from tfrecord_io.errors import CorruptRecordError
+from tfrecord_io.manifest import Manifest
+from tfrecord_io.schema import Feature, Schema
+
+L = 4
+# Sound columns of two records by role, int64 [2, L] or [2]: the name of a feature is its role.
+SOUND: dict[str, Any] = {
+    "token_ids": [[5, 6, 0, 0], [5, 6, 7, 0]],
+    "attention_mask": [[1, 1, 0, 0], [1, 1, 1, 0]],
+    "num_tokens": [2, 3],
+    "segment_ids": [[1, 1, 0, 0], [1, 2, 2, 0]],
+    "positions": [[0, 1, 0, 0], [0, 0, 1, 0]],
+    "target_ids": [[8, 0, 0, 0], [8, 9, 0, 0]],
+    "target_mask": [[1, 0, 0, 0], [1, 1, 0, 0]],
+    "loss_mask": [[0, 1, 0, 0], [0, 0, 1, 0]],
+    "token_labels": [[1, 0, 0, 0], [0, 1, 0, 0]],
+    "token_label_mask": [[1, 0, 0, 0], [1, 1, 0, 0]],
+    "char_starts": [[0, 3, 0, 0], [0, 2, 4, 0]],
+    "char_ends": [[2, 5, 0, 0], [1, 3, 6, 0]],
+    "start_position": [0, 1],
+    "end_position": [1, 2],
+    "source_row": [4, 5],
+    "label": [0, 1],
+}
+MASKED = ("token_ids", "attention_mask")
+SEGMENTS = ("token_ids", "segment_ids", "positions")
+CHARACTERS = (*MASKED, "char_starts", "char_ends", "start_position", "end_position", "source_row")
+TAGS = (*MASKED, "token_labels", "token_label_mask")
+TARGETS = (*MASKED, "target_ids", "target_mask")
+
+
+def manifest_of(roles: tuple[str, ...], columns: dict[str, np.ndarray], **changes: Any) -> Manifest:
+    features = tuple(
+        Feature(name=role, dtype="int64", shape=columns[role].shape[1:], role=role)  # type: ignore[arg-type]
+        for role in roles
+    )
+    fields: dict[str, Any] = {"layout": {"name": "pad", "max_length": L}, "label_names": ("no", "yes"), **changes}
+    return make_manifest(Schema(features), **fields)
+
+
+def columns_of(roles: tuple[str, ...]) -> dict[str, np.ndarray]:
+    return {role: np.array(SOUND[role], np.int64) for role in roles}
+
+
+@pytest.mark.parametrize(
+    ("roles", "place", "value", "message"),
+    [
+        (MASKED, ("token_ids", 1, 0), -1, "a token id outside 0 to 999"),
+        (MASKED, ("token_ids", 1, 0), 1000, "a token id outside 0 to 999"),
+        (MASKED, ("token_ids", 1, 3), 5, "something else than the pad id 0 in the padding"),
+        (MASKED, ("attention_mask", 1, 1), 2, "an attention mask with other values than 0 and 1"),
+        (MASKED, ("attention_mask", 1, 1), 0, "an attention mask that is not one run of 1"),
+        (("token_ids", "num_tokens"), ("num_tokens", 1), 0, "num_tokens outside 1 to 4"),
+        (("token_ids", "num_tokens"), ("num_tokens", 1), 5, "num_tokens outside 1 to 4"),
+        (SEGMENTS, ("segment_ids", 1, 1), 3, "segment_ids that do not ascend by one from 1"),
+        (SEGMENTS, ("segment_ids", 1, 0), 0, "segment_ids that do not ascend by one from 1"),
+        (SEGMENTS, ("positions", 1, 2), 2, "positions that do not count each segment from 0"),
+        (SEGMENTS, ("positions", 1, 3), 1, "positions that do not count each segment from 0"),
+        (TARGETS, ("target_ids", 1, 0), 1000, "a target id outside 0 to 999"),
+        (TARGETS, ("target_mask", 1, 0), 2, "a target mask with other values than 0 and 1"),
+        (TARGETS, ("target_mask", 1, 0), 0, "a target mask that is not one run of 1"),
+        (TARGETS, ("target_ids", 1, 3), 9, "something else than the pad id 0 in the padding of a target"),
+        ((*MASKED, "loss_mask"), ("loss_mask", 1, 0), 2, "a loss_mask of other values than 0 and 1"),
+        ((*MASKED, "loss_mask"), ("loss_mask", 1, 3), 1, "or 1 on padding"),
+        (TAGS, ("token_label_mask", 1, 0), 2, "a tag_mask of other values than 0 and 1"),
+        (TAGS, ("token_label_mask", 1, 3), 1, "or 1 on padding"),
+        (TAGS, ("token_labels", 1, 2), 1, "a tag on a token that tag_mask says has none"),
+        (TAGS, ("token_labels", 1, 0), 2, "a tag outside 0 to 1"),
+        (CHARACTERS, ("char_starts", 1, 0), -1, "a char_starts that is negative or behind char_ends"),
+        (CHARACTERS, ("char_starts", 1, 0), 2, "a char_starts that is negative or behind char_ends"),
+        (CHARACTERS, ("char_ends", 1, 3), 7, "characters in the padding"),
+        (CHARACTERS, ("start_position", 1), 3, "start_positions behind end_positions"),
+        (CHARACTERS, ("end_position", 1), 4, "one outside 0 to 3"),
+        (CHARACTERS, ("end_position", 1), 3, "an answer that reaches into the padding"),
+        (CHARACTERS, ("source_row", 1), -1, "a source_row below 0"),
+        ((*MASKED, "label"), ("label", 1), 2, "a label outside 0 to 1"),
+        ((*MASKED, "label"), ("label", 1), -1, "a label outside 0 to 1"),
+    ],
+)
+def test_a_wrong_value_is_named(roles: tuple[str, ...], place: tuple[Any, ...], value: int, message: str) -> None:
+    columns = columns_of(roles)
+    manifest = manifest_of(roles, columns)
+    check_columns(columns, manifest, path="s", first=7)
+    columns[place[0]][place[1:]] = value
+    with pytest.raises(CorruptRecordError) as raised:
+        check_columns(columns, manifest, path="s", first=7)
+    assert raised.value.cause.startswith("s, record 8: ")
+    assert message in raised.value.cause
+
+
+@pytest.mark.parametrize("wrong", [2, -1])
+def test_a_vector_of_classes_has_only_0_and_1(wrong: int) -> None:
+    columns = {**columns_of(MASKED), "label": np.array([[0, 1], [1, 1]])}
+    manifest = manifest_of((*MASKED, "label"), columns)
+    check_columns(columns, manifest, path="s", first=0)
+    columns["label"][1, 0] = wrong
+    with pytest.raises(CorruptRecordError, match="a label of other values than 0 and 1"):
+        check_columns(columns, manifest, path="s", first=0)
+
+
+@pytest.mark.parametrize(("vocab_size", "itemsize"), [(65_499, 2), (65_500, 4)])
+def test_megatrons_bound_decides_the_size_of_its_ids(vocab_size: int, itemsize: int) -> None:
+    """`megatron/core/datasets/indexed_dataset.py`, `DType.optimal_dtype`: uint16 below 65,500."""
+    columns = columns_of(("token_ids", "num_tokens"))
+    manifest = manifest_of(("token_ids", "num_tokens"), columns, tokenizer=tokenizer_facts(vocab_size=vocab_size))
+    named = {"input_ids": columns["token_ids"], "num_tokens": columns["num_tokens"]}
+    features = tuple(
+        Feature(name=name, dtype="int64", shape=value.shape[1:], role=role)  # type: ignore[arg-type]
+        for (name, value), role in zip(named.items(), ("token_ids", "num_tokens"), strict=True)
+    )
+    manifest = make_manifest(Schema(features), layout={"name": "concat", "max_length": L}, tokenizer=manifest.tokenizer)
+    made = megatron.files(iter([named]), manifest, None)  # type: ignore[arg-type]
+    assert len(made[".bin"]) % itemsize == 0
+    assert made[".idx"][17] == {2: 8, 4: 4}[itemsize]
