@@ -28,7 +28,7 @@ from pipelines.prepare.launch.appending import NothingNewError
 from pipelines.prepare.launch.open_job import OpenJob, OpenRequest, open_job, open_request
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.plan.planning import ShardTask
-from pipelines.prepare.process import imports
+from pipelines.prepare.process import imports, logs
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.sources.rows import selection
 from pipelines.prepare.storage import local_storage
@@ -62,6 +62,11 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> BuildResult:
 
     Raises: a PrepError for every fault that a user can cause. Unless this returns, no manifest is written.
     """
+    with logs.root_logger_kept():
+        return _build(config, watch=watch)
+
+
+def _build(config: PrepareConfig, *, watch: Watch | None) -> BuildResult:
     began, root = time.perf_counter(), config.output.root
     if config.beam_args:
         # Importing Beam takes a second, which a finished dataset should not cost.
