@@ -13,10 +13,10 @@ assert VERSION is not None, "tfrecord_io/__init__.py carries the version"
 
 # Engines of other projects, compiled and young, and the reference that they were compared with. Which releases are used
 # is decided where they are opened (docs/explanation/engines.md); these bounds name what can be tried.
-ENGINES = ["fastokens>=0.3.5,<0.4", "gigatoken>=0.10,<0.11", "tokenizers>=0.23,<0.24"]
-TRAIN = ["keras>=3.12", "keras-hub>=0.25.1", "safetensors>=0.4.5", "tensorflow>=2.20"]
+ENGINES = ["fastokens>=0.3.5,<0.4", "gigatoken>=0.10,<0.11", "tokenizers>=0.22.1"]
+TRAIN = ["keras>=3.12.4", "keras-hub>=0.25.1", "safetensors>=0.4.5", "tensorflow>=2.20"]
 # Beam's clients for Google Cloud: half a second more for each import of Beam.
-DATAFLOW = ["apache-beam[gcp]>=2.65"]
+DATAFLOW = ["apache-beam[gcp]>=2.76"]
 # TensorFlow reads the data for JAX too.
 JAX = [*TRAIN, "jax>=0.6.2", "orbax-checkpoint>=0.11.20"]
 JAX_TPU = [*JAX, "jax[tpu]>=0.6.2"]
@@ -32,7 +32,7 @@ DEV = [
     *ARRAYRECORD,
     *CORPUS,
     "flax>=0.11; python_version >= '3.11'",
-    "gcp-storage-emulator>=2026.7",
+    "gcp-storage-emulator>=2026.7.19",
     "grain>=0.2.18; python_version >= '3.11'",
     "hypothesis>=6.100",
     "ipykernel>=6.29",
@@ -62,35 +62,35 @@ setup(
     keywords="tfrecord tensorflow tpu tokenization apache-beam dataflow huggingface datasets",
     license="MIT",
     license_files=["LICENSE"],
-    python_requires=">=3.10,<3.13",  # apache-beam and tensorflow both have wheels for these
+    python_requires=">=3.10",
     packages=find_packages(include=["pipelines", "pipelines.*", "tfrecord_io", "tfrecord_io.*"]),
     package_data={"pipelines": ["py.typed", "prepare/report/page.*"], "tfrecord_io": ["py.typed"]},
     install_requires=[
         *ENGINES,
-        "aiohttp>=3.9",
-        "apache-beam>=2.65",
+        "aiohttp>=3.10",
+        "apache-beam>=2.76",
         # With it fsspec sees that a .zst file is cut off; with `zstandard` its rows end there without a word.
-        "backports.zstd>=1.0",
-        "click>=8.1",
-        "cloup>=3.0.8",
+        "backports.zstd>=1.0; python_version < '3.14'",
+        "click>=8.5",
+        "cloup>=4.0",
         "datasets>=5.2",
         "fsspec>=2026.1",
         "gcsfs>=2026.1",
-        "google-api-core>=2.15",
+        "google-api-core>=2.28",
         "google-auth>=2.30",
-        "google-cloud-storage>=3.0",
-        "google-crc32c>=1.5",
+        "google-cloud-storage>=3.7",
+        "google-crc32c>=1.6",
         # What transformers renders chat templates with, without depending on it; older ones can be broken out of.
         "jinja2>=3.1.6",
         "numba>=0.61",
         "numpy>=1.26",
-        "pyarrow>=18",
+        "pyarrow>=24",
         "pyyaml>=6.0",
-        "rich>=13.7",
+        "rich>=13.8",
         # With it transformers reads SentencePiece's files. 0.2.3 is made for protobuf 7, which Beam does not take yet.
         "sentencepiece>=0.2,<0.2.3",
-        "transformers>=4.53",
-        "xxhash>=3.4",
+        "transformers>=5.0",
+        "xxhash>=3.4.1",
     ],
     extras_require={
         "fast": [],  # what used to be in it is always installed
@@ -115,6 +115,7 @@ setup(
         "Programming Language :: Python :: 3.10",
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
 )

@@ -9,7 +9,11 @@
 
 VENV=.venv
 CALLED_FROM="$OLDPWD" # both scripts change to the project's root before they source this file
-SUPPORTED="3.10, 3.11 or 3.12"
+# Versions of Python that are tested, newest first: setup.py's classifiers name them, and nothing else does.
+PYTHONS="$(sed -n 's/.*"Programming Language :: Python :: \(3\.[0-9][0-9]*\)".*/\1/p' setup.py | sort -t. -k2 -rn)"
+OLDEST_PYTHON="${PYTHONS##*$'\n'}"
+TESTED="$(tr '\n' ' ' <<<"$PYTHONS")"
+TESTED="${TESTED% }"
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -22,7 +26,8 @@ die() {
 # A name on PATH proves nothing: a version manager's shim may stand for a Python that is not installed, and some
 # distributions package venv and ensurepip separately. Hence every candidate is run.
 python_works() {
-  "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' >/dev/null 2>&1
+  "$1" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info[:2] < tuple(map(int, sys.argv[1].split("."))))' \
+    "$OLDEST_PYTHON" >/dev/null 2>&1
 }
 
 python_version() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])'; }
@@ -34,19 +39,19 @@ find_python() {
     */*) wanted="$CALLED_FROM/$wanted" ;;
   esac
   if [ -n "$wanted" ]; then
-    python_works "$wanted" || die "$wanted does not run, is not Python $SUPPORTED, or has no venv module" \
+    python_works "$wanted" || die "$wanted does not run, is older than Python $OLDEST_PYTHON, or has no venv module" \
       "name another one with --python or \$PYTHON (on Debian and Ubuntu, venv is in the package python3-venv)"
     printf '%s\n' "$wanted"
     return
   fi
-  for candidate in python3.12 python3.11 python3.10 python3 python; do
+  for candidate in ${PYTHONS//3./python3.} python3 python; do
     if python_works "$candidate"; then
       printf '%s\n' "$candidate"
       return
     fi
   done
-  die "no Python $SUPPORTED with the venv module is on PATH" \
-    "install one (on Debian and Ubuntu also python3-venv), or name it: PYTHON=/path/to/python3.12 $0"
+  die "no Python $OLDEST_PYTHON or newer with the venv module is on PATH" \
+    "install one (on Debian and Ubuntu also python3-venv), or name it: PYTHON=/path/to/python3 $0"
 }
 
 venv_make() {
@@ -59,11 +64,13 @@ venv_make() {
     python="$(find_python "$wanted")"
   fi
   say "making $VENV with $python ($(python_version "$python"))"
+  grep -qxF "$(python_version "$python")" <<<"$PYTHONS" || say "note: this project is tested with Python $TESTED"
   "$python" -m venv --clear "$VENV" ||
     die "$python could not make $VENV" "see its lines above; a full disk and missing write permission are common causes"
 }
 
-lock_file() { printf 'requirements/dev-py%s.txt\n' "${1/./}"; }
+LOCKED=dev # or lowest: which file of requirements/ is installed for dev
+lock_file() { printf 'requirements/%s-py%s.txt\n' "$LOCKED" "${1/./}"; }
 
 # The file with the locked versions for an extra; none on systems that nothing was locked for.
 locked() {
@@ -107,6 +114,6 @@ venv_install() {
 
 venv_pip() {
   "$VENV/bin/python" -m pip install --quiet --quiet --no-input --disable-pip-version-check "$@" ||
-    die "pip could not install $*" \
-      "see pip's lines above; without a network or behind a proxy, set HTTPS_PROXY, or PIP_INDEX_URL to a mirror"
+    die "pip could not install $*" "see pip's lines above; without a network or behind a proxy, set HTTPS_PROXY, or \
+PIP_INDEX_URL to a mirror; if a package has no version for $(python_version "$VENV/bin/python"), choose one of Python $TESTED"
 }

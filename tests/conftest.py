@@ -57,6 +57,17 @@ settings.load_profile("without deadlines")
 _LONGEST = ("train/test_jax.py", "scripts/test_pages.py", "scripts/test_guide.py")
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip tests of fast engines where builds use none: engines are qualified for one release of `tokenizers`."""
+    if item.get_closest_marker("engines"):
+        from pipelines.prepare.tokenize.engines.base import TOKENIZERS_TRIED, NotQualified, require_release
+
+        try:
+            require_release("tokenizers", tried=TOKENIZERS_TRIED)
+        except NotQualified as error:
+            pytest.skip(f"builds use the reference here: {error}")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let each of the three processes of `scripts/check` begin with one of the longest modules.
 

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
@@ -126,6 +127,8 @@ class Program(TwoLineErrors):
         if isinstance(sys.stdout, io.TextIOWrapper):  # characters that the terminal's encoding lacks become ?
             sys.stdout.reconfigure(errors="replace")
         gc.set_threshold(2_000_000, 50, 100)
+        # google-api-core's farewell to Python 3.10, which is still supported here.
+        warnings.filterwarnings("ignore", "You are using a (non-supported )?Python version", FutureWarning)
         try:
             return self.main(*args, **kwargs)
         except SystemExit as error:

@@ -245,7 +245,11 @@ class _Run:
 
 @contextlib.contextmanager
 def _stoppable() -> Iterator[list[int]]:
-    """Yield a list that collects SIGTERM (preemption) and SIGINT; a second signal of the same kind acts as usual."""
+    """Yield a list that collects SIGTERM (preemption) and SIGINT; a second signal of the same kind acts as usual.
+
+    A signal that the parent has this process ignore, as a shell does with the SIGINT of a job in the background, stays
+    ignored.
+    """
     stop: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -258,7 +262,8 @@ def _stoppable() -> Iterator[list[int]]:
         signal.signal(number, previous[number])
 
     for name in (signal.SIGTERM, signal.SIGINT):
-        previous[name] = signal.signal(name, note)
+        if signal.getsignal(name) != signal.SIG_IGN:
+            previous[name] = signal.signal(name, note)
     try:
         yield stop
     finally:

@@ -153,6 +153,7 @@ def test_doctor_looks_at_a_local_dataset_as_a_tpu_vm_would() -> None:
 
 
 @pytest.mark.parametrize("command", [pytest.param("plan", marks=pytest.mark.slow), "build"])
+@pytest.mark.engines
 def test_which_engine_serves_is_said_and_why_it_is_slow(tmp_path: Path, zoo: Zoo, command: str) -> None:
     """Another release of `tokenizers`, or a missing package, would be ten times slower without a word."""
     output = ["--output", tmp_path / "out"]
@@ -347,6 +348,7 @@ class TestBadInput:
         monkeypatch.setattr(building_module, "build", fail)
         assert build(tmp_path / "out").error == ("first line second line", "do this")
 
+    @pytest.mark.engines
     def test_a_warning_of_ours_is_one_line(self, tmp_path: Path) -> None:
         outcome = build(tmp_path / "out", max_length=200, split="validation")
         assert outcome.status == 0

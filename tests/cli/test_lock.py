@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from tests.building import REPOSITORY
 
-LOCKS = sorted((REPOSITORY / "requirements").glob("dev-py*.txt"))
+LOCKS = sorted((REPOSITORY / "requirements").glob("*-py*.txt"))
 
 
 def locked(path: Path) -> dict[str, str]:
@@ -33,17 +34,31 @@ def requirements(metadata: str) -> Iterator[tuple[Requirement, str]]:
     """Each requirement and the extra that it belongs to, if any."""
     for line in re.findall(r"^Requires-Dist: (.+)$", metadata, re.M):
         requirement = Requirement(line)
-        extra = re.search(r"extra == [\"'](\w+)[\"']", line)
+        extra = re.search(r"extra == [\"']([\w-]+)[\"']", line)
         yield requirement, extra[1] if extra else ""
 
 
 @pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.stem)
 def test_the_locked_versions_satisfy_what_dev_asks_for(path: Path, metadata: str) -> None:
     versions = locked(path)
-    asked = [requirement for requirement, extra in requirements(metadata) if extra in ("", "dev")]
+    python = {"python_version": re.sub(r".*-py3(\d+)", r"3.\1", path.stem)}
+    asked = [
+        requirement
+        for requirement, extra in requirements(metadata)
+        if extra in ("", "dev") and (not requirement.marker or requirement.marker.evaluate({"extra": extra, **python}))
+    ]
     assert len(asked) > 20
     for requirement in asked:
         assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)]), requirement
+
+
+def test_the_lower_bounds_are_what_the_lowest_set_installs(metadata: str) -> None:
+    (lowest,) = [path for path in LOCKS if path.stem.startswith("lowest")]
+    versions = locked(lowest)
+    for requirement in (requirement for requirement, extra in requirements(metadata) if not extra):
+        (bound,) = [each.version for each in requirement.specifier if each.operator == ">="]
+        found = Version(versions[canonicalize_name(requirement.name)])
+        assert found.release[: len(Version(bound).release)] == Version(bound).release, requirement
 
 
 @pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.stem)
@@ -54,10 +69,15 @@ def test_every_locked_package_has_a_digest_and_those_that_build_this_one_are_the
     assert "setuptools" in locked(path)
 
 
-def test_only_supported_pythons_are_locked(metadata: str) -> None:
+def test_every_supported_python_is_locked(metadata: str) -> None:
     supported = {f"dev-py3{minor}.txt" for minor in re.findall(r"Python :: 3\.(\d+)$", metadata, re.M)}
-    assert LOCKS
-    assert {path.name for path in LOCKS} <= supported
+    assert {path.name for path in LOCKS if path.name.startswith("dev-")} == supported
+
+
+def test_pages_name_the_versions_of_python_that_are_supported(metadata: str) -> None:
+    minors = sorted(map(int, re.findall(r"Python :: 3\.(\d+)$", metadata, re.M)))
+    for page in ("README.md", "docs/start/install.md", "docs/how-to/tpu-vm.md"):
+        assert f"Python 3.{minors[0]} to 3.{minors[-1]}" in (REPOSITORY / page).read_text(), page
 
 
 def test_the_engines_of_others_are_always_installed(metadata: str) -> None:

@@ -81,6 +81,7 @@ def test_options_come_from_the_environment_where_their_order_means_nothing(monke
     assert found["functions"] == ()
 
 
+@pytest.mark.engines
 def test_a_quiet_build_says_nothing_and_one_without_progress_says_what_came_of_it(tmp_path: Path) -> None:
     options = building.options(tmp_path / "out", label_column="label")
     quiet = building.command("build", REVIEWS, *options, "-q", "--json")

@@ -1,6 +1,8 @@
 """The commands as functions: the same datasets as from the command line, and results that a notebook shows."""
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,20 @@ def test_flags_lists_and_lengths_are_given_as_python_has_them(tmp_path: Path) ->
     assert made.manifest.options["shuffle"] is False
     assert made.manifest.options["shard_bytes"] == 5000
     assert [split.ledger.rows_in for split in made.manifest.splits.values()] == [50]
+
+
+def test_the_callers_logging_is_left_alone(tmp_path: Path) -> None:
+    options = {**SMALL, "output": str(tmp_path / "out"), "tokenizer": str(building.tokenizer())}
+    program = f"""
+import logging
+from pipelines import build
+build({str(REVIEWS)!r}, **{options!r}, beam_args=["--runner=DirectRunner"])
+print(logging.getLogger().handlers)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env=building.environment(), capture_output=True, text=True, timeout=120
+    )
+    assert ended.stdout == "[]\n", ended.stderr
 
 
 def test_a_plan_says_what_the_build_makes(tmp_path: Path) -> None:
@@ -118,7 +134,7 @@ def test_a_value_of_the_wrong_type_is_refused_as_on_the_command_line(options: di
 
 
 def test_other_names_of_an_option_are_keywords_too(tmp_path: Path) -> None:
-    options: dict[str, Any] = {**SMALL, "output": tmp_path / "out", "tokenizer": building.tokenizer()}
+    options: dict[str, Any] = {**SMALL, "output": tmp_path / "out", "tokenizer": str(building.tokenizer())}
     kept = build(REVIEWS, **options, no_shuffle=True)
     assert kept.manifest.fingerprint == build(REVIEWS, **options, shuffle=False).manifest.fingerprint
     assert build(REVIEWS, **options, overwrite=True).shards_kept == 0

@@ -17,6 +17,7 @@ def tokenizer(output: Path, *arguments: object, kind: str = "byte-bpe", vocab_si
     )
 
 
+@pytest.mark.engines
 def test_the_summary_says_what_was_made(tmp_path: Path) -> None:
     outcome = tokenizer(tmp_path / "out", "--json")
     assert outcome.status == 0, outcome.err

@@ -3,6 +3,7 @@ own, since a CPU can be split only before TensorFlow has used it.
 """
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,30 @@ def test_a_signal_ends_a_training_whose_last_step_is_saved_and_only_we_speak(
     assert max(training.losses(out), default=1) in (step - 1, step, 1)
 
 
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Put the handlers of the test run back afterwards."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers")
 def test_a_first_interrupt_is_noted_and_a_second_one_is_an_interrupt() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with run._stoppable() as stop:
         signal.raise_signal(signal.SIGINT)
         assert stop == [signal.SIGINT]
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_job_in_the_background_ignores_ctrl_c_and_saves_on_sigterm() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as `nohup train-tpu … &` in a script begins
+    with run._stoppable() as stop:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+        assert stop == [signal.SIGTERM]
+    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN

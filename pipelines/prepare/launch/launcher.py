@@ -25,6 +25,7 @@ from pipelines.prepare.launch.appending import NothingNewError
 from pipelines.prepare.launch.open_job import OpenJob, OpenRequest, open_job, open_request
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.plan.planning import ShardTask
+from pipelines.prepare.process import logs
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.runners.runner import Runner
 from pipelines.prepare.shards import shard_maker
@@ -59,6 +60,11 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> BuildResult:
 
     Raises: a PrepError for every fault that a user can cause. Unless this returns, no manifest is written.
     """
+    with logs.root_logger_kept():
+        return _build(config, watch=watch)
+
+
+def _build(config: PrepareConfig, *, watch: Watch | None) -> BuildResult:
     began, root = time.perf_counter(), config.output.root
     runner = runners.choose(config.beam_args, workers=config.workers)
     runner.check(root)

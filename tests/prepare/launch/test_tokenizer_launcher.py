@@ -65,6 +65,7 @@ def opened(folder: Path) -> Any:
     [pytest.param(*each, marks=pytest.mark.slow if each[0] == "unigram" else ()) for each in COMBINATIONS],
 )
 class TestEveryStyle:
+    @pytest.mark.engines
     def test_a_fast_engine_serves_a_vocabulary_of_the_size_that_was_asked_for(self, kind: str, style: str) -> None:
         folder, trained = made(kind, style)
         assert trained.evaluation.engine == ENGINES[kind, style], trained.evaluation.reasons

@@ -144,6 +144,7 @@ _BARE_ACCENT = {"type": "Replace", "pattern": {"String": "\u0301"}, "content": "
         ),
     ],
 )
+@pytest.mark.engines
 def test_a_tokenizer_that_chance_or_a_search_without_end_decides_is_refused(
     zoo: Zoo, tmp_path: Path, kind: str, part: str, changes: dict[str, Any], said: str
 ) -> None:

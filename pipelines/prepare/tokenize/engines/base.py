@@ -143,6 +143,10 @@ class SlowEngine:
         return from_lists(ids["input_ids"], dtype=self._dtype)
 
 
+# The release of `tokenizers` that engines were compared with.
+TOKENIZERS_TRIED = "0.23.*"
+
+
 class NotQualified(Exception):
     """Error for an engine that cannot serve a tokenizer; `reason` is a sentence without a full stop."""
 
@@ -168,7 +172,7 @@ class FastEngine(abc.ABC):
         Raises: NotQualified unless the tokenizer is one for which the engine is qualified.
         """
         self._reference, self._dtype = reference, dtype
-        require_release("tokenizers", tried="0.23.*")
+        require_release("tokenizers", tried=TOKENIZERS_TRIED)
         parts = reference.parts() if parts is None else parts
         if not _keeps_ids(parts["post_processor"]):
             raise NotQualified("its post-processor does more than to add special tokens")

@@ -6,12 +6,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import transformers
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
 from pipelines.prepare.tokenize.chat.conversation import Message, Rejected, checked_message, checked_tools, objects_of
 from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Settings
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES
+
+# Three details in which our environment follows the newest releases.
+NEWEST = pytest.mark.skipif(
+    tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 23),
+    reason=f"transformers {transformers.__version__} renders this otherwise than 5.23 and later",
+)
 
 MESSAGES = [{"role": "user", "content": "one\ntwo"}, {"role": "assistant", "content": "  three "}]
 TOOLS = [{"type": "function", "function": {"name": "add", "description": "<Adds> ünits."}}]
@@ -96,7 +103,9 @@ def test_what_templates_do_with_values_comes_out_as_in_transformers(expression: 
         "{% set x %}<{{ bos_token }}>{% endset %}{{ x }}{% filter upper %}a{{ x }}{% endfilter %}",
         "{% with a = 1 %}{{ a }}{% endwith %}{% for x in [[], [[]]] recursive %}{{ loop(x) ~ 'x' }}{% endfor %}",
         "{% for m in messages %}{% block b scoped %}x{% endblock %}{{ loop.cycle(1, 2) }}{{ self.b() }}{% endfor %}",
-        "{{ messages[0].reasoning_content }}{{ messages[0].thinking }}{{ messages[0] | list }}",
+        pytest.param(
+            "{{ messages[0].reasoning_content }}{{ messages[0].thinking }}{{ messages[0] | list }}", marks=NEWEST
+        ),
     ],
 )
 def test_statements_do_what_they_do_in_transformers(template: str) -> None:
@@ -114,7 +123,7 @@ def test_statements_do_what_they_do_in_transformers(template: str) -> None:
         "messages.append(1)",
         "messages.__class__.__mro__",
         "dict.mro()",
-        "namespace(_a=1)",
+        pytest.param("namespace(_a=1)", marks=NEWEST),
         "1 / 0",
         "range(10 ** 6)",
         "('{0.__class__.__mro__}' | attr('format'))(1).nothing.x",
@@ -142,6 +151,7 @@ def test_nothing_is_chosen_by_chance() -> None:
         assert refusal(f"{{{{ {expression} }}}}").reason in ("template_invalid", "template_rejected")
 
 
+@NEWEST
 def test_values_that_json_has_no_type_for_are_shown_as_in_transformers() -> None:
     odd = {"at": datetime.date(2024, 7, 26), "by": b"x", "of": decimal.Decimal("1.5"), "in": [datetime.time(1)]}
     column = pa.array([[{**MESSAGES[0], "odd": odd}, {**MESSAGES[1], "odd": None}]])

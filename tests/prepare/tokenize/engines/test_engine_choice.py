@@ -24,6 +24,8 @@ from tests.qualifying.comparing import INT32
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io.errors import ConfigError, TokenizerError
 
+pytestmark = pytest.mark.engines
+
 # Its first added token takes the white space in which the second one stands, which makes the Rust library panic.
 PANICS = [
     AddedToken("x", normalized=False, rstrip=True),

@@ -25,6 +25,8 @@ from tests.qualifying.comparing import INT32
 from tests.support import texts
 from tests.support.tokenizers_zoo import Zoo
 
+pytestmark = pytest.mark.engines
+
 # One of each engine, and for our own one for each way of treating spaces and each step that looks at neighbours.
 SERVED = {
     "wordpiece": ["zoo wordpiece_uncased", "zoo wordpiece_cased"],

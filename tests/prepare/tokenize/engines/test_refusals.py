@@ -12,6 +12,8 @@ from tests.qualifying import comparing
 from tests.qualifying.kinds import metaspace, white_split
 from tests.support.tokenizers_zoo import Zoo
 
+pytestmark = pytest.mark.engines
+
 JUST_MARK = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"}
 BERTS = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
 

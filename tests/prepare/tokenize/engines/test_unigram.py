@@ -21,6 +21,8 @@ from tests.support.charsmaps import charsmap
 from tests.support.speed import slow_but
 from tests.support.tokenizers_zoo import Zoo
 
+pytestmark = pytest.mark.engines
+
 TEXTS = [*texts.HOSTILE, *texts.sentences(20, seed=3)]
 # One for each way of treating spaces, and one for each step that looks at neighbours.
 ONE_OF_EACH = ["t5", "t5 converted", "rembert", "nmt nfkc", "nfd"]

@@ -15,6 +15,8 @@ from tests.support import texts
 from tests.support.speed import slow_but
 from tests.support.tokenizers_zoo import Zoo
 
+pytestmark = pytest.mark.engines
+
 TEXTS = [*texts.HOSTILE, *texts.sentences(20, seed=3)]
 FLAGS = [
     dict(zip(("clean_text", "handle_chinese_chars", "strip_accents", "lowercase"), values, strict=True))
