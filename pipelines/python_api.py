@@ -1,6 +1,6 @@
 """The commands as Python functions, for notebooks and scripts.
 
-    from pipelines import build, export, inspect, plan, verify
+    from prep_tfrecords import build, export, inspect, plan, verify
 
     built = build("imdb", output="out", tokenizer="bert-base-uncased", label_column="label", max_length=256)
     inspect("out", rows=3)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-import pipelines
-from pipelines import build, export, inspect, plan, verify
+import prep_tfrecords
+from prep_tfrecords import build, export, inspect, plan, verify
 from tests import building
 from tests.building import REVIEWS, reviews
 from tfrecord_io.errors import ConfigError, ManifestError
@@ -111,9 +111,9 @@ def test_what_is_no_dataset_is_an_error_of_ours(tmp_path: Path) -> None:
 
 
 def test_the_names_are_listed() -> None:
-    assert {"build", "plan", "inspect", "verify"} <= set(dir(pipelines))
+    assert {"build", "plan", "inspect", "verify"} <= set(dir(prep_tfrecords))
     with pytest.raises(AttributeError, match="nothing"):
-        pipelines.__getattr__("nothing")
+        prep_tfrecords.__getattr__("nothing")
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_an_sdist_is_all_that_is_under_version_control(tmp_path: Path) -> None:
     assert {name for name in names if not name.startswith(METADATA)} == sources() - LEFT_OUT
 
 
-PACKAGES = ("pipelines", "tfrecord_io")
+PACKAGES = ("pipelines", "prep_tfrecords", "tfrecord_io")
 
 
 @pytest.fixture(scope="module")

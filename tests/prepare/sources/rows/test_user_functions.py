@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from pipelines import build
+from prep_tfrecords import build
 from pipelines.prepare.options.config import FunctionKind, FunctionOption
 from pipelines.prepare.sources.rows import user_functions
 from pipelines.prepare.sources.rows.reading import RowChanges
