@@ -33,11 +33,11 @@ def _require_own_pipelines() -> None:
     """Check that `pipelines` is the package installed with this one. Raises: ImportError naming what shadows it."""
     ours = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "pipelines")
     spec = importlib.util.find_spec("pipelines")
-    places = list(spec.submodule_search_locations or [spec.origin]) if spec else ["nothing"]
-    if not any(place and os.path.realpath(place) == os.path.realpath(ours) for place in places):
+    places = list(spec.submodule_search_locations or [str(spec.origin)]) if spec else ["nothing"]
+    if os.path.realpath(ours) not in map(os.path.realpath, places):
         raise ImportError(
-            f"`import pipelines` finds {places[0]}, and prep_tfrecords needs its own in {ours}; start Python in another "
-            "folder, rename that one, or take it off PYTHONPATH"
+            f"`import pipelines` finds {places[0]}, and prep_tfrecords needs its own in {ours}; start Python in "
+            "another folder, rename that one, or take it off PYTHONPATH"
         )
 
 

@@ -16,7 +16,7 @@ from tfrecord_io.errors import ConfigError, CorruptRecordError, ManifestError, O
 from tfrecord_io.local_paths import local_path
 
 
-@cloup.command()
+@cloup.command(short_help="Write a page of charts, tables and rows of a dataset.")
 @takes_dataset
 @click.option("--output", "-o", required=True, metavar="FILE", help="HTML file to write, local or at a gs:// address.")
 @common()
@@ -33,7 +33,7 @@ def report(dataset: str, output: str) -> None:
     write_json({"report": output, "bytes": len(page)})
 
 
-@cloup.command()
+@cloup.command(short_help="Show a finished dataset, and rows decoded to text.")
 @takes_dataset
 @click.option("--split", "splits", multiple=True, help="Split to decode; repeatable. Default: all.")
 @click.option("--rows", type=click.IntRange(min=0), default=2, show_default=True, help="Rows to decode in each split.")
@@ -55,7 +55,7 @@ def inspect(dataset: str, splits: tuple[str, ...], rows: int) -> None:
     write_json([row.to_json() for row in decoded])
 
 
-@cloup.command(cls=WithFunctions)
+@cloup.command(cls=WithFunctions, short_help="Check every byte of a finished dataset; repair it.")
 @takes_dataset
 @click.option("--repair", is_flag=True, help="Make damaged and missing files again, from the source.")
 @takes_consent
@@ -118,7 +118,7 @@ def _verify_export(root: str, *, repair: bool) -> bool:
     return True
 
 
-@cloup.command(cls=WithFunctions)
+@cloup.command(cls=WithFunctions, short_help="Show the source rows that a record was made from.")
 @takes_dataset
 @cloup.option_group(
     "Which record",
@@ -175,7 +175,7 @@ def trace(dataset: str, source: str | None, functions: Any, run_stored: bool, **
 _size = functools.partial(click.option, type=click.IntRange(min=1), show_default=True)
 
 
-@cloup.command()
+@cloup.command(short_help="Check that a bucket, a TPU or a dataset is ready.")
 @click.argument("dataset", required=False, callback=folder)
 @click.option("--output", "-o", metavar="OUT", help="Output of a future build: a folder or a gs:// address.")
 @click.option(

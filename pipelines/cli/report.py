@@ -76,10 +76,9 @@ def watch_rows(total: int, progress: Progress, *, doing: str) -> Iterator[None]:
         counts, passed = progress.read(), now - began
         text = f"{counts.rows / passed:,.0f} rows/s"
         if counts.tokens or counts.shards:
-            text += f"  {some(counts.shards, 'shard')}, {size(counts.num_bytes)}"
-            # Where the line is short, the times behind it matter more.
-            if out.width >= _WIDE:
+            if bar is None or out.width >= _WIDE:  # on a narrow terminal, the times behind the text matter more
                 text += f"  {counts.tokens / passed:,.0f} tokens/s"
+            text += f"  {some(counts.shards, 'shard')}, {size(counts.num_bytes)}"
         if bar is None:
             out.print(f"{counts.rows / total:4.0%}  {text}")
         else:

@@ -1,11 +1,15 @@
 """`import prep_tfrecords` and `python -m prep_tfrecords`: what they say where something is in the way."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
+from pipelines.cli import commands
+from pipelines.train import cli as train_tpu
 from tests import building
 
 
@@ -42,3 +46,18 @@ def test_a_missing_package_is_named_in_two_lines(tmp_path: Path) -> None:
         "error: prep-tfrecords needs the package click, which is not installed",
         "remedy: pip install prep-tfrecords, without --no-deps",
     ]
+
+
+@pytest.mark.parametrize("command", [*commands.main.commands.values(), *train_tpu.main.commands.values()])
+def test_the_list_of_commands_shows_whole_sentences(command: click.Command) -> None:
+    assert command.short_help
+    assert len(command.short_help) <= 60
+    assert command.short_help.endswith(".")
+
+
+def test_flags_about_messages_may_stand_before_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    reviews = str(building.reviews())
+    with pytest.raises(SystemExit) as ended:
+        commands.main.main(["--json", "-q", "inspect", reviews, "--rows", "0"])
+    assert not ended.value.code
+    assert json.loads(capsys.readouterr().out) == []

@@ -138,6 +138,6 @@ def test_a_value_of_the_wrong_type_is_refused_by_its_keyword(options: dict[str, 
 
 def test_other_names_of_an_option_are_keywords_too(tmp_path: Path) -> None:
     options: dict[str, Any] = {**SMALL, "output": tmp_path / "out", "tokenizer": building.tokenizer()}
-    kept = build(REVIEWS, **options, no_shuffle=True)
+    kept = build(REVIEWS, **{**options, "no_shuffle": True})
     assert kept.manifest.fingerprint == build(REVIEWS, **options, shuffle=False).manifest.fingerprint
     assert build(REVIEWS, **options, overwrite=True).shards_kept == 0
