@@ -195,17 +195,30 @@ def doctor(
     --tpu is by default node for a dataset on gs://, and vm for a local one.
 
     In OUT, each operation of a build is tried on a small object: write, read, list, delete. Shows the credentials used.
+
+    With neither, it lists versions, cores and memory, for a report of a fault.
     """
     if output is not None and dataset is None and tpu is None:
         _check_place(output, region=region, source=source)
     elif dataset is not None and output is None:
         # A TPU Node needs all that a TPU VM does, and more; but it reads no local files.
         _check_dataset(dataset, tpu=tpu or ("node" if local_path(dataset) is None else "vm"), **sizes)
+    elif dataset is None and output is None and tpu is None:
+        _describe_machine()
     else:
         raise ConfigError(
             "doctor checks either an output or a finished dataset",
             remedy="give --output OUT, or the folder of a finished dataset (with --tpu node or vm)",
         )
+
+
+def _describe_machine() -> None:
+    from pipelines.prepare.doctor import doctor as diagnosing
+
+    facts = diagnosing.describe_machine()
+    for name, found in facts.items():
+        show(f"{name}: {found}")
+    write_json(facts)
 
 
 def _check_place(output: str, *, region: str | None, source: str | None) -> None:
