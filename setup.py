@@ -63,8 +63,12 @@ setup(
     license="MIT",
     license_files=["LICENSE"],
     python_requires=">=3.10",
-    packages=find_packages(include=["pipelines", "pipelines.*", "tfrecord_io", "tfrecord_io.*"]),
-    package_data={"pipelines": ["py.typed", "prepare/report/page.*"], "tfrecord_io": ["py.typed"]},
+    packages=find_packages(include=["pipelines", "pipelines.*", "prep_tfrecords", "tfrecord_io", "tfrecord_io.*"]),
+    package_data={
+        "prep_tfrecords": ["py.typed"],
+        "pipelines": ["py.typed", "prepare/report/page.*"],
+        "tfrecord_io": ["py.typed"],
+    },
     install_requires=[
         *ENGINES,
         "aiohttp>=3.10",
@@ -105,7 +109,7 @@ setup(
         "dev": [*DATAFLOW, *JAX_TPU, *PREFLIGHT, *DOCS, *DEV],
     },
     entry_points={
-        "console_scripts": ["prep-tfrecords=pipelines.cli.commands:main", "train-tpu=pipelines.train.cli:main"],
+        "console_scripts": ["prep-tfrecords=prep_tfrecords.__main__:main", "train-tpu=pipelines.train.cli:main"],
     },
     classifiers=[
         "Intended Audience :: Science/Research",

@@ -1,6 +1,6 @@
 """The commands as Python functions, for notebooks and scripts.
 
-    from pipelines import build, export, inspect, plan, verify
+    from prep_tfrecords import build, export, inspect, plan, verify
 
     built = build("imdb", output="out", tokenizer="bert-base-uncased", label_column="label", max_length=256)
     inspect("out", rows=3)
@@ -17,17 +17,24 @@ and `filter` run in the order in which they are given. Results are dataclasses. 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from pipelines.build_options import BuildOptions
     from pipelines.prepare.audit.decode import DecodedRow
     from pipelines.prepare.audit.verify import CheckedFile
     from pipelines.prepare.export.export_settings import ExportFormat
     from pipelines.prepare.export.exporting import Exported
     from pipelines.prepare.launch.estimate import Estimate
+    from pipelines.prepare.launch.launcher import Watch
+    from pipelines.prepare.plan.planning import ShardTask
+    from pipelines.prepare.process.progress import Counts, Progress
     from tfrecord_io.manifest import Manifest
 
 __all__ = ["Built", "Inspected", "Planned", "Verified", "build", "export", "inspect", "plan", "verify"]
@@ -75,12 +82,21 @@ class Verified:
         return tuple(each for each in self.files if each.problem)
 
 
-def build(*datasets: Any, output: Text, tokenizer: Any, beam_args: Sequence[str] = (), **options: Any) -> Built:
+def build(
+    *datasets: Any,
+    output: Text,
+    tokenizer: Any,
+    beam_args: Sequence[str] = (),
+    progress: Callable[[Counts, int], None] | None = None,
+    **options: Unpack[BuildOptions],
+) -> Built:
     """Build a dataset, or complete an unfinished one, like `prep-tfrecords build`.
 
     datasets: a hub id, files by path or glob, a folder, or one object. An object's rows are first written to Parquet in
     a temporary folder; their digest identifies the source, so that the same rows resume the same build.
     tokenizer: a hub id, a folder or a tokenizer. beam_args: the arguments that follow `--` on the command line.
+    progress: called once a second, from another thread, with the counts of rows, tokens, bytes and shards so far and
+        the total number of rows to read; and once more at the end.
 
     Raises: ConfigError for an unknown option; every PrepError of a build.
     """
@@ -89,11 +105,22 @@ def build(*datasets: Any, output: Text, tokenizer: Any, beam_args: Sequence[str]
 
     given = {"output": output, "tokenizer": tokenizer, **options}
     with objects.config_of(datasets, given, beam_args=beam_args) as config:
-        made = launcher.build(config)
+        made = launcher.build(config, watch=None if progress is None else _watch(progress))
     return Built(root=config.output.root, **vars(made))
 
 
-def plan(*datasets: Any, tokenizer: Any, **options: Any) -> Planned:
+def _watch(call: Callable[[Counts, int], None]) -> Watch:
+    """Return the `watch` of a build that reports progress to a user's function."""
+    from pipelines.prepare.process.progress import polled
+
+    def watch(tasks: list[ShardTask], progress: Progress) -> contextlib.AbstractContextManager[None]:
+        total = sum(task.num_rows for task in tasks)
+        return polled(lambda: call(progress.read(), total), seconds=1.0)
+
+    return watch
+
+
+def plan(*datasets: Any, tokenizer: Any, **options: Unpack[BuildOptions]) -> Planned:
     """Estimate the output of `build` with the same arguments from a sample. Writes nothing.
 
     Raises: as `build`.

@@ -120,12 +120,12 @@ def _prepare(work: pathlib.Path) -> None:
 def _build(work: pathlib.Path, layout: str, *options: str) -> None:
     output = ["--output", str(work / layout), "--tokenizer", str(work / "tokenizer"), "--layout", layout]
     lengths = ["--max-length", "64", "--shard-size", "20kB"]
-    _ours("-m", "pipelines.cli", "build", "examples/reviews", *output, *lengths, *options)
+    _ours("-m", "prep_tfrecords", "build", "examples/reviews", *output, *lengths, *options)
 
 
 def _export(work: pathlib.Path, layout: str, to: str, *options: str) -> None:
     output = str(work / f"{layout}-{to}")
-    _ours("-m", "pipelines.cli", "export", str(work / layout), "--to", to, "--output", output, *options)
+    _ours("-m", "prep_tfrecords", "export", str(work / layout), "--to", to, "--output", output, *options)
 
 
 def _ours(*words: str) -> None:

@@ -88,7 +88,7 @@ def command(*arguments: object) -> Outcome:
 
 def program(*arguments: object) -> list[str]:
     """The words that start `prep-tfrecords ARGUMENTS` as a process; run it in `environment()`."""
-    return [sys.executable, "-m", "pipelines.cli", *map(str, arguments)]
+    return [sys.executable, "-m", "prep_tfrecords", *map(str, arguments)]
 
 
 @contextlib.contextmanager

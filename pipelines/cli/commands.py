@@ -56,7 +56,7 @@ for _command in (finished.doctor, finished.inspect, finished.report, finished.tr
     main.add_command(_command)
 
 
-@main.command(cls=WithBeam, epilog=_BUILD_EXAMPLES)
+@main.command(cls=WithBeam, epilog=_BUILD_EXAMPLES, short_help="Make a dataset: tokenized shards from rows.")
 @takes_job(output_required=True)
 @common(
     interrupted=("interrupted before the dataset was complete", "run the same command again; finished shards are kept")
@@ -104,7 +104,7 @@ def _begun(request: dict[str, Any]) -> PrepareConfig:
     return config
 
 
-@main.command(cls=WithBeam)
+@main.command(cls=WithBeam, short_help="Show what `build` would make. Writes nothing.")
 @takes_job(output_required=False)
 @common()
 def plan(dry_run: bool, **request: Any) -> None:
@@ -122,7 +122,7 @@ def _plan(config: PrepareConfig) -> None:
     write_json([each.to_json() for each in estimated])
 
 
-@main.command("tokenizer", cls=WithFunctions)
+@main.command("tokenizer", cls=WithFunctions, short_help="Train a tokenizer on the texts of a dataset.")
 @takes_source
 @takes([TokenizerRequest], groups=[""], required=("output", "kind", "vocab_size"))
 @common()
@@ -139,7 +139,7 @@ def train_tokenizer(**given: Any) -> None:
     write_json(trained.to_json())
 
 
-@main.command("export", cls=BeamArguments)
+@main.command("export", cls=BeamArguments, short_help="Write a dataset in the format of another trainer.")
 @takes_dataset
 @takes([ExportSettings], groups=[""], required=("to", "output"))
 @common(

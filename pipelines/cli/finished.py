@@ -16,7 +16,7 @@ from tfrecord_io.errors import ConfigError, CorruptRecordError, ManifestError, O
 from tfrecord_io.local_paths import local_path
 
 
-@cloup.command()
+@cloup.command(short_help="Write a page of charts, tables and rows of a dataset.")
 @takes_dataset
 @click.option("--output", "-o", required=True, metavar="FILE", help="HTML file to write, local or at a gs:// address.")
 @common()
@@ -33,7 +33,7 @@ def report(dataset: str, output: str) -> None:
     write_json({"report": output, "bytes": len(page)})
 
 
-@cloup.command()
+@cloup.command(short_help="Show a finished dataset, and rows decoded to text.")
 @takes_dataset
 @click.option("--split", "splits", multiple=True, help="Split to decode; repeatable. Default: all.")
 @click.option("--rows", type=click.IntRange(min=0), default=2, show_default=True, help="Rows to decode in each split.")
@@ -55,7 +55,7 @@ def inspect(dataset: str, splits: tuple[str, ...], rows: int) -> None:
     write_json([row.to_json() for row in decoded])
 
 
-@cloup.command(cls=WithFunctions)
+@cloup.command(cls=WithFunctions, short_help="Check every byte of a finished dataset; repair it.")
 @takes_dataset
 @click.option("--repair", is_flag=True, help="Make damaged and missing files again, from the source.")
 @takes_consent
@@ -118,7 +118,7 @@ def _verify_export(root: str, *, repair: bool) -> bool:
     return True
 
 
-@cloup.command(cls=WithFunctions)
+@cloup.command(cls=WithFunctions, short_help="Show the source rows that a record was made from.")
 @takes_dataset
 @cloup.option_group(
     "Which record",
@@ -175,7 +175,7 @@ def trace(dataset: str, source: str | None, functions: Any, run_stored: bool, **
 _size = functools.partial(click.option, type=click.IntRange(min=1), show_default=True)
 
 
-@cloup.command()
+@cloup.command(short_help="Check that a bucket, a TPU or a dataset is ready.")
 @click.argument("dataset", required=False, callback=folder)
 @click.option("--output", "-o", metavar="OUT", help="Output of a future build: a folder or a gs:// address.")
 @click.option(
@@ -195,17 +195,30 @@ def doctor(
     --tpu is by default node for a dataset on gs://, and vm for a local one.
 
     In OUT, each operation of a build is tried on a small object: write, read, list, delete. Shows the credentials used.
+
+    With neither, it lists versions, cores and memory, for a report of a fault.
     """
     if output is not None and dataset is None and tpu is None:
         _check_place(output, region=region, source=source)
     elif dataset is not None and output is None:
         # A TPU Node needs all that a TPU VM does, and more; but it reads no local files.
         _check_dataset(dataset, tpu=tpu or ("node" if local_path(dataset) is None else "vm"), **sizes)
+    elif dataset is None and output is None and tpu is None:
+        _describe_machine()
     else:
         raise ConfigError(
             "doctor checks either an output or a finished dataset",
             remedy="give --output OUT, or the folder of a finished dataset (with --tpu node or vm)",
         )
+
+
+def _describe_machine() -> None:
+    from pipelines.prepare.doctor import doctor as diagnosing
+
+    facts = diagnosing.describe_machine()
+    for name, found in facts.items():
+        show(f"{name}: {found}")
+    write_json(facts)
 
 
 def _check_place(output: str, *, region: str | None, source: str | None) -> None:

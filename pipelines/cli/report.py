@@ -4,7 +4,6 @@ import collections
 import contextlib
 import json
 import math
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -23,7 +22,7 @@ from pipelines.prepare.launch.estimate import Estimate
 from pipelines.prepare.launch.launcher import BuildResult
 from pipelines.prepare.launch.tokenizer_launcher import TrainedTokenizer
 from pipelines.prepare.plan.planning import ShardTask
-from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.process.progress import Progress, polled
 from pipelines.prepare.report.subject import some
 from pipelines.terminal.console import results, shows_progress
 from pipelines.terminal.tables import console, table
@@ -32,6 +31,8 @@ from tfrecord_io.shown import without_secrets
 
 _POLL_SECONDS = 0.25
 _LINE_SECONDS = 10.0
+# Columns from which a line of progress has room for everything.
+_WIDE = 100
 # At most so many shards with rejected rows are named.
 _LISTED = 5
 
@@ -58,42 +59,33 @@ def watch_rows(total: int, progress: Progress, *, doing: str) -> Iterator[None]:
     if not shows_progress():
         out, seconds = console(always=True), math.inf
     elif out.is_terminal:
-        columns = (BarColumn(), TextColumn("{task.percentage:3.0f} %  {task.description}"))
+        columns = (BarColumn(None), TextColumn("{task.percentage:3.0f} %  {task.description}"))
         times = (TimeElapsedColumn(), TimeRemainingColumn())
-        bar, seconds = rich.progress.Progress(*columns, *times, console=out, transient=True), _POLL_SECONDS
+        bar, seconds = rich.progress.Progress(*columns, *times, console=out, transient=True, expand=True), _POLL_SECONDS
         bar.add_task("", total=total)
-    began, done = time.perf_counter(), threading.Event()
+    began = time.perf_counter()
+    due = began + seconds
 
-    def print_notes() -> None:
+    def show() -> None:
+        nonlocal due
         for note in progress.drain_notes():
             out.print(without_secrets(note), soft_wrap=True)
+        if (now := time.perf_counter()) < due:
+            return
+        due += seconds
+        counts, passed = progress.read(), now - began
+        text = f"{counts.rows / passed:,.0f} rows/s"
+        if counts.tokens or counts.shards:
+            if bar is None or out.width >= _WIDE:  # on a narrow terminal, the times behind the text matter more
+                text += f"  {counts.tokens / passed:,.0f} tokens/s"
+            text += f"  {some(counts.shards, 'shard')}, {size(counts.num_bytes)}"
+        if bar is None:
+            out.print(f"{counts.rows / total:4.0%}  {text}")
+        else:
+            bar.update(bar.task_ids[0], completed=counts.rows, description=text)
 
-    def poll() -> None:
-        due = began + seconds
-        while not done.wait(min(seconds, _POLL_SECONDS)):
-            print_notes()
-            if (now := time.perf_counter()) < due:
-                continue
-            due += seconds
-            counts, passed = progress.read(), now - began
-            text = f"{counts.rows / passed:,.0f} rows/s"
-            if counts.tokens or counts.shards:
-                text += f"  {counts.tokens / passed:,.0f} tokens/s  {some(counts.shards, 'shard')}"
-                text += f", {size(counts.num_bytes)}"
-            if bar is None:
-                out.print(f"{counts.rows / total:4.0%}  {text}")
-            else:
-                bar.update(bar.task_ids[0], completed=counts.rows, description=text)
-
-    with bar or contextlib.nullcontext():
-        thread = threading.Thread(target=poll, name="progress", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
-            print_notes()
+    with bar or contextlib.nullcontext(), polled(show, seconds=min(seconds, _POLL_SECONDS)):
+        yield
 
 
 def summary(built: BuildResult) -> None:

@@ -34,7 +34,7 @@ FUNCTIONS: tuple[FunctionKind, ...] = get_args(FunctionKind)
 # Keys of `Context.meta` for the functions and the Beam arguments of an options file.
 _FUNCTIONS_OF_FILE, _BEAM_OF_FILE = (f"{__name__}.{name}" for name in ("functions", "beam"))
 
-_CONFIGS = (SourceConfig, TokenizerConfig, LayoutConfig, OutputConfig, PrepareConfig)
+CONFIGS = (SourceConfig, TokenizerConfig, LayoutConfig, OutputConfig, PrepareConfig)
 # Titles of the option groups in --help, in order.
 _REQUEST = (
     *("Source", "Tokenizer", "Layout", "Layout pad, and qa", "Layouts concat and pack", "Layout chat"),
@@ -82,7 +82,7 @@ def takes_job(*, output_required: bool) -> Callable[[Command], Command]:
     more = {"Source": _FUNCTION_OPTIONS, "Run": [_DRY_RUN], "Options file": [options_file]}
     groups = (*_REQUEST, "Output", "Run", "Options file")
     required = ("tokenizer", *["output"] * output_required)
-    return lambda command: _DATASET(takes(_CONFIGS, groups=groups, required=required, more=more)(command))
+    return lambda command: _DATASET(takes(CONFIGS, groups=groups, required=required, more=more)(command))
 
 
 def takes_source(command: Command) -> Command:

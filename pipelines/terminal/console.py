@@ -5,6 +5,7 @@ import errno
 import functools
 import gc
 import io
+import itertools
 import json
 import logging
 import os
@@ -26,6 +27,7 @@ from tfrecord_io.shown import visible, visible_line, without_secrets
 # At most so much is shown of an unexpected error: libraries quote whole requests and schemas.
 _MOST_CHARACTERS = 500
 _INTERRUPTED = ("interrupted", "run the same command again")
+_MESSAGE_FLAGS = ("--json", "--quiet", "-q", "--no-progress", "--verbose", "-v")
 
 
 def common(*, interrupted: tuple[str, str] = _INTERRUPTED) -> Callable[[Any], Any]:
@@ -115,6 +117,13 @@ class Program(TwoLineErrors):
     leaves_at_once = False
     # Whether the process runs nothing but the command.
     owns_process = False
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the group's options, and move flags about messages that stand before the command behind it."""
+        own = {flag for parameter in self.params for flag in parameter.opts}
+        flags = [*itertools.takewhile(lambda each: each in _MESSAGE_FLAGS and each not in own, args)]
+        at = len(flags)
+        return super().parse_args(ctx, [*args[at : at + 1], *flags, *args[at + 1 :]])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # Imports make half a million objects, nearly all of which stay: repeated garbage collections of them took a

@@ -106,7 +106,7 @@ def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> dict
         raise graph_error(error, data=config.data_folders, asked=asked, remedy=remedy) from error
 
 
-@cloup.command(context_settings={"show_default": True})
+@cloup.command(context_settings={"show_default": True}, short_help="Write what a trained model predicts for each row.")
 @takes([configs.PredictConfig], groups=configs.PREDICT_GROUPS, required=["model"])
 @click.option("--fill-mask", "text", metavar="TEXT", help="For mlm: what belongs at each mask token in TEXT.")
 @click.option("--top", type=click.IntRange(min=1), default=5, metavar="N", help="With --fill-mask: candidates.")
@@ -146,7 +146,7 @@ def _predicted(options: dict[str, Any], *, verbose: bool) -> Any:
     return {"path": config.output, "rows": rows}
 
 
-@click.command(context_settings={"show_default": True})
+@click.command(context_settings={"show_default": True}, short_help="Write a trained model for other programs.")
 @click.option("--model", "model_dir", required=True, metavar="MODEL_DIR", help="The --model-dir of a training.")
 @click.option(
     "--format",

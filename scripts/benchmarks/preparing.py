@@ -169,7 +169,7 @@ def _command(trial: Trial, *, folder: pathlib.Path, tokenizer: pathlib.Path, out
         return [sys.executable, "-m", "scripts.benchmarks.raw", str(folder), str(tokenizer)]
     if trial.contender == "build":
         arguments = build_arguments(trial.layout, folder=folder, tokenizer=tokenizer, output=output)
-        return [sys.executable, "-m", "pipelines.cli", *arguments]
+        return [sys.executable, "-m", "prep_tfrecords", *arguments]
     command = [sys.executable, "-m", "scripts.benchmarks.common_script", f"{folder}/*.parquet", str(output)]
     return [*command, "--tokenizer", str(tokenizer), "--layout", trial.layout, "--max-length", str(MAX_LENGTH)]
 

@@ -59,7 +59,7 @@ def report(settings: preparing.Settings) -> tuple[str, list[Figure]]:
 def _program() -> list[str]:
     """The installed command, or the module where the package is used from a checkout."""
     beside_python = pathlib.Path(sys.executable).with_name("prep-tfrecords")
-    return [str(beside_python)] if beside_python.exists() else [sys.executable, "-m", "pipelines.cli"]
+    return [str(beside_python)] if beside_python.exists() else [sys.executable, "-m", "prep_tfrecords"]
 
 
 def _cpu_seconds(settings: preparing.Settings) -> tuple[list[float], dict[str, list[float]]]:
@@ -68,7 +68,7 @@ def _cpu_seconds(settings: preparing.Settings) -> tuple[list[float], dict[str, l
     builds: dict[str, list[float]] = {kind: [] for kind in tokenizer_training.KINDS}
     for turn in range(_TURNS + 1):
         run = measure.run([sys.executable, "-c", _IMPORTS])
-        made = {kind: _build(settings, kind, [sys.executable, "-m", "pipelines.cli"]) for kind in builds}
+        made = {kind: _build(settings, kind, [sys.executable, "-m", "prep_tfrecords"]) for kind in builds}
         if turn:  # the first one reads from disk, and compiles kernels
             imports.append(run.cpu_seconds)
             for kind, each in made.items():

@@ -246,10 +246,15 @@ class TestDoctor:
         assert (outcome.status, f"{reviews()}/reviews-train-0000" in cause, "not on gs://" in cause) == (1, True, True)
         assert "copy the dataset to a bucket" in remedy
 
-    @pytest.mark.parametrize("arguments", [[], ["x", "--output", "y"], ["--tpu", "vm"], ["--output=y", "--tpu=vm"]])
+    @pytest.mark.parametrize("arguments", [["x", "--output", "y"], ["--tpu", "vm"], ["--output=y", "--tpu=vm"]])
     def test_one_thing_at_a_time(self, arguments: list[str]) -> None:
         outcome = building.command("doctor", *arguments)
         assert (outcome.status, outcome.error[0]) == (2, "doctor checks either an output or a finished dataset")
+
+    def test_alone_it_lists_versions_and_nothing_of_the_user(self) -> None:
+        found = json.loads(building.command("doctor", "--json").out)
+        assert (found["prep-tfrecords"], found["datasets"]) == (tfrecord_io.__version__, metadata.version("datasets"))
+        assert str(Path.home()) not in json.dumps(found)
 
     def test_a_place_for_a_dataset(self, tmp_path: Path) -> None:
         outcome = building.command("doctor", "--output", tmp_path / "new", "--json")

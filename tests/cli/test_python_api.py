@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import pipelines
-from pipelines import build, export, inspect, plan, verify
+import prep_tfrecords
+from prep_tfrecords import build, export, inspect, plan, verify
 from tests import building
 from tests.building import REVIEWS, reviews
 from tfrecord_io.errors import ConfigError, ManifestError
@@ -49,7 +49,7 @@ def test_the_callers_logging_is_left_alone(tmp_path: Path) -> None:
     options = {**SMALL, "output": str(tmp_path / "out"), "tokenizer": str(building.tokenizer())}
     program = f"""
 import logging
-from pipelines import build
+from prep_tfrecords import build
 build({str(REVIEWS)!r}, **{options!r}, beam_args=["--runner=DirectRunner"])
 print(logging.getLogger().handlers)
 """
@@ -57,6 +57,24 @@ print(logging.getLogger().handlers)
         [sys.executable, "-c", program], env=building.environment(), capture_output=True, text=True, timeout=120
     )
     assert ended.stdout == "[]\n", ended.stderr
+
+
+def test_progress_is_reported_to_a_function(tmp_path: Path) -> None:
+    seen: list[tuple[Any, int]] = []
+    build(
+        REVIEWS,
+        output=tmp_path / "out",
+        tokenizer=building.tokenizer(),
+        progress=lambda counts, total: seen.append((counts, total)),
+        **SMALL,
+    )
+    counts, total = seen[-1]
+    assert (counts.rows, counts.shards, total) == (400, 4, 400)
+
+
+def test_a_dataset_must_be_given() -> None:
+    with pytest.raises(ConfigError, match="no dataset"):
+        build(output="out", tokenizer="t")
 
 
 def test_a_plan_says_what_the_build_makes(tmp_path: Path) -> None:
@@ -88,8 +106,8 @@ def test_damage_is_in_the_result(tmp_path: Path) -> None:
     ("options", "cause", "remedy"),
     [
         ({"max_lenght": 3}, "no option 'max_lenght'", "did you mean 'max_length'?"),
-        ({"layout": "padd"}, "invalid value for '--layout': 'padd' is not one of", "--help"),
-        ({"max_length": "many"}, "invalid value for '--max-length'", "--help"),
+        ({"layout": "padd"}, "--layout 'padd', expected one of pad, ", "choose"),
+        ({"max_length": "many"}, "max_length='many', expected a whole number", "None"),
         ({"max_length": 0}, "--max-length 0, expected at least 1", "128"),
         ({"json": True}, "no option 'json'", "--help"),
     ],
@@ -109,32 +127,33 @@ def test_what_is_no_dataset_is_an_error_of_ours(tmp_path: Path) -> None:
 
 
 def test_the_names_are_listed() -> None:
-    assert {"build", "plan", "inspect", "verify"} <= set(dir(pipelines))
+    assert {"build", "plan", "inspect", "verify"} <= set(dir(prep_tfrecords))
     with pytest.raises(AttributeError, match="nothing"):
-        pipelines.__getattr__("nothing")
+        prep_tfrecords.__getattr__("nothing")
 
 
 @pytest.mark.parametrize(
     ("options", "cause"),
     [
-        ({"max_length": "x"}, "invalid value for '--max-length': 'x' is not a valid integer"),
-        ({"limit": 1.5}, "invalid value for '--limit': '1.5' is not a valid integer"),
-        ({"shuffle": "no"}, "shuffle is 'no', expected true or false"),
-        ({"seed": True}, "seed is True, expected a text, a number, or a list of these"),
-        ({"text_column": {"a": 1}}, "text_column is {'a': 1}, expected a text, a number, or a list of these"),
+        ({"max_length": "x"}, "max_length='x', expected a whole number"),
+        ({"limit": 1.5}, "limit=1.5, expected a whole number"),
+        ({"max_error_rate": "some"}, "max_error_rate='some', expected a number"),
+        ({"shuffle": "no"}, "shuffle='no', expected True or False"),
+        ({"seed": True}, "seed=True, expected a whole number"),
+        ({"text_column": {"a": 1}}, "text_column={'a': 1}, expected a text"),
         ({"beam_args": "--x"}, "beam_args='--x', expected a list of words"),
-        ({"tokenizer": None}, "missing option '--tokenizer'"),
+        ({"tokenizer": None}, "tokenizer=None, expected a tokenizer"),
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_a_value_of_the_wrong_type_is_refused_as_on_the_command_line(options: dict[str, Any], cause: str) -> None:
+def test_a_value_of_the_wrong_type_is_refused_by_its_keyword(options: dict[str, Any], cause: str) -> None:
     with pytest.raises(ConfigError) as caught:
         build(REVIEWS, **{"output": "out", "tokenizer": "t", **options})
     assert caught.value.cause == cause
 
 
 def test_other_names_of_an_option_are_keywords_too(tmp_path: Path) -> None:
-    options: dict[str, Any] = {**SMALL, "output": tmp_path / "out", "tokenizer": str(building.tokenizer())}
-    kept = build(REVIEWS, **options, no_shuffle=True)
+    options: dict[str, Any] = {**SMALL, "output": tmp_path / "out", "tokenizer": building.tokenizer()}
+    kept = build(REVIEWS, **{**options, "no_shuffle": True})
     assert kept.manifest.fingerprint == build(REVIEWS, **options, shuffle=False).manifest.fingerprint
     assert build(REVIEWS, **options, overwrite=True).shards_kept == 0

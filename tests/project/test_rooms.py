@@ -48,7 +48,7 @@ _MOST_MODULES = 15
 def _modules() -> dict[str, ast.Module]:
     """Every module of the product by name; a package stands under its own name."""
     found = {}
-    for package in ("pipelines", "tfrecord_io"):
+    for package in ("pipelines", "prep_tfrecords", "tfrecord_io"):
         for path in sorted((building.REPOSITORY / package).rglob("*.py")):
             name = ".".join(path.relative_to(building.REPOSITORY).with_suffix("").parts)
             found[name.removesuffix(".__init__")] = ast.parse(path.read_text(encoding="utf-8"))

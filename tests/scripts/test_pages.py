@@ -132,6 +132,9 @@ def test_the_examples_below_help_can_be_pasted() -> None:
             parse(command[0], list(command[1:]), whole=True)
 
 
+OURS = ("pipelines", "prep_tfrecords", "tfrecord_io")
+
+
 def is_run(block: Block) -> bool:
     """Whether a block of Python is meant to run: a sketch begins with a comment."""
     return not block.text.startswith("#")
@@ -140,7 +143,7 @@ def is_run(block: Block) -> bool:
 @pytest.mark.parametrize("block", shown(PYTHON))
 def test_what_python_imports_from_here_is_there(block: Block) -> None:
     for node in ast.walk(ast.parse(block.text)):
-        if isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] in ("tfrecord_io", "pipelines"):
+        if isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] in OURS:
             exec(ast.unparse(node), {})
 
 

@@ -14,14 +14,18 @@ import dataclasses
 import fcntl
 import functools
 import os
+import platform
 import posixpath
 import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from typing import Any
 
+import tfrecord_io
 from pipelines.prepare import storage
+from pipelines.prepare.process import cores
 from pipelines.prepare.sources.resolve import data_files
 from pipelines.prepare.storage import gcs, storage_errors
 from tfrecord_io.errors import OutputError, PrepError
@@ -32,6 +36,11 @@ _LEAST_FREE_BYTES = 1 << 30
 _CONTINENTS = {"US": "us-", "EU": "europe-", "ASIA": "asia-"}
 _READERS = ("objectViewer", "objectUser", "objectAdmin", "admin", "legacyObjectReader")
 _PATIENCE_SECONDS = 30.0
+# Those that a fault may depend on, if they are installed.
+_PACKAGES = (
+    *("apache-beam", "datasets", "fastokens", "fsspec", "gcsfs", "gigatoken", "google-cloud-storage", "jax", "keras"),
+    *("keras-hub", "numba", "numpy", "protobuf", "pyarrow", "tensorflow", "tokenizers", "transformers"),
+)
 _KINDS = {
     "google.oauth2.credentials": "application default credentials of a user",
     "google.oauth2.service_account": "key file of a service account",
@@ -78,6 +87,20 @@ def diagnose(output: str, *, region: str | None = None, dataset: str | None = No
     if dataset is not None:
         checks.append(_dataset_check(dataset))
     return checks
+
+
+def describe_machine() -> dict[str, str]:
+    """Return versions, cores and memory of this installation by name, for a report of a fault."""
+    facts = {
+        "prep-tfrecords": tfrecord_io.__version__,
+        "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
+        "cores": str(cores.cores()),
+        "memory": f"{cores.memory_bytes() / 1e9:.1f} GB",
+    }
+    for package in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            facts[package] = metadata.version(package)
+    return facts
 
 
 def _probe(folder: str) -> str:

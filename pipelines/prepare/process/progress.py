@@ -5,8 +5,10 @@ Counters of workers elsewhere are lost; if a service reports their progress, the
 Notes are lines to print once, such as the page on which a service shows the job.
 """
 
+import contextlib
 import operator
 import threading
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 
@@ -53,3 +55,22 @@ class Progress:
         with self._lock:
             notes, self._notes = self._notes, []
             return notes
+
+
+@contextlib.contextmanager
+def polled(call: Callable[[], None], *, seconds: float) -> Iterator[None]:
+    """Call a function every `seconds` in a thread during the context, and once when it ends."""
+    done = threading.Event()
+
+    def poll() -> None:
+        while not done.wait(seconds):
+            call()
+
+    thread = threading.Thread(target=poll, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        call()

@@ -101,7 +101,7 @@ class TestEveryStyle:
 @pytest.mark.parametrize(("kind", "style"), [each for each in COMBINATIONS if each[0] != "unigram"])
 def test_neither_threads_nor_another_process_change_a_byte(kind: str, style: str, tmp_path: Path) -> None:
     options = ["--kind", kind, "--style", style, "--vocab-size", "800", "--evaluation-rows", "0", "--workers", "1"]
-    command = [sys.executable, "-m", "pipelines.cli", "tokenizer", TRAIN, "--output", str(tmp_path / "out"), *options]
+    command = [sys.executable, "-m", "prep_tfrecords", "tokenizer", TRAIN, "--output", str(tmp_path / "out"), *options]
     subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": "7"})
     assert building.files(tmp_path / "out") == building.files(made(kind, style)[0])
 

@@ -1,6 +1,6 @@
 """Rendering of conversations by a tokenizer's chat template, in worker processes.
 
-A worker that makes shards renders by itself. Any other process starts children for it (see `process.workers`), one for
+A worker that makes shards renders by itself. Any other process starts children for it (see `runners.here`), one for
 each thread that renders at the same time: Jinja holds the GIL, and a child can be killed whatever a template does.
 """
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines import build, inspect, verify
 from pipelines.prepare.sources.ingest import objects
+from prep_tfrecords import build, inspect, verify
 from tests import building
 from tfrecord_io.errors import ConfigError, OutputError, SourceError
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from pipelines import build
 from pipelines.prepare.options.config import FunctionKind, FunctionOption
 from pipelines.prepare.sources.rows import user_functions
 from pipelines.prepare.sources.rows.reading import RowChanges
 from pipelines.prepare.sources.rows.user_functions import UserFunction
+from prep_tfrecords import build
 from tests import building
 from tfrecord_io.errors import ConfigError, FormatError, PrepError, SourceError
 

@@ -1,0 +1,44 @@
+"""The commands as Python functions: `build`, `plan`, `inspect`, `verify` and `export`.
+
+    import prep_tfrecords
+
+    built = prep_tfrecords.build("imdb", output="out", tokenizer="bert-base-uncased", label_column="label")
+
+They are described in `pipelines.python_api`, and imported on first use.
+"""
+
+import importlib
+import importlib.util
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipelines.python_api import Built, Inspected, Planned, Verified, build, export, inspect, plan, verify
+
+__all__ = ["Built", "Inspected", "Planned", "Verified", "build", "export", "inspect", "plan", "verify"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name of `__all__` on first use. Raises: AttributeError for any other name."""
+    if name in __all__:
+        return getattr(importlib.import_module("pipelines.python_api"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _require_own_pipelines() -> None:
+    """Check that `pipelines` is the package installed with this one. Raises: ImportError naming what shadows it."""
+    ours = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "pipelines")
+    spec = importlib.util.find_spec("pipelines")
+    places = list(spec.submodule_search_locations or [str(spec.origin)]) if spec else ["nothing"]
+    if os.path.realpath(ours) not in map(os.path.realpath, places):
+        raise ImportError(
+            f"`import pipelines` finds {places[0]}, and prep_tfrecords needs its own in {ours}; start Python in "
+            "another folder, rename that one, or take it off PYTHONPATH"
+        )
+
+
+_require_own_pipelines()

@@ -1,0 +1,21 @@
+"""The program `prep-tfrecords`, also as `python -m prep_tfrecords`."""
+
+import sys
+
+
+def main() -> None:
+    """Run the command line, or end with an error that says what is not installed."""
+    try:
+        from pipelines.cli import commands
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] in ("pipelines", "tfrecord_io"):
+            raise
+        sys.exit(
+            f"error: prep-tfrecords needs the package {error.name}, which is not installed\n"
+            "remedy: pip install prep-tfrecords, without --no-deps"
+        )
+    commands.main()
+
+
+if __name__ == "__main__":
+    main()
