@@ -87,11 +87,10 @@ class ChatEncoder(RowsEncoder):
         return (*packed_features(self._context.length), self.fields[-1].feature)
 
     def encode(self, rows: Rows) -> Encoded:
-        messages, tools = rows.nested["messages"], rows.nested.get("tools")
-        whole = self._encoded(messages, tools)
+        whole = self._encoded(rows.nested)
         reasons = whole.reasons.copy()
         long = np.flatnonzero((reasons == "") & (whole.full_lengths > self._context.length))
-        ragged, does_fit = self._cut(messages, tools, whole.ragged, long)
+        ragged, does_fit = self._cut(rows.nested, whole.ragged, long)
         learned = ragged["loss_mask"]
         has_answer = np.diff(np.concatenate([[0], np.cumsum(learned.ids)])[learned.offsets]) > 0
         reasons[long[~(has_answer[long] & does_fit)]] = "too_long"
@@ -99,21 +98,22 @@ class ChatEncoder(RowsEncoder):
         tokens_cut = int((whole.full_lengths - learned.lengths)[reasons == ""].sum())
         return dataclasses.replace(whole, ragged=ragged, arrays=rows.arrays, reasons=reasons, tokens_cut=tokens_cut)
 
-    def _encoded(self, messages: pa.Array, tools: pa.Array | None) -> Encoded:
-        """Encode conversations without cutting any, each with its tools if there is such a column."""
-        texts, reasons, details = self._template.render(messages, tools)
+    def _encoded(self, columns: Mapping[Purpose, pa.Array]) -> Encoded:
+        """Encode conversations without cutting any."""
+        texts, reasons, details = self._template.render(columns)
         ids, mask = self._aligner.align(self._engine.encode(texts.strings), texts)
         ragged = {"input_ids": ids, "loss_mask": RaggedTokens(mask, ids.offsets)}
         return Encoded(ragged=ragged, arrays={}, reasons=reasons, full_lengths=ids.lengths, details=details)
 
     def _cut(
-        self, messages: pa.Array, tools: pa.Array | None, ragged: Mapping[str, RaggedTokens], rows: np.ndarray
+        self, columns: Mapping[Purpose, pa.Array], ragged: Mapping[str, RaggedTokens], rows: np.ndarray
     ) -> tuple[Mapping[str, RaggedTokens], np.ndarray]:
         """Return `ragged` with `rows` cut to as many turns as fit, and a mask of the `rows` of which any fit, bool.
 
         The number of turns is found by binary search.
         """
-        long, long_tools = messages.take(pa.array(rows)), None if tools is None else tools.take(pa.array(rows))
+        columns = {name: column.take(pa.array(rows)) for name, column in columns.items()}
+        long = columns["messages"]
         kept = [cuts([each["role"] for each in row], side=self._side) for row in objects_of(long)]
         starts = offsets_of(pc.list_value_length(long).to_numpy(zero_copy_only=False))
         fits, fails = np.zeros(len(rows), np.int64), np.array([len(each) + 1 for each in kept], np.int64)
@@ -122,7 +122,8 @@ class ChatEncoder(RowsEncoder):
             parts = [starts[row] + kept[row][each - 1] for row, each in zip(tried, middle, strict=True)]
             flat = long.flatten().take(pa.array(np.concatenate(parts)))
             shorter = pa.LargeListArray.from_arrays(pa.array(offsets_of(np.array([len(part) for part in parts]))), flat)
-            found = self._encoded(shorter, None if long_tools is None else long_tools.take(pa.array(tried)))
+            taken = {name: column.take(pa.array(tried)) for name, column in columns.items()}
+            found = self._encoded({**taken, "messages": shorter})
             is_short = (found.reasons == "") & (found.full_lengths <= self._context.length)
             fits[tried[is_short]], fails[tried[~is_short]] = middle[is_short], middle[~is_short]
             short = np.flatnonzero(is_short)

@@ -229,7 +229,8 @@ def named(names: tuple[str, ...] = tuple(NAMED)) -> Path:
 
 def test_rows_with_tools_take_the_template_for_tools_and_others_the_default() -> None:
     tokenizer, messages = AutoTokenizer.from_pretrained(named()), [QUESTION, ANSWER]
-    found, _, _ = open_template(tokenizer).render(pa.array([messages] * 2), pa.array([json.dumps(TOOLS), None]))
+    columns = {"messages": pa.array([messages] * 2), "tools": pa.array([json.dumps(TOOLS), None])}
+    found, _, _ = open_template(tokenizer).render(columns)
     expected = [tokenizer.apply_chat_template(messages, tools=tools, tokenize=False) for tools in (TOOLS, None)]
     assert found.strings.to_pylist() == expected
     assert "Tools:" in expected[0]

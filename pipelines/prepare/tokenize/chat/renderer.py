@@ -23,10 +23,10 @@ import pyarrow as pa
 
 from pipelines.prepare.tokenize.chat.conversation import (
     OVER_LIMIT,
+    Conversation,
     Rejected,
     are_plain,
-    checked_message,
-    checked_tools,
+    conversation_of,
     objects_of,
 )
 from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Settings
@@ -63,10 +63,13 @@ def render(settings: str, message: bytes) -> bytes:
     template = _template(settings)
     with _one_at_a_time, _limited(template.settings.memory_bytes):
         batch = batch_of(message)
-        column = batch.column("messages")
-        tools = objects_of(batch.column("tools")) if "tools" in batch.schema.names else [None] * len(column)
-        plain = are_plain(column)
-        rows = [_rendered(template, *row, are_plain=plain) for row in zip(objects_of(column), tools, strict=True)]
+        messages = batch.column("messages")
+        plain = are_plain(messages)
+        of_rows = [messages.to_pylist() if plain else objects_of(messages, are_messages=True)]
+        for name in ("tools", "options"):
+            has_any = name in batch.schema.names
+            of_rows.append(objects_of(batch.column(name)) if has_any else [None] * len(messages))
+        rows = [_rendered(template, *row, are_plain=plain) for row in zip(*of_rows, strict=True)]
     columns = [pa.array([row[i] for row in rows], kind.type) for i, kind in enumerate(RENDERED)]
     return message_of(pa.record_batch(columns, RENDERED))
 
@@ -93,15 +96,17 @@ def _limited(memory_bytes: int) -> Iterator[None]:
 
 
 def _rendered(
-    template: ChatTemplate, messages: list[Any] | None, tools: Any, *, are_plain: bool
+    template: ChatTemplate, messages: list[Any] | None, tools: Any, options: Any, *, are_plain: bool
 ) -> tuple[bytes, list[int], str, str]:
     """Render one conversation; return its row of `RENDERED`."""
     try:
         if not messages:
             raise Rejected("messages_empty")
-        if not are_plain:
-            messages = [checked_message(message, index) for index, message in enumerate(messages)]
-        text, spans = template.render(messages, checked_tools(tools), are_plain=are_plain)
+        if are_plain and tools is options is None:
+            conversation = Conversation(messages)
+        else:
+            conversation = conversation_of(messages, tools, options, needs=template.needs)
+        text, spans = template.render(conversation, are_plain=are_plain)
         return text, list(itertools.chain.from_iterable(spans)), "", ""
     except Rejected as rejected:
         return b"", [], rejected.reason, rejected.detail

@@ -37,7 +37,9 @@ from pipelines.prepare.tokenize.chat.conversation import (
     INVALID,
     OVER_LIMIT,
     QUESTION,
+    Conversation,
     Message,
+    Needs,
     Rejected,
     check_parts_read,
 )
@@ -80,10 +82,9 @@ class ChatTemplate:
         self.settings = settings
         self._start_clock = start_clock
         self._programs: dict[str, _CompiledTemplate] = {}
+        self.needs = Needs(lambda messages, tools: self._run(Conversation(messages, tools))[1])
 
-    def render(
-        self, messages: Sequence[Message], tools: list[Any] | None = None, *, are_plain: bool = False
-    ) -> tuple[bytes, Spans]:
+    def render(self, conversation: Conversation, *, are_plain: bool = False) -> tuple[bytes, Spans]:
         """Render a conversation, and find the assistant's bytes. `are_plain`: all contents are known to be texts.
 
         Returns: the text in UTF-8, and its byte spans [start, stop) to learn, in order and disjoint.
@@ -91,15 +92,21 @@ class ChatTemplate:
         Raises: Rejected if the template refuses the messages, cannot read them, or renders the conversation's beginning
             differently once it goes on.
         """
-        program = self._program(self.settings.source if tools is None else self.settings.tools_source)
         taken: list[int] = []
-        text, spans = program.run(messages, tools, prompt=False, taken=taken)
+        program, text, spans = self._run(conversation, taken=taken)
         if not are_plain:
-            check_parts_read(messages, text)
+            check_parts_read(conversation.messages, text)
         if program.marked.is_used:
-            return text, _joined(spans)
-        found = None if program.prompt is None else self._spans_in_passing(program.prompt, text, messages, taken)
-        return text, self._spans_by_prefixes(program, text, messages, tools) if found is None else found
+            return text, _joined(_marked_spans(conversation, spans))
+        found = None if program.prompt is None else self._spans_in_passing(program.prompt, text, conversation, taken)
+        return text, self._spans_by_prefixes(program, text, conversation) if found is None else found
+
+    def _run(
+        self, conversation: Conversation, *, taken: list[int] | None = None
+    ) -> tuple[_CompiledTemplate, bytes, Spans]:
+        source = self.settings.source if conversation.tools is None else self.settings.tools_source
+        program = self._program(source)
+        return program, *program.run(conversation, prompt=False, taken=taken)
 
     def _program(self, source: str) -> _CompiledTemplate:
         if source not in self._programs:
@@ -107,35 +114,30 @@ class ChatTemplate:
         return self._programs[source]
 
     def _spans_in_passing(
-        self, prompt: bytes, text: bytes, messages: Sequence[Message], taken: list[int]
+        self, prompt: bytes, text: bytes, conversation: Conversation, taken: list[int]
     ) -> Spans | None:
         """Find the assistant's byte spans in one rendering, from the bytes written before each message, `taken`.
 
         Returns: None if an answer comes first, or its text does not begin with the generation `prompt`.
         """
-        edges = [*taken, *[len(text)] * (len(messages) + 1 - len(taken))]
+        edges = [*taken, *[len(text)] * (len(conversation.messages) + 1 - len(taken))]
         spans: Spans = []
-        for index, message in enumerate(messages):
-            if message["role"] == "assistant":
-                start, stop = edges[index] + len(prompt), edges[index + 1]
-                if index == 0 or start > stop or not text.startswith(prompt, edges[index]):
-                    return None
-                stop -= self._space_behind(text, stop)
-                if start < stop:
-                    spans.append((start, stop))
+        for index in conversation.learned():
+            start, stop = edges[index] + len(prompt), edges[index + 1]
+            if index == 0 or start > stop or not text.startswith(prompt, edges[index]):
+                return None
+            stop -= self._space_behind(text, stop)
+            if start < stop:
+                spans.append((start, stop))
         return spans
 
-    def _spans_by_prefixes(
-        self, program: _CompiledTemplate, text: bytes, messages: Sequence[Message], tools: list[Any] | None
-    ) -> Spans:
+    def _spans_by_prefixes(self, program: _CompiledTemplate, text: bytes, conversation: Conversation) -> Spans:
         spans: Spans = []
-        for index, message in enumerate(messages):
-            if message["role"] != "assistant":
-                continue
+        for index in conversation.learned():
             try:
-                asked = program.run(messages[:index], tools, prompt=True)[0]
-                is_last = index + 1 == len(messages)
-                answered = text if is_last else program.run(messages[: index + 1], tools, prompt=False)[0]
+                asked = program.run(conversation.until(index), prompt=True)[0]
+                is_last = index + 1 == len(conversation.messages)
+                answered = text if is_last else program.run(conversation.until(index + 1), prompt=False)[0]
             except Rejected as rejected:
                 if rejected.reason != "template_rejected":
                     raise
@@ -156,7 +158,7 @@ class ChatTemplate:
     def _closing(self) -> tuple[bytes, int]:
         """End-of-turn token with the white space behind it, and the space's size in bytes; b"", 0 if one is missing."""
         try:
-            text = self._program(self.settings.source).run([QUESTION, ANSWER], None, prompt=False)[0].decode()
+            text = self._program(self.settings.source).run(Conversation([QUESTION, ANSWER]), prompt=False)[0].decode()
         except Rejected:
             return b"", 0
         tail = text.rpartition(ANSWER["content"])[2]
@@ -186,18 +188,18 @@ class _CompiledTemplate:
         # Otherwise Jinja would copy them, and their names, for every rendering, which takes twice the time.
         self._template.globals = {}
 
-    def run(
-        self, messages: Sequence[Message], tools: list[Any] | None, *, prompt: bool, taken: list[int] | None = None
-    ) -> tuple[bytes, Spans]:
+    def run(self, conversation: Conversation, *, prompt: bool, taken: list[int] | None = None) -> tuple[bytes, Spans]:
         """Return the text, and its byte spans within {% generation %} markers.
 
         A template that never looks ahead appends to `taken` the number of bytes written before each message.
         Raises: Rejected if the template refuses the messages, or writes too much.
         """
-        marked, pieces = self.marked, []
+        marked, pieces, seen = self.marked, [], conversation.messages
         marked.start()
-        seen = messages if taken is None or self.prompt is None else _Watched(messages, marked, taken)
-        variables = {**self._variables, "messages": seen, "tools": tools, "add_generation_prompt": prompt}
+        if taken is not None and self.prompt is not None:
+            seen = _Watched(seen, marked, taken)
+        variables = {**self._variables, **conversation.options, "messages": seen, "tools": conversation.tools}
+        variables["add_generation_prompt"] = prompt
         self._start_clock()
         try:
             for piece in self._template.root_render_func(self._template.new_context(variables, shared=True)):
@@ -225,6 +227,16 @@ class _Watched(list[Message]):
         for message in super().__iter__():
             self._taken.append(self._marked.num_written)
             yield message
+
+
+def _marked_spans(conversation: Conversation, spans: Spans) -> Spans:
+    """Return the spans between markers without those of answers that are not to be learned."""
+    if not conversation.unlearned:
+        return spans
+    answers = [index for index, message in enumerate(conversation.messages) if message["role"] == "assistant"]
+    if len(spans) != len(answers):
+        raise Rejected("template_prefix", f"{len(spans)} spans between markers, but {len(answers)} answers")
+    return [span for index, span in zip(answers, spans, strict=True) if index not in conversation.unlearned]
 
 
 def _joined(spans: Spans) -> Spans:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import signal
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -60,14 +61,13 @@ class ChatRenderer:
         self._cpu_seconds = settings.cpu_seconds
         self._settings = json.dumps(dataclasses.asdict(settings), default=str)
 
-    def render(self, messages: pa.Array, tools: pa.Array | None = None) -> tuple[Texts, np.ndarray, dict[int, str]]:
-        """Render conversations, which are lists of messages, each with its tools if there is such a column.
+    def render(self, columns: Mapping[Any, pa.Array]) -> tuple[Texts, np.ndarray, dict[int, str]]:
+        """Render conversations: lists of `messages`, and perhaps `tools` and `options` for each.
 
         Returns: N texts, empty for unusable rows; the reasons, object [N], '' for usable rows; details by row.
         Raises: TokenizerError if the template can render no conversation at all.
         """
-        columns = {"messages": messages} if tools is None else {"messages": messages, "tools": tools}
-        batch = self._rendered(pa.RecordBatch.from_pydict(columns))
+        batch = self._rendered(pa.RecordBatch.from_pydict(dict(columns)))
         reasons = np.array(batch["reason"].to_pylist(), dtype=object)
         details = {row: batch["detail"][row].as_py() for row in np.flatnonzero(reasons != "").tolist()}
         for row, detail in details.items():
@@ -118,7 +118,7 @@ def open_template(tokenizer: Any, *, date: str | None = None, name: str | None =
         date=date,
     )
     template = ChatRenderer(settings)
-    texts, (reason,), details = template.render(pa.array([[QUESTION, ANSWER]]))
+    texts, (reason,), details = template.render({"messages": pa.array([[QUESTION, ANSWER]])})
     detail = details.get(0, "")
     if reason == OVER_LIMIT:
         raise TokenizerError(

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from pipelines.prepare.tokenize.chat.conversation import Message, Rejected
+from pipelines.prepare.tokenize.chat.conversation import Conversation, Message, Rejected
 from pipelines.prepare.tokenize.chat.environment import create_environment
 from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Settings, prompt_behind_loop
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES
@@ -60,7 +60,7 @@ def found(source: str, messages: list[Message], *, by_prefixes: bool) -> object:
     if by_prefixes:
         template._program(source).prompt = None
     try:
-        return template.render(messages)
+        return template.render(Conversation(messages))
     except Rejected as rejected:
         return rejected.reason, rejected.detail
 
