@@ -124,6 +124,8 @@ class OpenRequest:
             engine=self.config.engine,
         )
         encoder = layouts.layout_of(self.config.layout).open_encoder(context)
+        for note in encoder.notes:
+            _log.warning("%s", note)
         if self.config.engine == "auto" and encoder.reference is None:
             reasons = engines.why_slow(self.tokenizer, dtype=id_dtype(self.facts.vocab_size))
             _log.warning(

@@ -9,8 +9,10 @@ import pytest
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from pipelines.prepare.tokenize.chat.conversation import Conversation, Message, Rejected, conversation_of, objects_of
-from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Settings
+from pipelines.prepare.tokenize.chat.conversation import Message, Rejected, conversation_of, objects_of
+from pipelines.prepare.tokenize.chat.environment import Spans
+from pipelines.prepare.tokenize.chat.program import Settings
+from pipelines.prepare.tokenize.chat.rendering import ChatTemplate
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES
 
 MESSAGES = [{"role": "user", "content": "one\ntwo"}, {"role": "assistant", "content": "  three "}]
@@ -29,11 +31,13 @@ def chat_template(source: str, **settings: Any) -> ChatTemplate:
     return ChatTemplate(made, start_clock=lambda: None)
 
 
-def rendered(
-    template: str, messages: list[Message] | None = None, tools: list[Any] | None = None
-) -> tuple[bytes, list[tuple[int, int]]]:
-    opened = chat_template(template)
-    return opened.render(conversation_of(messages or MESSAGES, tools, needs=opened.needs))
+def single(opened: ChatTemplate, messages: list[Message] | None = None, tools: Any = None) -> tuple[bytes, Spans]:
+    ((found, spans, _),) = opened.render(conversation_of(messages or MESSAGES, tools, needs=opened.needs))
+    return found, spans
+
+
+def rendered(template: str, messages: list[Message] | None = None, tools: Any = None) -> tuple[bytes, Spans]:
+    return single(chat_template(template), messages, tools)
 
 
 def text(template: str, messages: list[Message] | None = None, tools: list[Any] | None = None) -> str:
@@ -171,16 +175,16 @@ def test_a_template_that_cannot_be_compiled_is_no_row_s_fault(template: str) -> 
 
 def test_a_date_is_asked_for_by_name_and_given_once_known() -> None:
     template = marked("{{ strftime_now('%d %b %Y') }}")
-    assert chat_template(template, date="2024-07-26").render(Conversation(MESSAGES))[0] == b"26 Jul 2024"
+    assert single(chat_template(template, date="2024-07-26"))[0] == b"26 Jul 2024"
     assert refusal(template).reason == "template_date"
 
 
 def test_a_text_that_is_too_long_is_over_the_limit_wherever_it_comes_from() -> None:
     for template in ("{{ 'x' * 101 }}", "{% for i in range(101) %}x{% endfor %}"):
         with pytest.raises(Rejected, match="template_limit") as caught:
-            chat_template(template, text_bytes=100).render(Conversation(MESSAGES))
+            single(chat_template(template, text_bytes=100))
         assert caught.value.detail == "the chat template makes a text of more than 100 bytes"
-    assert len(chat_template(marked("{{ 'x' * 100 }}"), text_bytes=100).render(Conversation(MESSAGES))[0]) == 100
+    assert len(single(chat_template(marked("{{ 'x' * 100 }}"), text_bytes=100))[0]) == 100
 
 
 def test_spans_are_joined_and_empty_ones_left_out() -> None:
