@@ -21,13 +21,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipelines.prepare.sources.columns.messages import objects_of
 from pipelines.prepare.tokenize.chat.conversation import (
     OVER_LIMIT,
     Conversation,
     Rejected,
     are_plain,
     conversation_of,
-    objects_of,
 )
 from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Settings
 

@@ -9,7 +9,8 @@ import pytest
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from pipelines.prepare.tokenize.chat.conversation import Conversation, Message, Rejected, conversation_of, objects_of
+from pipelines.prepare.sources.columns.messages import objects_of
+from pipelines.prepare.tokenize.chat.conversation import Conversation, Message, Rejected, conversation_of
 from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Settings
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES
 
