@@ -209,7 +209,11 @@ def find_source(config: SourceConfig, inputs: Inputs) -> tuple[OpenedSource, Col
         return found, None
     asked = selection.needed_source_splits(config, list(found.listing.splits))
     types = {name: found.columns[name] for name in asked}
-    return found, plan_types(config, types, kind=found.listing.identity["kind"], inputs=inputs)
+    plan = plan_types(config, types, kind=found.listing.identity["kind"], inputs=inputs)
+    used = (*plan.names, *filter(None, (config.hold_out_by,)))
+    if plan.chats and (unused := chats.unused(next(iter(types.values())), used)):
+        _log.warning("conversations are %s; columns that are not used: %s", plan.chats, unused)
+    return found, plan
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -42,8 +42,8 @@ from pipelines.prepare.layouts.documents import PackBuilder, open_engines, packe
 from pipelines.prepare.layouts.rows_builder import UINT8, Field, RowsEncoder, ids_field
 from pipelines.prepare.options.config import Side, SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Purpose, Rows
+from pipelines.prepare.sources.columns.messages import objects_of
 from pipelines.prepare.tokenize.chat.alignment import Aligner
-from pipelines.prepare.tokenize.chat.conversation import objects_of
 from pipelines.prepare.tokenize.chat.template import REWRITES, ChatRenderer, Rendered, open_template
 from pipelines.prepare.tokenize.engines import Engine, HuggingFaceEngine
 from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, id_dtype, offsets_of
@@ -55,7 +55,7 @@ def _inputs(source: SourceConfig) -> Inputs:
     nested: dict[Purpose, str] = {"messages": source.messages_column} if source.messages_column else {}
     if source.tools_column is not None:
         nested["tools"] = source.tools_column
-    return Inputs(nested=nested, finds_chats=source.messages_column is None)
+    return Inputs(nested=nested, finds_chats=True)
 
 
 def _open_encoder(context: LayoutContext) -> ChatEncoder:

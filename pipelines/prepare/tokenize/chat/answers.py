@@ -23,7 +23,6 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import os
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -243,7 +242,11 @@ def joined(spans: Spans) -> Spans:
 
 def _shared(texts: Iterable[bytes]) -> bytes:
     """Return the longest common beginning, of whole letters."""
-    return os.path.commonprefix(list(texts)).decode(errors="ignore").encode()
+    first, *others = list(texts)
+    size = len(first)
+    for other in others:
+        size = next((at for at in range(min(size, len(other))) if first[at] != other[at]), min(size, len(other)))
+    return first[:size].decode(errors="ignore").encode()
 
 
 def has_constant_prompt(tree: nodes.Template) -> bool:

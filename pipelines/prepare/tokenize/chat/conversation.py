@@ -1,11 +1,7 @@
 """Conversion of one row to the conversation that a chat template renders.
 
-    objects_of         values of Arrow columns as the JSON said them: no nulls that nobody wrote, JSON texts parsed
-    conversation_of    messages, tools and options, checked, in the form that the template needs, with what is learned
-
-Arrow knows no missing keys: a struct holds null for each. So a null in a struct counts as missing, except for a content
-beside something else, such as tool calls; nulls inside of values that `datasets` stores as JSON were written, and stay.
-TRL 1.16 (`remove_none_values`), Axolotl 0.19 and ms-swift strip them too.
+A null counts as a missing key (see `sources.columns.messages`), except for a content beside something else, such as
+tool calls, as templates may ask for it.
 
 The processes that run templates (`renderer`) import this module, so it imports nothing heavier than PyArrow.
 """
@@ -18,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.prepare.sources.columns import OF_PROMPT
+from pipelines.prepare.sources.columns.messages import OF_PROMPT
 
 Message = dict[str, Any]
 
@@ -105,31 +101,6 @@ class Needs:
                 raise
             return None
         return text
-
-
-def objects_of(column: pa.Array, *, are_messages: bool = False) -> list[Any]:
-    """Return a column as Python objects, without null fields, but for the outermost ones if the rows `are_messages`.
-
-    Parses the JSON that `datasets` stores for values of varying types.
-    """
-    read = _reader(column.type, keeps_nulls=are_messages)
-    return [None if value is None else read(value) for value in column.to_pylist()]
-
-
-def _reader(kind: pa.DataType, *, keeps_nulls: bool = False) -> Callable[[Any], Any]:
-    if str(kind) == "extension<arrow.json>":
-        return json.loads
-    if pa.types.is_struct(kind):
-        readers = [(field.name, _reader(field.type)) for field in kind]
-        if keeps_nulls:
-            return lambda value: {
-                name: None if value[name] is None else read(value[name]) for name, read in readers if name in value
-            }
-        return lambda value: {name: read(value[name]) for name, read in readers if value[name] is not None}
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        read = _reader(kind.value_type, keeps_nulls=keeps_nulls)
-        return lambda value: [None if each is None else read(each) for each in value]
-    return lambda value: value
 
 
 def are_plain(column: pa.Array) -> bool:

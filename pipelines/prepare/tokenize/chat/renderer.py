@@ -21,21 +21,21 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipelines.prepare.sources.columns.messages import objects_of
 from pipelines.prepare.tokenize.chat.conversation import (
     OVER_LIMIT,
     Conversation,
     Rejected,
     are_plain,
     conversation_of,
-    objects_of,
 )
 from pipelines.prepare.tokenize.chat.program import Settings
 from pipelines.prepare.tokenize.chat.rendering import ChatTemplate
 
 TOO_MUCH_MEMORY = "the chat template takes more memory than it may"
-# Results, one or more for each row, in order: the row; the text in UTF-8, of the row's first `num_messages` messages; its
-# byte spans to learn, [start, stop, start, stop, …], in order and disjoint. A row that cannot be used has a single one,
-# with the reason, empty otherwise, and a detail.
+# Results, one or more for each row, in order: the row; the text in UTF-8, of the row's first `num_messages` messages;
+# its byte spans to learn, [start, stop, start, stop, …], in order and disjoint. A row that cannot be used has a single
+# one, with the reason, empty otherwise, and a detail.
 RENDERED = pa.schema(
     {
         "row": pa.int64(),

@@ -9,7 +9,8 @@ import pytest
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from pipelines.prepare.tokenize.chat.conversation import Message, Rejected, conversation_of, objects_of
+from pipelines.prepare.sources.columns.messages import objects_of
+from pipelines.prepare.tokenize.chat.conversation import Message, Rejected, conversation_of
 from pipelines.prepare.tokenize.chat.environment import Spans
 from pipelines.prepare.tokenize.chat.program import Settings
 from pipelines.prepare.tokenize.chat.rendering import ChatTemplate
