@@ -16,8 +16,8 @@ its own segment and positions, as in layout `pack`.
 
 The steps are in `pipelines.prepare.tokenize.chat`. Conversations are cut by whole turns, from one end. One cut on the
 right (the oldest turns stay) ends with an answer; one cut on the left (the latest turns stay) begins with its system
-prompt, if any, and a question. With `--learn last` or `each` the answer to learn is at the end, so the latest turns stay.
-With `--learn each` a conversation gives a text, and a record, for each answer; texts that do not fit even with a single
+prompt, if any, and a question. With --learn last or each the answer to learn is at the end, so the latest turns stay.
+With --learn each a conversation gives a text, and a record, for each answer; those that do not fit even with a single
 question are left out, and counted as tokens that were cut.
 """
 

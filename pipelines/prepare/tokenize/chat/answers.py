@@ -25,7 +25,6 @@ import functools
 import itertools
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from jinja2 import nodes
 
@@ -75,31 +74,31 @@ class AnswerFinder:
         """
         if self.program.notes.is_used:
             return joined(self._marked(conversation, found, answers))
-        if not any(found.turns):
+        if not any(stop for _, stop in found.turns):
             return joined(self._by_prefixes(conversation, found.text, answers))
         spans: Spans = []
         for index in answers:
-            if found.turns[index] is not None:
+            if found.turn(index):
                 spans += self._of_answer(conversation, found, index)
         return joined(spans)
 
     def _marked(self, conversation: Conversation, found: Rendering, answers: Sequence[int]) -> Spans:
         if len(answers) == sum(message["role"] == "assistant" for message in conversation.messages):
             return found.marked
-        starts = {turn[0]: index for index, turn in enumerate(found.turns) if turn is not None}
+        starts = {turn[0]: index for index, turn in enumerate(found.turns) if turn[1]}
         if answers and not starts:
             raise Rejected("template_prefix", "{% generation %} blocks do not tell which message they belong to")
         owners = [starts.get(max((start for start in starts if start <= span[0]), default=-1)) for span in found.marked]
         return [span for span, owner in zip(found.marked, owners, strict=True) if owner in answers]
 
     def _of_answer(self, conversation: Conversation, found: Rendering, index: int) -> Spans:
-        messages, stop = conversation.messages, (found.turns[index] or (0, 0))[1]
+        messages, (_, stop) = conversation.messages, found.turns[index]
         start = self._start(conversation, found, index)
         if index + 1 == len(messages):
             stop = len(found.text)
         elif self.traits.is_open:
             stop = self._marker_end(found.text, stop)
-        elif messages[index + 1]["role"] == "tool" and found.turns[index + 1] is None:
+        elif messages[index + 1]["role"] == "tool" and not found.turn(index + 1):
             return self._without_tool_answers(conversation, found, index, start)
         return [(start, stop - self._space_behind(found.text, start, stop))]
 
@@ -117,7 +116,7 @@ class AnswerFinder:
 
     def _start(self, conversation: Conversation, found: Rendering, index: int) -> int:
         """Return where an answer begins: behind the generation prompt, or else behind the header of its turn."""
-        start, stop = found.turns[index] or (0, 0)
+        start, stop = found.turns[index]
         header = self.traits.header
         if self._whole_turns:
             role = _OPENED_THOUGHT.sub(b"", header)
@@ -154,7 +153,7 @@ class AnswerFinder:
 
     def _without_tool_answers(self, conversation: Conversation, found: Rendering, index: int, start: int) -> Spans:
         """Find an answer in a turn that holds the tools' answers to it as well, between its calls and its content."""
-        begun, stop = found.turns[index] or (0, 0)
+        begun, stop = found.turns[index]
         before, message, behind = (part := conversation.messages)[:index], part[index], part[index + 1 :]
         more: Spans = []
         if message.get("content"):
@@ -164,9 +163,18 @@ class AnswerFinder:
             if at < 0:
                 raise Rejected("template_prefix", f"message {index}: its content is not found beside tools' answers")
             more = [(begun + at, stop - self._space_behind(found.text, start, stop))]
-        behind = itertools.dropwhile(lambda each: each["role"] == "tool", behind)
-        alone = self.program.run(dataclasses.replace(conversation, messages=[*before, message, *behind]))
-        return [(start, begun + len(_shared([alone.turn(index), found.text[begun:stop]]))), *more]
+        later = itertools.dropwhile(lambda each: each["role"] == "tool", behind)
+        alone = self.program.run(dataclasses.replace(conversation, messages=[*before, message, *later]))
+        calls = begun + len(_shared([alone.turn(index), found.text[begun:stop]]))
+        return [(start, self._before_token(found.text, calls)), *more]
+
+    def _before_token(self, text: bytes, stop: int) -> int:
+        """Return where the added token begins that goes on at `stop`, or `stop` if none does."""
+        tokens = [token.encode() for token in self.program.settings.added_tokens]
+        begun = (
+            at for token in tokens for at in range(max(0, stop - len(token) + 1), stop) if text.startswith(token, at)
+        )
+        return min(begun, default=stop)
 
     def _by_prefixes(self, conversation: Conversation, text: bytes, answers: Sequence[int]) -> Spans:
         """Find answers of a template without a loop over messages, by renderings of the conversation's beginnings."""
@@ -191,11 +199,9 @@ class AnswerFinder:
         done = [trial for trial in trials if trial is not None]
         prompted = self._tried([QUESTION], prompt=True)
         prompt = b"" if prompted is None else prompted.text[prompted.end :]
-        answers = [trial.turn(index) for trial in done for index in range(1, len(trial.turns), 2)]
-        answers = [answer for answer in answers if answer]
-        plain = trials[0]
-        after = plain.text[plain.turns[1][1] :].lstrip() if plain is not None and plain.turns[1] is not None else b""
-        said = ANSWER["content"].encode()
+        answers = [trial.turn(index) for trial in done for index in range(1, len(trial.turns), 2) if trial.turn(index)]
+        plain, said = trials[0], ANSWER["content"].encode()
+        after = plain.text[plain.turns[1][1] :].lstrip() if plain is not None else b""
         return Traits(
             prompt=prompt if has_constant_prompt(self.program.tree) else None,
             header=_shared([prompt, *answers]),
@@ -218,9 +224,8 @@ class AnswerFinder:
         return None
 
     def _closings(self, trial: Rendering) -> list[bytes]:
-        ends = [turn[1] for turn in trial.turns[1::2] if turn is not None]
         found = []
-        for stop in {*ends, len(trial.text)}:
+        for stop in {len(trial.text), *(stop for _, stop in trial.turns[1::2])}:
             tail = trial.text[:stop].decode(errors="ignore").rpartition(ANSWER["content"])[2]
             space = tail[len(tail.rstrip()) :]
             tokens = [token for token in self.program.settings.added_tokens if tail.rstrip().endswith(token)]

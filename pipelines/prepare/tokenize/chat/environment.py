@@ -28,7 +28,7 @@ class Notes(Extension):
     """Jinja extension that notes where in the text {% generation %} blocks and the items of outer loops are.
 
     `spans`: the byte spans between {% generation %} and {% endgeneration %}. `items`: the id of each item that an outer
-    loop takes, or None at the loop's end, with the number of bytes written before.
+    loop takes, or 0 at the loop's end, with the number of bytes written before.
     """
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
@@ -42,7 +42,7 @@ class Notes(Extension):
         """Begin another rendering. The caller keeps `num_written` at the number of bytes rendered so far."""
         self.num_written = 0
         self.spans: Spans = []
-        self.items: list[tuple[int | None, int]] = []
+        self.items: list[tuple[int, int]] = []
 
     def watch(self, tree: nodes.Template) -> nodes.Template:
         """Have the outer loops of a template note their items. Returns: the tree, changed in place."""
@@ -70,7 +70,7 @@ class Notes(Extension):
 
     def _leave(self, messages: Any) -> None:
         del messages
-        self.items.append((None, self.num_written))
+        self.items.append((0, self.num_written))
 
     def parse(self, parser: Parser) -> nodes.CallBlock:
         """Parse a {% generation %} block. Jinja calls this."""

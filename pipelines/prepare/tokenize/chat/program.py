@@ -42,18 +42,18 @@ class Settings:
 class Rendering:
     """Text of a conversation in UTF-8; its byte spans within {% generation %} markers; and those of its messages.
 
-    `turns`: the span that a loop over messages writes for each message, None if it writes nothing or if it is unknown.
-    `end`: the end of the last loop.
+    `turns`: the span that a loop writes for each message; an empty one if none does, or several do. `end`: the end of
+    the last loop.
     """
 
     text: bytes
     marked: Spans
-    turns: list[tuple[int, int] | None]
+    turns: Spans
     end: int
 
     def turn(self, index: int) -> bytes:
-        """Return the text of one message's turn, empty without one."""
-        start, stop = self.turns[index] or (0, 0)
+        """Return the text of one message's turn."""
+        start, stop = self.turns[index]
         return self.text[start:stop]
 
 
@@ -64,8 +64,8 @@ class Program:
     """
 
     def __init__(self, source: str, settings: Settings, *, start_clock: Callable[[], object]) -> None:
-        environment = create_environment(settings.date)
-        self.notes: Any = environment.extensions[Notes.identifier]
+        environment: Any = create_environment(settings.date)
+        self.notes: Notes = environment.extensions[Notes.identifier]
         start_clock()
         try:
             self.tree = environment.parse(source)
@@ -104,17 +104,12 @@ class Program:
         return Rendering(b"".join(pieces), notes.spans, turns, end)
 
 
-def _turns(
-    messages: Sequence[Message], items: Sequence[tuple[int | None, int]]
-) -> tuple[list[tuple[int, int] | None], int]:
+def _turns(messages: Sequence[Message], items: Sequence[tuple[int, int]]) -> tuple[Spans, int]:
     """Return the bytes of each message's turn, and the end of the last loop, from the items that loops took."""
-    index_of = {id(message): index for index, message in enumerate(messages)}
-    turns: list[tuple[int, int] | None] = [None] * len(messages)
-    item, start = None, 0
+    spans: dict[int, tuple[int, int]] = {}
+    item, start = 0, 0
     for following, stop in items:
-        index = index_of.get(item) if stop > start else None
-        if index is not None:
-            # A message that several loops write has no turn of its own.
-            turns[index] = (start, stop) if turns[index] is None else (0, 0)
+        if stop > start:
+            spans[item] = (start, stop) if item not in spans else (0, 0)
         item, start = following, stop
-    return [None if turn == (0, 0) else turn for turn in turns], start
+    return [spans.get(id(message), (0, 0)) for message in messages], start

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from pipelines.prepare.process import workers
 from pipelines.prepare.tokenize.chat.conversation import Message
-from pipelines.prepare.tokenize.chat.rendering import Settings
+from pipelines.prepare.tokenize.chat.program import Settings
 from pipelines.prepare.tokenize.chat.template import ChatRenderer, Rendered, open_template
 from tests import building
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES, chat_tokenizer
