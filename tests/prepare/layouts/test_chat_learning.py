@@ -1,4 +1,4 @@
-"""Which answers of a conversation are learned, by build, trace and verify: all, the last one, or each in its own row."""
+"""Which answers of a conversation are learned, by build, trace and verify: all, the last, or each in its own row."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,8 @@ from tests.support.tokenizers_zoo import Zoo
 REWRITING = (
     "{% for m in messages %}{% set said = m.content.split('</think>')[-1] %}{{ '<|im_start|>' + m.role + '\n' }}"
     "{% if m.role == 'assistant' and loop.last %}{{ m.content }}{% else %}{{ said }}{% endif %}<|im_end|>{{ '\n' }}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% if quick %}quick {% endif %}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
+    "{% if quick %}quick {% endif %}{% endif %}"
 )
 NEXT_ROLE_ENDS = (
     "{% for m in messages %}{{ '<|im_start|>' if m.role == 'user' else '<|im_end|>' }}{{ m.content }}{% endfor %}"

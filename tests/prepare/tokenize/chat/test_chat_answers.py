@@ -192,7 +192,7 @@ def test_a_loop_within_a_block_is_read_by_beginnings() -> None:
 def test_a_turn_that_begins_otherwise_than_on_trial_is_refused() -> None:
     odd = ROLE.replace("m.role", "('odd' if m.content == 'odd' else m.role)")
     source = "{% for m in messages %}" + odd + "{{ m.content }}<|im_end|>{{ '\n' }}{% endfor %}" + PROMPT
-    with pytest.raises(Rejected, match="message 1: its text, '<|im_start|>odd"):
+    with pytest.raises(Rejected, match=r"message 1: its text, '<\|im_start\|>odd"):
         learned(source, [user("q"), answer("odd")])
 
 

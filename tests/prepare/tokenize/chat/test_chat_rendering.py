@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -152,6 +153,31 @@ def test_parts_that_the_template_would_print_as_python_does_are_rejected() -> No
     template = TEMPLATES["parts"].replace("message.content is string", "message.role == 'tool'")
     detail = "message 0 holds a list of parts, which the template cannot read"
     assert refusal(template, [{"role": "tool", "content": parts("one")}, MESSAGES[1]]).detail == detail
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "raise_exception",
+        "raise_exception | string",
+        "'a' ~ strftime_now",
+        "'%s' % messages[0].content.upper",
+        "'{}'.format(messages[0].items)",
+        "[messages | map('trim')] | join",
+        "{'a': dict}",
+        "namespace(a=joiner())",
+        "[self.b]",
+    ],
+)
+def test_an_object_without_a_text_of_its_own_is_an_error_of_the_row(expression: str) -> None:
+    rejected = refusal(f"{{% block b %}}{{% endblock %}}{{{{ {expression} }}}}")
+    assert rejected.reason == "template_rejected"
+    assert re.search(r"no text of its own, <.* at 0x…>: its address", rejected.detail)
+
+
+def test_an_address_that_a_message_says_is_a_text() -> None:
+    messages = [{"role": "user", "content": "what is <function f at 0x7f00>?"}, MESSAGES[1]]
+    assert text(TEMPLATES["chatml"], messages).startswith("<|im_start|>user\nwhat is <function f at 0x7f00>?")
 
 
 def test_nothing_is_chosen_by_chance() -> None:
