@@ -33,6 +33,7 @@ def streams_of(builder: Any, named: Sequence[str] | None) -> dict[str, Any]:
 
     builder.config.parse_agent_traces = False
     streams = dict(builder.as_streaming_dataset())
+    builder.config.parse_agent_traces = True  # without effect on these streams, whose features are known
     features = builder.info.features
     wanted = [*CHATS.values(), [name.partition(".")[0] for name in named or ()]]
     if features is None or not has_agent_traces_markers(features) or any(set(each) <= set(features) for each in wanted):
@@ -44,5 +45,5 @@ def streams_of(builder: Any, named: Sequence[str] | None) -> dict[str, Any]:
             remedy=f"install teich; or add --source-option {OPTION}=false, and choose among the columns "
             f"{', '.join(features)}",
         )
-    builder.config.parse_agent_traces, builder.info.features = True, None
+    builder.info.features = None
     return dict(builder.as_streaming_dataset())
