@@ -43,16 +43,13 @@ from pipelines.prepare.sources.columns.messages import (
     renamed,
 )
 from pipelines.prepare.sources.parquet.stored_columns import is_list
+from pipelines.prepare.sources.resolve.agent_traces import CHATS
 from pipelines.prepare.sources.resolve.features import Columns
 
-# Required and optional columns of each form.
+# Optional columns of every form, and of some; required and optional columns of each form.
 _EVERY = ("tools", "chat_template_kwargs")
-_FORMS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "messages": (("messages",), _EVERY),
-    "ShareGPT": (("conversations",), ("system", *_EVERY)),
-    "prompt and completion": (("prompt", "completion"), _EVERY),
-    "Alpaca": (("instruction", "output"), ("input", "system", "history", *_EVERY)),
-}
+_MORE = {"ShareGPT": ("system",), "Alpaca": ("input", "system", "history")}
+_FORMS = {form: (needed, (*_MORE.get(form, ()), *_EVERY)) for form, needed in CHATS.items()}
 FORMS = "messages, conversations, prompt with completion, or instruction with output"
 # Columns that conversations may be in, and their purposes where these have another name.
 CANDIDATES = tuple(dict.fromkeys(name for needed, more in _FORMS.values() for name in (*needed, *more)))

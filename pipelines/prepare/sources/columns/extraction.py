@@ -110,6 +110,13 @@ class ColumnPlan:
         return (*self.texts, *self.nested.values())
 
     @property
+    def flags(self) -> str:
+        """The command's options that name columns of these uses."""
+        uses = ["text"] if self.texts else []
+        uses += ["messages" if each in chats.CANDIDATES else each for each in self.nested if each not in chats.OPTIONAL]
+        return ", ".join(f"--{use}-column" for use in dict.fromkeys([*uses, *["label"] * bool(self.label)]))
+
+    @property
     def optional(self) -> tuple[str, ...]:
         """Names of columns that may be null: a conversation may have no tools, an instruction no input."""
         return tuple(name for purpose, name in self.nested.items() if purpose in chats.OPTIONAL)
