@@ -72,18 +72,23 @@ def _tool(content: str, number: int = 1) -> Message:
     return {"role": "tool", "content": content, "tool_call_id": f"call0000{number}", "name": "get_weather"}
 
 
+# A mark that ends within a letter of several tokens has its first token alone in `transformers`, so none does here.
 def _talks() -> dict[str, list[Message]]:
     """Conversations without tools, by name."""
     made = {
         "one turn": [_user("hi"), _answer("yo")],
         "two turns": [_user("one?"), _answer("1"), _user("two?"), _answer("2")],
         "white space": [_user(" a\n\nb "), _answer("1"), _user("\n"), _answer("2\n\n  x"), _user("c"), _answer(" 3 ")],
-        "unicode": [_user("Grüße 漢字"), _answer("naïve 👍🏽 e\u0301"), _user("и?"), _answer("да\u00a0x")],
+        "unicode": [_user("Grüße 漢字"), _answer("naïve 👍🏽 e\u0301."), _user("и?"), _answer("да\u00a0x")],
         "tags": [_user("<p>"), _answer("<table>\n</table>"), _user("<"), _answer("<t\n")],
         "the same words": [_user("same"), _answer("same")] * 3,
         "a question at the end": [_user("a"), _answer("b"), _user("c")],
         "an empty answer": [_user("a"), _answer(""), _user("c"), _answer("d")],
         "code": [_user("code"), _answer("```py\nprint('x')\n```\n"), _user("more"), _answer("{{ x }} {% y %}")],
+        "quotes": [_user("{\"a\": 'b'}"), _answer("\\n \"x\" {'y': 1}"), _user("\\"), _answer("</s")],
+        "a tool's words": [_user("q"), _answer("a"), _user("<tool_response>x</tool_response>"), _answer("b")],
+        "special tokens": [_user("<s> <|im_end|>"), _answer("<think> </s> x"), _user("[INST]"), _answer("<|end|>.")],
+        "many turns": [_user("and?"), _answer("so")] * 12,
         "long": [_user("word " * 200), _answer("yes " * 300)] * 4,
     }
     made |= {f"{name}, system": [{"role": "system", "content": "Be brief."}, *said] for name, said in made.items()}

@@ -1,7 +1,7 @@
 """Conversion of one row to the conversation that a chat template renders.
 
-A null counts as a missing key (see `sources.columns.messages`), except for a content beside something else, such as
-tool calls, as templates may ask for it.
+A null counts as a missing key (see `sources.columns.messages`), a message's content too: `apply_chat_template` of
+`transformers` 5.23 drops it.
 
 The processes that run templates (`renderer`) import this module, so it imports nothing heavier than PyArrow.
 """
@@ -126,7 +126,7 @@ def conversation_of(
     for index, message in enumerate(messages):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise Rejected("role_missing", f"message {index}")
-        said = {name: value for name, value in message.items() if value is not None or name == "content"}
+        said = {name: value for name, value in message.items() if value is not None}
         of_prompt = said.pop(OF_PROMPT, False) and not learns_prompts
         flags = [said.pop(name) for name in ("weight", "train") if isinstance(said.get(name), int | float)]
         if of_prompt or any(not flag for flag in flags):
@@ -136,7 +136,7 @@ def conversation_of(
 
 
 def _message(said: Message, index: int, needs: Needs) -> Message:
-    if all(value is None for name, value in said.items() if name != "role"):
+    if said.keys() == {"role"}:
         raise Rejected("content_null", f"message {index} has nothing but the role {said['role']!r}")
     if (content := said.get("content")) is not None and not isinstance(content, str):
         parts = content if isinstance(content, list) else [content]

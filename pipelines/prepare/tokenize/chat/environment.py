@@ -4,6 +4,7 @@ It is our own because `transformers` renders with today's date, and gives masks 
 characters they come from.
 """
 
+import contextlib
 import datetime
 import json
 from typing import Any, NoReturn
@@ -12,6 +13,7 @@ from jinja2 import TemplateError, TemplateSyntaxError, nodes, pass_eval_context
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
+from jinja2.runtime import LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
@@ -90,14 +92,21 @@ class Notes(Extension):
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, with `message.content` looked up among the message's keys first.
+    """Jinja's sandbox, with shorter ways for what templates look up most.
 
-    Jinja itself tries attributes first, which doubles the time of templates that write `message.content`.
+    `message.content` is looked up among the message's keys first: Jinja itself tries attributes first, which doubles the
+    time of templates that write it. The sandbox finds nothing unsafe in texts, loops and namespaces but names with an
+    underscore and `format`, and takes 1 µs for each to say so.
     """
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        if type(obj) is dict and attribute in obj and attribute not in _METHODS:
-            return obj[attribute]
+        kind = type(obj)
+        if kind is dict:
+            if attribute in obj and attribute not in _METHODS:
+                return obj[attribute]
+        elif kind in _HARMLESS and attribute[:1] != "_" and attribute not in _FORMATS:
+            with contextlib.suppress(AttributeError):
+                return getattr(obj, attribute)
         return super().getattr(obj, attribute)
 
 
@@ -123,6 +132,10 @@ class _Namespace(Namespace):
         if str(name).startswith("_"):
             raise SecurityError(f"a namespace takes no name that begins with an underscore, such as {name!r}")
         super().__setitem__(name, value)
+
+
+_FORMATS = ("format", "format_map")
+_HARMLESS = (str, LoopContext, _Namespace)
 
 
 def create_environment(date: str | None = None) -> ImmutableSandboxedEnvironment:

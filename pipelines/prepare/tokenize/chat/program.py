@@ -112,7 +112,7 @@ class Program:
 
     def _require_own_texts(self, text: bytes, conversation: Conversation) -> None:
         """Check that no object without a text of its own is written out, as Python does: with its address."""
-        if not (written := set(_ADDRESS.findall(text))):
+        if b" at 0x" not in text or not (written := set(_ADDRESS.findall(text))):
             return
         given = json.dumps([conversation.messages, conversation.tools, conversation.options], ensure_ascii=False)
         if made := sorted(each for each in written if each.decode() not in given):
