@@ -364,7 +364,7 @@ TRACES = [
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({}, None), ({"text_column": "message.role"}, None), ({"text_column": "words"}, "traces of an agent")],
+    [({}, None), ({"text_column": "type"}, None), ({"text_column": "words"}, "traces of an agent")],
 )
 def test_traces_are_read_as_they_are_where_they_have_the_columns_asked_for(
     changes: Row, words: str | None, tmp_path: Path
@@ -387,7 +387,7 @@ def test_traces_without_the_columns_asked_for_are_teich_s(tmp_path: Path, monkey
 
 
 def test_conversations_that_look_like_traces_are_conversations(tmp_path: Path) -> None:
-    row = {"id": "a", "source": "web", "model": "m", "system_prompt": "s", "messages": [user("q"), answer("a")]}
+    row: Row = {"id": "a", "source": "web", "model": "m", "system_prompt": "s", "messages": [user("q"), answer("a")]}
     root = _built(building.source(tmp_path / "in", train=[row, row]))
     assert _texts(root, "attention_mask") == [_expected(row["messages"])] * 2
     assert read_manifest(root).splits["train"].ledger.rows_used == 2

@@ -8,11 +8,13 @@ The processes that run templates (`renderer`) import this module, so it imports 
 
 import dataclasses
 import functools
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.prepare.sources.columns.messages import OF_PROMPT
 
@@ -103,14 +105,25 @@ class Needs:
         return text
 
 
-def are_plain(column: pa.Array) -> bool:
-    """Return whether every message has exactly a role and a content, and both are texts."""
+def plain_rows(column: pa.Array) -> list[list[Message]] | None:
+    """Return conversations whose messages have exactly a role and a content, both texts; None if any has another.
+
+    Fields that are null in all messages don't count.
+    """
     flat = column.flatten()
-    if not pa.types.is_struct(flat.type) or {field.name for field in flat.type} != {"role", "content"}:
-        return False
-    fields = [flat, *flat.flatten()]
+    fields = {field.name: flat.field(at) for at, field in enumerate(flat.type)} if pa.types.is_struct(flat.type) else {}
+    said = [name for name, values in fields.items() if values.null_count < len(values)]
     texts = (pa.string(), pa.large_string())
-    return all(each.null_count == 0 for each in fields) and all(each.type in texts for each in fields[1:])
+    if sorted(said) != ["content", "role"] or flat.null_count:
+        return None
+    if any(fields[name].null_count or fields[name].type not in texts for name in said):
+        return None
+    if len(fields) == 2:
+        rows: list[list[Message]] = column.to_pylist()
+        return rows
+    pairs = zip(fields["role"].to_pylist(), fields["content"].to_pylist(), strict=True)
+    messages = ({"role": role, "content": content} for role, content in pairs)
+    return [list(itertools.islice(messages, length or 0)) for length in pc.list_value_length(column).to_pylist()]
 
 
 def conversation_of(

@@ -26,8 +26,8 @@ from pipelines.prepare.tokenize.chat.conversation import (
     OVER_LIMIT,
     Conversation,
     Rejected,
-    are_plain,
     conversation_of,
+    plain_rows,
 )
 from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Settings
 
@@ -64,12 +64,12 @@ def render(settings: str, message: bytes) -> bytes:
     with _one_at_a_time, _limited(template.settings.memory_bytes):
         batch = batch_of(message)
         messages = batch.column("messages")
-        plain = are_plain(messages)
-        of_rows = [messages.to_pylist() if plain else objects_of(messages, are_messages=True)]
+        plain = plain_rows(messages)
+        of_rows = [objects_of(messages, are_messages=True) if plain is None else plain]
         for name in ("tools", "options"):
             has_any = name in batch.schema.names
             of_rows.append(objects_of(batch.column(name)) if has_any else [None] * len(messages))
-        rows = [_rendered(template, *row, are_plain=plain) for row in zip(*of_rows, strict=True)]
+        rows = [_rendered(template, *row, are_plain=plain is not None) for row in zip(*of_rows, strict=True)]
     columns = [pa.array([row[i] for row in rows], kind.type) for i, kind in enumerate(RENDERED)]
     return message_of(pa.record_batch(columns, RENDERED))
 
