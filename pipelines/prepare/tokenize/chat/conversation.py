@@ -73,28 +73,36 @@ class Needs:
         self._render = render
 
     @functools.cached_property
-    def joined_parts(self) -> bool:
-        """Whether the template takes contents that are texts, but not lists of parts."""
-        for tried in ([{**QUESTION, "role": "system"}, QUESTION, ANSWER], [QUESTION, ANSWER]):
-            if self._tried(tried) is not None:
-                parts = [{**each, "content": [{"type": "text", "text": each["content"]}]} for each in tried]
-                text = self._tried(parts)
-                return text is None or not all(each["content"].encode() in text for each in tried)
-        return False
+    def joined_roles(self) -> dict[str, bool]:
+        """Whether the template takes contents that are texts, but not lists of parts, for each role that it takes."""
+        found: dict[str, bool] = {}
+        for messages, tools in (
+            ([{"role": "system", "content": "be brief"}, QUESTION, ANSWER], None),
+            ([QUESTION, ANSWER], None),
+            _calling(_ARGUMENTS),
+            _calling(json.dumps(_ARGUMENTS)),
+        ):
+            is_taken = self._tried(messages, tools) is not None
+            for at, message in enumerate(messages):
+                if is_taken and message["role"] not in found:
+                    parts = {**message, "content": [{"type": "text", "text": message["content"]}]}
+                    text = self._tried([*messages[:at], parts, *messages[at + 1 :]], tools)
+                    is_read = text is not None and message["content"].encode() in text and b'"text"' not in text
+                    found[message["role"]] = not is_read
+        return found
+
+    def joins(self, role: str) -> bool:
+        """Return whether text parts are to be joined in messages of this role."""
+        return self.joined_roles.get(role, any(self.joined_roles.values()))
 
     @functools.cached_property
     def parsed_arguments(self) -> bool:
         """Whether the template takes arguments of tool calls as objects, and does not write texts as they are."""
-        text, said = self._tried_call(json.dumps(_ARGUMENTS)), json.dumps(_ARGUMENTS).encode()
-        return (text is None or said not in text) and self._tried_call(_ARGUMENTS) is not None
+        said = json.dumps(_ARGUMENTS)
+        text = self._tried(*_calling(said))
+        return (text is None or said.encode() not in text) and self._tried(*_calling(_ARGUMENTS)) is not None
 
-    def _tried_call(self, arguments: Any) -> bytes | None:
-        call = {"id": "call00001", "type": "function", "function": {"name": "look", "arguments": arguments}}
-        result = {"role": "tool", "tool_call_id": "call00001", "name": "look", "content": "seen"}
-        calling = {"role": "assistant", "content": "", "tool_calls": [call]}
-        return self._tried([QUESTION, calling, result, ANSWER], [{"type": "function", "function": _TOOL}])
-
-    def _tried(self, messages: list[Message], tools: list[Any] | None = None) -> bytes | None:
+    def _tried(self, messages: list[Message], tools: list[Any] | None) -> bytes | None:
         try:
             text = self._render(messages, tools)
             check_parts_read(messages, text)
@@ -103,6 +111,14 @@ class Needs:
                 raise
             return None
         return text
+
+
+def _calling(arguments: Any) -> tuple[list[Message], list[Any]]:
+    """Return a conversation with a tool call of these arguments, and its tools."""
+    call = {"id": "call00001", "type": "function", "function": {"name": "look", "arguments": arguments}}
+    result = {"role": "tool", "tool_call_id": "call00001", "name": "look", "content": "seen"}
+    calling = {"role": "assistant", "content": "", "tool_calls": [call]}
+    return [QUESTION, calling, result, ANSWER], [{"type": "function", "function": _TOOL}]
 
 
 def plain_rows(column: pa.Array) -> list[list[Message]] | None:
@@ -157,7 +173,7 @@ def _message(said: Message, index: int, needs: Needs) -> Message:
             if not isinstance(part, dict) or not isinstance(part.get("text"), str):
                 kind = part.get("type", "object") if isinstance(part, dict) else type(part).__name__
                 raise Rejected("content_not_text", f"message {index} holds {kind}")
-        if needs.joined_parts:
+        if needs.joins(said["role"]):
             said["content"] = "".join(part["text"] for part in parts)
     if "tool_calls" in said:
         said["tool_calls"] = _tool_calls(said["tool_calls"], index, needs)
