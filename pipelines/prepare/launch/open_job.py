@@ -211,7 +211,7 @@ def find_source(config: SourceConfig, inputs: Inputs) -> tuple[OpenedSource, Col
     types = {name: found.columns[name] for name in asked}
     plan = plan_types(config, types, kind=found.listing.identity["kind"], inputs=inputs)
     used = (*plan.names, *filter(None, (config.hold_out_by,)))
-    if plan.chats and (unused := chats.unused(next(iter(types.values())), used)):
+    if plan.chats and (unused := chats.unused(types.values(), used)):
         _log.warning("conversations are %s; columns that are not used: %s", plan.chats, unused)
     return found, plan
 

@@ -251,7 +251,7 @@ class SourceConfig:
     )
     limit: int | None = _source("Use only the first ROWS rows of each split.", None, metavar="ROWS", least=1)
     messages_column: str | None = _column("Column of conversations. Default: the usual names.", "chat")
-    tools_column: str | None = _column("Column of tools for the chat template.", "chat")
+    tools_column: str | None = _column("Column of tools for the chat template. Default: tools.", "chat")
     target_column: str | None = _column("Column of texts to generate.", "seq2seq")
     words_column: str | None = _column("Column of lists of words. Default: tokens.", "tokens")
     tags_column: str | None = _column("Column of the words' tags. Default: tags.", "tokens")

@@ -76,8 +76,8 @@ def _built(source: Path, **changes: Any) -> Path:
     return output
 
 
-def _texts(root: Path, mask: str) -> list[str]:
-    tokenizer, rows = AutoTokenizer.from_pretrained(root / "tokenizer"), read_rows(root, "train")
+def _texts(root: Path, mask: str, *, split: str = "train") -> list[str]:
+    tokenizer, rows = AutoTokenizer.from_pretrained(root / "tokenizer"), read_rows(root, split)
     return [
         tokenizer.decode(ids[kept == 1].tolist(), clean_up_tokenization_spaces=False)
         for ids, kept in zip(rows["input_ids"], rows[mask], strict=True)
@@ -113,7 +113,12 @@ OBJECTS: Mapping[str, Callable[[list[Row]], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", [*FILES, *OBJECTS])
+SLOW = ("JSON list", "Arrow", "saved", "table")
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind in SLOW)) for kind in (*FILES, *OBJECTS)]
+)
 def test_rows_are_what_their_json_says_whatever_holds_them(kind: str, tmp_path: Path) -> None:
     if kind in FILES:
         (tmp_path / "in").mkdir()
@@ -246,7 +251,7 @@ CASES: Mapping[str, tuple[Row, list[Row], Any, Row, str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["JSON lines", "Parquet"])
+@pytest.mark.parametrize("kind", ["JSON lines", pytest.param("Parquet", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", CASES)
 def test_what_a_format_defines_is_used(name: str, kind: str, tmp_path: Path) -> None:
     row, messages, tools, options, learned = CASES[name]
@@ -270,14 +275,20 @@ def test_marked_templates_learn_no_answer_that_is_not_to_be_learned(tmp_path: Pa
 @pytest.mark.parametrize("command", ["plan", "build"])
 def test_columns_that_a_form_leaves_unused_are_named(command: str, tmp_path: Path) -> None:
     row = {"conversations": SHAREGPT, "id": 1, "source": "web", "history": "text", "tools": BARE, "kept": 3}
-    place = building.source(tmp_path / "in", train=[row])
+    place = tmp_path / "in"
+    place.mkdir()
+    pq.write_table(pa.Table.from_pylist([{**row, "system": "s", "tools": None}]), place / "test.parquet")
+    pq.write_table(pa.Table.from_pylist([row]), place / "train.parquet")
     options = building.options(tmp_path / "out", **_options(tmp_path, keep_column="kept"))
     outcome = building.command(command, place, *options)
     assert outcome.status == 0, outcome.err
     assert (
-        "conversations are ShareGPT (conversations, tools); columns that are not used: id, source, history\n"
+        "conversations are ShareGPT (conversations, tools); columns that are not used: id, source, history, system\n"
         in outcome.err
     )
+    if command == "build":
+        for split, tools in (("test", None), ("train", WHOLE)):
+            assert _texts(tmp_path / "out", "attention_mask", split=split) == [_expected(MEANT, tools)]
 
 
 # --- what cannot be used --------------------------------------------------------------------------------------------
@@ -364,7 +375,7 @@ TRACES = [
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({}, None), ({"text_column": "message.role"}, None), ({"text_column": "words"}, "traces of an agent")],
+    [({}, None), ({"text_column": "type"}, None), ({"text_column": "words"}, "traces of an agent")],
 )
 def test_traces_are_read_as_they_are_where_they_have_the_columns_asked_for(
     changes: Row, words: str | None, tmp_path: Path
@@ -387,7 +398,7 @@ def test_traces_without_the_columns_asked_for_are_teich_s(tmp_path: Path, monkey
 
 
 def test_conversations_that_look_like_traces_are_conversations(tmp_path: Path) -> None:
-    row = {"id": "a", "source": "web", "model": "m", "system_prompt": "s", "messages": [user("q"), answer("a")]}
+    row: Row = {"id": "a", "source": "web", "model": "m", "system_prompt": "s", "messages": [user("q"), answer("a")]}
     root = _built(building.source(tmp_path / "in", train=[row, row]))
     assert _texts(root, "attention_mask") == [_expected(row["messages"])] * 2
     assert read_manifest(root).splits["train"].ledger.rows_used == 2

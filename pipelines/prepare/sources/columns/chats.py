@@ -24,6 +24,7 @@ calls and observations, system, Alpaca's history, and that tools as JSON text ma
 assistants in the dumps that gave ShareGPT its name.
 """
 
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -77,6 +78,8 @@ def recognised(splits: Sequence[Columns], named: str | None) -> dict[Any, str]:
 
 
 def _fits(name: str, kind: pa.DataType) -> bool:
+    if pa.types.is_null(kind):
+        return True
     if name == "history":
         return is_list(kind) and is_list(kind.value_type) and is_text(kind.value_type.value_type)
     is_other = name == "chat_template_kwargs" and pa.types.is_struct(kind)
@@ -93,9 +96,13 @@ def described(nested: Mapping[Any, str], columns: Columns) -> str:
     return f"{form} ({', '.join(nested.values())})" if form else ""
 
 
-def unused(columns: Columns, used: Sequence[str]) -> str:
-    """Return the names of the columns that are not `used`, nor a field inside of them."""
-    names = [name for name in columns if not any(each == name or each.startswith(f"{name}.") for each in used)]
+def unused(splits: Iterable[Columns], used: Sequence[str]) -> str:
+    """Return the names of the columns in any split that are not `used`, nor a field inside of them."""
+    names = [
+        name
+        for name in dict.fromkeys(itertools.chain(*splits))
+        if not any(each == name or each.startswith(f"{name}.") for each in used)
+    ]
     return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else "")
 
 
@@ -109,6 +116,7 @@ def is_sharegpt(kind: pa.DataType) -> bool:
 
 def as_messages(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
     """Return the columns by purpose, with conversations of any form converted to one column `messages`."""
+    nested = {purpose: column for purpose, column in nested.items() if not pa.types.is_null(column.type)}
     parts: list[pa.Array] = []
     if "messages" in nested:
         parts = [_with_roles(nested["messages"])]

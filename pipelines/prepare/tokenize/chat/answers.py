@@ -78,7 +78,7 @@ class AnswerFinder:
             return joined(self._by_prefixes(conversation, found.text, answers))
         spans: Spans = []
         for index in answers:
-            if found.turn(index):
+            if found.turns[index][1]:
                 spans += self._of_answer(conversation, found, index)
         return joined(spans)
 
@@ -237,11 +237,15 @@ class AnswerFinder:
 def joined(spans: Spans) -> Spans:
     """Return the spans sorted and merged, so that none is empty and no two touch or overlap."""
     merged: Spans = []
-    for start, stop in sorted(span for span in spans if span[0] < span[1]):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
+    end = -1
+    for start, stop in sorted(spans):
+        if start >= stop:
+            continue
+        if start <= end:
+            merged[-1] = (merged[-1][0], max(stop, end))
         else:
             merged.append((start, stop))
+        end = merged[-1][1]
     return merged
 
 

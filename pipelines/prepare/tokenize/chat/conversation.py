@@ -8,11 +8,13 @@ The processes that run templates (`renderer`) import this module, so it imports 
 
 import dataclasses
 import functools
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.prepare.sources.columns.messages import OF_PROMPT
 
@@ -56,8 +58,8 @@ class Conversation:
 
     def learned(self) -> list[int]:
         """Return the indices of the answers that are to be learned."""
-        roles = enumerate(message["role"] for message in self.messages)
-        return [index for index, role in roles if role == "assistant" and index not in self.unlearned]
+        messages, unlearned = self.messages, self.unlearned
+        return [at for at, each in enumerate(messages) if each["role"] == "assistant" and at not in unlearned]
 
     def until(self, stop: int) -> "Conversation":
         """Return the conversation of the first `stop` messages."""
@@ -71,28 +73,36 @@ class Needs:
         self._render = render
 
     @functools.cached_property
-    def joined_parts(self) -> bool:
-        """Whether the template takes contents that are texts, but not lists of parts."""
-        for tried in ([{**QUESTION, "role": "system"}, QUESTION, ANSWER], [QUESTION, ANSWER]):
-            if self._tried(tried) is not None:
-                parts = [{**each, "content": [{"type": "text", "text": each["content"]}]} for each in tried]
-                text = self._tried(parts)
-                return text is None or not all(each["content"].encode() in text for each in tried)
-        return False
+    def joined_roles(self) -> dict[str, bool]:
+        """Whether the template takes contents that are texts, but not lists of parts, for each role that it takes."""
+        found: dict[str, bool] = {}
+        for messages, tools in (
+            ([{"role": "system", "content": "be brief"}, QUESTION, ANSWER], None),
+            ([QUESTION, ANSWER], None),
+            _calling(_ARGUMENTS),
+            _calling(json.dumps(_ARGUMENTS)),
+        ):
+            is_taken = self._tried(messages, tools) is not None
+            for at, message in enumerate(messages):
+                if is_taken and message["role"] not in found:
+                    parts = {**message, "content": [{"type": "text", "text": message["content"]}]}
+                    text = self._tried([*messages[:at], parts, *messages[at + 1 :]], tools)
+                    is_read = text is not None and message["content"].encode() in text and b'"text"' not in text
+                    found[message["role"]] = not is_read
+        return found
+
+    def joins(self, role: str) -> bool:
+        """Return whether text parts are to be joined in messages of this role."""
+        return self.joined_roles.get(role, any(self.joined_roles.values()))
 
     @functools.cached_property
     def parsed_arguments(self) -> bool:
         """Whether the template takes arguments of tool calls as objects, and does not write texts as they are."""
-        text, said = self._tried_call(json.dumps(_ARGUMENTS)), json.dumps(_ARGUMENTS).encode()
-        return (text is None or said not in text) and self._tried_call(_ARGUMENTS) is not None
+        said = json.dumps(_ARGUMENTS)
+        text = self._tried(*_calling(said))
+        return (text is None or said.encode() not in text) and self._tried(*_calling(_ARGUMENTS)) is not None
 
-    def _tried_call(self, arguments: Any) -> bytes | None:
-        call = {"id": "call00001", "type": "function", "function": {"name": "look", "arguments": arguments}}
-        result = {"role": "tool", "tool_call_id": "call00001", "name": "look", "content": "seen"}
-        calling = {"role": "assistant", "content": "", "tool_calls": [call]}
-        return self._tried([QUESTION, calling, result, ANSWER], [{"type": "function", "function": _TOOL}])
-
-    def _tried(self, messages: list[Message], tools: list[Any] | None = None) -> bytes | None:
+    def _tried(self, messages: list[Message], tools: list[Any] | None) -> bytes | None:
         try:
             text = self._render(messages, tools)
             check_parts_read(messages, text)
@@ -103,14 +113,32 @@ class Needs:
         return text
 
 
-def are_plain(column: pa.Array) -> bool:
-    """Return whether every message has exactly a role and a content, and both are texts."""
+def _calling(arguments: Any) -> tuple[list[Message], list[Any]]:
+    """Return a conversation with a tool call of these arguments, and its tools."""
+    call = {"id": "call00001", "type": "function", "function": {"name": "look", "arguments": arguments}}
+    result = {"role": "tool", "tool_call_id": "call00001", "name": "look", "content": "seen"}
+    calling = {"role": "assistant", "content": "", "tool_calls": [call]}
+    return [QUESTION, calling, result, ANSWER], [{"type": "function", "function": _TOOL}]
+
+
+def plain_rows(column: pa.Array) -> list[list[Message]] | None:
+    """Return conversations whose messages have exactly a role and a content, both texts; None if any has another.
+
+    Fields that are null in all messages don't count.
+    """
     flat = column.flatten()
-    if not pa.types.is_struct(flat.type) or {field.name for field in flat.type} != {"role", "content"}:
-        return False
-    fields = [flat, *flat.flatten()]
+    fields = {field.name: flat.field(at) for at, field in enumerate(flat.type)} if pa.types.is_struct(flat.type) else {}
+    said = [name for name, values in fields.items() if values.null_count < len(values)]
     texts = (pa.string(), pa.large_string())
-    return all(each.null_count == 0 for each in fields) and all(each.type in texts for each in fields[1:])
+    if sorted(said) != ["content", "role"] or flat.null_count:
+        return None
+    if any(fields[name].null_count or fields[name].type not in texts for name in said):
+        return None
+    # By columns: a struct's own `to_pylist` takes five times as long.
+    one, other = said
+    pairs = zip(fields[one].to_pylist(), fields[other].to_pylist(), strict=True)
+    messages = ({one: first, other: second} for first, second in pairs)
+    return [list(itertools.islice(messages, length or 0)) for length in pc.list_value_length(column).to_pylist()]
 
 
 def conversation_of(
@@ -144,7 +172,7 @@ def _message(said: Message, index: int, needs: Needs) -> Message:
             if not isinstance(part, dict) or not isinstance(part.get("text"), str):
                 kind = part.get("type", "object") if isinstance(part, dict) else type(part).__name__
                 raise Rejected("content_not_text", f"message {index} holds {kind}")
-        if needs.joined_parts:
+        if needs.joins(said["role"]):
             said["content"] = "".join(part["text"] for part in parts)
     if "tool_calls" in said:
         said["tool_calls"] = _tool_calls(said["tool_calls"], index, needs)

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipelines.prepare.options.layout_config import Learn
 from pipelines.prepare.tokenize.chat.conversation import INVALID, OVER_LIMIT, Conversation, Message, Rejected
@@ -43,8 +43,7 @@ class Settings:
     text_bytes: int = 1 << 24
 
 
-@dataclasses.dataclass(frozen=True)
-class Rendering:
+class Rendering(NamedTuple):
     """Text of a conversation in UTF-8; its byte spans within {% generation %} markers; and those of its messages.
 
     `turns`: the span that a loop writes for each message; an empty one if none does, or several do. `end`: the end of

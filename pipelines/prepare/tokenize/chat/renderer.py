@@ -26,8 +26,8 @@ from pipelines.prepare.tokenize.chat.conversation import (
     OVER_LIMIT,
     Conversation,
     Rejected,
-    are_plain,
     conversation_of,
+    plain_rows,
 )
 from pipelines.prepare.tokenize.chat.program import Settings
 from pipelines.prepare.tokenize.chat.rendering import ChatTemplate
@@ -73,15 +73,15 @@ def render(settings: str, message: bytes) -> bytes:
     with _one_at_a_time, _limited(template.settings.memory_bytes):
         batch = batch_of(message)
         messages = batch.column("messages")
-        plain = are_plain(messages)
-        of_rows = [messages.to_pylist() if plain else objects_of(messages, are_messages=True)]
+        plain = plain_rows(messages)
+        of_rows = [objects_of(messages, are_messages=True) if plain is None else plain]
         for name in ("tools", "options"):
             has_any = name in batch.schema.names
             of_rows.append(objects_of(batch.column(name)) if has_any else [None] * len(messages))
         found = [
             (row, *result)
             for row, given in enumerate(zip(*of_rows, strict=True))
-            for result in _rendered(template, *given, are_plain=plain)
+            for result in _rendered(template, *given, are_plain=plain is not None)
         ]
     columns = [pa.array([each[i] for each in found], kind.type) for i, kind in enumerate(RENDERED)]
     return message_of(pa.record_batch(columns, RENDERED))

@@ -1,6 +1,6 @@
 """Rendering of one conversation by a chat template: its texts, and what is to be learned of them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from pipelines.prepare.tokenize.chat.answers import AnswerFinder
 from pipelines.prepare.tokenize.chat.conversation import Conversation, Needs, check_parts_read
@@ -27,11 +27,11 @@ class ChatTemplate:
             self._finders[source] = AnswerFinder(Program(source, self.settings, start_clock=self._start_clock))
         return self._finders[source]
 
-    def render(self, conversation: Conversation, *, are_plain: bool = False) -> Iterator[tuple[bytes, Spans, int]]:
+    def render(self, conversation: Conversation, *, are_plain: bool = False) -> list[tuple[bytes, Spans, int]]:
         """Render a conversation, and find the answers in it. `are_plain`: all contents are known to be texts.
 
-        Yields: a text in UTF-8; its byte spans [start, stop) to learn, in order and disjoint; the number of its
-            messages. With `learn` each, one for each answer; otherwise a single one, of all messages.
+        Returns: texts in UTF-8, each with its byte spans [start, stop) to learn, in order and disjoint, and the number
+            of its messages. With `learn` each, one for each answer; otherwise a single one, of all messages.
 
         Raises: Rejected if the template refuses the messages or cannot read them, or an answer's place is not certain.
         """
@@ -39,11 +39,13 @@ class ChatTemplate:
         parts = [(conversation, answers if learn == "all" else answers[-1:])]
         if learn == "each" and answers:
             parts = [(conversation.until(answer + 1), [answer]) for answer in answers]
+        texts = []
         for part, learned in parts:
             found = finder.program.run(part)
             if not are_plain:
                 check_parts_read(part.messages, found.text)
-            yield found.text, finder.spans(part, found, learned), len(part.messages)
+            texts.append((found.text, finder.spans(part, found, learned), len(part.messages)))
+        return texts
 
     def _run(self, conversation: Conversation) -> bytes:
         return self.finder(conversation).program.run(conversation).text

@@ -123,7 +123,7 @@ def learned(source: str, messages: list[Message], **settings: Any) -> list[list[
 def as_marked(name: str, messages: list[Message]) -> list[str]:
     """The texts between the marks."""
     opened = template(MARKED[name])
-    text, _, _ = next(iter(opened.render(conversation_of(messages, needs=opened.needs))))
+    text, _, _ = opened.render(conversation_of(messages, needs=opened.needs))[0]
     parts = text.decode().replace("»«", "").split("«")[1:]
     return [part.partition("»")[0] for part in parts if part.partition("»")[0]]
 

@@ -150,9 +150,21 @@ def test_parts_are_joined_for_a_template_that_cannot_read_them() -> None:
 
 
 def test_parts_that_the_template_would_print_as_python_does_are_rejected() -> None:
-    template = TEMPLATES["parts"].replace("message.content is string", "message.role == 'tool'")
+    template = TEMPLATES["parts"].replace("message.content is string", "message.role == 'expert'")
     detail = "message 0 holds a list of parts, which the template cannot read"
-    assert refusal(template, [{"role": "tool", "content": parts("one")}, MESSAGES[1]]).detail == detail
+    assert refusal(template, [{"role": "expert", "content": parts("one")}, MESSAGES[1]]).detail == detail
+
+
+def test_parts_are_joined_for_the_roles_that_need_it_alone() -> None:
+    template = (
+        TEMPLATES["parts"]
+        .replace("message.content is string", "message.role == 'system'")
+        .replace("part.text", "part.text | trim")
+    )
+    contents = {"system": parts(" a", "b "), "user": parts(" a", "b "), "assistant": parts("c")}
+    messages: list[Message] = [{"role": role, "content": content} for role, content in contents.items()]
+    expected = "<|im_start|>system\n ab <|im_end|>\n<|im_start|>user\nab<|im_end|>\n"
+    assert text(template, messages).startswith(expected)
 
 
 @pytest.mark.parametrize(
