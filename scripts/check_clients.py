@@ -27,7 +27,7 @@ from collections.abc import Iterator
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 PACKAGES = (
     *("tfrecord", "crc32c", "seqio", "clu", "pyglove", "editdistance"),
-    *("tf-models-official", "tf_keras", "tensorflow-hub", "gin-config", "tf_slim"),
+    *("tf-models-official", "tf_keras", "tensorflow-hub", "gin-config", "tf_slim", "trl==1.16.0"),
 )
 # What MaxText imports to train; it declares nothing outside of extras, which are for accelerators.
 MAXTEXT = (
@@ -39,7 +39,7 @@ MAXTEXT = (
 )
 # Why a client is not run, or the code that was read for what it expects: PyTorch with its libraries has 3 GB.
 NOT_RUN = {
-    "TRL 1.16.0": "needs PyTorch; read trl/trainer/sft_trainer.py, DataCollatorForLanguageModeling, _prepare_dataset",
+    "TRL 1.16.0's trainer": "needs PyTorch; read trl/trainer/sft_trainer.py, _prepare_dataset, and its collator",
     "axolotl 0.19.0": "needs PyTorch; read axolotl/utils/data/wrappers.py, _is_dataset_already_tokenized",
     "Megatron-LM": "needs PyTorch; read megatron/core/datasets/indexed_dataset.py, _IndexReader (as MaxText's mmap)",
     "torchtitan": "needs PyTorch; read torchtitan/hf_datasets/text_datasets.py, torchtitan/components/data",
@@ -69,6 +69,7 @@ CLIENTS = {
     "model garden": Client(environment="clients", program="model_garden.py"),
     "seqio": Client(environment="clients", program="seqio_source.py"),
     "tfrecord": Client(environment="clients", program="tfrecord_package.py"),
+    "trl templates": Client(environment="clients", program="trl_templates.py"),
     "maxtext tfrecord": _maxtext("tfrecord", "{work}/concat/*-train-*.tfrecord"),
     "maxtext arrayrecord": _maxtext("arrayrecord", "{work}/concat-arrayrecord/*-train-*.array_record"),
     "maxtext parquet": _maxtext("parquet", "{work}/pad-parquet/*-train-*.parquet", "packing=true"),

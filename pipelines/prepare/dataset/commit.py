@@ -1,5 +1,6 @@
 """Commit, the last step of a build: combine all receipts into the manifest, which completes the dataset."""
 
+import collections
 import logging
 from collections.abc import Mapping
 from importlib import metadata
@@ -11,7 +12,7 @@ from pipelines.prepare.dataset import own_files, plan_files, receipts, reservati
 from pipelines.prepare.dataset.job import Job, tokenizer_files
 from pipelines.prepare.dataset.own_files import generations_of
 from pipelines.prepare.dataset.receipts import Receipt
-from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, RejectedRow
+from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, RejectedRow, remedy_of
 from tfrecord_io import manifest
 from tfrecord_io.errors import OutputError, PrepError, RowsRejectedError
 from tfrecord_io.format.ledger import is_left_out
@@ -152,12 +153,16 @@ def check_error_rate(
         for split, (by_reason, _) in sorted(rejected.items())
         if not all(map(is_left_out, by_reason))
     )
-    named = [f"{split}[{row.row}] {row.reason}" for split, (_, first) in sorted(rejected.items()) for row in first]
+    firsts = [(split, row) for split, (_, first) in sorted(rejected.items()) for row in first]
+    # The words of a chat template may be long, so only the first row's are given.
+    named = [f"{split}[{row.row}] {row.why if at == 0 else row.reason}" for at, (split, row) in enumerate(firsts)]
+    counts = sum((collections.Counter(by_reason) for by_reason, _ in rejected.values()), collections.Counter[str]())
+    special = remedy_of({reason: count for reason, count in counts.items() if not is_left_out(reason)})
     least, some = "" if exact else "at least ", f", of which the first are {', '.join(named[:3])}" if named else ""
     raise RowsRejectedError(
         f"{least}{bad} of {total} rows cannot be used ({reasons}){some}; "
         f"--max-error-rate {limit:g} allows {int(limit * total)}",
-        remedy="mend or filter these rows, or allow a share of them with --max-error-rate",
+        remedy=f"{special or 'mend or filter these rows'}, or allow a share of them with --max-error-rate",
     )
 
 

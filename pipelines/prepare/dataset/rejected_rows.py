@@ -27,10 +27,9 @@ _REMAKE = "run `prep-tfrecords verify --repair` on the dataset, which writes it 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RejectedContent(RejectedRow):
-    """Rejected row with its content as JSON text, cut at 4 KB, and a detail if there is more to say than the reason."""
+    """Rejected row with its content as JSON text, cut at 4 KB."""
 
     content: str
-    detail: str = ""
 
 
 class RejectedRows:
@@ -64,11 +63,12 @@ class RejectedRows:
         for index in unusable:
             reason, number = str(reasons[index]), int(numbers[index])
             self.by_reason[reason] = self.by_reason.get(reason, 0) + 1
+            detail = (details or {}).get(index, "")
             if len(self.first) < NAMED_ROWS:
-                self.first.append(RejectedRow(row=number, reason=reason))
+                self.first.append(RejectedRow(row=number, reason=reason, detail=detail))
             block = next([start, stop] for start, stop in self._row_ranges if start <= number < stop)
             line: dict[str, object] = {"row": number, "block": block, "reason": reason}
-            if detail := (details or {}).get(index):
+            if detail:
                 line["detail"] = detail
             line["content"] = _content(without_reasons(batch.slice(index, 1)))
             self._lines.write((json.dumps(line, ensure_ascii=False) + "\n").encode())

@@ -145,7 +145,7 @@ def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
             sample.row_tokens,
             row_lengths=spec.layout.buckets or (spec.length,),
             bins=_BINS,
-            cuts=not layout_of(spec.layout).joins_rows and spec.layout.stride is None,
+            cuts=layout_of(spec.layout).one_record,
         ),
     )
 

@@ -133,6 +133,8 @@ class OpenRequest:
             engine=self.config.engine,
         )
         encoder = layouts.layout_of(self.config.layout).open_encoder(context)
+        for note in encoder.notes:
+            _log.warning("%s", note)
         if self.config.engine == "auto" and encoder.reference is None:
             reasons = engines.why_slow(self.tokenizer, dtype=id_dtype(self.facts.vocab_size))
             _log.warning(
@@ -216,7 +218,11 @@ def find_source(config: SourceConfig, inputs: Inputs) -> tuple[OpenedSource, Col
         return found, None
     asked = selection.needed_source_splits(config, list(found.listing.splits))
     types = {name: found.columns[name] for name in asked}
-    return found, plan_types(config, types, kind=found.listing.identity["kind"], inputs=inputs)
+    plan = plan_types(config, types, kind=found.listing.identity["kind"], inputs=inputs)
+    used = (*plan.names, *filter(None, (config.hold_out_by,)))
+    if plan.chats and (unused := chats.unused(types.values(), used)):
+        _log.warning("conversations are %s; columns that are not used: %s", plan.chats, unused)
+    return found, plan
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ chat      conversations become one record each, or stand side by side
 """
 
 from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, LayoutContext, permuted
-from pipelines.prepare.layouts.chat import CHAT, PACKED_CHAT
+from pipelines.prepare.layouts.chat import ANSWERS, CHAT, PACKED_CHAT
 from pipelines.prepare.layouts.documents import CONCAT, PACK
 from pipelines.prepare.layouts.pad import PAD, TOKENS
 from pipelines.prepare.layouts.rows_builder import LengthGroup, length_groups
@@ -46,4 +46,6 @@ def layout_of(options: LayoutConfig) -> Layout:
     """Return the layout that the options ask for."""
     if options.name == "pad" and options.stride is not None:
         return WINDOWS
-    return PACKED_CHAT if options.pack_rows else LAYOUTS[options.name]
+    if options.pack_rows:
+        return PACKED_CHAT
+    return ANSWERS if options.learn == "each" else LAYOUTS[options.name]

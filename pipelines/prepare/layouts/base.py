@@ -147,10 +147,11 @@ class BatchEncoder(abc.ABC):
 
     `concurrent`: whether threads may call `encode` at once. `may_reject`: whether `encode` can find a row unusable.
     `engine`, `engine_version`: what tokenizes. `reference`: the same encoder with the reference engine, to compare
-    with; None if that is the one in use.
+    with; None if that is the one in use. `notes`: what users should know before rows are made.
     """
 
     may_reject = False
+    notes: tuple[str, ...] = ()
     reference: BatchEncoder | None = None
 
     def __init__(self, tokenizing: Tokenizing) -> None:

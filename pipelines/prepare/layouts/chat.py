@@ -16,7 +16,9 @@ its own segment and positions, as in layout `pack`.
 
 The steps are in `pipelines.prepare.tokenize.chat`. Conversations are cut by whole turns, from one end. One cut on the
 right (the oldest turns stay) ends with an answer; one cut on the left (the latest turns stay) begins with its system
-prompt, if any, and a question.
+prompt, if any, and a question. With --learn last or each the answer to learn is at the end, so the latest turns stay.
+With --learn each a conversation gives a text, and a record, for each answer; those that do not fit even with a single
+question are left out, and counted as tokens that were cut.
 """
 
 from __future__ import annotations
@@ -40,9 +42,9 @@ from pipelines.prepare.layouts.documents import PackBuilder, open_engines, packe
 from pipelines.prepare.layouts.rows_builder import UINT8, Field, RowsEncoder, ids_field
 from pipelines.prepare.options.config import Side, SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Purpose, Rows
+from pipelines.prepare.sources.columns.messages import objects_of
 from pipelines.prepare.tokenize.chat.alignment import Aligner
-from pipelines.prepare.tokenize.chat.conversation import objects_of
-from pipelines.prepare.tokenize.chat.template import ChatRenderer, open_template
+from pipelines.prepare.tokenize.chat.template import REWRITES, ChatRenderer, Rendered, open_template
 from pipelines.prepare.tokenize.engines import Engine, HuggingFaceEngine
 from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, id_dtype, offsets_of
 from tfrecord_io.errors import TokenizerError
@@ -53,7 +55,7 @@ def _inputs(source: SourceConfig) -> Inputs:
     nested: dict[Purpose, str] = {"messages": source.messages_column} if source.messages_column else {}
     if source.tools_column is not None:
         nested["tools"] = source.tools_column
-    return Inputs(nested=nested, finds_chats=source.messages_column is None)
+    return Inputs(nested=nested, finds_chats=True)
 
 
 def _open_encoder(context: LayoutContext) -> ChatEncoder:
@@ -64,7 +66,16 @@ def _open_encoder(context: LayoutContext) -> ChatEncoder:
             f"{type(context.tokenizer).__name__}, does not",
             remedy="choose one with a tokenizer.json",
         )
-    template = open_template(context.tokenizer, date=context.layout.chat_date, name=context.layout.chat_template)
+    layout = context.layout
+    template = open_template(
+        context.tokenizer,
+        date=layout.chat_date,
+        name=layout.chat_template,
+        options=layout.chat_options,
+        learn=layout.learn or "all",
+        learns_prompts=layout.learn in ("all", "each"),
+        whole_turns=layout.learn_whole_turns,
+    )
     aligner = Aligner(context.tokenizer, dtype=id_dtype(context.facts.vocab_size))
     return beside_reference(lambda engine: ChatEncoder(engine, context, template, aligner), engine, reference)
 
@@ -78,8 +89,12 @@ class ChatEncoder(RowsEncoder):
         mask = feature("loss_mask", "1 on the tokens to be learned", context.length)
         field = Field(feature=mask, side=context.facts.padding_side, laid_out=UINT8)
         super().__init__(engine, context, [ids_field(context), field])
-        self._engine, self._template, self._aligner = engine, template, aligner
-        self._side: Side = context.tokenizer.truncation_side
+        self._engine, self._aligner = engine, aligner
+        learn = template.settings.learn
+        self._template, self._of_cut = template, template if learn != "each" else template.learning("last")
+        self._side: Side = context.tokenizer.truncation_side if learn == "all" else "left"
+        chosen = context.layout.learn is not None
+        self.notes = tuple(note for note in template.notes if not (chosen and note is REWRITES))
 
     def features(self) -> tuple[Feature, ...]:
         if not self._context.layout.pack_rows:
@@ -87,48 +102,69 @@ class ChatEncoder(RowsEncoder):
         return (*packed_features(self._context.length), self.fields[-1].feature)
 
     def encode(self, rows: Rows) -> Encoded:
-        messages, tools = rows.nested["messages"], rows.nested.get("tools")
-        whole = self._encoded(messages, tools)
-        reasons = whole.reasons.copy()
-        long = np.flatnonzero((reasons == "") & (whole.full_lengths > self._context.length))
-        ragged, does_fit = self._cut(messages, tools, whole.ragged, long)
+        found, ragged = self._encoded(rows.nested, self._template)
+        owners, full_lengths = found.owners, ragged["input_ids"].lengths
+        long = np.flatnonzero((found.reasons == "")[owners] & (full_lengths > self._context.length))
+        ragged, does_fit = self._cut(rows.nested, found, ragged, long)
         learned = ragged["loss_mask"]
-        has_answer = np.diff(np.concatenate([[0], np.cumsum(learned.ids)])[learned.offsets]) > 0
-        reasons[long[~(has_answer[long] & does_fit)]] = "too_long"
-        reasons[(reasons == "") & ~has_answer] = "no_assistant"
-        tokens_cut = int((whole.full_lengths - learned.lengths)[reasons == ""].sum())
-        return dataclasses.replace(whole, ragged=ragged, arrays=rows.arrays, reasons=reasons, tokens_cut=tokens_cut)
+        is_kept = np.diff(np.concatenate([[0], np.cumsum(learned.ids)])[learned.offsets]) > 0
+        is_kept[long[~does_fit]] = False
+        reasons = found.reasons.copy()
+        has_text = np.bincount(owners[is_kept], minlength=len(reasons)) > 0
+        has_long = np.bincount(owners[long], minlength=len(reasons)) > 0
+        lacking = (reasons == "") & ~has_text
+        reasons[lacking] = np.where(has_long[lacking], "too_long", "no_assistant")
+        usable = (reasons == "")[owners]
+        of_rows = np.bincount(owners, weights=full_lengths, minlength=len(reasons)).astype(np.int64)
+        tokens_cut = int(full_lengths[usable].sum() - learned.lengths[usable & is_kept].sum())
+        several = self._template.settings.learn == "each"
+        kept = np.flatnonzero(is_kept | ~usable)
+        return Encoded(
+            ragged={name: each.take(kept) for name, each in ragged.items()} if several else ragged,
+            arrays=rows.arrays,
+            reasons=reasons,
+            full_lengths=of_rows,
+            tokens_cut=tokens_cut,
+            owners=owners[kept] if several else None,
+            details=found.details,
+        )
 
-    def _encoded(self, messages: pa.Array, tools: pa.Array | None) -> Encoded:
-        """Encode conversations without cutting any, each with its tools if there is such a column."""
-        texts, reasons, details = self._template.render(messages, tools)
-        ids, mask = self._aligner.align(self._engine.encode(texts.strings), texts)
-        ragged = {"input_ids": ids, "loss_mask": RaggedTokens(mask, ids.offsets)}
-        return Encoded(ragged=ragged, arrays={}, reasons=reasons, full_lengths=ids.lengths, details=details)
+    def _encoded(
+        self, columns: Mapping[Purpose, pa.Array], template: ChatRenderer
+    ) -> tuple[Rendered, dict[str, RaggedTokens]]:
+        """Render and tokenize conversations, without cutting any."""
+        found = template.render(columns)
+        ids, mask = self._aligner.align(self._engine.encode(found.texts.strings), found.texts)
+        return found, {"input_ids": ids, "loss_mask": RaggedTokens(mask, ids.offsets)}
 
     def _cut(
-        self, messages: pa.Array, tools: pa.Array | None, ragged: Mapping[str, RaggedTokens], rows: np.ndarray
-    ) -> tuple[Mapping[str, RaggedTokens], np.ndarray]:
-        """Return `ragged` with `rows` cut to as many turns as fit, and a mask of the `rows` of which any fit, bool.
+        self,
+        columns: Mapping[Purpose, pa.Array],
+        rendered: Rendered,
+        ragged: dict[str, RaggedTokens],
+        texts: np.ndarray,
+    ) -> tuple[dict[str, RaggedTokens], np.ndarray]:
+        """Return `ragged` with `texts` cut to as many turns as fit, and a mask of the `texts` of which any fit, bool.
 
         The number of turns is found by binary search.
         """
-        long, long_tools = messages.take(pa.array(rows)), None if tools is None else tools.take(pa.array(rows))
-        kept = [cuts([each["role"] for each in row], side=self._side) for row in objects_of(long)]
+        columns = {name: column.take(pa.array(rendered.owners[texts])) for name, column in columns.items()}
+        long, counts = columns["messages"], rendered.num_messages[texts].tolist()
+        roles = [[each["role"] for each in row[:count]] for row, count in zip(objects_of(long), counts, strict=True)]
+        kept = [cuts(each, side=self._side) for each in roles]
         starts = offsets_of(pc.list_value_length(long).to_numpy(zero_copy_only=False))
-        fits, fails = np.zeros(len(rows), np.int64), np.array([len(each) + 1 for each in kept], np.int64)
+        fits, fails = np.zeros(len(texts), np.int64), np.array([len(each) + 1 for each in kept], np.int64)
         while len(tried := np.flatnonzero(fails - fits > 1)):
             middle = (fits + fails)[tried] // 2
-            parts = [starts[row] + kept[row][each - 1] for row, each in zip(tried, middle, strict=True)]
+            parts = [starts[at] + kept[at][each - 1] for at, each in zip(tried, middle, strict=True)]
             flat = long.flatten().take(pa.array(np.concatenate(parts)))
             shorter = pa.LargeListArray.from_arrays(pa.array(offsets_of(np.array([len(part) for part in parts]))), flat)
-            found = self._encoded(shorter, None if long_tools is None else long_tools.take(pa.array(tried)))
-            is_short = (found.reasons == "") & (found.full_lengths <= self._context.length)
+            taken = {name: column.take(pa.array(tried)) for name, column in columns.items()}
+            found, tokens = self._encoded({**taken, "messages": shorter}, self._of_cut)
+            is_short = (found.reasons == "") & (tokens["input_ids"].lengths <= self._context.length)
             fits[tried[is_short]], fails[tried[~is_short]] = middle[is_short], middle[~is_short]
             short = np.flatnonzero(is_short)
-            ragged = {
-                name: exchanged(ragged[name], rows[tried[short]], found.ragged[name].take(short)) for name in ragged
-            }
+            ragged = {name: exchanged(ragged[name], texts[tried[short]], tokens[name].take(short)) for name in ragged}
         return ragged, fits > 0
 
     def builder(self) -> Builder:
@@ -150,4 +186,5 @@ def cuts(roles: Sequence[str], *, side: Side) -> list[np.ndarray]:
 
 
 CHAT = Layout(open_encoder=_open_encoder, inputs=_inputs)
-PACKED_CHAT = dataclasses.replace(CHAT, joins_rows=True, one_record=False)
+ANSWERS = dataclasses.replace(CHAT, one_record=False)
+PACKED_CHAT = dataclasses.replace(ANSWERS, joins_rows=True)

@@ -63,7 +63,7 @@ def packed_features(length: int) -> tuple[Feature, ...]:
 
 
 class PackBuilder(Builder):
-    """Builder that packs the documents of a shard; each row is one document.
+    """Builder that packs the documents of a shard; each row is one document, or several.
 
     `frame` is put around each document; a document without any token counts as used, but is in no record. If rows have
     a `loss_mask`, with 0 or 1 for each token, it is 0 on the frame's tokens before a document, and 1 on its tokens
@@ -78,28 +78,33 @@ class PackBuilder(Builder):
 
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
         """Yield columns by feature name, about half a million tokens at a time."""
-        ragged, packed = self._packed(rng)
+        ragged, packed, owners = self._packed(rng)
         if not len(self._before) + len(self._after):
             self.rows_used += int(np.count_nonzero(ragged["input_ids"].lengths == 0))
         chunk_rows = max(1, _TOKENS_PER_CHUNK // self._length)
+        is_new = np.ones(len(owners), bool)
         for start in range(0, len(packed), chunk_rows):
             part = packed.rows(start, start + chunk_rows)
-            self.rows_used += int(np.count_nonzero(part.firsts == 0))
+            rows = np.unique(owners[part.documents[part.firsts == 0]])
+            self.rows_used += int(np.count_nonzero(is_new[rows]))
+            is_new[rows] = False
             yield self._laid_out(ragged, part)
 
     def lineage(self, rng: np.random.Generator | None) -> Lineage:
         """Return the lineage of the records: the documents, or parts of documents, in each, in order."""
-        _, packed = self._packed(rng)
-        return lambda record: [Piece(*part) for part in packed.parts(record)]
+        _, packed, owners = self._packed(rng)
+        return lambda record: [Piece(int(owners[at]), start, stop) for at, start, stop in packed.parts(record)]
 
-    def _packed(self, rng: np.random.Generator | None) -> tuple[Mapping[str, RaggedTokens], packing.Packing]:
-        """Return the documents of usable rows, and their packing. Empties the builder."""
+    def _packed(
+        self, rng: np.random.Generator | None
+    ) -> tuple[Mapping[str, RaggedTokens], packing.Packing, np.ndarray]:
+        """Return the documents of usable rows, their packing, and the row of each. Empties the builder."""
         whole = self._take()
         if not whole.usable.all():
             whole = whole.take(np.flatnonzero(whole.reasons == ""))
         documents = whole.ragged["input_ids"]
         lengths = documents.lengths + len(self._before) + len(self._after)
-        return whole.ragged, self._pack(lengths, permuted(len(documents), rng))
+        return whole.ragged, self._pack(lengths, permuted(len(documents), rng)), whole.row_of_sequence
 
     def _pack(self, lengths: np.ndarray, order: np.ndarray) -> packing.Packing:
         return packing.pack(lengths, length=self._length, order=order)

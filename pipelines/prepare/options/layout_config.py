@@ -14,6 +14,8 @@ Truncation = Literal["longest_first", "only_first", "only_second", "do_not_trunc
 Remainder = Literal["pad", "drop"]
 LongDocuments = Literal["split", "drop"]
 SpecialTokens = Literal["eos", "bos-eos", "tokenizer", "none"]
+# Which answers are learned: all in one text, the last one, or each in a text of its own that ends with it.
+Learn = Literal["all", "last", "each"]
 
 # The layouts, and the least number of values that a record stores for each token position. To add one: a name here, a
 # file in `layouts`, and a line there; options that only some layouts take name them in `taken_with`.
@@ -87,6 +89,15 @@ class LayoutConfig:
         metavar="NAME_OR_FILE",
     )
     chat_date: str | None = _chat("Date for chat templates that write today's date.", None, metavar="DATE")
+    chat_options: tuple[str, ...] = _chat(
+        "Variable of the chat template, such as enable_thinking=false.", (), flags="--chat-option", metavar="KEY=VALUE"
+    )
+    learn: Learn | None = _chat(
+        "Learn all answers, the last one, or each in a row of its own that ends with it. Default: all, of prompt and "
+        "completion the completion's.",
+        None,
+    )
+    learn_whole_turns: bool = _chat("Learn all of a turn behind its role, up to the next, as TRL does.", False)
     pack_rows: bool = _chat("Pack several conversations into a row.", False)
     target_length: int | None = _seq2seq(
         "Tokens of a target. Default: as --max-length.", None, least=1, most=MOST_TOKENS
@@ -103,6 +114,12 @@ class LayoutConfig:
                 "must begin after the one before",
                 remedy="give for example a quarter of --max-length",
             )
+        for text in self.chat_options:
+            if not text.partition("=")[0].isidentifier() or "=" not in text:
+                raise ConfigError(
+                    f"--chat-option {text!r}, expected KEY=VALUE",
+                    remedy="write for example --chat-option enable_thinking=false",
+                )
         if self.chat_date is not None:
             _require_date(self.chat_date)
         if self.bucket_lengths is not None:

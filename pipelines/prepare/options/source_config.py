@@ -251,7 +251,7 @@ class SourceConfig:
     )
     limit: int | None = _source("Use only the first ROWS rows of each split.", None, metavar="ROWS", least=1)
     messages_column: str | None = _column("Column of conversations. Default: the usual names.", "chat")
-    tools_column: str | None = _column("Column of tools for the chat template.", "chat")
+    tools_column: str | None = _column("Column of tools for the chat template. Default: tools.", "chat")
     target_column: str | None = _column("Column of texts to generate.", "seq2seq")
     words_column: str | None = _column("Column of lists of words. Default: tokens.", "tokens")
     tags_column: str | None = _column("Column of the words' tags. Default: tags.", "tokens")
@@ -290,15 +290,19 @@ class SourceConfig:
                 f"--hold-out names the new split {repeated[0]!r} twice, expected each new split once",
                 remedy="give it one share of the rows, or choose another name",
             )
-        single = [self.label_column, *(getattr(self, name) for name in LAYOUT_COLUMNS)]
-        # Layouts with these columns read no text column, so they may use the name that is its default.
-        texts = () if self.messages_column or self.words_column else self.text_columns
-        used = [*texts, *filter(None, single), *self.keep_columns]
-        if repeated := _repeated(used):
+        if repeated := _repeated(self.named_columns):
             raise ConfigError(
                 f"columns {repeated} are used more than once, expected each column in one option",
                 remedy="name each column once",
             )
+
+    @property
+    def named_columns(self) -> list[str]:
+        """Columns that the options name."""
+        single = [self.label_column, *(getattr(self, name) for name in LAYOUT_COLUMNS)]
+        # Layouts with these columns read no text column, so they may use the name that is its default.
+        texts = () if self.messages_column or self.words_column else self.text_columns
+        return [*texts, *filter(None, single), *self.keep_columns]
 
     @property
     def hold_outs(self) -> tuple[HoldOutOption, ...]:

@@ -30,10 +30,10 @@ from pipelines.prepare.crosscheck import comparing
 from pipelines.prepare.crosscheck.comparing import CrossCheck
 from pipelines.prepare.layouts import BatchEncoder, Encoded
 from pipelines.prepare.plan.planning import ShardSpec, split_seed
-from pipelines.prepare.sources.columns.extraction import extract, text_bytes_of, validate
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, extract, text_bytes_of, validate
 from pipelines.prepare.sources.parquet.groups import Cover, cover
 from pipelines.prepare.sources.rows.reading import SplitSource
-from pipelines.prepare.sources.rows.unused_rows import RejectedRow
+from pipelines.prepare.sources.rows.unused_rows import RejectedRow, remedy_of
 from tfrecord_io.errors import RowsRejectedError
 from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT
 
@@ -120,7 +120,7 @@ def read(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> SampledR
     Raises: RowsRejectedError if no row of it can be used; TokenizerError if the engine gives other tokens for a row
         than the reference tokenizer.
     """
-    unusable = collections.Counter[str]()
+    unusable, refused = collections.Counter[str](), list[RejectedRow]()
     for choice in choices(spec, split):
         rows, table, every = _collect(spec, split, choice)
         if len(rows):  # the first one fits
@@ -128,14 +128,20 @@ def read(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> SampledR
             if sampled.records.any():
                 return sampled
             every = sampled.read
-        unusable = collections.Counter([*every.reasons, *(row.reason for row in every.refused)])
+        refused = sorted(every.refused, key=lambda row: row.row)
+        unusable = collections.Counter([*every.reasons, *(row.reason for row in refused)])
     del unusable[""]
-    raise _no_usable_row(split.name, unusable)
+    raise _no_usable_row(split.name, unusable, refused, spec.columns)
 
 
-def _no_usable_row(split: str, reasons: Mapping[str, int]) -> RowsRejectedError:
+def _no_usable_row(
+    split: str, reasons: Mapping[str, int], refused: Sequence[RejectedRow], columns: ColumnPlan
+) -> RowsRejectedError:
     said = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
-    remedy = "check --text-column, --label-column and what a --filter leaves, or choose another --split"
+    if first := next((row for row in refused if row.detail), None):
+        said += f"; row {first.row}: {first.detail}"
+    remedy = f"check {columns.flags} and what a --filter leaves, or choose another --split"
+    remedy = remedy_of(reasons) or remedy
     if reasons and all(reason.startswith("label_") for reason in reasons):
         remedy = "choose the splits that have labels with --split, and build this one by itself without --label-column"
     if reasons and set(reasons) <= {HELD_OUT, NOT_HELD_OUT}:
@@ -210,7 +216,11 @@ def _tokenize(
         weighed_indices=found["index"][~fits],
         weighed_bytes=found["text_bytes"][~fits],
         read=dataclasses.replace(
-            every, refused=tuple(RejectedRow(row=int(numbers[at]), reason=str(encoded.reasons[at])) for at in refused)
+            every,
+            refused=tuple(
+                RejectedRow(row=int(numbers[at]), reason=str(encoded.reasons[at]), detail=encoded.details.get(at, ""))
+                for at in refused
+            ),
         ),
         seconds=seconds,
     )

@@ -37,7 +37,8 @@ def lengths_group(split: SplitSubject, subject: Subject) -> Group:
     if not len(lengths):
         return Group(title=split.name, texts=(note,))
     layout = manifest.layout
-    cuts = layout["name"] not in ("concat", "pack") and not {"stride", "pack_rows"} & layout.keys()
+    joins = layout["name"] in ("concat", "pack") or {"stride", "pack_rows"} & layout.keys()
+    cuts = not joins and layout.get("learn") != "each"
     found = count_lengths(lengths, row_lengths=manifest.bucket_lengths or (manifest.row_length,), cuts=cuts)
     end, total, title = found.edges[-1], found.num_rows, f"{noun.capitalize()} by tokens"
     # The share that fits is meaningful only for lengths before any cut.

@@ -28,7 +28,7 @@ from pipelines.prepare.process.threads import ordered_map
 from pipelines.prepare.shards import shard_files
 from pipelines.prepare.sources.columns.extraction import Rows, extract, text_bytes_of
 from pipelines.prepare.sources.parquet.groups import Pieces
-from pipelines.prepare.sources.rows.unused_rows import RejectedRow
+from pipelines.prepare.sources.rows.unused_rows import RejectedRow, remedy_of
 from tfrecord_io.errors import LedgerError, OutputError, RowsRejectedError
 from tfrecord_io.manifest import Shard
 from tfrecord_io.shown import without_access
@@ -116,8 +116,9 @@ def unusable_row(row: RejectedRow, task: ShardTask) -> RowsRejectedError:
     file = pieces.files[int(pieces.file[piece])]
     inside = f" in {without_access(file.path)}" if not file.ingested else ""
     return RowsRejectedError(
-        f"{task.split}[{row.row}]{inside} cannot be used ({row.reason}); --max-error-rate 0 allows no such row",
-        remedy="mend or filter these rows, or allow a share of them with --max-error-rate",
+        f"{task.split}[{row.row}]{inside} cannot be used ({row.why}); --max-error-rate 0 allows no such row",
+        remedy=f"{remedy_of({row.reason: 1}) or 'mend or filter these rows'}, or allow a share of them with "
+        "--max-error-rate",
     )
 
 

@@ -108,7 +108,7 @@ def test_without_rejected_rows_an_earlier_file_goes(tmp_path: Path) -> None:
             [{"text": "far too long", "label": 1}],
             {"max_length": 3, "truncation": "do_not_truncate"},
             r"1 \w*long\w*",
-            "check --text-column",
+            "a larger --max-length",
         ),
     ],
 )

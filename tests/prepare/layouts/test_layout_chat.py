@@ -135,11 +135,11 @@ def test_a_template_that_writes_the_date_is_told_which(zoo: Zoo, tmp_path: Path)
 
 # --- what cannot be used --------------------------------------------------------------------------------------------
 
-# Refuses one thing, and begins in another way as soon as something late is said.
+# Refuses one thing, and begins a turn in another way when something late is said.
 HOSTILE = (
-    "{% if messages[-1].content == 'late' %}{{ 'too ' }}{% endif %}"
     "{% if messages[0].content == 'bad' %}{{ raise_exception('nothing bad is said here') }}{% endif %}"
-) + TEMPLATES["chatml"]
+    + TEMPLATES["chatml"].replace("message['role']", "('odd' if message.content == 'late' else message.role)")
+)
 
 
 def test_a_row_that_cannot_be_used_is_named_with_its_reason_and_what_there_is_to_say(zoo: Zoo, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_row_that_cannot_be_used_is_named_with_its_reason_and_what_there_is_to
         ([QUESTION, {"role": "assistant", "content": None}], "content_null", "has nothing but the role 'assistant'"),
         ([image, ANSWER], "content_not_text", "message 0 holds image"),
         ([bad, ANSWER], "template_rejected", "nothing bad is said here"),
-        ([QUESTION, late], "template_prefix", "the prompt of message 1 changes behind it"),
+        ([QUESTION, late], "template_prefix", "message 1: its text, '<|im_start|>odd"),
         ([QUESTION], "no_assistant", None),
         ([QUESTION, {"role": "assistant", "content": "long " * 50}], "too_long", None),
     ]
@@ -229,7 +229,8 @@ def named(names: tuple[str, ...] = tuple(NAMED)) -> Path:
 
 def test_rows_with_tools_take_the_template_for_tools_and_others_the_default() -> None:
     tokenizer, messages = AutoTokenizer.from_pretrained(named()), [QUESTION, ANSWER]
-    found, _, _ = open_template(tokenizer).render(pa.array([messages] * 2), pa.array([json.dumps(TOOLS), None]))
+    columns = {"messages": pa.array([messages] * 2), "tools": pa.array([json.dumps(TOOLS), None])}
+    found = open_template(tokenizer).render(columns).texts
     expected = [tokenizer.apply_chat_template(messages, tools=tools, tokenize=False) for tools in (TOOLS, None)]
     assert found.strings.to_pylist() == expected
     assert "Tools:" in expected[0]

@@ -2,21 +2,31 @@
 
     messages      a list of {role, content}, or of {from, value}       as it is, or as ShareGPT below
     ShareGPT      conversations: [{from: human, value: "hi"}, ...]     from is the role, value the content
+                  perhaps system                                       the first message, if none has this role
     prompt and    texts                                                the user's message, the assistant's answer
-    completion    lists of messages                                    one after the other
+    completion    lists of messages                                    one after the other; the completion is learned
     Alpaca        instruction, output, and perhaps input               the user's message: the instruction, and on a new
                                                                        line the input, if any; the answer: the output
+                  perhaps system, and history: [[asked, answer], ...]  before it
 
-The first form, in this order, whose columns all exist is used; --messages-column names a column instead.
+    every form    perhaps tools                                        the template's tools
+                  perhaps chat_template_kwargs                         the row's own variables of the template
 
-Fields are renamed, and messages of prompt and completion joined, as in TRL 1.16 (`data_utils.maybe_convert_to_chatml`,
-`SFTTrainer`). The roles human and gpt become user and assistant, and the input follows the instruction on a line of its
-own, as in Axolotl 0.19 (`prompt_strategies.chat_template.ChatTemplatePrompter`, `prompters.AlpacaPrompter` in the style
-chatml). TRL tokenizes a prompt and a completion that are texts without a chat template, and trains on completions
-alone; here texts become messages, and the template decides what is trained on: every answer.
+The first form, in this order, whose columns all exist is used; --messages-column names a column instead. An optional
+column is used if it exists in every split with a type that fits.
+
+From TRL 1.16 come the new names of fields, the order of prompt and completion, that of these the completion alone is
+learned, and the columns for every form (`data_utils.maybe_convert_to_chatml`, `SFTTrainer._prepare_dataset`). TRL
+tokenizes a prompt and a completion that are texts without a chat template; here they become messages. From Axolotl 0.19
+come the roles human and gpt (`prompt_strategies.chat_template.ChatTemplatePrompter`), from LLaMA-Factory 0.9.5 function
+calls and observations, system, Alpaca's history, and that tools as JSON text may be bare functions
+(`data.converter.SharegptDatasetConverter`, `AlpacaDatasetConverter`, `data.tool_utils`). bing, chatgpt and bard are
+assistants in the dumps that gave ShareGPT its name.
 """
 
-from collections.abc import Collection, Mapping
+import itertools
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,38 +34,76 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.prepare.sources.columns.labels import is_text, list_lengths
+from pipelines.prepare.sources.columns.messages import (
+    FIELDS,
+    FUNCTION_CALL,
+    OF_PROMPT,
+    ROLES,
+    is_json,
+    objects_of,
+    renamed,
+)
+from pipelines.prepare.sources.parquet.stored_columns import is_list
+from pipelines.prepare.sources.resolve.agent_traces import CHATS
 from pipelines.prepare.sources.resolve.features import Columns
 
-_ROLES = {"human": "user", "gpt": "assistant"}
-# Required and optional columns of each form.
-_FORMS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "messages": (("messages",), ()),
-    "ShareGPT": (("conversations",), ()),
-    "prompt and completion": (("prompt", "completion"), ()),
-    "Alpaca": (("instruction", "output"), ("input",)),
-}
+# Optional columns of every form, and of some; required and optional columns of each form.
+_EVERY = ("tools", "chat_template_kwargs")
+_MORE = {"ShareGPT": ("system",), "Alpaca": ("input", "system", "history")}
+_FORMS = {form: (needed, (*_MORE.get(form, ()), *_EVERY)) for form, needed in CHATS.items()}
 FORMS = "messages, conversations, prompt with completion, or instruction with output"
-# Columns that may hold conversations if --messages-column is not given.
-CANDIDATES = tuple(name for needed, more in _FORMS.values() for name in (*needed, *more))
+# Columns that conversations may be in, and their purposes where these have another name.
+CANDIDATES = tuple(dict.fromkeys(name for needed, more in _FORMS.values() for name in (*needed, *more)))
+_PURPOSES = {"conversations": "messages", "chat_template_kwargs": "options"}
+# Purposes of columns that may be null.
+OPTIONAL = ("tools", "options", "input", "system", "history")
+_NAMED = 10
 
 
-def recognised(columns: Collection[str]) -> dict[Any, str]:
-    """Return the columns of the first form found, by purpose; the default is the column `messages`."""
-    for needed, more in _FORMS.values():
-        if set(needed) <= set(columns):
-            found = (*needed, *(name for name in more if name in columns))
-            return {name if len(needed) > 1 else "messages": name for name in found}
-    return {"messages": "messages"}
+def recognised(splits: Sequence[Columns], named: str | None) -> dict[Any, str]:
+    """Return the columns of the first form found, by purpose; the default is the column `messages`.
+
+    `named`: the column of messages that the user named.
+    """
+    common = [name for name in splits[0] if all(name in known for known in splits)]
+    needed, more = next(
+        (form for form in _FORMS.values() if set(form[0]) <= set(common)), _FORMS["messages"]
+    )  # --messages-column
+    if named is not None:
+        is_other = named in splits[0] and is_sharegpt(splits[0][named].kind)
+        needed, more = (named,), _FORMS["ShareGPT" if is_other else "messages"][1]
+    found = {"messages": needed[0]} if len(needed) == 1 else {name: name for name in needed}
+    fitting = [name for name in more if name in common and all(_fits(name, known[name].kind) for known in splits)]
+    return {**found, **{_PURPOSES.get(name, name): name for name in fitting}}
+
+
+def _fits(name: str, kind: pa.DataType) -> bool:
+    if pa.types.is_null(kind):
+        return True
+    if name == "history":
+        return is_list(kind) and is_list(kind.value_type) and is_text(kind.value_type.value_type)
+    is_other = name == "chat_template_kwargs" and pa.types.is_struct(kind)
+    return is_text(kind) or is_other or (name in _EVERY and (is_json(kind) or (name == "tools" and is_list(kind))))
 
 
 def described(nested: Mapping[Any, str], columns: Columns) -> str:
     """Return the form of conversations and its columns, such as `ShareGPT (conversations)`; empty without any."""
-    used = {purpose: name for purpose, name in nested.items() if purpose in (*CANDIDATES, "messages")}
-    if "messages" in used:
-        form = "ShareGPT" if is_sharegpt(columns[used["messages"]].kind) else "messages"
+    if "messages" in nested:
+        name = nested["messages"]
+        form = "ShareGPT" if name == "conversations" or is_sharegpt(columns[name].kind) else "messages"
     else:
-        form = next((name for name, (needed, _) in _FORMS.items() if set(needed) <= set(used)), "")
-    return f"{form} ({', '.join(used.values())})" if form else ""
+        form = next((name for name, (needed, _) in _FORMS.items() if set(needed) <= set(nested)), "")
+    return f"{form} ({', '.join(nested.values())})" if form else ""
+
+
+def unused(splits: Iterable[Columns], used: Sequence[str]) -> str:
+    """Return the names of the columns in any split that are not `used`, nor a field inside of them."""
+    names = [
+        name
+        for name in dict.fromkeys(itertools.chain(*splits))
+        if not any(each == name or each.startswith(f"{name}.") for each in used)
+    ]
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else "")
 
 
 def is_sharegpt(kind: pa.DataType) -> bool:
@@ -63,62 +111,169 @@ def is_sharegpt(kind: pa.DataType) -> bool:
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(kind.value_type):
         return False
     fields = {field.name: field.type for field in kind.value_type}
-    return "role" not in fields and all(name in fields and is_text(fields[name]) for name in ("from", "value"))
+    return "role" not in fields and all(name in fields and is_text(fields[name]) for name in FIELDS)
 
 
 def as_messages(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
     """Return the columns by purpose, with conversations of any form converted to one column `messages`."""
-    others = {purpose: column for purpose, column in nested.items() if purpose not in CANDIDATES}
+    nested = {purpose: column for purpose, column in nested.items() if not pa.types.is_null(column.type)}
+    parts: list[pa.Array] = []
     if "messages" in nested:
-        return {"messages": _renamed(nested["messages"]), **others}
-    if "prompt" in nested:
-        return {"messages": _joined(nested["prompt"], nested["completion"]), **others}
-    if "instruction" in nested:
+        parts = [_with_roles(nested["messages"])]
+    elif "prompt" in nested:
+        parts = [_of_prompt(_turns(nested["prompt"], "user")), _turns(nested["completion"], "assistant")]
+    elif "instruction" in nested:
         asked = nested["instruction"]
         if "input" in nested:
-            given = pc.fill_null(nested["input"].cast(asked.type), "")
-            asked = pc.if_else(
-                pc.equal(given, ""), asked, pc.binary_join_element_wise(asked, given, pa.scalar("\n", asked.type))
-            )
-        return {"messages": _turns(asked, nested["output"]), **others}
-    return others
+            asked = _lines(asked, nested["input"])
+        history = [_history(nested["history"])] if "history" in nested else []
+        parts = [*history, _turns(asked, "user"), _turns(nested["output"], "assistant")]
+    others = {purpose: column for purpose, column in nested.items() if purpose not in CANDIDATES or purpose == "tools"}
+    if not parts:
+        return others
+    if "system" in nested:
+        parts = [_system(nested["system"], parts[0]), *parts]
+    if "tools" in others and is_text(others["tools"].type) and "prompt" not in nested:
+        may_be_bare = _are_sharegpt(nested["messages"]) if "messages" in nested else np.ones(len(parts[0]), bool)
+        others["tools"] = pc.if_else(pa.array(may_be_bare), _wrapped(others["tools"]), others["tools"])
+    return {"messages": parts[0] if len(parts) == 1 else _joined(parts), **others}
 
 
-def _renamed(messages: pa.Array) -> pa.Array:
+def _with_roles(messages: pa.Array) -> pa.Array:
     """Convert ShareGPT messages to `role` and `content`, keeping other fields; return other messages unchanged."""
+    items = messages.flatten()
+    if is_json(items.type):
+        return _lists(_as_json(map(renamed, objects_of(items)), items.type), list_lengths(messages))
     if not is_sharegpt(messages.type):
         return messages
-    items = messages.flatten()
-    names = [{"from": "role", "value": "content"}.get(field.name, field.name) for field in items.type]
-    columns = dict(zip(names, items.flatten(), strict=True))
-    for found, role in _ROLES.items():
-        roles = columns["role"]
-        columns["role"] = pc.if_else(pc.equal(roles, found), pa.scalar(role, roles.type), roles)
+    columns = {FIELDS.get(field.name, field.name): items.field(index) for index, field in enumerate(items.type)}
+    roles = columns["role"]
+    if "tool_calls" not in columns:
+        is_call, said = pc.equal(roles, FUNCTION_CALL), columns["content"]
+        columns["content"] = pc.if_else(is_call, pa.scalar("", said.type), said)
+        columns["tool_calls"] = pc.if_else(is_call, said, pa.scalar(None, said.type))
+    for name, role in ROLES.items():
+        columns["role"] = pc.if_else(pc.equal(roles, name), pa.scalar(role, roles.type), columns["role"])
     return _lists(pa.StructArray.from_arrays(list(columns.values()), list(columns)), list_lengths(messages))
 
 
-def _joined(prompts: pa.Array, completions: pa.Array) -> pa.Array:
-    if is_text(prompts.type):
-        return _turns(prompts, completions)
-    parts = [_renamed(prompts), _renamed(completions)]
-    lengths_2N = np.stack(list(map(list_lengths, parts)))
-    flat = pa.concat_tables(
-        [pa.Table.from_struct_array(part.flatten()) for part in parts], promote_options="permissive"
-    ).combine_chunks()
-    # Row of each message, for all prompts and then all completions; a stable sort by row puts prompts first.
-    owners = np.concatenate([np.repeat(np.arange(len(prompts)), lengths) for lengths in lengths_2N])
-    order = np.argsort(owners, kind="stable")
-    return _lists(flat.take(pa.array(order)).to_struct_array().combine_chunks(), lengths_2N.sum(axis=0))
+def _are_sharegpt(messages: pa.Array) -> np.ndarray:
+    """Return for each row whether a message of it has the fields of ShareGPT, bool [N]."""
+    items = messages.flatten()
+    if not is_json(items.type):
+        return np.full(len(messages), is_sharegpt(messages.type))
+    owners = np.repeat(np.arange(len(messages)), list_lengths(messages))
+    changed = np.array([renamed(message) is not message for message in objects_of(items)], bool)
+    return np.bincount(owners[changed], minlength=len(messages)) > 0
 
 
-def _turns(asked: pa.Array, answers: pa.Array) -> pa.Array:
-    """Build one conversation per row: a user's question and the assistant's answer."""
-    count = len(asked)
-    contents = pa.concat_arrays([asked, answers.cast(asked.type)])
-    order = np.arange(2 * count).reshape(2, count).T.ravel()
-    roles = pa.array(["user", "assistant"] * count, pa.string())
-    messages = pa.StructArray.from_arrays([roles, contents.take(pa.array(order))], ["role", "content"])
-    return _lists(messages, np.full(count, 2))
+def _turns(column: pa.Array, role: str) -> pa.Array:
+    """Return lists of messages as such, and each text as a list of one message with this role."""
+    return _with_roles(column) if not is_text(column.type) else _texts(column, [role] * len(column))
+
+
+def _texts(contents: pa.Array, roles: Sequence[str | None], lengths: np.ndarray | None = None) -> pa.Array:
+    """Return messages of these roles and contents, in lists of `lengths`, by default of one each."""
+    items = pa.StructArray.from_arrays([pa.array(roles, pa.string()), contents], ["role", "content"])
+    return _lists(items, np.ones(len(contents), np.int64) if lengths is None else lengths)
+
+
+def _lines(asked: pa.Array, given: pa.Array) -> pa.Array:
+    """Return the instruction and the input, each on a line of its own if there are both."""
+    given = pc.fill_null(given.cast(asked.type), "")
+    has_both = pc.and_(pc.not_equal(asked, ""), pc.not_equal(given, ""))
+    between = pc.if_else(has_both, pa.scalar("\n", asked.type), pa.scalar("", asked.type))
+    return pc.binary_join_element_wise(asked, between, given, pa.scalar("", asked.type))
+
+
+def _system(prompts: pa.Array, messages: pa.Array) -> pa.Array:
+    """Return a list with the system prompt of each row; an empty one without it, or if the messages begin with one."""
+    lengths = list_lengths(messages)
+    filled = np.flatnonzero(lengths > 0)
+    firsts = objects_of(messages.flatten().take(pa.array((np.cumsum(lengths) - lengths)[filled])))
+    has_own = np.zeros(len(messages), bool)
+    has_own[filled] = [isinstance(each, dict) and each.get("role") == "system" for each in firsts]
+    kept = np.asarray(pc.fill_null(pc.not_equal(prompts, ""), False)) & ~has_own
+    contents = prompts.filter(pa.array(kept))
+    return _texts(contents, ["system"] * len(contents), kept.astype(np.int64))
+
+
+def _history(history: pa.Array) -> pa.Array:
+    """Return the earlier questions and answers, which are pairs; the roles of other lists are null."""
+    pairs = history.flatten()
+    counts, lengths = list_lengths(pairs), list_lengths(history)
+    firsts = np.repeat(np.cumsum(counts) - counts, counts)
+    roles = np.where(np.arange(counts.sum()) == firsts, "user", "assistant").astype(object)
+    roles[np.repeat(counts != 2, counts)] = None
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    edges = ends[np.concatenate([[0], np.cumsum(lengths)])]
+    return _texts(pairs.flatten(), roles.tolist(), np.diff(edges))
+
+
+def _of_prompt(messages: pa.Array) -> pa.Array:
+    """Return a prompt's messages with its answers marked."""
+    items = messages.flatten()
+    if is_json(items.type):
+        marked = [
+            {**each, OF_PROMPT: True} if isinstance(each, dict) and each.get("role") == "assistant" else each
+            for each in objects_of(items)
+        ]
+        return _lists(_as_json(marked, items.type), list_lengths(messages))
+    is_answer = pc.if_else(pc.equal(items.field("role"), "assistant"), True, pa.scalar(None, pa.bool_()))
+    columns = {field.name: items.field(index) for index, field in enumerate(items.type)} | {OF_PROMPT: is_answer}
+    return _lists(pa.StructArray.from_arrays(list(columns.values()), list(columns)), list_lengths(messages))
+
+
+def _wrapped(tools: pa.Array) -> pa.Array:
+    """Return tools as JSON text with each bare function in the form that chat templates expect."""
+    unique = tools.dictionary_encode()
+    changed = [text and _wrapped_text(text) for text in unique.dictionary.to_pylist()]
+    return pa.array(changed, tools.type).take(unique.indices)
+
+
+def _wrapped_text(text: str) -> str:
+    try:
+        tools = json.loads(text)
+    except ValueError:  # a rejected row will show it
+        return text
+    if not isinstance(tools, list) or not any(isinstance(tool, dict) and "function" not in tool for tool in tools):
+        return text
+    wrapped = [
+        {"type": "function", "function": tool} if isinstance(tool, dict) and "function" not in tool else tool
+        for tool in tools
+    ]
+    return json.dumps(wrapped, ensure_ascii=False)
+
+
+def _joined(parts: Sequence[pa.Array]) -> pa.Array:
+    """Join the lists of each row."""
+    lengths_PN = np.stack(list(map(list_lengths, parts)))
+    items = _concatenated([part.flatten() for part in parts])
+    # Row of each message, part by part; a stable sort by row keeps the order of the parts.
+    owners = np.concatenate([np.repeat(np.arange(len(parts[0])), lengths) for lengths in lengths_PN])
+    return _lists(items.take(pa.array(np.argsort(owners, kind="stable"))), lengths_PN.sum(axis=0))
+
+
+def _concatenated(items: Sequence[pa.Array]) -> pa.Array:
+    """Concatenate messages: structs with the fields of all, or else JSON."""
+    if not any(is_json(each.type) for each in items):
+        try:
+            tables = [pa.Table.from_struct_array(each) for each in items]
+            whole = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+            return whole.to_struct_array().combine_chunks()
+        except (pa.ArrowTypeError, pa.ArrowInvalid):  # the fields have types that no type holds
+            pass
+    messages = [message for each in items for message in objects_of(each, are_messages=True)]
+    return _as_json(messages, pa.json_(pa.large_string()))
+
+
+def _as_json(messages: Iterable[Any], kind: pa.DataType) -> pa.Array:
+    texts = [None if each is None else json.dumps(each, ensure_ascii=False, default=_placeholder) for each in messages]
+    return pa.ExtensionArray.from_storage(kind, pa.array(texts, kind.storage_type))
+
+
+def _placeholder(value: Any) -> str:
+    return f"<{type(value).__name__}>"
 
 
 def _lists(items: pa.Array, lengths: np.ndarray) -> pa.Array:

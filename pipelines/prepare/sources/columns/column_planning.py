@@ -18,7 +18,8 @@ from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.suggestions import suggestion
 from pipelines.prepare.sources.columns import chats, labels
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Purpose
-from pipelines.prepare.sources.columns.labels import LabelPlan, is_json, is_text, list_lengths, type_name, with_names
+from pipelines.prepare.sources.columns.labels import LabelPlan, is_text, list_lengths, type_name, with_names
+from pipelines.prepare.sources.columns.messages import is_json
 from pipelines.prepare.sources.parquet.stored_columns import is_list
 from pipelines.prepare.sources.resolve.features import Columns
 from pipelines.prepare.sources.rows.reading import Source, SplitSource
@@ -44,7 +45,7 @@ def plan_types(
     inputs = inputs or Inputs(texts=config.text_columns)
     columns = {split: known.with_fields() for split, known in columns.items()}
     if inputs.finds_chats:
-        found = chats.recognised(set.intersection(*(set(known) for known in columns.values())))
+        found = chats.recognised(list(columns.values()), inputs.nested.get("messages"))
         inputs = dataclasses.replace(inputs, nested={**found, **inputs.nested})
     for split, known in columns.items():
         _require(config, known.arrow_schema, split=split, kind=kind, inputs=inputs)
@@ -235,8 +236,8 @@ _NESTED: dict[Purpose, tuple[Callable[[pa.DataType], bool], str]] = {
     "messages": (_is_message_list, "lists of messages with a role and a content, or with from and value"),
     "prompt": (_is_chat_part, "text, or lists of messages"),
     "completion": (_is_chat_part, "text, or lists of messages"),
-    **dict.fromkeys(("instruction", "input", "output"), (is_text, "text")),
-    "tools": (lambda kind: True, "tools"),
+    **dict.fromkeys(("instruction", "output"), (is_text, "text")),
+    **dict.fromkeys(("tools", "options", "input", "system", "history"), (lambda kind: True, "anything")),
     "words": (_is_list_of(is_text), "lists of words"),
     "tags": (_is_list_of(lambda kind: is_text(kind) or pa.types.is_integer(kind)), "lists of class ids or strings"),
     "answers": (

@@ -40,7 +40,6 @@ from pipelines.prepare.sources.columns.labels import (
     INT32,
     LabelPlan,
     decode_texts,
-    is_json,
     is_text,
     label_values,
     list_lengths,
@@ -50,15 +49,15 @@ from pipelines.prepare.sources.columns.labels import (
     reject_labels,
     reject_tags,
 )
+from pipelines.prepare.sources.columns.messages import is_json
 from pipelines.prepare.sources.parquet.stored_columns import is_list
 from pipelines.prepare.sources.rows import unused_rows
 from tfrecord_io.errors import SourceError
 from tfrecord_io.schema import MOST_VALUE_BYTES, Feature
 
 # Uses of a column that is not a plain text column; most of these columns are nested.
-Purpose = Literal[
-    "messages", "tools", "words", "tags", "answers", "target", "prompt", "completion", "instruction", "input", "output"
-]
+ChatPurpose = Literal["messages", "tools", "options", "prompt", "completion", "instruction", "input", "output"]
+Purpose = Literal[ChatPurpose, "system", "history", "words", "tags", "answers", "target"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,9 +110,16 @@ class ColumnPlan:
         return (*self.texts, *self.nested.values())
 
     @property
+    def flags(self) -> str:
+        """The command's options that name columns of these uses."""
+        uses = ["text"] if self.texts else []
+        uses += ["messages" if each in chats.CANDIDATES else each for each in self.nested if each not in chats.OPTIONAL]
+        return ", ".join(f"--{use}-column" for use in dict.fromkeys([*uses, *["label"] * bool(self.label)]))
+
+    @property
     def optional(self) -> tuple[str, ...]:
         """Names of columns that may be null: a conversation may have no tools, an instruction no input."""
-        return tuple(name for purpose, name in self.nested.items() if purpose in ("tools", "input"))
+        return tuple(name for purpose, name in self.nested.items() if purpose in chats.OPTIONAL)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -121,7 +127,7 @@ class Rows:
     """N usable rows: texts, nested columns, and arrays for features.
 
     `texts`: N valid UTF-8 strings for each text column, no nulls. `arrays`: [N, ...] by feature name. `nested`: columns
-    by purpose, no top-level nulls except in `tools`. `numbers` int64 [N]: row numbers from `first` of `extract` on.
+    by purpose, no top-level nulls but in optional ones. `numbers` int64 [N]: row numbers from `first` of `extract` on.
     """
 
     texts: tuple[pa.Array, ...]

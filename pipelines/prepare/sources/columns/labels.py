@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.prepare.options.suggestions import to_utf8
+from pipelines.prepare.sources.columns.messages import is_json
 from pipelines.prepare.sources.parquet.stored_columns import is_list
 from pipelines.prepare.sources.resolve.features import Column
 from pipelines.prepare.sources.rows.reading import Source
@@ -233,11 +234,6 @@ def decode_texts(column: pa.Array, name: str) -> list[str]:
 def is_text(kind: pa.DataType) -> bool:
     """Return whether an Arrow type is string or large_string."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def is_json(kind: pa.DataType) -> bool:
-    """Return whether a type is `arrow.json`, the JSON text that `datasets` makes of values of several types."""
-    return str(kind) == "extension<arrow.json>"
 
 
 def type_name(kind: pa.DataType) -> str:

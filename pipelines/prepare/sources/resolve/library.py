@@ -22,6 +22,7 @@ import fsspec
 from pipelines.prepare.options.source_config import SPLIT_NAME
 from pipelines.prepare.options.suggestions import to_utf8
 from pipelines.prepare.runners import here
+from pipelines.prepare.sources.resolve import agent_traces
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.resolve.features import without_views
 from tfrecord_io.errors import PrepError, SourceError
@@ -177,7 +178,7 @@ class SourceListing:
 
     `kind` is the reader of `datasets`, such as `json`. `described`: further entries of the identity. `builders` read
     the rows: one for all splits under the key None, or one for each under its name (`save_to_disk`). `needs_token`: the
-    files can be read only with the launcher's credentials for the hub.
+    files can be read only with the launcher's credentials for the hub. `named`: see `agent_traces`.
     """
 
     kind: str
@@ -185,6 +186,7 @@ class SourceListing:
     described: Mapping[str, Any]
     builders: Mapping[str | None, Any]
     needs_token: bool = False
+    named: Sequence[str] | None = None
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -225,15 +227,15 @@ class SourceListing:
         in_child = is_seen_by_others(files) and not (
             builders[0].name == "parquet" or are_small_texts(builders[0].name, files)
         )
-        return here.call(_open, self.builders) if in_child else _open(self.builders)
+        return here.call(_open, self.builders, self.named) if in_child else _open(self.builders, self.named)
 
 
-def _open(builders: Mapping[str | None, Any]) -> dict[str, Any]:
+def _open(builders: Mapping[str | None, Any], named: Sequence[str] | None) -> dict[str, Any]:
     with quiet():
         found = {
             str(split or name): dataset
             for split, builder in builders.items()
-            for name, dataset in builder.as_streaming_dataset().items()
+            for name, dataset in agent_traces.streams_of(builder, named).items()
         }
         first = None if all(each.features for each in found.values()) else features_of_rows(found)
         wanted = {name: without_views(each.features or first) for name, each in found.items()}

@@ -26,7 +26,15 @@ from typing import Any
 from pipelines.prepare import storage
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.config import SourceConfig
-from pipelines.prepare.sources.resolve import data_files, hub, library, reader_options, saved_datasets, trust
+from pipelines.prepare.sources.resolve import (
+    agent_traces,
+    data_files,
+    hub,
+    library,
+    reader_options,
+    saved_datasets,
+    trust,
+)
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.resolve.library import SourceListing
 from tfrecord_io.errors import SourceError
@@ -266,4 +274,7 @@ def _listing(
         described={**(described or {}), **reader_options.described(config)},
         builders=builders,
         needs_token=needs_token,
+        named=None
+        if any(each.startswith(f"{agent_traces.OPTION}=") for each in config.source_options)
+        else config.named_columns,
     )

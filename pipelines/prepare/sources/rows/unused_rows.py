@@ -20,6 +20,7 @@ A decision follows from the source and the options, so that shards stay function
 import dataclasses
 import functools
 import io
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +28,7 @@ import pyarrow.parquet as pq
 
 from pipelines.prepare import storage
 from tfrecord_io.errors import FormatError
-from tfrecord_io.format.json_fields import Count
+from tfrecord_io.format.json_fields import ABSENT, Count
 from tfrecord_io.format.ledger import is_left_out
 
 # The number of rejected rows that a receipt names; all of them are listed in rejected/.
@@ -38,6 +39,14 @@ _STORED = pa.schema([("row", pa.int64()), ("reason", _LIST), ("of_split", _LIST)
 # Of a decided row, uncompressed: two numbers, and two places in a short list of texts.
 _ROW_BYTES, _LIST_BYTES = 32, 1 << 20
 _DECIDED_FOR = "decided for"
+_REMEDIES = {
+    "content_not_text": "turn such contents into text with a --map, or leave the rows out with a --filter",
+    "role_missing": "name the column of messages with --messages-column, or give each message a role with a --map",
+    "no_assistant": "give conversations with an answer that is to be learned, of the role assistant",
+    "template_rejected": "give the chat template what it asks for with a --map, or choose another with --chat-template",
+    "too_long": "give a larger --max-length",
+    **dict.fromkeys(("tools_not_json", "tool_calls_not_json", "options_not_json"), "mend the JSON with a --map"),
+}
 # No column of a source has this name.
 _COLUMN = "\0left_out"
 
@@ -70,10 +79,21 @@ def without_reasons(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RejectedRow:
-    """Row that cannot be used: its number in the split, and the reason."""
+    """Row that cannot be used: its number in the split, the reason, and a detail if there is more to say."""
 
     row: Count
     reason: str
+    detail: str = dataclasses.field(default="", metadata=ABSENT)
+
+    @property
+    def why(self) -> str:
+        """The reason and the detail."""
+        return f"{self.reason}: {self.detail}" if self.detail else self.reason
+
+
+def remedy_of(reasons: Mapping[str, int]) -> str | None:
+    """Return the remedy for the most frequent of the reasons; None if there is no special one."""
+    return _REMEDIES.get(max(reasons, key=lambda reason: (reasons[reason], reason), default=""))
 
 
 def split_reasons(reasons: np.ndarray) -> tuple[dict[str, int], list[int]]:

@@ -1,13 +1,22 @@
-"""Checks of one conversation, and its conversion to the form that chat templates expect.
+"""Conversion of one row to the conversation that a chat template renders.
 
-The processes that run templates (`renderer`) import it, so it imports nothing heavier than PyArrow.
+A null counts as a missing key (see `sources.columns.messages`), a message's content too: `apply_chat_template` of
+`transformers` 5.23 drops it.
+
+The processes that run templates (`renderer`) import this module, so it imports nothing heavier than PyArrow.
 """
 
+import dataclasses
+import functools
+import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.prepare.sources.columns.messages import OF_PROMPT
 
 Message = dict[str, Any]
 
@@ -21,6 +30,8 @@ ANSWER: Message = {"role": "assistant", "content": "that one"}
 _MAX_DETAIL = 300
 # Names of the same field. Templates read the first or the second (as in `transformers` 5.23).
 _REASONING = ("reasoning_content", "thinking", "reasoning")
+_ARGUMENTS = {"what": "that one"}
+_TOOL = {"name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {}}}
 
 
 class Rejected(Exception):
@@ -32,64 +43,195 @@ class Rejected(Exception):
         self.detail = " ".join(detail.split())[:_MAX_DETAIL]
 
 
-def objects_of(column: pa.Array) -> list[Any]:
-    """Return a column as Python objects. Parses the JSON that `datasets` stores for values of varying types."""
-    values: list[Any] = column.to_pylist()
-    return [_parsed(value, column.type) for value in values] if "arrow.json" in str(column.type) else values
+@dataclasses.dataclass(frozen=True)
+class Conversation:
+    """Conversation as a template renders it; all values are of JSON's types.
 
-
-def _parsed(value: Any, kind: pa.DataType) -> Any:
-    if value is None:
-        return None
-    if str(kind) == "extension<arrow.json>":
-        return json.loads(value)
-    if pa.types.is_struct(kind):
-        return {field.name: _parsed(value[field.name], field.type) for field in kind}
-    return [_parsed(each, kind.value_type) for each in value] if isinstance(value, list) else value
-
-
-def are_plain(column: pa.Array) -> bool:
-    """Return whether every message has exactly a role and a content, and both are texts."""
-    flat = column.flatten()
-    if not pa.types.is_struct(flat.type) or {field.name for field in flat.type} != {"role", "content"}:
-        return False
-    fields = [flat, *flat.flatten()]
-    texts = (pa.string(), pa.large_string())
-    return all(each.null_count == 0 for each in fields) and all(each.type in texts for each in fields[1:])
-
-
-def checked_message(message: Any, index: int) -> Message:
-    """Return a message as chat templates expect it: without null fields, and of JSON types only.
-
-    Raises: Rejected if it has no role, nothing but a role, or content that is not text.
+    `unlearned`: indices of messages that are not to be learned, whatever their role. `options`: the row's own variables
+    of the template.
     """
-    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-        raise Rejected("role_missing", f"message {index}")
-    kept = {name: value for name, value in message.items() if value is not None}
-    if kept.keys() == {"role"}:
-        raise Rejected("content_null", f"message {index} has nothing but the role {kept['role']!r}")
-    content = kept.get("content", "")
-    for part in content if isinstance(content, list) else [] if isinstance(content, str) else [content]:
-        if not isinstance(part, dict) or not isinstance(part.get("text"), str):
-            kind = part.get("type", "object") if isinstance(part, dict) else type(part).__name__
-            raise Rejected("content_not_text", f"message {index} holds {kind}")
-    kept = _json_types(kept)
-    reasoning = next((kept[name] for name in _REASONING if name in kept), None)
-    return kept if reasoning is None else {"thinking": reasoning, **kept, "reasoning_content": reasoning}
+
+    messages: Sequence[Message]
+    tools: list[Any] | None = None
+    unlearned: frozenset[int] = frozenset()
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def learned(self) -> list[int]:
+        """Return the indices of the answers that are to be learned."""
+        messages, unlearned = self.messages, self.unlearned
+        return [at for at, each in enumerate(messages) if each["role"] == "assistant" and at not in unlearned]
+
+    def until(self, stop: int) -> "Conversation":
+        """Return the conversation of the first `stop` messages."""
+        return dataclasses.replace(self, messages=self.messages[:stop])
 
 
-def checked_tools(tools: Any) -> list[Any] | None:
+class Needs:
+    """What a template needs, found by trial when a row has parts or arguments as text. `render`: it, to UTF-8."""
+
+    def __init__(self, render: Callable[[list[Message], list[Any] | None], bytes]) -> None:
+        self._render = render
+
+    @functools.cached_property
+    def joined_roles(self) -> dict[str, bool]:
+        """Whether the template takes contents that are texts, but not lists of parts, for each role that it takes."""
+        found: dict[str, bool] = {}
+        for messages, tools in (
+            ([{"role": "system", "content": "be brief"}, QUESTION, ANSWER], None),
+            ([QUESTION, ANSWER], None),
+            _calling(_ARGUMENTS),
+            _calling(json.dumps(_ARGUMENTS)),
+        ):
+            is_taken = self._tried(messages, tools) is not None
+            for at, message in enumerate(messages):
+                if is_taken and message["role"] not in found:
+                    parts = {**message, "content": [{"type": "text", "text": message["content"]}]}
+                    text = self._tried([*messages[:at], parts, *messages[at + 1 :]], tools)
+                    is_read = text is not None and message["content"].encode() in text and b'"text"' not in text
+                    found[message["role"]] = not is_read
+        return found
+
+    def joins(self, role: str) -> bool:
+        """Return whether text parts are to be joined in messages of this role."""
+        return self.joined_roles.get(role, any(self.joined_roles.values()))
+
+    @functools.cached_property
+    def parsed_arguments(self) -> bool:
+        """Whether the template takes arguments of tool calls as objects, and does not write texts as they are."""
+        said = json.dumps(_ARGUMENTS)
+        text = self._tried(*_calling(said))
+        return (text is None or said.encode() not in text) and self._tried(*_calling(_ARGUMENTS)) is not None
+
+    def _tried(self, messages: list[Message], tools: list[Any] | None) -> bytes | None:
+        try:
+            text = self._render(messages, tools)
+            check_parts_read(messages, text)
+        except Rejected as rejected:
+            if rejected.reason not in ("template_rejected", "content_not_text"):
+                raise
+            return None
+        return text
+
+
+def _calling(arguments: Any) -> tuple[list[Message], list[Any]]:
+    """Return a conversation with a tool call of these arguments, and its tools."""
+    call = {"id": "call00001", "type": "function", "function": {"name": "look", "arguments": arguments}}
+    result = {"role": "tool", "tool_call_id": "call00001", "name": "look", "content": "seen"}
+    calling = {"role": "assistant", "content": "", "tool_calls": [call]}
+    return [QUESTION, calling, result, ANSWER], [{"type": "function", "function": _TOOL}]
+
+
+def plain_rows(column: pa.Array) -> list[list[Message]] | None:
+    """Return conversations whose messages have exactly a role and a content, both texts; None if any has another.
+
+    Fields that are null in all messages don't count.
+    """
+    flat = column.flatten()
+    fields = {field.name: flat.field(at) for at, field in enumerate(flat.type)} if pa.types.is_struct(flat.type) else {}
+    said = [name for name, values in fields.items() if values.null_count < len(values)]
+    texts = (pa.string(), pa.large_string())
+    if sorted(said) != ["content", "role"] or flat.null_count:
+        return None
+    if any(fields[name].null_count or fields[name].type not in texts for name in said):
+        return None
+    # By columns: a struct's own `to_pylist` takes five times as long.
+    one, other = said
+    pairs = zip(fields[one].to_pylist(), fields[other].to_pylist(), strict=True)
+    messages = ({one: first, other: second} for first, second in pairs)
+    return [list(itertools.islice(messages, length or 0)) for length in pc.list_value_length(column).to_pylist()]
+
+
+def conversation_of(
+    messages: Sequence[Any], tools: Any = None, options: Any = None, *, needs: Needs, learns_prompts: bool = False
+) -> Conversation:
+    """Return a row's conversation. `learns_prompts`: answers within a prompt are learned like those of a completion.
+
+    Messages with `weight` 0, which OpenAI defines, or with `train` false, as in Axolotl's documentation, are not to be
+    learned. Raises: Rejected if a message has no role, nothing beside it, or content that is not text, or if tools,
+    arguments or options are not what they should be.
+    """
+    kept, unlearned = [], set()
+    for index, message in enumerate(messages):
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            raise Rejected("role_missing", f"message {index}")
+        said = {name: value for name, value in message.items() if value is not None}
+        of_prompt = said.pop(OF_PROMPT, False) and not learns_prompts
+        flags = [said.pop(name) for name in ("weight", "train") if isinstance(said.get(name), int | float)]
+        if of_prompt or any(not flag for flag in flags):
+            unlearned.add(index)
+        kept.append(_message(said, index, needs))
+    return Conversation(kept, _tools(tools), frozenset(unlearned), _options(options))
+
+
+def _message(said: Message, index: int, needs: Needs) -> Message:
+    if said.keys() == {"role"}:
+        raise Rejected("content_null", f"message {index} has nothing but the role {said['role']!r}")
+    if (content := said.get("content")) is not None and not isinstance(content, str):
+        parts = content if isinstance(content, list) else [content]
+        for part in parts:
+            if not isinstance(part, dict) or not isinstance(part.get("text"), str):
+                kind = part.get("type", "object") if isinstance(part, dict) else type(part).__name__
+                raise Rejected("content_not_text", f"message {index} holds {kind}")
+        if needs.joins(said["role"]):
+            said["content"] = "".join(part["text"] for part in parts)
+    if "tool_calls" in said:
+        said["tool_calls"] = _tool_calls(said["tool_calls"], index, needs)
+    said = _json_types(said)
+    reasoning = next((said[name] for name in _REASONING if name in said), None)
+    return said if reasoning is None else {"thinking": reasoning, **said, "reasoning_content": reasoning}
+
+
+def _tool_calls(calls: Any, index: int, needs: Needs) -> Any:
+    """Return tool calls, parsed if they are JSON text, with their arguments parsed if the template needs objects."""
+    if isinstance(calls, str):
+        calls = _from_json(calls, "tool_calls_not_json", f"message {index}")
+        calls = [
+            call if not isinstance(call, dict) or "function" in call else {"type": "function", "function": call}
+            for call in (calls if isinstance(calls, list) else [calls])
+        ]
+    if not isinstance(calls, list):
+        return calls
+    return [_with_arguments(call, index, needs) for call in calls]
+
+
+def _with_arguments(call: Any, index: int, needs: Needs) -> Any:
+    if isinstance(call, dict) and isinstance(call.get("function"), dict):
+        return {**call, "function": _with_arguments(call["function"], index, needs)}
+    if not isinstance(call, dict) or not isinstance(text := call.get("arguments"), str) or not needs.parsed_arguments:
+        return call
+    place = f"the arguments of a tool call in message {index}"
+    return {**call, "arguments": _from_json(text, "tool_calls_not_json", place) if text.strip() else {}}
+
+
+def _from_json(text: str, reason: str, place: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise Rejected(reason, f"{place}: {error}") from error
+
+
+def _tools(tools: Any) -> list[Any] | None:
     """Return a conversation's tools, or None if it has none. Raises: Rejected if they are not a list of objects."""
     if isinstance(tools, str):
-        try:
-            tools = json.loads(tools) if tools.strip() else None
-        except ValueError as error:
-            raise Rejected("tools_not_json", str(error)) from error
+        tools = _from_json(tools, "tools_not_json", "the tools") if tools.strip() else None
     if not tools:
         return None
-    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+    if not isinstance(tools, list):
         raise Rejected("tools_not_json", f"{type(tools).__name__}, expected a list of objects")
-    return [_json_types(tool) for tool in tools]
+    found = [_from_json(tool, "tools_not_json", "a tool") if isinstance(tool, str) else tool for tool in tools]
+    if not all(isinstance(tool, dict) for tool in found):
+        raise Rejected("tools_not_json", "a list of something else than objects")
+    return [_json_types(tool) for tool in found]
+
+
+def _options(options: Any) -> dict[str, Any]:
+    """Return the row's variables of the template. Raises: Rejected if they are not an object."""
+    if isinstance(options, str):
+        options = _from_json(options, "options_not_json", "the options") if options.strip() else None
+    if not isinstance(options or {}, dict):
+        raise Rejected("options_not_json", f"{type(options).__name__}, expected an object")
+    found: dict[str, Any] = _json_types(options or {})
+    return found
 
 
 def check_parts_read(messages: Sequence[Message], text: bytes) -> None:

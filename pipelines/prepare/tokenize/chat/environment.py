@@ -4,6 +4,7 @@ It is our own because `transformers` renders with today's date, and gives masks 
 characters they come from.
 """
 
+import contextlib
 import datetime
 import json
 from typing import Any, NoReturn
@@ -12,6 +13,7 @@ from jinja2 import TemplateError, TemplateSyntaxError, nodes, pass_eval_context
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
+from jinja2.runtime import LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
@@ -20,18 +22,57 @@ from pipelines.prepare.tokenize.chat.conversation import DATE_UNKNOWN, Rejected
 Spans = list[tuple[int, int]]
 
 _METHODS = frozenset(dir(dict))
+# Filters that note items. No template can write their names.
+_TAKE, _LEAVE = "(take)", "(leave)"
 
 
-class MarkedParts(Extension):
-    """Jinja extension that records the byte spans between {% generation %} and {% endgeneration %}."""
+class Notes(Extension):
+    """Jinja extension that notes where in the text {% generation %} blocks and the items of outer loops are.
+
+    `spans`: the byte spans between {% generation %} and {% endgeneration %}. `items`: the id of each item that an outer
+    loop takes, or 0 at the loop's end, with the number of bytes written before.
+    """
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
     is_used = False
+
+    def __init__(self, environment: Any) -> None:
+        super().__init__(environment)
+        environment.filters |= {_TAKE: self._take, _LEAVE: self._leave}
 
     def start(self) -> None:
         """Begin another rendering. The caller keeps `num_written` at the number of bytes rendered so far."""
         self.num_written = 0
         self.spans: Spans = []
+        self.items: list[tuple[int, int]] = []
+
+    def watch(self, tree: nodes.Template) -> nodes.Template:
+        """Have the outer loops of a template note their items. Returns: the tree, changed in place."""
+        self._watch(tree.body)
+        tree.set_environment(self.environment)
+        return tree
+
+    def _watch(self, body: list[nodes.Node]) -> None:
+        # Within macros, {% set %}, {% filter %} and {% generation %} blocks, text is written later than it is made.
+        for at, node in reversed(list(enumerate(body))):
+            if isinstance(node, nodes.For) and isinstance(node.target, nodes.Name):
+                node.body.insert(0, self._noting(_TAKE, node.target.name, node.lineno))
+                body.insert(at + 1, self._noting(_LEAVE, "messages", node.lineno))
+            elif isinstance(node, nodes.If):
+                for branch in (node.body, node.else_, *(each.body for each in node.elif_)):
+                    self._watch(branch)
+
+    def _noting(self, filter_name: str, name: str, line: int) -> nodes.Node:
+        # A filter is called directly, which takes a tenth of the time of a call that the sandbox checks.
+        value = nodes.Name(name, "load")
+        return nodes.ExprStmt(nodes.Filter(value, filter_name, [], [], None, None)).set_lineno(line)
+
+    def _take(self, item: Any) -> None:
+        self.items.append((id(item), self.num_written))
+
+    def _leave(self, messages: Any) -> None:
+        del messages
+        self.items.append((0, self.num_written))
 
     def parse(self, parser: Parser) -> nodes.CallBlock:
         """Parse a {% generation %} block. Jinja calls this."""
@@ -51,14 +92,21 @@ class MarkedParts(Extension):
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, with `message.content` looked up among the message's keys first.
+    """Jinja's sandbox, with shorter ways for what templates look up most.
 
-    Jinja itself tries attributes first, which doubles the time of templates that write `message.content`.
+    `message.content` is looked up among the message's keys first: Jinja itself tries attributes first, which doubles
+    the time of templates that write it. The sandbox finds nothing unsafe in texts, loops and namespaces but names with
+    an underscore and `format`, and takes 1 µs for each to say so.
     """
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        if type(obj) is dict and attribute in obj and attribute not in _METHODS:
-            return obj[attribute]
+        kind = type(obj)
+        if kind is dict:
+            if attribute in obj and attribute not in _METHODS:
+                return obj[attribute]
+        elif kind in _HARMLESS and attribute[:1] != "_" and attribute not in _FORMATS:
+            with contextlib.suppress(AttributeError):
+                return getattr(obj, attribute)
         return super().getattr(obj, attribute)
 
 
@@ -86,12 +134,16 @@ class _Namespace(Namespace):
         super().__setitem__(name, value)
 
 
+_FORMATS = ("format", "format_map")
+_HARMLESS = (str, LoopContext, _Namespace)
+
+
 def create_environment(date: str | None = None) -> ImmutableSandboxedEnvironment:
     """Create an environment whose `strftime_now` formats `date` (ISO) instead of today's.
 
     Without a date, `strftime_now` raises Rejected.
     """
-    environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[MarkedParts, loopcontrols])
+    environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[Notes, loopcontrols])
 
     def strftime_now(form: str) -> str:
         if date is None:

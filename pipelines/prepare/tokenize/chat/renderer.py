@@ -21,21 +21,30 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipelines.prepare.sources.columns.messages import objects_of
 from pipelines.prepare.tokenize.chat.conversation import (
     OVER_LIMIT,
+    Conversation,
     Rejected,
-    are_plain,
-    checked_message,
-    checked_tools,
-    objects_of,
+    conversation_of,
+    plain_rows,
 )
-from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Settings
+from pipelines.prepare.tokenize.chat.program import Settings
+from pipelines.prepare.tokenize.chat.rendering import ChatTemplate
 
 TOO_MUCH_MEMORY = "the chat template takes more memory than it may"
-# Result of each row: the text in UTF-8; its byte spans to learn, [start, stop, start, stop, …], in order and disjoint;
-# the reason why the row cannot be used, empty if it can; and a detail.
+# Results, one or more for each row, in order: the row; the text in UTF-8, of the row's first `num_messages` messages;
+# its byte spans to learn, [start, stop, start, stop, …], in order and disjoint. A row that cannot be used has a single
+# one, with the reason, empty otherwise, and a detail.
 RENDERED = pa.schema(
-    {"text": pa.large_binary(), "learned": pa.large_list(pa.int64()), "reason": pa.string(), "detail": pa.string()}
+    {
+        "row": pa.int64(),
+        "num_messages": pa.int64(),
+        "text": pa.large_binary(),
+        "learned": pa.large_list(pa.int64()),
+        "reason": pa.string(),
+        "detail": pa.string(),
+    }
 )
 
 # The limits apply to the whole process, and Jinja holds the GIL anyway.
@@ -63,11 +72,18 @@ def render(settings: str, message: bytes) -> bytes:
     template = _template(settings)
     with _one_at_a_time, _limited(template.settings.memory_bytes):
         batch = batch_of(message)
-        column = batch.column("messages")
-        tools = objects_of(batch.column("tools")) if "tools" in batch.schema.names else [None] * len(column)
-        plain = are_plain(column)
-        rows = [_rendered(template, *row, are_plain=plain) for row in zip(objects_of(column), tools, strict=True)]
-    columns = [pa.array([row[i] for row in rows], kind.type) for i, kind in enumerate(RENDERED)]
+        messages = batch.column("messages")
+        plain = plain_rows(messages)
+        of_rows = [objects_of(messages, are_messages=True) if plain is None else plain]
+        for name in ("tools", "options"):
+            has_any = name in batch.schema.names
+            of_rows.append(objects_of(batch.column(name)) if has_any else [None] * len(messages))
+        found = [
+            (row, *result)
+            for row, given in enumerate(zip(*of_rows, strict=True))
+            for result in _rendered(template, *given, are_plain=plain is not None)
+        ]
+    columns = [pa.array([each[i] for each in found], kind.type) for i, kind in enumerate(RENDERED)]
     return message_of(pa.record_batch(columns, RENDERED))
 
 
@@ -93,19 +109,27 @@ def _limited(memory_bytes: int) -> Iterator[None]:
 
 
 def _rendered(
-    template: ChatTemplate, messages: list[Any] | None, tools: Any, *, are_plain: bool
-) -> tuple[bytes, list[int], str, str]:
-    """Render one conversation; return its row of `RENDERED`."""
+    template: ChatTemplate, messages: list[Any] | None, tools: Any, options: Any, *, are_plain: bool
+) -> list[tuple[int, bytes, list[int], str, str]]:
+    """Render one conversation; return its results, without the row."""
     try:
         if not messages:
             raise Rejected("messages_empty")
-        if not are_plain:
-            messages = [checked_message(message, index) for index, message in enumerate(messages)]
-        text, spans = template.render(messages, checked_tools(tools), are_plain=are_plain)
-        return text, list(itertools.chain.from_iterable(spans)), "", ""
+        if are_plain and tools is options is None:
+            conversation = Conversation(messages)
+        else:
+            learns_prompts = template.settings.learns_prompts
+            conversation = conversation_of(
+                messages, tools, options, needs=template.needs, learns_prompts=learns_prompts
+            )
+        return [
+            (count, text, list(itertools.chain.from_iterable(spans)), "", "")
+            for text, spans, count in template.render(conversation, are_plain=are_plain)
+        ]
     except Rejected as rejected:
-        return b"", [], rejected.reason, rejected.detail
+        reason, detail = rejected.reason, rejected.detail
     except MemoryError:
-        return b"", [], OVER_LIMIT, TOO_MUCH_MEMORY
+        reason, detail = OVER_LIMIT, TOO_MUCH_MEMORY
     except RecursionError as error:  # tools that are too deep
-        return b"", [], "template_rejected", str(error)
+        reason, detail = "template_rejected", str(error)
+    return [(0, b"", [], reason, detail)]

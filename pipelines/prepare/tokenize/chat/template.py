@@ -9,18 +9,26 @@ from __future__ import annotations
 import dataclasses
 import json
 import signal
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from pipelines.prepare.options.layout_config import Learn
 from pipelines.prepare.runners import here
 from pipelines.prepare.runners.here import WorkerDiedError
 from pipelines.prepare.tokenize.chat import renderer
 from pipelines.prepare.tokenize.chat.conversation import ANSWER, DATE_UNKNOWN, INVALID, OVER_LIMIT, QUESTION
-from pipelines.prepare.tokenize.chat.rendering import Settings
+from pipelines.prepare.tokenize.chat.program import Settings
 from pipelines.prepare.tokenize.engines import utf8_of
 from tfrecord_io.errors import TokenizerError
+
+REWRITES = (
+    "this chat template writes an answer otherwise once the conversation goes on, for example without its thought; "
+    "--learn all, the default, learns every answer as the whole conversation shows it, and --learn each learns it as "
+    "a model has to give it, in a row of its own"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,23 +61,55 @@ class Texts:
         return np.asarray(np.searchsorted(self.spans.ravel(), places, side="right") % 2 == 1)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rendered:
+    """Rendered batch of N conversations: T `texts`, one for each, or one for each answer.
+
+    `owners`, `num_messages` int64 [T]: the row of each text, ascending, and how many of its messages it has. Unusable
+    rows have one empty text. `reasons` object [N], '' for usable rows; `details` by row.
+    """
+
+    texts: Texts
+    owners: np.ndarray
+    num_messages: np.ndarray
+    reasons: np.ndarray
+    details: dict[int, str]
+
+
 class ChatRenderer:
-    """Thread-safe renderer of batches of conversations."""
+    """Thread-safe renderer of batches of conversations. `notes`: what users should know of the template."""
+
+    notes: tuple[str, ...] = ()
 
     def __init__(self, settings: Settings) -> None:
-        self._cpu_seconds = settings.cpu_seconds
-        self._settings = json.dumps(dataclasses.asdict(settings), default=str)
+        self.settings = settings
+        self._json = json.dumps(dataclasses.asdict(settings), default=str)
 
-    def render(self, messages: pa.Array, tools: pa.Array | None = None) -> tuple[Texts, np.ndarray, dict[int, str]]:
-        """Render conversations, which are lists of messages, each with its tools if there is such a column.
+    def render(self, columns: Mapping[Any, pa.Array]) -> Rendered:
+        """Render conversations: lists of `messages`, and perhaps `tools` and `options` for each.
 
-        Returns: N texts, empty for unusable rows; the reasons, object [N], '' for usable rows; details by row.
         Raises: TokenizerError if the template can render no conversation at all.
         """
-        columns = {"messages": messages} if tools is None else {"messages": messages, "tools": tools}
-        batch = self._rendered(pa.RecordBatch.from_pydict(columns))
-        reasons = np.array(batch["reason"].to_pylist(), dtype=object)
-        details = {row: batch["detail"][row].as_py() for row in np.flatnonzero(reasons != "").tolist()}
+        batch = self._rendered(pa.RecordBatch.from_pydict(dict(columns)))
+        owners, found = batch["row"].to_numpy(), np.array(batch["reason"].to_pylist(), dtype=object)
+        firsts = np.flatnonzero(np.diff(owners, prepend=-1))
+        reasons = found[firsts]
+        details = {int(owners[at]): batch["detail"][int(at)].as_py() for at in np.flatnonzero(found != "")}
+        self._require_usable(reasons, details)
+        return Rendered(
+            texts=Texts.of(batch["text"].view(pa.large_string()), batch["learned"]),
+            owners=owners,
+            num_messages=batch["num_messages"].to_numpy(),
+            reasons=reasons,
+            details=details,
+        )
+
+    def learning(self, learn: Learn) -> ChatRenderer:
+        """Return the renderer by the same template that learns other answers."""
+        return ChatRenderer(dataclasses.replace(self.settings, learn=learn))
+
+    @staticmethod
+    def _require_usable(reasons: np.ndarray, details: Mapping[int, str]) -> None:
         for row, detail in details.items():
             if reasons[row] == INVALID:
                 raise TokenizerError(
@@ -81,59 +121,109 @@ class ChatRenderer:
                     "the chat template writes today's date, so that rows made tomorrow would differ from today's",
                     remedy="give the date that all rows are to say, such as --chat-date 2024-07-26",
                 )
-        return Texts.of(batch["text"].view(pa.large_string()), batch["learned"]), reasons, details
 
     def _rendered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return a `renderer.RENDERED` batch. If a batch kills its process, its rows are rendered one by one."""
         try:
-            return renderer.batch_of(here.call(renderer.render, self._settings, renderer.message_of(batch)))
+            return renderer.batch_of(here.call(renderer.render, self._json, renderer.message_of(batch)))
         except (WorkerDiedError, MemoryError) as error:
             if batch.num_rows == 1:
-                row = {"text": b"", "learned": [], "reason": OVER_LIMIT, "detail": self._detail(error)}
+                empty = {"row": 0, "num_messages": 0, "text": b"", "learned": []}
+                row = {**empty, "reason": OVER_LIMIT, "detail": self._detail(error)}
                 return pa.RecordBatch.from_pylist([row], renderer.RENDERED)
         parts = [self._rendered(batch.slice(row, 1)) for row in range(batch.num_rows)]
-        return pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+        rows = [
+            part.set_column(0, "row", pa.array([row] * part.num_rows, pa.int64())) for row, part in enumerate(parts)
+        ]
+        return pa.Table.from_batches(rows).combine_chunks().to_batches()[0]
 
     def _detail(self, error: WorkerDiedError | MemoryError) -> str:
         if isinstance(error, MemoryError):
             return renderer.TOO_MUCH_MEMORY
         if error.exit_code == -signal.SIGPROF:
-            return f"the chat template takes more than {self._cpu_seconds:g} seconds of a core"
+            return f"the chat template takes more than {self.settings.cpu_seconds:g} seconds of a core"
         return f"the process that renders by the chat template {error.how}"
 
 
-def open_template(tokenizer: Any, *, date: str | None = None, name: str | None = None) -> ChatRenderer:
+def open_template(
+    tokenizer: Any, *, date: str | None = None, name: str | None = None, options: Sequence[str] = (), **more: Any
+) -> ChatRenderer:
     """Open the tokenizer's chat template: the one called `name`, or the one that `transformers` uses by default.
 
-    `date`: ISO, for a template that asks for today's.
+    `date`: ISO, for a template that asks for today's. `options`: KEY=VALUE, variables of the template. `more`: other
+    fields of `Settings`.
     Raises: TokenizerError if there is none (with that name), it writes a date and none is given, it exceeds the limits,
         or it does not tell which part of a conversation is the assistant's.
     """
     _require_named(tokenizer, name=name)
+    given = {key: _value(text) for key, _, text in (option.partition("=") for option in options)}
     settings = Settings(
         source=str(tokenizer.get_chat_template(name, None)),
         tools_source=str(tokenizer.get_chat_template(name, [])),
-        variables=dict(tokenizer.special_tokens_map),
+        variables={**tokenizer.special_tokens_map, **given},
         added_tokens=sorted(map(str, tokenizer.get_added_vocab())),
         date=date,
+        **more,
     )
-    template = ChatRenderer(settings)
-    texts, (reason,), details = template.render(pa.array([[QUESTION, ANSWER]]))
-    detail = details.get(0, "")
-    if reason == OVER_LIMIT:
+    renderer = ChatRenderer(settings)
+    renderer.notes = _notes_of_trial(renderer.learning("all"))
+    return renderer
+
+
+def _value(text: str) -> Any:
+    """Parse a value of --chat-option as JSON, or else as text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _notes_of_trial(renderer: ChatRenderer) -> tuple[str, ...]:
+    """Render conversations of one and two turns; return what users should know. Raises: as `open_template`."""
+    thought = {**ANSWER, "reasoning_content": "so"}
+    trials = [[QUESTION, ANSWER], [QUESTION, ANSWER] * 2, [QUESTION, thought], [QUESTION, thought] * 2]
+    tried = renderer.render({"messages": pa.array(trials)})
+    details = {tried.reasons[row]: detail for row, detail in reversed(tried.details.items())}
+    if OVER_LIMIT in details:
         raise TokenizerError(
-            f"the chat template takes more for a question and its answer than a row may: {detail}",
+            f"the chat template takes more for a question and its answer than a row may: {details[OVER_LIMIT]}",
             remedy="do not use this tokenizer, or mend the template in a copy of it",
         )
-    is_unmarked = not reason and not len(texts.spans)
-    if is_unmarked or reason == "template_prefix":
-        why = "none of its text is within {% generation %} markers" if is_unmarked else detail
+    if "template_rejected" in (tried.reasons[0], tried.reasons[1]):
+        if tried.reasons[0]:  # the template does not take a question and an answer: the rows will show what it takes
+            return ()
+        return (f"the chat template refuses a second question and answer: {tried.details[1]}",)
+    if not len(tried.texts.spans) or "template_prefix" in details:
+        why = details.get("template_prefix", "none of its text is within {% generation %} markers")
         raise TokenizerError(
             f"the chat template does not tell which part of a conversation is the assistant's: {why}",
             remedy="in a copy of the tokenizer, put {% generation %} and {% endgeneration %} around it in the template",
         )
-    # Any other reason: the template does not take a question and an answer, and the rows will show what it takes.
-    return template
+    return tuple(_notes(tried.texts))
+
+
+def _notes(texts: Texts) -> Iterator[str]:
+    one, two, thought, thoughts = texts.strings.to_pylist()
+    said = ANSWER["content"]
+    if said not in two:
+        yield (
+            "the chat template writes nothing of contents that are texts; give lists of parts, such as "
+            '[{"type": "text", "text": "…"}]'
+        )
+    elif not two.startswith(one) or not thoughts.startswith(thought):
+        yield REWRITES
+    learned = "".join(letter if keep else "\0" for letter, keep in zip(two, texts.learned_letters(1), strict=True))
+    ends = [part.rstrip("\0").partition("\0")[0] for part in learned.split(said)[1:]]
+    if ends and not ends[0]:
+        yield (
+            "the end of an answer is never learned, so a model would not learn to stop; put the token that ends it "
+            "before {% endgeneration %} in a copy of the template"
+        )
+    elif ends and not ends[-1]:
+        yield (
+            "nothing ends the last answer of a conversation in this chat template, so its end is not learned there; "
+            "where another turn follows, the marker of that turn is"
+        )
 
 
 def _require_named(tokenizer: Any, *, name: str | None) -> None:

@@ -12,8 +12,8 @@ from transformers import PreTrainedTokenizerFast
 
 from pipelines.prepare.runners import here
 from pipelines.prepare.tokenize.chat.conversation import Message
-from pipelines.prepare.tokenize.chat.rendering import Settings
-from pipelines.prepare.tokenize.chat.template import ChatRenderer, Texts, open_template
+from pipelines.prepare.tokenize.chat.program import Settings
+from pipelines.prepare.tokenize.chat.template import ChatRenderer, Rendered, open_template
 from tests import building
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES, chat_tokenizer
 from tests.support.tokenizers_zoo import Zoo
@@ -49,17 +49,17 @@ def conversations(*contents: str) -> pa.Array:
 
 
 def refusal(source: str) -> str:
-    _, reasons, details = template_of(source).render(pa.array([MESSAGES]))
-    assert reasons.tolist() == ["template_limit"]
-    return details[0]
+    found = template_of(source).render({"messages": pa.array([MESSAGES])})
+    assert found.reasons.tolist() == ["template_limit"]
+    return found.details[0]
 
 
 def growing(start: str, step: str) -> str:
     return GROWING.replace("START", start).replace("STEP", step)
 
 
-def as_text(found: Texts) -> list[str]:
-    return [str(text) for text in found.strings.to_pylist()]
+def as_text(found: Rendered) -> list[str]:
+    return [str(text) for text in found.texts.strings.to_pylist()]
 
 
 # --- limits ---------------------------------------------------------------------------------------------------------
@@ -93,8 +93,8 @@ def test_what_does_not_end_or_takes_gigabytes_is_ended(template: str) -> None:
 
 def test_a_long_conversation_is_within_the_limits() -> None:
     messages = [{"role": role, "content": "word " * 1000} for _ in range(100) for role in ("user", "assistant")]
-    found, reasons, _ = template_of(TEMPLATES["header"], {}).render(pa.array([messages]))
-    assert reasons.tolist() == [""]
+    found = template_of(TEMPLATES["header"], {}).render({"messages": pa.array([messages])})
+    assert found.reasons.tolist() == [""]
     assert as_text(found)[0].count("word") == 200_000
 
 
@@ -102,7 +102,7 @@ def test_a_long_conversation_is_within_the_limits() -> None:
 def test_each_rendering_has_all_of_the_limits() -> None:
     """All together take more than one may, and no row is rejected for that."""
     template = template_of("{% for i in range(99999) %}{% endfor %}{{ messages[0].content }}" + MARKER)
-    found, _, _ = template.render(conversations(*map(str, range(200))))
+    found = template.render({"messages": conversations(*map(str, range(200)))})
     assert as_text(found) == [str(row) for row in range(200)]
 
 
@@ -111,11 +111,11 @@ def test_each_rendering_has_all_of_the_limits() -> None:
 def test_a_row_over_the_limits_costs_itself_only(trap: str) -> None:
     contents = [f"row {number}" for number in range(20)]
     contents[3] = contents[17] = trap
-    found, reasons, details = template_of(TRAPS).render(conversations(*contents))
-    assert [row for row, reason in enumerate(reasons) if reason] == [3, 17]
-    assert set(reasons) == {"", "template_limit"}
+    found = template_of(TRAPS).render({"messages": conversations(*contents)})
+    assert [row for row, reason in enumerate(found.reasons) if reason] == [3, 17]
+    assert set(found.reasons) == {"", "template_limit"}
     assert as_text(found) == [text if text != trap else "" for text in contents]
-    assert details.keys() == {3, 17}
+    assert found.details.keys() == {3, 17}
 
 
 def test_a_template_that_is_over_the_limits_for_any_question_is_refused_before_any_work() -> None:
@@ -168,9 +168,9 @@ def test_threads_get_the_rows_that_they_asked_for() -> None:
     template = template_of("{{ messages[0].content }}" + MARKER)
     batches = [[f"{number} {row}" for row in range(50)] for number in range(40)]
     with concurrent.futures.ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(lambda batch: as_text(template.render(conversations(*batch))[0]), batches))
+        found = list(threads.map(lambda batch: as_text(template.render({"messages": conversations(*batch)})), batches))
     assert found == batches
 
 
 def test_no_rows_are_no_rows() -> None:
-    assert as_text(template_of(TRAPS).render(conversations())[0]) == []
+    assert as_text(template_of(TRAPS).render({"messages": conversations()})) == []

@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -10,8 +11,11 @@ import transformers
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from pipelines.prepare.tokenize.chat.conversation import Message, Rejected, checked_message, checked_tools, objects_of
-from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Settings
+from pipelines.prepare.sources.columns.messages import objects_of
+from pipelines.prepare.tokenize.chat.conversation import Message, Rejected, conversation_of
+from pipelines.prepare.tokenize.chat.environment import Spans
+from pipelines.prepare.tokenize.chat.program import Settings
+from pipelines.prepare.tokenize.chat.rendering import ChatTemplate
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES
 
 # Three details in which our environment follows the newest releases.
@@ -36,11 +40,13 @@ def chat_template(source: str, **settings: Any) -> ChatTemplate:
     return ChatTemplate(made, start_clock=lambda: None)
 
 
-def rendered(
-    template: str, messages: list[Message] | None = None, tools: list[Any] | None = None
-) -> tuple[bytes, list[tuple[int, int]]]:
-    checked = [checked_message(message, index) for index, message in enumerate(messages or MESSAGES)]
-    return chat_template(template).render(checked, checked_tools(tools))
+def single(opened: ChatTemplate, messages: list[Message] | None = None, tools: Any = None) -> tuple[bytes, Spans]:
+    ((found, spans, _),) = opened.render(conversation_of(messages or MESSAGES, tools, needs=opened.needs))
+    return found, spans
+
+
+def rendered(template: str, messages: list[Message] | None = None, tools: Any = None) -> tuple[bytes, Spans]:
+    return single(chat_template(template), messages, tools)
 
 
 def text(template: str, messages: list[Message] | None = None, tools: list[Any] | None = None) -> str:
@@ -139,11 +145,60 @@ def test_what_transformers_refuses_is_refused(expression: str) -> None:
         assert rejected.detail == " ".join(str(caught.value).split())[:300]
 
 
+def parts(*texts: str) -> list[dict[str, str]]:
+    return [{"type": "text", "text": each} for each in texts]
+
+
+def test_parts_are_joined_for_a_template_that_cannot_read_them() -> None:
+    messages: list[Message] = [{"role": "user", "content": parts("it's ", "one")}, MESSAGES[1]]
+    joined = [{"role": "user", "content": "it's one"}, MESSAGES[1]]
+    for name in ("parts", "chatml", "header", "inst"):
+        assert rendered(TEMPLATES[name], messages) == rendered(TEMPLATES[name], joined)
+    printing = TEMPLATES["parts"].replace("message.content is string", "true")
+    assert rendered(printing, messages) == rendered(printing, joined)
+
+
 def test_parts_that_the_template_would_print_as_python_does_are_rejected() -> None:
-    parts: list[Message] = [{"role": "user", "content": [{"type": "text", "text": "it's one"}]}, MESSAGES[1]]
-    template = TEMPLATES["parts"].replace("message.content is string", "true")
-    assert b"it's one" in rendered(TEMPLATES["parts"], parts)[0]
-    assert refusal(template, parts).detail == "message 0 holds a list of parts, which the template cannot read"
+    template = TEMPLATES["parts"].replace("message.content is string", "message.role == 'expert'")
+    detail = "message 0 holds a list of parts, which the template cannot read"
+    assert refusal(template, [{"role": "expert", "content": parts("one")}, MESSAGES[1]]).detail == detail
+
+
+def test_parts_are_joined_for_the_roles_that_need_it_alone() -> None:
+    template = (
+        TEMPLATES["parts"]
+        .replace("message.content is string", "message.role == 'system'")
+        .replace("part.text", "part.text | trim")
+    )
+    contents = {"system": parts(" a", "b "), "user": parts(" a", "b "), "assistant": parts("c")}
+    messages: list[Message] = [{"role": role, "content": content} for role, content in contents.items()]
+    expected = "<|im_start|>system\n ab <|im_end|>\n<|im_start|>user\nab<|im_end|>\n"
+    assert text(template, messages).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "raise_exception",
+        "raise_exception | string",
+        "'a' ~ strftime_now",
+        "'%s' % messages[0].content.upper",
+        "'{}'.format(messages[0].items)",
+        "[messages | map('trim')] | join",
+        "{'a': dict}",
+        "namespace(a=joiner())",
+        "[self.b]",
+    ],
+)
+def test_an_object_without_a_text_of_its_own_is_an_error_of_the_row(expression: str) -> None:
+    rejected = refusal(f"{{% block b %}}{{% endblock %}}{{{{ {expression} }}}}")
+    assert rejected.reason == "template_rejected"
+    assert re.search(r"no text of its own, <.* at 0x…>: its address", rejected.detail)
+
+
+def test_an_address_that_a_message_says_is_a_text() -> None:
+    messages = [{"role": "user", "content": "what is <function f at 0x7f00>?"}, MESSAGES[1]]
+    assert text(TEMPLATES["chatml"], messages).startswith("<|im_start|>user\nwhat is <function f at 0x7f00>?")
 
 
 def test_nothing_is_chosen_by_chance() -> None:
@@ -155,7 +210,7 @@ def test_nothing_is_chosen_by_chance() -> None:
 def test_values_that_json_has_no_type_for_are_shown_as_in_transformers() -> None:
     odd = {"at": datetime.date(2024, 7, 26), "by": b"x", "of": decimal.Decimal("1.5"), "in": [datetime.time(1)]}
     column = pa.array([[{**MESSAGES[0], "odd": odd}, {**MESSAGES[1], "odd": None}]])
-    (messages,) = objects_of(column)
+    (messages,) = objects_of(column, are_messages=True)
     template = marked("{{ messages | tojson }}")
     expected = tokenizer(template).apply_chat_template(messages, tokenize=False)
     assert text(template, messages) == expected
@@ -169,16 +224,16 @@ def test_a_template_that_cannot_be_compiled_is_no_row_s_fault(template: str) -> 
 
 def test_a_date_is_asked_for_by_name_and_given_once_known() -> None:
     template = marked("{{ strftime_now('%d %b %Y') }}")
-    assert chat_template(template, date="2024-07-26").render(MESSAGES)[0] == b"26 Jul 2024"
+    assert single(chat_template(template, date="2024-07-26"))[0] == b"26 Jul 2024"
     assert refusal(template).reason == "template_date"
 
 
 def test_a_text_that_is_too_long_is_over_the_limit_wherever_it_comes_from() -> None:
     for template in ("{{ 'x' * 101 }}", "{% for i in range(101) %}x{% endfor %}"):
         with pytest.raises(Rejected, match="template_limit") as caught:
-            chat_template(template, text_bytes=100).render(MESSAGES)
+            single(chat_template(template, text_bytes=100))
         assert caught.value.detail == "the chat template makes a text of more than 100 bytes"
-    assert len(chat_template(marked("{{ 'x' * 100 }}"), text_bytes=100).render(MESSAGES)[0]) == 100
+    assert len(single(chat_template(marked("{{ 'x' * 100 }}"), text_bytes=100))[0]) == 100
 
 
 def test_spans_are_joined_and_empty_ones_left_out() -> None:

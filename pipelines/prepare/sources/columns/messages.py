@@ -1,0 +1,67 @@
+"""Messages and other nested values as plain Python objects, and the names of ShareGPT.
+
+Arrow knows no missing keys: a struct holds null for each. So a null in a struct counts as missing, at any depth; nulls
+inside of values that `datasets` stores as JSON were written, and stay. TRL 1.16 (`remove_none_values`), Axolotl 0.19
+and ms-swift leave them out too.
+
+The processes that run chat templates import this module, so it imports nothing heavier than PyArrow.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+# Field of answers that are part of a prompt: only the completion is learned. No source has a field of this name.
+OF_PROMPT = "\0prompt"
+# ShareGPT's fields and roles. A function_call is an answer that calls tools, with the calls as JSON text.
+FIELDS = {"from": "role", "value": "content"}
+FUNCTION_CALL = "function_call"
+ROLES = {
+    "human": "user",
+    **dict.fromkeys(("gpt", "bing", "chatgpt", "bard", FUNCTION_CALL), "assistant"),
+    "observation": "tool",
+}
+
+
+def is_json(kind: pa.DataType) -> bool:
+    """Return whether a type is `arrow.json`, the JSON text that `datasets` makes of values of several types."""
+    return str(kind) == "extension<arrow.json>"
+
+
+def objects_of(column: pa.Array, *, are_messages: bool = False) -> list[Any]:
+    """Return a column as Python objects, with JSON parsed, without the null fields of structs.
+
+    `are_messages`: keep those of the outermost structs, since a message's `content: null` may mean something.
+    """
+    read = _reader(column.type, keeps_nulls=are_messages)
+    return [None if value is None else read(value) for value in column.to_pylist()]
+
+
+def _reader(kind: pa.DataType, *, keeps_nulls: bool = False) -> Callable[[Any], Any]:
+    if is_json(kind):
+        return json.loads
+    if pa.types.is_struct(kind):
+        fields = [(field.name, _reader(field.type)) for field in kind]
+        return lambda value: {
+            name: None if value[name] is None else read(value[name])
+            for name, read in fields
+            if keeps_nulls or value[name] is not None
+        }
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        item = _reader(kind.value_type, keeps_nulls=keeps_nulls)
+        return lambda value: [None if each is None else item(each) for each in value]
+    return lambda value: value
+
+
+def renamed(message: Any) -> Any:
+    """Return a message of ShareGPT, with `from` and `value`, as one with `role` and `content`; others as they are."""
+    if not isinstance(message, dict) or "role" in message or not isinstance(name := message.get("from"), str):
+        return message
+    found = {FIELDS.get(field, field): value for field, value in message.items()}
+    found["role"] = ROLES.get(name, name)
+    if name == FUNCTION_CALL:
+        calls = found["content"]
+        found |= {"content": "", "tool_calls": calls if isinstance(calls, str) else json.dumps(calls)}
+    return found

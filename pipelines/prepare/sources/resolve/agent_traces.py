@@ -1,0 +1,49 @@
+"""JSON files that `datasets` 5.2 takes for the traces of agents, by the names and types of their columns.
+
+It then gives their rows other columns, made by the package teich. But rows of conversations may have such columns, too:
+id, source, model, system_prompt and messages. So rows that have the columns asked for are read as they are.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfrecord_io.errors import SourceError
+from tfrecord_io.shown import without_access
+
+# Columns of each known form of conversations (see `columns.chats`).
+CHATS: Mapping[str, tuple[str, ...]] = {
+    "messages": ("messages",),
+    "ShareGPT": ("conversations",),
+    "prompt and completion": ("prompt", "completion"),
+    "Alpaca": ("instruction", "output"),
+}
+OPTION = "parse_agent_traces"
+
+
+def streams_of(builder: Any, named: Sequence[str] | None) -> dict[str, Any]:
+    """Return a builder's streams by split. `named`: columns that the user named; None if the user gave the option.
+
+    Raises: SourceError if the rows need teich, which is not installed.
+    """
+    is_default = named is not None and getattr(builder.config, OPTION, False) and builder.info.features is None
+    if not is_default:
+        return dict(builder.as_streaming_dataset())
+    from datasets import config
+    from datasets.packaged_modules.json.json import has_agent_traces_markers
+
+    builder.config.parse_agent_traces = False
+    streams = dict(builder.as_streaming_dataset())
+    builder.config.parse_agent_traces = True  # without effect on these streams, whose features are known
+    features = builder.info.features
+    wanted = [*CHATS.values(), [name.partition(".")[0] for name in named or ()]]
+    if features is None or not has_agent_traces_markers(features) or any(set(each) <= set(features) for each in wanted):
+        return streams
+    if not config.TEICH_AVAILABLE:
+        first = next(path for paths in builder.config.data_files.values() for path in paths)
+        raise SourceError(
+            f"{without_access(first)}: `datasets` takes its rows for traces of an agent, which need the package teich",
+            remedy=f"install teich; or add --source-option {OPTION}=false, and choose among the columns "
+            f"{', '.join(features)}",
+        )
+    builder.info.features = None
+    return dict(builder.as_streaming_dataset())

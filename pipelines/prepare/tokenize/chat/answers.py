@@ -1,0 +1,272 @@
+"""Finding the assistant's bytes in a rendered conversation.
+
+A template's own {% generation %} markers, if any, mark them. Otherwise they follow from the bytes that the template's
+loop over messages writes while it holds an answer, its turn:
+
+    <|im_start|>user⏎q<|im_end|>⏎<|im_start|>assistant⏎a<|im_end|>⏎<|im_start|>user⏎…
+    └──────────── turn ────────┘└──────────────── turn ───────────┘└─── turn ────
+                                                      └ learned ─┘
+                                └── generation prompt ┘
+
+A model has to generate just this: the answer and the token that ends it. White space after that token belongs to the
+next turn; if a template ends turns with nothing but white space, that is the end mark, and is learned. If an answer has
+no end of its own, the marker of the next turn ends it, and its first token is learned.
+
+The generation prompt is what the template writes behind the messages before the answer. Where templates change earlier
+turns, such as those that leave out earlier thoughts, a turn may begin with another text. Then it begins with `header`,
+which the prompt shares with all answers on trial.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import re
+from collections.abc import Iterable, Sequence
+
+from jinja2 import nodes
+
+from pipelines.prepare.tokenize.chat.conversation import (
+    ANSWER,
+    OVER_LIMIT,
+    QUESTION,
+    Conversation,
+    Message,
+    Rejected,
+)
+from pipelines.prepare.tokenize.chat.environment import Spans
+from pipelines.prepare.tokenize.chat.program import Program, Rendering
+
+# In place of an answer's content, to find it; a private letter.
+_SENTINEL = "\ue000"
+_OPENED_THOUGHT = re.compile(rb"<think>\s*$")
+# An answer whose thought the prompt has begun.
+_THOUGHT: Message = {"role": "assistant", "content": f"so\n</think>\n\n{ANSWER['content']}"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Traits:
+    """What trial conversations show of a template.
+
+    `prompt`: the generation prompt if it is always the same, else None. `header`: what it shares with all answers.
+    `closings`: end-of-turn tokens with white space behind them. `is_open`: whether nothing ends an answer.
+    """
+
+    prompt: bytes | None
+    header: bytes
+    closings: tuple[bytes, ...]
+    is_open: bool
+
+
+class AnswerFinder:
+    """Finder of answers in texts of one compiled template."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._whole_turns = program.settings.whole_turns
+
+    def spans(self, conversation: Conversation, found: Rendering, answers: Sequence[int]) -> Spans:
+        """Find the byte spans of the messages `answers`, sorted and disjoint.
+
+        Raises: Rejected if an answer's place is not certain.
+        """
+        if self.program.notes.is_used:
+            return joined(self._marked(conversation, found, answers))
+        if not any(stop for _, stop in found.turns):
+            return joined(self._by_prefixes(conversation, found.text, answers))
+        spans: Spans = []
+        for index in answers:
+            if found.turns[index][1]:
+                spans += self._of_answer(conversation, found, index)
+        return joined(spans)
+
+    def _marked(self, conversation: Conversation, found: Rendering, answers: Sequence[int]) -> Spans:
+        if len(answers) == sum(message["role"] == "assistant" for message in conversation.messages):
+            return found.marked
+        starts = {turn[0]: index for index, turn in enumerate(found.turns) if turn[1]}
+        if answers and not starts:
+            raise Rejected("template_prefix", "{% generation %} blocks do not tell which message they belong to")
+        owners = [starts.get(max((start for start in starts if start <= span[0]), default=-1)) for span in found.marked]
+        return [span for span, owner in zip(found.marked, owners, strict=True) if owner in answers]
+
+    def _of_answer(self, conversation: Conversation, found: Rendering, index: int) -> Spans:
+        messages, (_, stop) = conversation.messages, found.turns[index]
+        start = self._start(conversation, found, index)
+        if index + 1 == len(messages):
+            stop = len(found.text)
+        elif self.traits.is_open:
+            stop = self._marker_end(found.text, stop)
+        elif messages[index + 1]["role"] == "tool" and not found.turn(index + 1):
+            return self._without_tool_answers(conversation, found, index, start)
+        return [(start, stop - self._space_behind(found.text, start, stop))]
+
+    def _marker_end(self, text: bytes, stop: int) -> int:
+        """Return the end of the added token that begins the next turn, or of its first letter if there is none."""
+        at = len(text) - len(text[stop:].lstrip())
+        tokens = (token for each in self.program.settings.added_tokens if text.startswith(token := each.encode(), at))
+        return max((at + len(token) for token in tokens), default=min(at + 1, len(text)))
+
+    def _space_behind(self, text: bytes, start: int, stop: int) -> int:
+        """Return how many bytes of white space lie between an answer's end token and `stop`, the end of its turn."""
+        if self._whole_turns or not text.endswith(self.traits.closings, start, stop):
+            return 0
+        return stop - start - len(text[start:stop].rstrip())
+
+    def _start(self, conversation: Conversation, found: Rendering, index: int) -> int:
+        """Return where an answer begins: behind the generation prompt, or else behind the header of its turn."""
+        start, stop = found.turns[index]
+        header = self.traits.header
+        if self._whole_turns:
+            role = _OPENED_THOUGHT.sub(b"", header)
+            if found.text.startswith(role, start, stop):
+                return start + len(role)
+        prompt = self.traits.prompt
+        if prompt is None or conversation.options:
+            prompt = self._prompt(conversation.until(index), found.text[:stop], start)
+        for beginning in (prompt, header):
+            if found.text.startswith(beginning, start, stop):
+                return start + len(beginning)
+        if index == 0 and header in found.text[start:stop]:  # behind what every conversation begins with
+            return found.text.index(header, start) + len(header)
+        if index and (
+            conversation.messages[index - 1]["role"] == "assistant" or not _shared([header, found.turn(index)])
+        ):
+            return start  # it goes on with the answer before, or has no header
+        begun = found.text[start:stop][:40].decode(errors="replace")
+        raise Rejected(
+            "template_prefix", f"message {index}: its text, {begun!r}, begins otherwise than answers on trial"
+        )
+
+    def _prompt(self, asked: Conversation, text: bytes, start: int) -> bytes:
+        """Return what the template writes behind the messages `asked` for the next answer, which begins at `start`."""
+        try:
+            prompted = self.program.run(asked, prompt=True)
+        except Rejected as rejected:
+            if rejected.reason == OVER_LIMIT:
+                raise
+            return self.traits.header  # the template refuses a beginning that ends here
+        if text.startswith(prompted.text) and len(prompted.text) >= start:
+            return prompted.text[start:]
+        return prompted.text[prompted.end :]
+
+    def _without_tool_answers(self, conversation: Conversation, found: Rendering, index: int, start: int) -> Spans:
+        """Find an answer in a turn that holds the tools' answers to it as well, between its calls and its content."""
+        begun, stop = found.turns[index]
+        before, message, behind = (part := conversation.messages)[:index], part[index], part[index + 1 :]
+        more: Spans = []
+        if message.get("content"):
+            message = {**message, "content": _SENTINEL}
+            changed = self.program.run(dataclasses.replace(conversation, messages=[*before, message, *behind]))
+            at = changed.turn(index).find(_SENTINEL.encode())
+            if at < 0:
+                raise Rejected("template_prefix", f"message {index}: its content is not found beside tools' answers")
+            more = [(begun + at, stop - self._space_behind(found.text, start, stop))]
+        later = itertools.dropwhile(lambda each: each["role"] == "tool", behind)
+        alone = self.program.run(dataclasses.replace(conversation, messages=[*before, message, *later]))
+        calls = begun + len(_shared([alone.turn(index), found.text[begun:stop]]))
+        return [(start, self._before_token(found.text, calls)), *more]
+
+    def _before_token(self, text: bytes, stop: int) -> int:
+        """Return where the added token begins that goes on at `stop`, or `stop` if none does."""
+        tokens = [token.encode() for token in self.program.settings.added_tokens]
+        begun = (
+            at for token in tokens for at in range(max(0, stop - len(token) + 1), stop) if text.startswith(token, at)
+        )
+        return min(begun, default=stop)
+
+    def _by_prefixes(self, conversation: Conversation, text: bytes, answers: Sequence[int]) -> Spans:
+        """Find answers of a template without a loop over messages, by renderings of the conversation's beginnings."""
+        spans: Spans = []
+        for index in answers:
+            try:
+                asked = self.program.run(conversation.until(index), prompt=True).text
+                answered = self.program.run(conversation.until(index + 1)).text
+            except Rejected as rejected:
+                if rejected.reason != "template_rejected":
+                    raise
+                raise Rejected("template_prefix", f"up to message {index}: {rejected.detail}") from rejected
+            if not answered.startswith(asked) or not text.startswith(answered):
+                raise Rejected("template_prefix", f"message {index} is written otherwise once the conversation goes on")
+            spans.append((len(asked), len(answered) - self._space_behind(answered, len(asked), len(answered))))
+        return spans
+
+    @functools.cached_property
+    def traits(self) -> Traits:
+        """What trial conversations show."""
+        trials = [self._tried([QUESTION, answer] * count) for answer in (ANSWER, _THOUGHT) for count in (2, 1)]
+        done = [trial for trial in trials if trial is not None]
+        prompted = self._tried([QUESTION], prompt=True)
+        prompt = b"" if prompted is None else prompted.text[prompted.end :]
+        answers = [trial.turn(index) for trial in done for index in range(1, len(trial.turns), 2) if trial.turn(index)]
+        plain, said = trials[0], ANSWER["content"].encode()
+        after = plain.text[plain.turns[1][1] :].lstrip() if plain is not None else b""
+        return Traits(
+            prompt=prompt if has_constant_prompt(self.program.tree) else None,
+            header=_shared([prompt, *answers]),
+            closings=tuple({tail for trial in done[:2] for tail in self._closings(trial)}),
+            is_open=plain is not None
+            and plain.turn(1).endswith(said)
+            and bool(after)
+            and not after.startswith(QUESTION["content"].encode()),
+        )
+
+    def _tried(self, messages: list[Message], *, prompt: bool = False) -> Rendering | None:
+        # Copies, because messages are told apart by identity. Some templates take nothing but lists of parts.
+        plain = [dict(message) for message in messages]
+        parts = [{**message, "content": [{"type": "text", "text": message["content"]}]} for message in messages]
+        for tried in (plain, parts):
+            with contextlib.suppress(Rejected):
+                trial = self.program.run(Conversation(tried), prompt=prompt)
+                if QUESTION["content"].encode() in trial.text:
+                    return trial
+        return None
+
+    def _closings(self, trial: Rendering) -> list[bytes]:
+        found = []
+        for stop in {len(trial.text), *(stop for _, stop in trial.turns[1::2])}:
+            tail = trial.text[:stop].decode(errors="ignore").rpartition(ANSWER["content"])[2]
+            space = tail[len(tail.rstrip()) :]
+            tokens = [token for token in self.program.settings.added_tokens if tail.rstrip().endswith(token)]
+            if space and tokens:
+                found.append((max(tokens, key=len) + space).encode())
+        return found
+
+
+def joined(spans: Spans) -> Spans:
+    """Return the spans sorted and merged, so that none is empty and no two touch or overlap."""
+    merged: Spans = []
+    end = -1
+    for start, stop in sorted(spans):
+        if start >= stop:
+            continue
+        if start <= end:
+            merged[-1] = (merged[-1][0], max(stop, end))
+        else:
+            merged.append((start, stop))
+        end = merged[-1][1]
+    return merged
+
+
+def _shared(texts: Iterable[bytes]) -> bytes:
+    """Return the longest common beginning, of whole letters."""
+    first, *others = list(texts)
+    size = len(first)
+    for other in others:
+        size = next((at for at in range(min(size, len(other))) if first[at] != other[at]), min(size, len(other)))
+    return first[:size].decode(errors="ignore").encode()
+
+
+def has_constant_prompt(tree: nodes.Template) -> bool:
+    """Return whether what follows the last loop depends on options alone, and not on the conversation."""
+    last = max((at for at, node in enumerate(tree.body) if isinstance(node, nodes.For)), default=-1)
+    fixed = {node: node.target for node in tree.body if isinstance(node, nodes.Assign)}
+    names = list(tree.find_all(nodes.Name))
+    changing = {"messages", "tools", *(reference.name for reference in tree.find_all(nodes.NSRef))}
+    changing |= {name.name for name in names if name.ctx != "load" and name not in fixed.values()}
+    for node, target in fixed.items():
+        if not isinstance(target, nodes.Name) or changing & {name.name for name in node.node.find_all(nodes.Name)}:
+            changing |= {name.name for name in node.find_all(nodes.Name) if name.ctx == "store"}
+    tail = [name.name for node in tree.body[last + 1 :] for name in node.find_all(nodes.Name)]
+    return last >= 0 and not changing.intersection(tail)

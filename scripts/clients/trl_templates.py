@@ -1,0 +1,251 @@
+"""TRL's chat templates: rows and masks of `--layout chat` against `apply_chat_template`, conversation by conversation.
+
+    every template        ids are those of apply_chat_template, and what it refuses is all that is rejected
+    *_training.jinja      masks are those of its {% generation %} markers, as SFTTrainer has them
+    the same, unmarked    with --learn-whole-turns answers are found where the markers stood, but for TRL_MARKS_MORE
+
+TRL is not imported, which takes PyTorch: its wheel is read.
+"""
+
+import collections
+import copy
+import datetime
+import importlib.util
+import pathlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from jinja2 import TemplateError
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from pipelines.prepare.layouts.base import LayoutContext
+from pipelines.prepare.layouts.chat import ChatEncoder
+from pipelines.prepare.options.config import LayoutConfig
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
+from pipelines.prepare.tokenize import tokenization
+from pipelines.prepare.tokenize.chat.alignment import Aligner
+from pipelines.prepare.tokenize.chat.template import open_template
+from pipelines.prepare.tokenize.engines import open_reference
+
+# What TRL marks beyond an answer: the role's marker, the line break behind it, or not all white space behind the end.
+TRL_MARKS_MORE = {
+    "deepseek_r1_distill": "<｜Assistant｜>",
+    "deepseekv3": "<｜Assistant｜>",
+    "diffusion_gemma": "not <|tool_response>, which ends a call",
+    "gptoss": "<|start|>assistant",
+    "llava_next": "no white space behind </s>",
+    "muse_glimmer": "<|start|>assistant",
+    "qwen2_5": "the line break behind assistant",
+}
+# Templates that take nothing but lists of parts.
+_OF_PARTS = ("idefics3", "llava_next", "smolvlm")
+_MARKER = re.compile(r"\{%-?\s*(end)?generation\s*-?%\}")
+_DTYPE = np.dtype(np.int32)
+_PARAMETERS = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "description": "city"}},
+    "required": ["city"],
+}
+_TOOLS = [
+    {"type": "function", "function": {"name": "get_weather", "description": "Tells it.", "parameters": _PARAMETERS}}
+]
+Message = dict[str, Any]
+
+
+def _user(content: str) -> Message:
+    return {"role": "user", "content": content}
+
+
+def _answer(content: str | None, **more: Any) -> Message:
+    return {"role": "assistant", "content": content, **more}
+
+
+def _call(number: int, **arguments: Any) -> Message:
+    return {"id": f"call0000{number}", "type": "function", "function": {"name": "get_weather", "arguments": arguments}}
+
+
+def _tool(content: str, number: int = 1) -> Message:
+    return {"role": "tool", "content": content, "tool_call_id": f"call0000{number}", "name": "get_weather"}
+
+
+# A mark that ends within a letter of several tokens has its first token alone in `transformers`, so none does here.
+def _talks() -> dict[str, list[Message]]:
+    """Conversations without tools, by name."""
+    made = {
+        "one turn": [_user("hi"), _answer("yo")],
+        "two turns": [_user("one?"), _answer("1"), _user("two?"), _answer("2")],
+        "white space": [_user(" a\n\nb "), _answer("1"), _user("\n"), _answer("2\n\n  x"), _user("c"), _answer(" 3 ")],
+        "unicode": [_user("Grüße 漢字"), _answer("naïve 👍🏽 e\u0301."), _user("и?"), _answer("да\u00a0x")],
+        "tags": [_user("<p>"), _answer("<table>\n</table>"), _user("<"), _answer("<t\n")],
+        "the same words": [_user("same"), _answer("same")] * 3,
+        "a question at the end": [_user("a"), _answer("b"), _user("c")],
+        "an empty answer": [_user("a"), _answer(""), _user("c"), _answer("d")],
+        "code": [_user("code"), _answer("```py\nprint('x')\n```\n"), _user("more"), _answer("{{ x }} {% y %}")],
+        "quotes": [_user("{\"a\": 'b'}"), _answer("\\n \"x\" {'y': 1}"), _user("\\"), _answer("</s")],
+        "a tool's words": [_user("q"), _answer("a"), _user("<tool_response>x</tool_response>"), _answer("b")],
+        "special tokens": [_user("<s> <|im_end|>"), _answer("<think> </s> x"), _user("[INST]"), _answer("<|end|>.")],
+        "many turns": [_user("and?"), _answer("so")] * 12,
+        "long": [_user("word " * 200), _answer("yes " * 300)] * 4,
+    }
+    made |= {f"{name}, system": [{"role": "system", "content": "Be brief."}, *said] for name, said in made.items()}
+    made["two answers"] = [_user("a"), _answer("b"), _answer("c"), _user("d"), _answer("e")]
+    made["an answer first"] = [_answer("hello"), _user("d"), _answer("e")]
+    for form, think in _THOUGHTS.items():
+        made[f"a thought, {form}"] = [_user("q"), think("a", "hm")]
+        made[f"thoughts, {form}"] = [_user("q"), think("a", "hm"), _user("r"), think("b", "well\n\nso")]
+        made[f"thoughts and none, {form}"] = [
+            _user("q"),
+            _answer("x"),
+            _user("r"),
+            think("b", "well"),
+            *made["one turn"],
+        ]
+    return made
+
+
+_THOUGHTS = {
+    "within": lambda said, thought: _answer(f"<think>\n{thought}\n</think>\n\n{said}"),
+    "begun by the prompt": lambda said, thought: _answer(f"{thought}\n</think>\n\n{said}"),
+    "reasoning_content": lambda said, thought: _answer(said, reasoning_content=thought),
+    "thinking": lambda said, thought: _answer(said, thinking=thought),
+    "reasoning": lambda said, thought: _answer(said, reasoning=thought),
+}
+
+
+def _tool_talks() -> dict[str, list[Message]]:
+    """Conversations with tools, by name."""
+    made, thanks = {}, [_user("thanks"), _answer("welcome")]
+    for words, content in {"null": None, "empty": "", "words": "Let me look."}.items():
+        one = _answer(content, tool_calls=[_call(1, city="Paris")])
+        both = _answer(content, tool_calls=[_call(1, city="Paris"), _call(2, city="Rome", days=[1, 2], to="é")])
+        made[f"a call, {words}"] = [_user("w?"), one, _tool("sunny"), _answer("It is sunny.")]
+        made[f"a call and more, {words}"] = [*made[f"a call, {words}"], *thanks]
+        made[f"a call alone, {words}"] = [_user("w?"), one]
+        made[f"calls in turn, {words}"] = [_user("w?"), one, _tool("a"), copy.deepcopy(one), _tool("b"), _answer("c")]
+        made[f"parallel calls, {words}"] = [
+            _user("w?"),
+            both,
+            _tool("sunny"),
+            _tool("rain", 2),
+            _answer("both"),
+            *thanks,
+        ]
+    for form, think in _THOUGHTS.items():
+        calling = {**think("", "look"), "tool_calls": [_call(1, city="Paris")]}
+        made[f"a thought and a call, {form}"] = [_user("w?"), calling, _tool("sunny"), think("Sunny.", "ok")]
+        made[f"thoughts and a call, {form}"] = [_user("w?"), calling, _tool("sunny"), think("Sunny.", "ok"), *thanks]
+    return made
+
+
+CONVERSATIONS = [(said, None) for said in _talks().values()] + [(said, _TOOLS) for said in _tool_talks().values()]
+
+
+class Compared:
+    """A tokenizer with one template, and how `--layout chat` and `apply_chat_template` render with it."""
+
+    def __init__(self, template: str, **settings: Any) -> None:
+        # All that looks like a special token is one; the rest are bytes.
+        tokens = sorted({*re.findall(r"<[|｜]?[\w▁|｜/-]+[|｜]?>", template), "<s>", "</s>"})
+        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+        backend = Tokenizer(models.BPE({letter: at for at, letter in enumerate(alphabet)}, []))
+        backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+        self.tokenizer: Any = PreTrainedTokenizerFast(
+            tokenizer_object=backend, bos_token="<s>", eos_token="</s>", pad_token="</s>"
+        )
+        self.tokenizer.add_special_tokens({"additional_special_tokens": tokens})
+        self.tokenizer.chat_template = template
+        facts = tokenization.facts(self.tokenizer, name="trl", files={})
+        columns = ColumnPlan(texts=())
+        context = LayoutContext(
+            tokenizer=self.tokenizer, facts=facts, layout=LayoutConfig(), length=1 << 20, columns=columns
+        )
+        opened = open_template(self.tokenizer, date=datetime.datetime.now().date().isoformat(), **settings)
+        aligner = Aligner(self.tokenizer, dtype=_DTYPE)
+        self._encoder = ChatEncoder(open_reference(self.tokenizer, dtype=_DTYPE), context, opened, aligner)
+
+    def ours(self, said: list[Message], tools: Any) -> tuple[list[int], list[int], str]:
+        """Tokens, mask, and why the row is rejected."""
+        columns = {"messages": pa.array([said]), **({} if tools is None else {"tools": pa.array([tools])})}
+        found = self._encoder.encode(Rows(texts=(), arrays={}, nested=columns))
+        why = found.reasons[0] and f"{found.reasons[0]}: {found.details.get(0)}"
+        return found.ragged["input_ids"].ids.tolist(), found.ragged["loss_mask"].ids.tolist(), why
+
+    def theirs(self, said: list[Message], tools: Any, *, masks: bool = False) -> Any:
+        """The result of apply_chat_template, None if the template refuses the conversation."""
+        try:
+            return self.tokenizer.apply_chat_template(
+                said, tools=tools, return_dict=True, return_assistant_tokens_mask=masks
+            )
+        except (TemplateError, TypeError, ValueError, KeyError, IndexError, AttributeError):
+            return None
+
+
+def _conversations(name: str) -> Iterator[tuple[list[Message], Any]]:
+    for said, tools in CONVERSATIONS:
+        if name.startswith(_OF_PARTS):
+            parts = [{**each, "content": [{"type": "text", "text": each["content"] or ""}]} for each in said]
+            yield parts, tools
+        else:
+            # Arrow has no missing keys; what it holds is what both get.
+            yield said, tools
+
+
+def _check_ids(name: str, template: str, counts: collections.Counter[str]) -> None:
+    compared = Compared(template)
+    for said, tools in _conversations(name):
+        theirs, (ids, _, why) = compared.theirs(said, tools), compared.ours(said, tools)
+        counts["refused by the template"] += theirs is None
+        if theirs is None:
+            assert why.startswith("template_rejected"), (name, said, why)
+        elif why and not why.startswith("no_assistant"):
+            raise AssertionError(f"{name}: rejected, {why}: {said}")
+        else:
+            assert ids == theirs["input_ids"], (name, said)
+            counts["ids equal"] += 1
+
+
+def _check_masks(name: str, template: str, counts: collections.Counter[str]) -> None:
+    marked = Compared(template)
+    unmarked = Compared(_MARKER.sub(_as_if, template), whole_turns=True)
+    for said, tools in _conversations(name):
+        if (theirs := marked.theirs(said, tools, masks=True)) is None:
+            continue
+        expected = (theirs["input_ids"], theirs["assistant_masks"])
+        *ours, why = marked.ours(said, tools)
+        assert not why or why.startswith("no_assistant"), (name, said, why)
+        assert (*ours,) == expected, (name, said)
+        counts["masks by markers equal"] += 1
+        *found, why = unmarked.ours(said, tools)
+        assert not why or why.startswith("no_assistant"), (name, said, why)
+        is_equal = (*found,) == expected
+        assert is_equal or name in TRL_MARKS_MORE, (name, said, found, expected)
+        counts["masks without markers equal" if is_equal else f"{name} differs: {TRL_MARKS_MORE[name]}"] += 1
+
+
+def _as_if(marker: re.Match[str]) -> str:
+    """An {% if true %} in place of a marker, which keeps white space as it was."""
+    word = "endif" if marker.group(1) else "if true"
+    return re.sub(r"(end)?generation", word, marker.group())
+
+
+def main() -> None:
+    """Compare all templates."""
+    (package,) = importlib.util.find_spec("trl").submodule_search_locations  # type: ignore[union-attr]
+    counts: collections.Counter[str] = collections.Counter()
+    paths = sorted((pathlib.Path(package) / "chat_templates").glob("*.jinja"))
+    for path in paths:
+        template, name = path.read_text(encoding="utf-8"), path.stem.removesuffix("_training")
+        _check_ids(name, template, counts)
+        if _MARKER.search(template):
+            _check_masks(name, template, counts)
+    print(f"{len(paths)} templates, {len(CONVERSATIONS)} conversations each")
+    for what, count in counts.items():
+        print(f"{count:6,}  {what}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,405 @@
+"""What a row says of a conversation: nulls nobody wrote, columns and fields of the formats, what is not learned."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from transformers import AutoTokenizer
+
+from pipelines.prepare.sources.resolve import agent_traces, library
+from prep_tfrecords import build
+from tests import building
+from tests.building import read_manifest, read_rows
+
+Row = dict[str, Any]
+TEMPLATE = (
+    "{%- for tool in tools or [] %}{{ 'Tool: ' + (tool | tojson) + '\\n' }}{%- endfor %}"
+    "{%- if shouts is defined and shouts %}{{ 'LOUD ' }}{%- endif %}"
+    "{%- for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}{%- if m.content %}{{ m.content }}{%- endif %}"
+    "{%- for call in m.tool_calls or [] %}{{ 'CALL ' + (call.function | tojson) }}{%- endfor %}"
+    "{{ '<|im_end|>\\n' }}{%- endfor %}{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{%- endif %}"
+)
+
+
+def user(text: Any, **more: Any) -> Row:
+    return {"role": "user", "content": text, **more}
+
+
+def answer(text: Any, **more: Any) -> Row:
+    return {"role": "assistant", "content": text, **more}
+
+
+def call(name: str, arguments: Any) -> Row:
+    return {"id": "c1", "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def tool(name: str, **properties: str) -> Row:
+    parameters = {"type": "object", "properties": {key: {"type": kind} for key, kind in properties.items()}}
+    return {"type": "function", "function": {"name": name, "description": "Does.", "parameters": parameters}}
+
+
+AGENTS: list[Row] = [
+    {
+        "messages": [
+            user("weather?"),
+            answer(None, tool_calls=[call("weather", {"city": "Paris"})]),
+            {"role": "tool", "content": "sunny"},
+            answer("It is sunny.", reasoning_content="hm"),
+        ],
+        "tools": [tool("weather", city="string")],
+    },
+    {
+        "messages": [user("1 + 2?"), answer("", tool_calls=[call("add", {"a": 1, "b": [2]}), call("stop", {})])],
+        "tools": [tool("add", a="number", b="array"), tool("stop")],
+    },
+    {"messages": [{"role": "system", "content": "Be brief."}, user("hi"), answer("hello")], "tools": None},
+]
+
+
+def _options(folder: Path, **changes: Any) -> Row:
+    template = folder / "template.jinja"
+    template.write_text(TEMPLATE)
+    base = {"layout": "chat", "tokenizer": building.tokenizer("chats"), "chat_template": str(template), "name": "d"}
+    return {**base, "max_length": 512, "no_shuffle": True, **changes}
+
+
+def _built(source: Path, **changes: Any) -> Path:
+    output = source.with_name("out")
+    outcome = building.command("build", source, *building.options(output, **_options(source.parent, **changes)))
+    assert outcome.status == 0, outcome.err
+    return output
+
+
+def _texts(root: Path, mask: str, *, split: str = "train") -> list[str]:
+    tokenizer, rows = AutoTokenizer.from_pretrained(root / "tokenizer"), read_rows(root, split)
+    return [
+        tokenizer.decode(ids[kept == 1].tolist(), clean_up_tokenization_spaces=False)
+        for ids, kept in zip(rows["input_ids"], rows[mask], strict=True)
+    ]
+
+
+def _expected(messages: list[Row], tools: Any = None, **options: Any) -> str:
+    tokenizer = AutoTokenizer.from_pretrained(building.tokenizer("chats"))
+    tokenizer.chat_template = TEMPLATE
+    return str(tokenizer.apply_chat_template(messages, tools=tools, tokenize=False, **options))
+
+
+# --- the same rows, whatever holds them -----------------------------------------------------------------------------
+
+
+def _stream(folder: Path, rows: list[Row]) -> None:
+    table = pa.Table.from_pylist(rows)
+    with pa.OSFile(str(folder / "train.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
+
+
+FILES: Mapping[str, Callable[[Path, list[Row]], object]] = {
+    "JSON lines": lambda folder, rows: (folder / "train.jsonl").write_text("\n".join(map(json.dumps, rows))),
+    "JSON list": lambda folder, rows: (folder / "train.json").write_text(json.dumps(rows)),
+    "Parquet": lambda folder, rows: pq.write_table(pa.Table.from_pylist(rows), folder / "train.parquet"),
+    "Arrow": _stream,
+    "saved": lambda folder, rows: datasets.Dataset.from_list(rows).save_to_disk(folder),
+}
+OBJECTS: Mapping[str, Callable[[list[Row]], Any]] = {
+    "Dataset": datasets.Dataset.from_list,
+    "frame": pd.DataFrame,
+    "table": pa.Table.from_pylist,
+}
+
+
+SLOW = ("JSON list", "Arrow", "saved", "table")
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind in SLOW)) for kind in (*FILES, *OBJECTS)]
+)
+def test_rows_are_what_their_json_says_whatever_holds_them(kind: str, tmp_path: Path) -> None:
+    if kind in FILES:
+        (tmp_path / "in").mkdir()
+        FILES[kind](tmp_path / "in", AGENTS)
+        root = _built(tmp_path / "in")
+    else:
+        options = {**_options(tmp_path), "shuffle": False}
+        del options["no_shuffle"]
+        root = tmp_path / "out"
+        build(OBJECTS[kind](AGENTS), output=root, **options)
+    assert _texts(root, "attention_mask") == [_expected(row["messages"], row["tools"]) for row in AGENTS]
+    assert _texts(root, "loss_mask")[1].startswith('CALL {"name": "add", "arguments": {"a": 1, "b": [2]}}CALL')
+
+
+def test_a_null_that_was_written_within_json_values_stays(tmp_path: Path) -> None:
+    messages = [user("?"), answer("", tool_calls=[call("add", {"a": None, "b": [None, {"c": None}]})])]
+    root = _built(building.source(tmp_path / "in", train=[{"messages": messages}, AGENTS[0] | {"tools": None}]))
+    assert _texts(root, "attention_mask") == [_expected(each) for each in (messages, AGENTS[0]["messages"])]
+
+
+# --- columns and fields of the formats ------------------------------------------------------------------------------
+
+SHAREGPT = [
+    {"from": "human", "value": "weather?"},
+    {"from": "function_call", "value": '{"name": "weather", "arguments": {"city": "Paris"}}'},
+    {"from": "observation", "value": "sunny"},
+    {"from": "gpt", "value": "It is sunny."},
+]
+MEANT = [
+    user("weather?"),
+    answer("", tool_calls=[{"function": {"name": "weather", "arguments": {"city": "Paris"}}}]),
+    {"role": "tool", "content": "sunny"},
+    answer("It is sunny."),
+]
+PIRATE = {"role": "system", "content": "You are a pirate."}
+BARE = '[{"name": "weather"}]'
+WHOLE = [{"type": "function", "function": {"name": "weather"}}]
+SAID = '{"name": "weather", "arguments": {"city": "Paris"}}<|im_end|>'
+# For each case: a row, its messages, tools and options, and what is learned.
+CASES: Mapping[str, tuple[Row, list[Row], Any, Row, str]] = {
+    "tools of messages": (
+        AGENTS[0],
+        AGENTS[0]["messages"],
+        AGENTS[0]["tools"],
+        {},
+        f"CALL {SAID}It is sunny.<|im_end|>",
+    ),
+    "options of a row": (
+        {"messages": [user("q"), answer("a")], "chat_template_kwargs": {"shouts": True}},
+        [user("q"), answer("a")],
+        None,
+        {"shouts": True},
+        "a<|im_end|>",
+    ),
+    "ShareGPT": (
+        {"conversations": SHAREGPT, "system": "You are a pirate.", "tools": BARE},
+        [PIRATE, *MEANT],
+        WHOLE,
+        {},
+        f"CALL {SAID}It is sunny.<|im_end|>",
+    ),
+    "ShareGPT as JSON values": (
+        {"conversations": [{**SHAREGPT[0], "extra": 1}, *SHAREGPT[1:]], "system": "You are a pirate.", "tools": BARE},
+        [PIRATE, {**MEANT[0], "extra": 1}, *MEANT[1:]],
+        WHOLE,
+        {},
+        f"CALL {SAID}It is sunny.<|im_end|>",
+    ),
+    "ShareGPT with a system prompt of its own": (
+        {"conversations": [{"from": "system", "value": "Own."}, *SHAREGPT], "system": "Other."},
+        [{"role": "system", "content": "Own."}, *MEANT],
+        None,
+        {},
+        f"CALL {SAID}It is sunny.<|im_end|>",
+    ),
+    "Alpaca": (
+        {"instruction": "Say", "input": "a", "output": "b", "system": "You are a pirate.", "history": [["1", "2"]] * 2},
+        [PIRATE, *[user("1"), answer("2")] * 2, user("Say\na"), answer("b")],
+        None,
+        {},
+        "2<|im_end|>2<|im_end|>b<|im_end|>",
+    ),
+    "Alpaca without a first turn": (
+        {"instruction": "", "input": "a", "output": "b", "system": "", "history": [], "tools": BARE},
+        [user("a"), answer("b")],
+        WHOLE,
+        {},
+        "b<|im_end|>",
+    ),
+    "prompt with an answer": (
+        {"prompt": [user("q"), answer("no"), user("r")], "completion": [answer("yes", reasoning_content="hm")]},
+        [user("q"), answer("no"), user("r"), answer("yes")],
+        None,
+        {},
+        "yes<|im_end|>",
+    ),
+    "prompt as JSON values": (
+        {"prompt": [user("q"), answer("no", name="n"), user("r")], "completion": "yes"},
+        [user("q"), answer("no"), user("r"), answer("yes")],
+        None,
+        {},
+        "yes<|im_end|>",
+    ),
+    "weight and train": (
+        {"messages": [user("q"), answer("a", weight=0), answer("b", train=False), answer("c", weight=1, train=True)]},
+        [user("q"), answer("a"), answer("b"), answer("c")],
+        None,
+        {},
+        "c<|im_end|>",
+    ),
+    "calls as text": (
+        {"messages": [user("q"), answer("", tool_calls='[{"name": "f", "arguments": "{\\"a\\": 1}"}]')]},
+        [user("q"), answer("", tool_calls=[{"function": {"name": "f", "arguments": {"a": 1}}}])],
+        None,
+        {},
+        'CALL {"name": "f", "arguments": {"a": 1}}<|im_end|>',
+    ),
+    "parts": (
+        {
+            "messages": [
+                user([{"type": "text", "text": "o"}, {"type": "text", "text": "ne"}]),
+                answer([{"type": "text", "text": "two"}]),
+            ]
+        },
+        [user("one"), answer("two")],
+        None,
+        {},
+        "two<|im_end|>",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["JSON lines", pytest.param("Parquet", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_format_defines_is_used(name: str, kind: str, tmp_path: Path) -> None:
+    row, messages, tools, options, learned = CASES[name]
+    (tmp_path / "in").mkdir()
+    FILES[kind](tmp_path / "in", [row, row])
+    root = _built(tmp_path / "in")
+    assert _texts(root, "attention_mask") == [_expected(messages, tools, **options)] * 2
+    assert _texts(root, "loss_mask") == [learned] * 2
+
+
+def test_marked_templates_learn_no_answer_that_is_not_to_be_learned(tmp_path: Path) -> None:
+    marked = "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}"
+    source = building.source(tmp_path / "in", train=[CASES["weight and train"][0]] * 2)
+    options = _options(tmp_path)
+    Path(options["chat_template"]).write_text(marked + "{% else %}{{ m.content }}{% endif %}{% endfor %}")
+    outcome = building.command("build", source, *building.options(tmp_path / "out", **options))
+    assert outcome.status == 0, outcome.err
+    assert _texts(tmp_path / "out", "loss_mask") == ["c", "c"]
+
+
+@pytest.mark.parametrize("command", ["plan", "build"])
+def test_columns_that_a_form_leaves_unused_are_named(command: str, tmp_path: Path) -> None:
+    row = {"conversations": SHAREGPT, "id": 1, "source": "web", "history": "text", "tools": BARE, "kept": 3}
+    place = tmp_path / "in"
+    place.mkdir()
+    pq.write_table(pa.Table.from_pylist([{**row, "system": "s", "tools": None}]), place / "test.parquet")
+    pq.write_table(pa.Table.from_pylist([row]), place / "train.parquet")
+    options = building.options(tmp_path / "out", **_options(tmp_path, keep_column="kept"))
+    outcome = building.command(command, place, *options)
+    assert outcome.status == 0, outcome.err
+    assert (
+        "conversations are ShareGPT (conversations, tools); columns that are not used: id, source, history, system\n"
+        in outcome.err
+    )
+    if command == "build":
+        for split, tools in (("test", None), ("train", WHOLE)):
+            assert _texts(tmp_path / "out", "attention_mask", split=split) == [_expected(MEANT, tools)]
+
+
+# --- what cannot be used --------------------------------------------------------------------------------------------
+
+WALKS = TEMPLATE.replace("{{ 'CALL ' + (call.function | tojson) }}", "{{ call.function.arguments.items() | list }}")
+
+
+@pytest.mark.parametrize(
+    ("row", "template", "reason", "words", "remedy"),
+    [
+        (
+            {"messages": [user("q"), answer("", tool_calls=[call("f", "{")])]},
+            WALKS,
+            "tool_calls_not_json",
+            "row 0: the arguments of a tool call in message 1: Expecting property name",
+            "mend the JSON",
+        ),
+        (
+            {"messages": [user("bad"), answer("a")]},
+            "{{ raise_exception('nothing bad is said here') if messages[0].content == 'bad' }}" + TEMPLATE,
+            "template_rejected",
+            "row 0: nothing bad is said here",
+            "--chat-template",
+        ),
+        (
+            {"messages": [user([{"type": "image", "text": None}]), answer("a")]},
+            TEMPLATE,
+            "content_not_text",
+            "row 0: message 0 holds image",
+            "into text with a --map",
+        ),
+        (
+            {"messages": [user("q"), answer("a")], "chat_template_kwargs": "[1]"},
+            TEMPLATE,
+            "options_not_json",
+            "row 0: list, expected an object",
+            "mend the JSON",
+        ),
+        ({"messages": []}, TEMPLATE, "messages_null", "1 messages_null", "check --messages-column"),
+        (
+            {"instruction": "q", "output": "a", "history": [["one"]]},
+            TEMPLATE,
+            "role_missing",
+            "row 0: message 0",
+            "a role with a --map",
+        ),
+    ],
+)
+def test_rows_of_which_none_can_be_used_are_told_the_first_one_s_reason_and_a_remedy(
+    row: Row, template: str, reason: str, words: str, remedy: str, tmp_path: Path
+) -> None:
+    if reason == "messages_null":
+        kind = pa.schema({"messages": pa.list_(pa.struct({"role": pa.string(), "content": pa.string()}))})
+        (tmp_path / "in").mkdir()
+        pq.write_table(pa.Table.from_pylist([{"messages": None}], schema=kind), tmp_path / "in" / "train.parquet")
+    else:
+        building.source(tmp_path / "in", train=[row])
+    options = _options(tmp_path)
+    Path(options["chat_template"]).write_text(template)
+    found = building.command("build", tmp_path / "in", *building.options(tmp_path / "out", **options)).error
+    assert f"1 {reason}" in found[0]
+    assert words in found[0]
+    assert remedy in found[1]
+
+
+def test_a_row_among_others_is_told_its_reason_too(tmp_path: Path) -> None:
+    sound: Row = {"messages": [user("q"), answer("a")], "tools": None}
+    rows = [sound, {**sound, "tools": "3"}, sound]
+    outcome = building.command(
+        "build", building.source(tmp_path / "in", train=rows), *building.options(tmp_path / "out", **_options(tmp_path))
+    )
+    cause, remedy = outcome.error
+    assert "the first are train[1] tools_not_json: int, expected a list of objects; --max-error-rate 0" in cause
+    assert remedy == "mend the JSON with a --map, or allow a share of them with --max-error-rate"
+
+
+# --- rows that look like an agent's traces --------------------------------------------------------------------------
+
+TRACES = [
+    {"type": "user", "message": user("q"), "text": "one"},
+    {"type": "a", "message": answer("a", id="x"), "text": ""},
+]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({}, None), ({"text_column": "type"}, None), ({"text_column": "words"}, "traces of an agent")],
+)
+def test_traces_are_read_as_they_are_where_they_have_the_columns_asked_for(
+    changes: Row, words: str | None, tmp_path: Path
+) -> None:
+    outcome = building.command(
+        "plan", building.source(tmp_path / "in", train=TRACES), *building.options(tmp_path, **changes)[2:]
+    )
+    assert (outcome.status == 0) == (words is None), outcome.err
+    if words:
+        assert words in outcome.error[0]
+        assert "parse_agent_traces=false, and choose among the columns type, message, text" in outcome.error[1]
+
+
+def test_traces_without_the_columns_asked_for_are_teich_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "TEICH_AVAILABLE", True)
+    place = building.source(tmp_path / "in", train=TRACES)
+    for named, column in ((("text",), "text"), (("words",), "harness"), (None, "harness")):
+        builder = library.open_builder("json", data_files=str(place / "train.jsonl"))
+        assert column in agent_traces.streams_of(builder, named)["train"].features
+
+
+def test_conversations_that_look_like_traces_are_conversations(tmp_path: Path) -> None:
+    row: Row = {"id": "a", "source": "web", "model": "m", "system_prompt": "s", "messages": [user("q"), answer("a")]}
+    root = _built(building.source(tmp_path / "in", train=[row, row]))
+    assert _texts(root, "attention_mask") == [_expected(row["messages"])] * 2
+    assert read_manifest(root).splits["train"].ledger.rows_used == 2
+    assert building.command("verify", root).status == 0
