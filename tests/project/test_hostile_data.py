@@ -157,8 +157,14 @@ CASES: dict[str, Case] = {
         "column 'text' holds JSON values of several types, expected text",
         "--text-column: none of its columns fits",
     ),
-    "numbers-csv": refused(
-        {"train.csv": "text,other\n007,a\n8,b\n"}, "column 'text' holds int64, expected text", "--text-column: other"
+    "numbers-csv": kept(
+        {"train.csv": "text,label\n007,01\n0012.50,2\n"}, ["007", "0012.50"], label=[0, 1], names=("01", "2")
+    ),
+    "lone-quotes-tsv": kept(
+        {"train.tsv": 'text\tlabel\none\t0\n"two\t1\nthree\t0\nfour"\t1\nfive\t0\n'},
+        ["one", "two\t1\nthree\t0\nfour", "five"],
+        label=[0, 1, 0],
+        said="row 1 is 3 lines of the file, joined by quotes, though each looks like a row; if quotes are plain",
     ),
     "null-words-csv": rejected(
         {"train.csv": 'text,n\nNA,1\nnull,2\nNone,3\nnan,4\nN/A,5\n"",6\n,7\na,8\n'}, {"text_null": 7}, ["a"]
@@ -188,7 +194,7 @@ CASES: dict[str, Case] = {
         labelled(2**31 - 1, 2**31, -(2**31)), {"int_out_of_range": 1}, ["a", "c"], label=[2**31 - 1, -(2**31)]
     ),
     "integers-with-gaps-csv": rejected(
-        {"train.csv": "text,label\na,1\nb,\nc,0\n"}, {"label_null": 1}, ["a", "c"], label=[1.0, 0.0]
+        {"train.csv": "text,label\na,1\nb,\nc,0\n"}, {"label_null": 1}, ["a", "c"], label=[1, 0]
     ),
     "vector-lengths": rejected(
         train(*({"text": "a", "v": v} for v in ([1, 2], [1], [], [3, 4]))),

@@ -32,7 +32,7 @@ _CUT = 16
 _SMALL_BYTES = 16_000_000
 # The manifest lists up to this many files of a source, and one digest for more.
 _MOST_NAMED = 1_000
-_CORRECT = "correct the file or leave it out; if files have different types, convert them to the same types"
+CORRECT = "correct the file or leave it out; if files have different types, convert them to the same types"
 _LEAVE_OUT = "the file is damaged, nested too deeply or needs too much memory: leave it out, or convert it to Parquet"
 _TARS = (".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".tgz")
 
@@ -133,7 +133,7 @@ def options_of(config: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def reading(where: Callable[[], str], *, remedy: str = _CORRECT) -> Iterator[None]:
+def reading(where: Callable[[], str], *, remedy: str = CORRECT) -> Iterator[None]:
     """Turn errors of reading rows into SourceError; `where` names the place, `remedy` is the default remedy."""
     try:
         yield
@@ -220,12 +220,15 @@ class SourceListing:
 
         A reader of `datasets` may crash on these rows, so a child process reads them.
         """
-        builders = list(self.builders.values())
-        files = [path for each in builders for some in splits_of(each).values() for path in some]
-        in_child = is_seen_by_others(files) and not (
-            builders[0].name == "parquet" or are_small_texts(builders[0].name, files)
-        )
-        return workers.call(_open, self.builders) if in_child else _open(self.builders)
+        return in_child(_open, self.builders)
+
+
+def in_child(function: Callable[[Mapping[str | None, Any]], Any], builders: Mapping[str | None, Any]) -> Any:
+    """Call a function that reads rows in a child process, or here if their reader cannot crash, or only we see them."""
+    every = list(builders.values())
+    files = [path for each in every for some in splits_of(each).values() for path in some]
+    is_safe = every[0].name == "parquet" or are_small_texts(every[0].name, files)
+    return workers.call(function, builders) if is_seen_by_others(files) and not is_safe else function(builders)
 
 
 def _open(builders: Mapping[str | None, Any]) -> dict[str, Any]:

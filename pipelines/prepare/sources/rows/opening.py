@@ -20,12 +20,14 @@ import pyarrow as pa
 
 from pipelines.prepare import storage
 from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.options.source_config import LAYOUT_COLUMNS
+from pipelines.prepare.sources.columns import chats
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest import IngestSource, RunTasks, SplitStream
 from pipelines.prepare.sources.parquet import row_groups, stored_columns
 from pipelines.prepare.sources.parquet.groups import Groups, Pieces, cover
 from pipelines.prepare.sources.parquet.row_groups import Footer
-from pipelines.prepare.sources.resolve import features, library, line_ranges, resolve
+from pipelines.prepare.sources.resolve import cells, features, library, line_ranges, resolve
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.resolve.features import Columns
 from pipelines.prepare.sources.resolve.library import SourceListing
@@ -99,6 +101,7 @@ class OpenedSource:
             batch_rows=listing.batch_rows,
             files=files,
             shard_files=shard_files,
+            delimiter=cells.delimiter_of(builder),
         )
 
 
@@ -120,9 +123,14 @@ def open_source(config: SourceConfig, *, columns: Collection[str] | None) -> Ope
     else:
         # The first rows give the features if nothing else does.
         first = without_access(files[0].path if files else config.dataset)
-        with library.reading(lambda: first):
-            streams = listing.streams
-        opened = {name: streams[name].features for name in listing.splits}
+        is_csv = "csv" in (builder.name for builder in listing.builders.values())
+        with library.reading(lambda: first, remedy=cells.REMEDY if is_csv else library.CORRECT):
+            if is_csv:
+                texts = (*chats.CANDIDATES, *filter(None, (getattr(config, name) for name in LAYOUT_COLUMNS)))
+                listing, cells_as = cells.as_written(listing, config, texts=texts)
+                opened = dict.fromkeys(listing.splits, cells_as)
+            else:
+                opened = {name: listing.streams[name].features for name in listing.splits}
         described = {name: features.columns_of(each.arrow_schema, each) for name, each in opened.items()}
     return OpenedSource(listing=listing, columns=described, footers=by_path, addresses=addresses)
 
