@@ -108,6 +108,16 @@ def classes(*labels: int) -> Callable[[Path], object]:
     return arrow(pa.table(columns).cast(features.arrow_schema))
 
 
+CLASS_FILES = {"train-a": ("no", "maybe", "yes"), "train-b": ("no", "yes")}
+
+
+def class_file(name: str, names: Sequence[str]) -> Callable[[Path], object]:
+    """A Parquet file with a row of each class."""
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=[*names])})
+    columns = {"text": [chr(ord("a") + index) for index in range(len(names))], "label": [*range(len(names))]}
+    return lambda folder: pq.write_table(pa.table(columns).cast(features.arrow_schema), folder / name)
+
+
 def arrow(table: pa.Table) -> Callable[[Path], object]:
     def write(folder: Path) -> None:
         with pa.ipc.new_stream(str(folder / "train.arrow"), table.schema) as writer:
@@ -268,6 +278,18 @@ CASES: dict[str, Case] = {
         "train-1.parquet: no column 'label', expected one, as the first file or the dataset card has it",
         "give all files the same columns",
         options=LABEL,
+    ),
+    "classes-of-another-file": kept(
+        several(*(class_file(f"{name}.parquet", names) for name, names in CLASS_FILES.items())),
+        ["a", "b", "c", "a", "b"],
+        label=[0, 1, 2, 0, 2],
+        names=("no", "maybe", "yes"),
+        said="its files have different classes; all get ClassLabel(names=['no', 'maybe', 'yes'])",
+    ),
+    "type-of-another-file": refused(
+        several(parquet("a.parquet", text=["a"]), parquet("b.parquet", text=[7])),
+        "b.parquet: column 'text' holds int64, expected string, as the first file or the dataset card has it",
+        "convert all files to the same types",
     ),
     "nothing-usable": refused(
         train({"text": "a", "label": None}, {"text": None, "label": 1}),

@@ -30,6 +30,7 @@ from pipelines.prepare.process import workers
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.workers import Done
 from pipelines.prepare.sources.parquet import access, row_groups
+from pipelines.prepare.sources.parquet.class_ids import NewIds, with_new_ids
 from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve import cells, library
 from pipelines.prepare.sources.resolve.data_files import DataFile
@@ -67,6 +68,7 @@ class SplitStream:
 
     `batch_rows`: rows to read at a time. `files`: the files of the split. `shard_files`: each shard's index into them,
     empty if shards and files do not correspond. `delimiter`: as from `cells.delimiter_of`.
+    `new_ids` of the classes of a file, by path.
     """
 
     dataset: Any
@@ -76,6 +78,7 @@ class SplitStream:
     files: tuple[DataFile, ...]
     shard_files: tuple[int, ...] = ()
     delimiter: str = ""
+    new_ids: Mapping[str, NewIds] = dataclasses.field(default_factory=dict)
 
     @property
     def num_shards(self) -> int:
@@ -233,7 +236,8 @@ def _rows(stream: SplitStream, task: IngestTask, rows: list[int], notes: dict[st
             for table in one.iter(stream.batch_rows):
                 if stream.delimiter:
                     cells.note_joined(table, stream.delimiter, row=rows[-1], notes=notes, where=where)
-                yield cells.parsed(table, stream.types, row=rows[-1], notes=notes, where=where)
+                table = cells.parsed(table, stream.types, row=rows[-1], notes=notes, where=where)
+                yield with_new_ids(table, stream.new_ids.get(file.path, {})) if file else table
                 rows[-1] += table.num_rows
         if file is not None:
             access.require_unchanged(file)

@@ -4,20 +4,21 @@
 the next. So all cells are read as text, and the first 10,000 rows decide which columns are `parsed`:
 
     column                               first rows        type
-    text, of a chat, `dtype` says str    any               string
+    text, or `dtype` says str            any               string
     label, kept, used by a function      7 / True / 0.5    int64 / bool / float64
                                          007, +7, nulls    string
     any other                            any               string
 """
 
 import dataclasses
-from collections.abc import Collection, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.options.source_config import LAYOUT_COLUMNS
 from pipelines.prepare.sources.resolve import library
 from pipelines.prepare.sources.resolve.library import SourceListing
 from pipelines.prepare.sources.resolve.reader_options import text_dtypes
@@ -30,13 +31,10 @@ _ROWS = 10_000
 _SPELLINGS = ("converters", "thousands", "true_values", "false_values")
 
 
-def as_written(
-    listing: SourceListing, config: SourceConfig, *, texts: Collection[str]
-) -> tuple[SourceListing, Mapping[str, Any]]:
+def as_written(listing: SourceListing, config: SourceConfig) -> tuple[SourceListing, Any]:
     """Return the listing of a CSV source with a builder that reads text, and the features that its columns get.
 
-    Features that a card describes are left as they are.
-    """
+    Features that a card describes are left as they are."""
     import datasets
 
     (builder,), string = listing.builders.values(), datasets.Value("string")
@@ -50,7 +48,7 @@ def as_written(
         names = next(iter(dataclasses.replace(listing, builders={None: one}).streams.values())).features
         builder = library.with_files(builder, files, features=datasets.Features(dict.fromkeys(names, string)))
         found = library.in_child(_types, {None: builder})
-    texts = ({*texts, *config.text_columns} - {config.label_column, *config.keep_columns}) | text_dtypes(config)
+    texts = {*config.text_columns, *(getattr(config, name) for name in LAYOUT_COLUMNS), *text_dtypes(config)}
     typed = {*found} if config.functions else {config.label_column, *config.keep_columns}
     wanted = datasets.Features({name: each if name in typed - texts else string for name, each in found.items()})
     if is_spelt:
@@ -157,20 +155,20 @@ def note_joined(table: pa.Table, delimiter: str, *, row: int, notes: MutableMapp
         for at in pc.indices_nonzero(pc.match_substring(column, "\n").fill_null(False)).to_pylist():
             lines = [line.split(delimiter) for line in column[at].as_py().split("\n")]
             whole = [[""] * index + lines[0], *lines[1:-1]]
-            if len(lines[-1]) == index + 1 and all(len(cells) == last + 1 for cells in whole):
-                if _look_like_rows(whole, table, but=index):
-                    notes["joined"] = (
-                        f"{where}: row {row + at:,} is {len(lines)} lines of the file, joined by quotes, though each "
-                        f"looks like a row; {_PLAIN_QUOTES}"
-                    )
-                    return
+            fits = len(lines[-1]) == index + 1 and all(len(cells) == last + 1 for cells in whole)
+            if fits and _look_like_rows(whole, table, but=index):
+                notes["joined"] = (
+                    f"{where}: row {row + at:,} is {len(lines)} lines of the file, joined by quotes, though each looks "
+                    f"like a row; {_PLAIN_QUOTES}"
+                )
+                return
 
 
 def _look_like_rows(lines: list[list[str]], table: pa.Table, *, but: int) -> bool:
     """Return whether cells of columns with few values, such as labels, are among these values."""
     for index, column in enumerate(table.columns):
         known = set(map(str, pc.unique(column).to_pylist()))
-        if index > but and pa.types.is_string(column.type) and 2 * len(known) <= len(column):
-            if not known.issuperset(cells[index] for cells in lines):
-                return False
+        has_few = index > but and pa.types.is_string(column.type) and 2 * len(known) <= len(column)
+        if has_few and not known.issuperset(cells[index] for cells in lines):
+            return False
     return True

@@ -40,6 +40,7 @@ def arguments(config: SourceConfig) -> dict[str, Any]:
             split, pattern = "train", text
         files.setdefault(split, []).append(pattern)
     options = {key: value for key, value in _options(config).items() if key != "dtype"}
+    text_dtypes(config)
     given = {"data_files": files, "sample_by": config.sample_by}
     return {**options, **{name: value for name, value in given.items() if value}}
 

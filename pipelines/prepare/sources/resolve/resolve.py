@@ -154,7 +154,9 @@ def _of_builder(builder: Any, config: SourceConfig, *, where: str, files: Sequen
             remedy="add --format text --sample-by document for a row of each file, --format text for one of each line",
         )
     beside = (".py", ".ipynb", ".sh")
-    left = [each.name for each in files if each.path not in used and each.name not in _BESIDE]
+    used |= set(map(os.path.realpath, used))  # `datasets` follows links in the path of a folder
+    left = [each.name for each in files if not used & {each.path, os.path.realpath(each.path)}]
+    left = [name for name in left if name not in _BESIDE]
     if unused := sorted(name for name in left if not name.endswith(beside)):
         more = f" and {len(unused) - _NAMED:,} more" if len(unused) > _NAMED else ""
         _log.warning("%s: not used: %s%s", where, ", ".join(unused[:_NAMED]), more)

@@ -81,7 +81,7 @@ def test_a_later_cell_that_is_no_number_is_named(tmp_path: Path) -> None:
 
 def test_a_dtype_that_is_not_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match='dtype={"label": "int"}, expected an object of columns that are read as text'
+        ConfigError, match=r'dtype={"label": "int"}, expected an object of columns that are read as text'
     ):
         cells(tmp_path / "a.csv", "a,7,1", source_options=('dtype={"label": "int"}',))
 

@@ -1,6 +1,7 @@
 """Every way of naming a dataset leads to its files, in the order in which `datasets` reads them."""
 
 import json
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -73,6 +74,15 @@ def test_an_output_below_the_source_is_no_part_of_it(tmp_path: Path, memory: Mem
     _write(tmp_path / "data", *names)
     found = _resolve(tmp_path / "data" if where == "local" else "memory://data")
     assert [file.name for files in found.splits.values() for file in files] == ["train.jsonl"]
+
+
+def test_a_folder_behind_a_link_has_no_unused_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """`datasets` names the files by the path behind the link."""
+    _write(tmp_path / "data", "a.jsonl")
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    with caplog.at_level(logging.WARNING, logger="pipelines"):
+        assert list(_resolve(tmp_path / "link").splits) == ["train"]
+    assert not caplog.text
 
 
 def test_an_output_is_no_source_itself(tmp_path: Path) -> None:
