@@ -104,6 +104,13 @@ def with_members(builder: Any) -> Any:
     return builder if members == files and not options_of(builder.config) else with_files(builder, members)
 
 
+def members(path: str) -> list[str]:
+    """Return the names in a zip or tar archive; none for other files. Raises: as `with_members`."""
+    if path.endswith(".zip"):
+        return sorted(fsspec.core.url_to_fs(f"zip://::{path}")[0].find(""))
+    return [inner.partition("::")[0].removeprefix("tar://") for inner in _members(path) if inner != path]
+
+
 def _members(path: str) -> list[str]:
     """Return the addresses of the visible files in a tar archive, in unpacking order; other paths as they are."""
     if not path.endswith(_TARS):
