@@ -291,6 +291,21 @@ CASES: dict[str, Case] = {
         "b.parquet: column 'text' holds int64, expected string, as the first file or the dataset card has it",
         "convert all files to the same types",
     ),
+    "late-keys": kept(
+        train(*({"text": "a", "more": "x" * 1_000_000} for _ in range(12)), {"text": "b", "label": 1}),
+        ["a"] * 12 + ["b"],
+        said="the first rows do not have all keys or types: column 'label'; reading it once more",
+    ),
+    "pandas-json": refused(
+        {"train.json": '{"text": {"0": "a", "1": "b"}}'},
+        "column 'text' holds struct<",
+        "write it with orient='records'",
+    ),
+    "squad-json": refused(
+        {"train.json": '{"version": "1", "data": [{"title": "a", "paragraphs": []}]}'},
+        "split 'train' has no column 'text'",
+        "if the rows are inside 'data', as in SQuAD's own files, add --source-option field=data",
+    ),
     "nothing-usable": refused(
         train({"text": "a", "label": None}, {"text": None, "label": 1}),
         "split 'train': none of the sampled rows can be used",

@@ -145,7 +145,7 @@ def run_hashes(texts: pa.Array, num_words: int) -> tuple[np.ndarray, np.ndarray]
     units = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(kinds))
     unit_hashes, unit_sizes = _hashes_and_sizes(units.flatten())
     # The units of each word, where most words are one.
-    ends = np.cumsum([0, *pc.list_value_length(units).to_pylist()])
+    ends = np.concatenate([[0], np.cumsum(pc.list_value_length(units).to_numpy())])
     word = words.indices.to_numpy()
     counts = np.diff(ends)[word]
     at = np.arange(counts.sum()) + np.repeat(ends[word] - (np.cumsum(counts) - counts), counts)

@@ -28,6 +28,7 @@ from tfrecord_io.schema import DType, Feature
 
 Plan = TypeVar("Plan")
 
+_RECORDS = "the file seems to be from to_json() of pandas: write it with orient='records', lines=True"
 # The kinds of files that have a header line.
 _SEPARATED = ("csv", "tsv")
 
@@ -108,7 +109,9 @@ def _require(config: SourceConfig, schema: pa.Schema, *, split: str, kind: str, 
         if not is_text(schema.field(name).type):
             raise ColumnError(
                 f"split {split!r}: column {name!r} holds {type_name(schema.field(name).type)}, expected text",
-                remedy=f"choose a text column with --text-column: {_listing(schema, is_text)}",
+                remedy=_RECORDS
+                if _is_frame(schema.field(name).type)
+                else f"choose a text column with --text-column: {_listing(schema, is_text)}",
             )
     for purpose, name in inputs.nested.items():
         fits, expected = _NESTED[purpose]
@@ -132,6 +135,11 @@ def _missing_remedy(missing: Sequence[str], *, schema: pa.Schema, kind: str) -> 
     for field in schema if kind == "json" else ():
         if _is_list_of(_is_struct_with(**dict.fromkeys(missing, lambda _: True)))(field.type):
             return f"add --source-option field={field.name}: the rows seem to be inside {field.name!r}"
+    if kind == "json" and {"columns", "index", "data"} <= set(names):
+        return _RECORDS
+    if kind == "json" and "data" in names:
+        inside = "if the rows are inside 'data', as in SQuAD's own files, add --source-option field=data"
+        return f"choose among its columns: {', '.join(names)}; {inside}"
     listed = f"{suggestion(missing[0], names)}choose among its columns: {', '.join(names)}"
     if kind in _SEPARATED and any(re.fullmatch(r"-?[\d.]+", name) for name in names):
         return f'{listed}; if the file has no line of names, give them: --source-option names=\'["text", "label"]\''
@@ -220,6 +228,11 @@ def _is_struct_with(**fields: Callable[[pa.DataType], bool]) -> Callable[[pa.Dat
     )
 
 
+def _is_frame(kind: pa.DataType) -> bool:
+    """Return whether a column is an object with a field for each row, as pandas writes it by default."""
+    return bool(pa.types.is_struct(kind) and kind.num_fields and all(field.name.isdigit() for field in kind))
+
+
 def _is_message_list(kind: pa.DataType) -> bool:
     is_message = _is_list_of(lambda item: _is_struct_with(role=is_text)(item) or is_json(item))
     return is_message(kind) or chats.is_sharegpt(kind)
@@ -235,7 +248,8 @@ _NESTED: dict[Purpose, tuple[Callable[[pa.DataType], bool], str]] = {
     "messages": (_is_message_list, "lists of messages with a role and a content, or with from and value"),
     "prompt": (_is_chat_part, "text, or lists of messages"),
     "completion": (_is_chat_part, "text, or lists of messages"),
-    **dict.fromkeys(("instruction", "input", "output"), (is_text, "text")),
+    **dict.fromkeys(("instruction", "output"), (is_text, "text")),
+    "input": (lambda kind: is_text(kind) or pa.types.is_null(kind), "text"),
     "tools": (lambda kind: True, "tools"),
     "words": (_is_list_of(is_text), "lists of words"),
     "tags": (_is_list_of(lambda kind: is_text(kind) or pa.types.is_integer(kind)), "lists of class ids or strings"),

@@ -139,6 +139,10 @@ def options_of(config: Any) -> dict[str, Any]:
     return {name: getattr(config, name) for name in names if getattr(config, name) != getattr(default, name)}
 
 
+class LateKeysError(SourceError):
+    """JSON lines whose keys, or types, come after the chunk of the file from which `datasets` takes the columns."""
+
+
 @contextlib.contextmanager
 def reading(where: Callable[[], str], *, remedy: str = CORRECT) -> Iterator[None]:
     """Turn errors of reading rows into SourceError; `where` names the place, `remedy` is the default remedy."""
@@ -161,6 +165,12 @@ def reading(where: Callable[[], str], *, remedy: str = CORRECT) -> Iterator[None
     except StopIteration as error:  # from readers that ask for a first row
         raise no_rows(where()) from error
     except Exception as error:  # each reader has its own errors
+        if str(error).startswith("Couldn't cast"):
+            names = set(getattr(error, "table_column_names", ())) - set(getattr(error, "requested_column_names", ()))
+            what = f"column {', '.join(map(repr, sorted(names)))}" if names else " ".join(str(error).split())[:200]
+            raise LateKeysError(
+                f"{where()}: the first rows do not have all keys or types: {what}", remedy=remedy
+            ) from error
         raise SourceError(f"{where()}: cannot be read: {first_line(error)}", remedy=remedy) from error
 
 

@@ -40,7 +40,6 @@ def arguments(config: SourceConfig) -> dict[str, Any]:
             split, pattern = "train", text
         files.setdefault(split, []).append(pattern)
     options = {key: value for key, value in _options(config).items() if key != "dtype"}
-    text_dtypes(config)
     given = {"data_files": files, "sample_by": config.sample_by}
     return {**options, **{name: value for name, value in given.items() if value}}
 
@@ -69,8 +68,12 @@ def _value(text: str) -> Any:
 
 
 def described(config: SourceConfig) -> dict[str, Any]:
-    """Return the options that are given, without credentials, for the source's identity."""
+    """Return the options that are given, without credentials, for the source's identity.
+
+    The size of chunks is none: it only decides how many rows show the types.
+    """
     options = {key: without_access(value) for key, _, value in (each.partition("=") for each in config.source_options)}
+    options.pop("chunksize", None)
     given = {
         "format": config.format,
         "data_files": list(map(without_access, config.data_files)),

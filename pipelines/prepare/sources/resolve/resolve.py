@@ -57,6 +57,9 @@ def resolve(config: SourceConfig) -> SourceListing:
     if not config.object_splits:
         paths.require_dataset(config.dataset, *config.more_paths)
         reader_options.require_reader(config.format)
+        for path in (config.dataset, *config.more_paths):
+            if "::" in (real := os.path.realpath(path)) and os.path.exists(real):
+                raise SourceError(f"{real}: '::' in its name, which joins addresses for `datasets`", remedy="rename it")
     with reader_options.as_source_error(config):
         return _resolve(config)
 
@@ -288,6 +291,10 @@ def _listing(
     in_splits = {split: [path.rpartition("::")[2] for path in some] for split, some in splits.items()}
     used = list(dict.fromkeys(path for some in in_splits.values() for path in some))
     listed = {each.path: each for each in files}
+    if odd := next((path for path in used if "//" in path.partition("://")[2]), None):
+        raise SourceError(
+            f"{without_access(odd)}: '//' in its name, which `datasets` reads as '/'", remedy="copy it to a plain name"
+        )
     known = [listed.get(path) or data_files.describe(path) for path in used]
     named = [dataclasses.replace(each, name=name_of(each.path)) for each in known]
     by_path = dict(zip(used, data_files.identify(named), strict=True))

@@ -144,6 +144,17 @@ def test_lines_of_several_text_files_are_said(tmp_path: Path, caplog: pytest.Log
     assert "each line of 2 text files becomes a row; --sample-by document makes a row of each file" in caplog.text
 
 
+def test_names_that_datasets_reads_otherwise_are_refused(tmp_path: Path, memory: MemoryFileSystem) -> None:
+    _write(tmp_path / "a::b", "a.jsonl")
+    (tmp_path / "link").symlink_to(tmp_path / "a::b")
+    for name in ("a::b", "a::b/a.jsonl", "link"):
+        with pytest.raises(SourceError, match="'::' in its name, which joins addresses for `datasets`; rename it"):
+            _resolve(tmp_path / name)
+    memory.pipe("/b//x/a.jsonl", ROW)
+    with pytest.raises(SourceError, match="'//' in its name, which `datasets` reads as '/'; copy it to a plain name"):
+        _resolve("memory://b//x")
+
+
 def test_an_output_is_no_source_itself(tmp_path: Path) -> None:
     _write(tmp_path, "manifest.json", "features.json", ".prep/lock")
     with pytest.raises(SourceError, match=r"the output of a build, .*; name the files that the dataset is to be made"):
