@@ -108,6 +108,16 @@ def classes(*labels: int) -> Callable[[Path], object]:
     return arrow(pa.table(columns).cast(features.arrow_schema))
 
 
+CLASS_FILES = {"train-a": ("no", "maybe", "yes"), "train-b": ("no", "yes")}
+
+
+def class_file(name: str, names: Sequence[str]) -> Callable[[Path], object]:
+    """A Parquet file with a row of each class."""
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=[*names])})
+    columns = {"text": [chr(ord("a") + index) for index in range(len(names))], "label": [*range(len(names))]}
+    return lambda folder: pq.write_table(pa.table(columns).cast(features.arrow_schema), folder / name)
+
+
 def arrow(table: pa.Table) -> Callable[[Path], object]:
     def write(folder: Path) -> None:
         with pa.ipc.new_stream(str(folder / "train.arrow"), table.schema) as writer:
@@ -157,8 +167,14 @@ CASES: dict[str, Case] = {
         "column 'text' holds JSON values of several types, expected text",
         "--text-column: none of its columns fits",
     ),
-    "numbers-csv": refused(
-        {"train.csv": "text,other\n007,a\n8,b\n"}, "column 'text' holds int64, expected text", "--text-column: other"
+    "numbers-csv": kept(
+        {"train.csv": "text,label\n007,01\n0012.50,2\n"}, ["007", "0012.50"], label=[0, 1], names=("01", "2")
+    ),
+    "lone-quotes-tsv": kept(
+        {"train.tsv": 'text\tlabel\none\t0\n"two\t1\nthree\t0\nfour"\t1\nfive\t0\n'},
+        ["one", "two\t1\nthree\t0\nfour", "five"],
+        label=[0, 1, 0],
+        said="row 1 is 3 lines of the file, joined by quotes, though each looks like a row; if quotes are plain",
     ),
     "null-words-csv": rejected(
         {"train.csv": 'text,n\nNA,1\nnull,2\nNone,3\nnan,4\nN/A,5\n"",6\n,7\na,8\n'}, {"text_null": 7}, ["a"]
@@ -188,7 +204,7 @@ CASES: dict[str, Case] = {
         labelled(2**31 - 1, 2**31, -(2**31)), {"int_out_of_range": 1}, ["a", "c"], label=[2**31 - 1, -(2**31)]
     ),
     "integers-with-gaps-csv": rejected(
-        {"train.csv": "text,label\na,1\nb,\nc,0\n"}, {"label_null": 1}, ["a", "c"], label=[1.0, 0.0]
+        {"train.csv": "text,label\na,1\nb,\nc,0\n"}, {"label_null": 1}, ["a", "c"], label=[1, 0]
     ),
     "vector-lengths": rejected(
         train(*({"text": "a", "v": v} for v in ([1, 2], [1], [], [3, 4]))),
@@ -262,6 +278,33 @@ CASES: dict[str, Case] = {
         "train-1.parquet: no column 'label', expected one, as the first file or the dataset card has it",
         "give all files the same columns",
         options=LABEL,
+    ),
+    "classes-of-another-file": kept(
+        several(*(class_file(f"{name}.parquet", names) for name, names in CLASS_FILES.items())),
+        ["a", "b", "c", "a", "b"],
+        label=[0, 1, 2, 0, 2],
+        names=("no", "maybe", "yes"),
+        said="its files have different classes; all get ClassLabel(names=['no', 'maybe', 'yes'])",
+    ),
+    "type-of-another-file": refused(
+        several(parquet("a.parquet", text=["a"]), parquet("b.parquet", text=[7])),
+        "b.parquet: column 'text' holds int64, expected string, as the first file or the dataset card has it",
+        "convert all files to the same types",
+    ),
+    "late-keys": kept(
+        train(*({"text": "a", "more": "x" * 1_000_000} for _ in range(12)), {"text": "b", "label": 1}),
+        ["a"] * 12 + ["b"],
+        said="the first rows do not have all keys or types: column 'label'; reading it once more",
+    ),
+    "pandas-json": refused(
+        {"train.json": '{"text": {"0": "a", "1": "b"}}'},
+        "column 'text' holds struct<",
+        "write it with orient='records'",
+    ),
+    "squad-json": refused(
+        {"train.json": '{"version": "1", "data": [{"title": "a", "paragraphs": []}]}'},
+        "split 'train' has no column 'text'",
+        "if the rows are inside 'data', as in SQuAD's own files, add --source-option field=data",
     ),
     "nothing-usable": refused(
         train({"text": "a", "label": None}, {"text": None, "label": 1}),

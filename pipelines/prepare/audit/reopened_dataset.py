@@ -23,7 +23,7 @@ from pipelines.prepare.dataset.job import Job, JobSplit, decided_path
 from pipelines.prepare.layouts import layout_of
 from pipelines.prepare.options.config import LayoutConfig, SourceConfig
 from pipelines.prepare.options.layout_config import LAYOUT_OPTIONS
-from pipelines.prepare.options.source_config import LAYOUT_COLUMNS, SOURCE_OPTIONS
+from pipelines.prepare.options.source_config import LAYOUT_COLUMNS, SOURCE_OPTIONS, FunctionOption
 from pipelines.prepare.plan.planning import ShardSpec, ShardTask
 from pipelines.prepare.sources.columns.column_planning import complete_from_manifest, plan_types
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
@@ -111,7 +111,8 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
         where=source_record.source_path(root, manifest.fingerprint),
     )
     functions = tuple(steps_to_run(stored, consent, root=root))
-    found = _open(source, consent)
+    options = tuple(FunctionOption(kind=each.kind, spec=each.spec) for each in stored)
+    found = _open(dataclasses.replace(source, functions=options), consent)
     if listed := fingerprint.differences(source_record.identity_of(manifest), dict(found.listing.identity)):
         raise FingerprintMismatchError(
             f"{root}: the source has changed since the dataset was made ({listed}); nothing was changed here",

@@ -8,7 +8,8 @@ as long.
 
 A run is a sequence of words separated by white space, in NFKD and lower case, without punctuation and symbols, as in
 the overlap analysis of GPT-3 (Brown et al. 2020, appendix C, https://arxiv.org/abs/2005.14165) with 13 words, and in
-that of Llama 2 (appendix A.6) with tokens. An evaluation text of fewer words has no run, and cannot be found.
+that of Llama 2 (appendix A.6) with tokens. In scripts without spaces a character counts as a word (Han, kana), or four
+letters do (Thai, Lao, Khmer, Myanmar, Tibetan). An evaluation text of fewer words has no run, and cannot be found.
 
     evaluation sets ──► hashes of their runs, once ──► sorted uint64 [M] ──► each row's runs are looked up
 """
@@ -30,6 +31,11 @@ from pipelines.prepare.sources.rows.hash_filter import row_hashes, text_buffers
 from tfrecord_io.codec.kernels import jit
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_INVERSE = np.uint64(pow(int(_FACTOR), -1, 1 << 64))
+# Scripts without spaces: those in which a character is about a word, and those in which about four letters are one.
+_CHARACTERS = r"[\p{Han}\p{Hiragana}\p{Katakana}]\p{M}*"
+_LETTERS = r"[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]\p{M}*"
+_WORD = 4
 
 
 def row_keys(columns: Sequence[pa.Array], *, verbatim: bool) -> np.ndarray:
@@ -135,15 +141,38 @@ def run_hashes(texts: pa.Array, num_words: int) -> tuple[np.ndarray, np.ndarray]
     lists = pc.utf8_split_whitespace(texts)
     words = lists.flatten().dictionary_encode()
     kinds = pc.replace_substring_regex(words.dictionary, r"[\pP\pS]+", "")
-    values = np.array(
-        [xxhash.xxh3_64_intdigest(kind) if kind else 0 for kind in kinds.cast(pa.large_binary()).to_pylist()], np.uint64
-    )
-    hashes, rows = values[words.indices.to_numpy()], pc.list_parent_indices(lists).to_numpy()
-    hashes, rows = hashes[hashes != 0], rows[hashes != 0]
-    last = max(len(hashes) - num_words + 1, 0)
-    starts = np.flatnonzero(rows[:last] == rows[num_words - 1 :][:last])
-    found = np.zeros(len(starts), np.uint64)
-    for at in range(num_words):
-        found = (found ^ hashes[starts + at]) * _FACTOR
-        found ^= found >> np.uint64(29)
-    return found, rows[starts]
+    kinds = pc.replace_substring_regex(kinds, rf"({_CHARACTERS}|{_LETTERS})", r" \1 ")
+    units = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(kinds))
+    unit_hashes, unit_sizes = _hashes_and_sizes(units.flatten())
+    # The units of each word, where most words are one.
+    ends = np.concatenate([[0], np.cumsum(pc.list_value_length(units).to_numpy())])
+    word = words.indices.to_numpy()
+    counts = np.diff(ends)[word]
+    at = np.arange(counts.sum()) + np.repeat(ends[word] - (np.cumsum(counts) - counts), counts)
+    hashes, sizes = unit_hashes[at], unit_sizes[at]
+    rows = np.repeat(pc.list_parent_indices(lists).to_numpy(), counts)
+    hashes, sizes, rows = hashes[hashes != 0], sizes[hashes != 0], rows[hashes != 0]
+    return _windows(hashes, sizes, rows, size=num_words * _WORD)
+
+
+def _hashes_and_sizes(units: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Return the hash of each unit, 0 for an empty one, uint64 [n], and its size in letters, int64 [n]."""
+    units = units.dictionary_encode()
+    texts = units.dictionary.cast(pa.large_binary()).to_pylist()
+    hashes = np.array([xxhash.xxh3_64_intdigest(text) if text else 0 for text in texts], np.uint64)
+    is_letter = np.asarray(pc.match_substring_regex(units.dictionary, f"^{_LETTERS}$"))
+    at = units.indices.to_numpy()
+    return hashes[at], np.where(is_letter, 1, _WORD)[at]
+
+
+def _windows(hashes: np.ndarray, sizes: np.ndarray, rows: np.ndarray, *, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the hash of the shortest run of at least `size` from each unit on, and its row."""
+    ends = np.cumsum(sizes)
+    stops = np.searchsorted(ends, ends - sizes + size)
+    starts = np.flatnonzero(stops < len(ends))
+    starts = starts[rows[starts] == rows[stops[starts]]]
+    # A polynomial of the hashes, modulo 2^64; divided by its first power, it does not depend on the place.
+    powers, inverse = (np.multiply.accumulate(np.full(len(hashes), each)) for each in (_FACTOR, _INVERSE))
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes * powers, dtype=np.uint64)])
+    found = (sums[stops[starts] + 1] - sums[starts]) * inverse[starts]
+    return found ^ (found >> np.uint64(29)), rows[starts]

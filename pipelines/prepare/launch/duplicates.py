@@ -6,12 +6,14 @@ They are stored in OUT/.prep/FINGERPRINT/decided/SPLIT.parquet, where a later ru
 import dataclasses
 import functools
 import json
+import logging
 import re
 import tempfile
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare import runners, storage
@@ -31,6 +33,9 @@ from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.unused_rows import DecidedRows
 from pipelines.terminal import stages
 from tfrecord_io.errors import ConfigError
+from tfrecord_io.shown import without_access
+
+_log = logging.getLogger(__name__)
 
 # Memory of a task, about: one batch of its texts, and a million keys.
 _TASK_BYTES = 64 << 20
@@ -40,7 +45,7 @@ def evaluation_runs(config: SourceConfig) -> EvaluationRuns | None:
     """Hash the word runs of the --decontaminate sets; None without any. Raises: SourceError; ConfigError."""
     if not config.decontaminate:
         return None
-    sets = {}
+    sets: dict[str, list[np.ndarray]] = {}
     for each in config.decontaminate:
         named = re.fullmatch(r"(.+):([^\W\d][\w.]*)", each)
         dataset, column = (named[1], named[2]) if named else (each, "text")
@@ -54,12 +59,30 @@ def evaluation_runs(config: SourceConfig) -> EvaluationRuns | None:
                     f"--decontaminate {each}: split {missing[0]!r} has no column {column!r}",
                     remedy=f"name it, as in --decontaminate {dataset}:question",
                 )
-            sets[each] = [
-                text_hashes.run_hashes(batch.column(column), config.decontaminate_words)[0]
-                for split in splits
-                for _, batch in split.read(split.ranges, [column])
-            ]
+            name, total, found = _short_name(dataset, taken=sets), 0, 0
+            sets[name] = []
+            for split in splits:
+                for _, batch in split.read(split.ranges, [column]):
+                    hashes, rows = text_hashes.run_hashes(batch.column(column), config.decontaminate_words)
+                    sets[name].append(hashes)
+                    total, found = total + batch.num_rows, found + len(np.unique(rows))
+            if found < total:
+                _log.warning(
+                    "--decontaminate %s: %s of its %s texts have fewer than %s words, and are not looked for; give a "
+                    "smaller --decontaminate-words to find them",
+                    without_access(each),
+                    "all" if not found else f"{total - found:,}",
+                    f"{total:,}",
+                    config.decontaminate_words,
+                )
     return EvaluationRuns.joined(sets, num_words=config.decontaminate_words)
+
+
+def _short_name(dataset: str, *, taken: Collection[str]) -> str:
+    """Return the name of an evaluation set in the ledger: its last word that is a name, without folders and suffix."""
+    names = [part.partition(".")[0] for part in without_access(dataset).split("/")]
+    name = next((part for part in reversed(names) if re.fullmatch(r"[\w-]+", part)), "set")
+    return next(each for each in (name, *(f"{name}-{number}" for number in range(2, 99))) if each not in taken)
 
 
 def mark(

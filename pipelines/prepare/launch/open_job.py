@@ -30,6 +30,7 @@ from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.sources.columns import chats
 from pipelines.prepare.sources.columns.column_planning import complete_from_manifest, plan_columns, plan_types
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs
+from pipelines.prepare.sources.resolve.library import LateKeysError
 from pipelines.prepare.sources.rows import opening, selection, unused_rows, user_functions
 from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.sources.rows.reading import Source, SplitSource
@@ -266,9 +267,25 @@ class OpenJob:
 def open_job(request: OpenRequest, *, progress: Progress) -> OpenJob:
     """Locate the rows of a request, ingesting those that cannot be read in place, and return its job.
 
+    JSON lines whose keys come late are read once more in chunks as large as the largest file, up to 1 GB.
+
     Raises: as `open_request`; SourceError if rows cannot be read; OutputError if they cannot be copied;
         SplitNotFoundError; RowsRejectedError if `--bucket-lengths auto` finds no usable row.
     """
+    try:
+        return _open_job(request, progress=progress)
+    except LateKeysError as error:
+        config, listing = request.config, request.source.listing
+        if listing.kind != "json" or any(each.startswith("chunksize=") for each in config.source.source_options):
+            raise
+        largest = max(file.size for files in listing.splits.values() for file in files)
+        chunks = (*config.source.source_options, f"chunksize={min(4 * largest, 1_000_000_000)}")
+        _log.warning("%s; reading it once more with --source-option %s", error.cause, chunks[-1])
+        source = dataclasses.replace(config.source, source_options=chunks)
+        return _open_job(open_request(dataclasses.replace(config, source=source)), progress=progress)
+
+
+def _open_job(request: OpenRequest, *, progress: Progress) -> OpenJob:
     config, append = request.config, request.append
     groups, ingested = ingesting.locate_rows(
         request.source,

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 import unicodedata
 from pathlib import Path
@@ -116,9 +117,28 @@ def options_of(home: Path) -> dict[str, object]:
 
 def test_rows_with_words_of_an_evaluation_set_leave_by_its_name(compared: tuple[Path, Path]) -> None:
     reasons = left_out(compared[1])
-    assert {reason.partition(":")[0]: rows for reason, rows in reasons.items()} == {"contaminated": 2, "duplicate": 10}
+    assert reasons == {"contaminated:exam": 2, "duplicate": 10}
     shown = building.command("inspect", compared[1]).out
-    assert "exam.jsonl:question 2 (0.3%)" in shown
+    assert "contaminated:exam 2 (0.3%)" in shown
+
+
+CHINESE = "天地玄黄宇宙洪荒日月盈昃辰宿列张寒来暑往秋收冬藏闰余成岁"
+THAI = "มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกันในเกียรติศักดิ์และสิทธิต่างมีเหตุผลและมโนธรรม"
+
+
+def test_texts_without_spaces_leave_as_others_do_and_short_ones_are_said(tmp_path: Path) -> None:
+    english = " ".join(f"word{at}" for at in range(13))
+    rows = [f"前言：{CHINESE}。后记", f"ก{THAI}ข", f"so {english}!", "clean", CHINESE[:12], THAI[:30]]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
+    for name, texts in (("a/exam.v1", [CHINESE, "short"]), ("b/exam.v1", [THAI]), ("*", [english]), ("few", ["a b"])):
+        path = tmp_path / "sets" / f"{name}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    names = [tmp_path / "sets" / name for name in ("a/exam.v1.jsonl", "b/exam.v1.jsonl", "*.jsonl", "few.jsonl")]
+    said = build(tmp_path / "train.jsonl", tmp_path / "out", decontaminate=tuple(map(str, names))).err
+    assert left_out(tmp_path / "out") == {"contaminated:exam": 1, "contaminated:exam-2": 1, "contaminated:sets": 1}
+    assert "a/exam.v1.jsonl: 1 of its 2 texts have fewer than 13 words, and are not looked for" in said
+    assert "few.jsonl: all of its 1 texts have fewer than 13 words" in said
 
 
 def test_workers_change_no_byte_and_a_second_run_makes_nothing(compared: tuple[Path, Path], tmp_path: Path) -> None:
@@ -193,6 +213,28 @@ def test_runs_of_words_are_those_of_a_plain_form() -> None:
     assert 10 < sum(expected) < len(texts)
     assert (every.find(pa.array(texts)) >= 0).tolist() == expected
     assert np.array_equal(text_hashes.EvaluationRuns.load(every.dump()).hashes, every.hashes)
+
+
+def test_runs_count_by_characters_where_a_script_has_no_spaces() -> None:
+    def runs(text: str, least: int) -> set[tuple[str, ...]]:
+        units = re.findall("[一-龥ぁ-ん]|[ก-ฮ]|[a-z]+", text)
+        sizes = [1 if "ก" <= unit <= "ฮ" else 4 for unit in units]
+        found = set()
+        for at in range(len(units)):
+            ends = [end for end in range(at + 1, len(units) + 1) if sum(sizes[at:end]) >= 4 * least]
+            found.update(tuple(units[at:end]) for end in ends[:1])
+        return found
+
+    draw = random.Random(7)
+    texts = ["".join(draw.choices("天地あกขค", k=draw.randint(0, 30))) for _ in range(3_000)]
+    texts += [" ".join(draw.choices(["ab", "天地", "กข", "c"], k=draw.randint(0, 9))) for _ in range(3_000)]
+    evaluation = ["天地あ天、地あ天กขคกขค", "กขคกขคกข กขคก", "ab 天地 กขกข c ab", "天"]
+    hashes, _ = text_hashes.run_hashes(pa.array(evaluation), 3)
+    every = text_hashes.EvaluationRuns.joined({"e": [hashes]}, num_words=3)
+    wanted = set.union(*(runs(text, 3) for text in evaluation))
+    expected = [bool(runs(text, 3) & wanted) for text in texts]
+    assert 10 < sum(expected) < len(texts)
+    assert (every.find(pa.array(texts)) >= 0).tolist() == expected
 
 
 @pytest.mark.slow

@@ -55,6 +55,10 @@ FORMS: Mapping[str, tuple[list[Row], list[list[Row]]]] = {
         ],
         [_pair(f"Add {n}." + (f"\n{given}" if given else ""), "ü") for n, given in enumerate(["", "1 + 1", None] * 3)],
     ),
+    "Alpaca without any input": (
+        [{"instruction": "Say a.", "input": None, "output": "a"}] * 3,
+        [_pair("Say a.", "a")] * 3,
+    ),
     "Alpaca without input": ([{"instruction": "Say a.", "output": "a"}] * 3, [_pair("Say a.", "a")] * 3),
 }
 

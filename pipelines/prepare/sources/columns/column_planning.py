@@ -29,6 +29,7 @@ from tfrecord_io.schema import DType, Feature
 
 Plan = TypeVar("Plan")
 
+_RECORDS = "the file seems to be from to_json() of pandas: write it with orient='records', lines=True"
 # The kinds of files that have a header line.
 _SEPARATED = ("csv", "tsv")
 
@@ -109,7 +110,9 @@ def _require(config: SourceConfig, schema: pa.Schema, *, split: str, kind: str, 
         if not is_text(schema.field(name).type):
             raise ColumnError(
                 f"split {split!r}: column {name!r} holds {type_name(schema.field(name).type)}, expected text",
-                remedy=f"choose a text column with --text-column: {_listing(schema, is_text)}",
+                remedy=_RECORDS
+                if _is_frame(schema.field(name).type)
+                else f"choose a text column with --text-column: {_listing(schema, is_text)}",
             )
     for purpose, name in inputs.nested.items():
         fits, expected = _NESTED[purpose]
@@ -133,6 +136,11 @@ def _missing_remedy(missing: Sequence[str], *, schema: pa.Schema, kind: str) -> 
     for field in schema if kind == "json" else ():
         if _is_list_of(_is_struct_with(**dict.fromkeys(missing, lambda _: True)))(field.type):
             return f"add --source-option field={field.name}: the rows seem to be inside {field.name!r}"
+    if kind == "json" and {"columns", "index", "data"} <= set(names):
+        return _RECORDS
+    if kind == "json" and "data" in names:
+        inside = "if the rows are inside 'data', as in SQuAD's own files, add --source-option field=data"
+        return f"choose among its columns: {', '.join(names)}; {inside}"
     listed = f"{suggestion(missing[0], names)}choose among its columns: {', '.join(names)}"
     if kind in _SEPARATED and any(re.fullmatch(r"-?[\d.]+", name) for name in names):
         return f'{listed}; if the file has no line of names, give them: --source-option names=\'["text", "label"]\''
@@ -219,6 +227,11 @@ def _is_struct_with(**fields: Callable[[pa.DataType], bool]) -> Callable[[pa.Dat
         pa.types.is_struct(kind)
         and all(kind.get_field_index(name) >= 0 and fits(kind.field(name).type) for name, fits in fields.items())
     )
+
+
+def _is_frame(kind: pa.DataType) -> bool:
+    """Return whether a column is an object with a field for each row, as pandas writes it by default."""
+    return bool(pa.types.is_struct(kind) and kind.num_fields and all(field.name.isdigit() for field in kind))
 
 
 def _is_message_list(kind: pa.DataType) -> bool:

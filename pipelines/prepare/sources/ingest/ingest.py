@@ -17,6 +17,7 @@ import dataclasses
 import functools
 import io
 import json
+import logging
 import posixpath
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -29,8 +30,9 @@ from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.runners import here
 from pipelines.prepare.runners.runner import Done
 from pipelines.prepare.sources.parquet import access, row_groups
+from pipelines.prepare.sources.parquet.class_ids import NewIds, with_new_ids
 from pipelines.prepare.sources.parquet.groups import Groups
-from pipelines.prepare.sources.resolve import library
+from pipelines.prepare.sources.resolve import cells, library
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io.errors import OutputError
 from tfrecord_io.shown import without_access
@@ -38,7 +40,7 @@ from tfrecord_io.shown import without_access
 # A child process takes about a second of CPU to start, the time to ingest this many bytes.
 _LEAST_BYTES = 32_000_000
 # The version of the ingested files; files of another version are ingested again.
-VERSION = 3
+VERSION = 4
 
 _PART_BYTES = 16_000_000
 _MOST_PARTS = 2000
@@ -47,6 +49,9 @@ MOST_ROWS = 1000
 MOST_BYTES = 1 << 20
 # Groups with equal numbers of rows differ in bytes; up to a quarter more than the limit is accepted.
 _TOLERATED_BYTES = MOST_BYTES + MOST_BYTES // 4
+
+
+_log = logging.getLogger(__name__)
 
 
 class IngestTask(NamedTuple):
@@ -62,7 +67,8 @@ class SplitStream:
     """Stream of a split to ingest: an IterableDataset opened by `reader` of `datasets`, with rows of `types`.
 
     `batch_rows`: rows to read at a time. `files`: the files of the split. `shard_files`: each shard's index into them,
-    empty if shards and files do not correspond.
+    empty if shards and files do not correspond. `delimiter`: as from `cells.delimiter_of`.
+    `new_ids` of the classes of a file, by path.
     """
 
     dataset: Any
@@ -71,6 +77,8 @@ class SplitStream:
     batch_rows: int
     files: tuple[DataFile, ...]
     shard_files: tuple[int, ...] = ()
+    delimiter: str = ""
+    new_ids: Mapping[str, NewIds] = dataclasses.field(default_factory=dict)
 
     @property
     def num_shards(self) -> int:
@@ -131,8 +139,10 @@ def run(source: IngestSource, task: IngestTask, progress: Progress | None = None
     task = IngestTask(*task)
     stream = source.streams[task.split]
     rows: list[int] = []
+    notes: dict[str, str] = {}
     with library.quiet():
-        chunks = part_chunks(stream.types, even_tables(_rows(stream, task, rows)), rows=rows)
+        tables = even_tables(_rows(stream, task, rows, notes))
+        chunks = part_chunks(stream.types, tables, rows=rows, notes=notes)
         storage.write_atomic(source.path(task), chunks, inside=source.inside)
     return Done(counts={"rows_ingested": sum(rows)})
 
@@ -193,6 +203,8 @@ def read_groups(
             "the same command again",
         )
     read = row_groups.read_footers(list(parts.values()), columns)
+    for note in {key: text for footer in reversed(read) for key, text in footer.notes.items()}.values():
+        _log.warning("%s", note)
     return {task: footer.groups for task, footer in zip(parts, read, strict=True)}
 
 
@@ -203,8 +215,10 @@ def run_here(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
         list(here.run(functools.partial(run, source), tasks, processes=processes, keep=True))
 
 
-def _rows(stream: SplitStream, task: IngestTask, rows: list[int]) -> Iterator[pa.Table]:
+def _rows(stream: SplitStream, task: IngestTask, rows: list[int], notes: dict[str, str]) -> Iterator[pa.Table]:
     """Yield the task's rows in tables of any size; append each shard's number of rows to `rows`.
+
+    `notes`: what a cell is read as other than it is written, by kind.
 
     Raises: SourceError, which names the file and the row.
     """
@@ -217,18 +231,24 @@ def _rows(stream: SplitStream, task: IngestTask, rows: list[int]) -> Iterator[pa
         where = without_access(file.path) if file else f"split {task.split!r}, shard {number}"
         if file is not None:
             access.require_unchanged(file)
-        with library.reading(lambda where=where: f"{where}, after row {rows[-1]:,}"):  # type: ignore[misc]
+        remedy = cells.REMEDY if stream.delimiter else library.CORRECT
+        with library.reading(lambda where=where: f"{where}, after row {rows[-1]:,}", remedy=remedy):  # type: ignore[misc]
             for table in one.iter(stream.batch_rows):
-                yield pa.Table.from_arrays(table.columns, schema=stream.types)
+                if stream.delimiter:
+                    cells.note_joined(table, stream.delimiter, row=rows[-1], notes=notes, where=where)
+                table = cells.parsed(table, stream.types, row=rows[-1], notes=notes, where=where)
+                yield with_new_ids(table, stream.new_ids.get(file.path, {})) if file else table
                 rows[-1] += table.num_rows
         if file is not None:
             access.require_unchanged(file)
 
 
-def part_chunks(types: pa.Schema, tables: Iterable[pa.Table], *, rows: Sequence[int] = ()) -> Iterator[bytes]:
+def part_chunks(
+    types: pa.Schema, tables: Iterable[pa.Table], *, rows: Sequence[int] = (), notes: Mapping[str, str] | None = None
+) -> Iterator[bytes]:
     """Yield the bytes of a part with a row group for each table. Raises: whatever `tables` raises.
 
-    `rows`: number of rows of each shard, complete once `tables` is exhausted.
+    `rows`: number of rows of each shard, complete once `tables` is exhausted, as are the `notes`.
 
     Measured on 37 MB of JSON lines: lz4 takes 0.14 s of CPU, the same as no compression, for two thirds of the bytes; a
     dictionary does not shrink texts.
@@ -247,6 +267,7 @@ def part_chunks(types: pa.Schema, tables: Iterable[pa.Table], *, rows: Sequence[
             writer.write_table(table, row_group_size=max(1, table.num_rows))
             yield taken()
         writer.add_key_value_metadata({row_groups.SHARD_ROWS: json.dumps(list(rows))})
+        writer.add_key_value_metadata({row_groups.NOTES: json.dumps(notes or {})})
     yield taken()
 
 

@@ -99,9 +99,10 @@ def _table_of(source: Any) -> pa.Table:
     if type(source).__module__.startswith("pandas") and type(source).__name__ == "DataFrame":
         try:
             return pa.Table.from_pandas(source, preserve_index=False)
-        except pa.ArrowException as error:
+        except (pa.ArrowException, TypeError, ValueError) as error:  # such as two columns of one name
             raise SourceError(
-                f"the frame cannot become an Arrow table: {first_line(error)}", remedy="give a column one type of value"
+                f"the frame cannot become an Arrow table: {first_line(error)}",
+                remedy="give a column one type of value, and a name of its own",
             ) from error
     if hasattr(source, "to_arrow") and isinstance(table := source.to_arrow(), pa.Table):  # of polars
         return table

@@ -31,6 +31,8 @@ MOST_ROWS_IN_PLACE = 4_000
 MOST_BYTES_IN_PLACE = 16 << 20
 # Footer key of an ingested part, for the number of rows of each shard.
 SHARD_ROWS = b"prep_tfrecords.shard_rows"
+# Footer key of an ingested part, for what the user is to be told about its rows, by kind.
+NOTES = b"prep_tfrecords.notes"
 
 _THREADS = 32
 # Threads that fetch rows of remote files, and serialized bytes of footers to cache; parsed footers take about eight
@@ -48,12 +50,14 @@ _locks: dict[DataFile, threading.Lock] = {}
 class Footer:
     """Footer of a file: `schema` with its metadata, and row `groups`; `is_in_place`: all are small enough for blocks.
 
-    The `nulls` of the groups are counted for columns and struct fields, but not inside lists.
+    The `nulls` of the groups are counted for columns and struct fields, but not inside lists. `notes` of an ingested
+    part say what its rows are that the source's are not, by kind.
     """
 
     schema: pa.Schema
     groups: Groups
     is_in_place: bool
+    notes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def read_footers(files: Sequence[DataFile], columns: Collection[str] | None) -> list[Footer]:
@@ -142,7 +146,8 @@ def _footer(
         nulls={name: np.array(counted, np.int64) for name, counted in nulls.items() if len(counted) == len(sizes)},
     )
     is_in_place = (num_rows <= MOST_ROWS_IN_PLACE).all() and (all_bytes <= MOST_BYTES_IN_PLACE).all()
-    return Footer(schema=schema, groups=groups, is_in_place=bool(is_in_place))
+    notes = json.loads((metadata.metadata or {}).get(NOTES, b"{}")) if file.ingested else {}
+    return Footer(schema=schema, groups=groups, is_in_place=bool(is_in_place), notes=notes)
 
 
 def read_rows(

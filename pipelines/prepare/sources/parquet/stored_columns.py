@@ -10,6 +10,7 @@ int64                           int32           an error if a value does not fit
 lists, structs                  the same for their items; fields by name, a missing one is null
 """
 
+import re
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -66,8 +67,11 @@ def select(rows: pa.Table | pa.RecordBatch, names: Sequence[str]) -> pa.Table | 
     return type(rows).from_arrays([column_of(rows, name) for name in names], schema=schema)
 
 
-def require_castable(schema: pa.Schema, types: pa.Schema, *, where: str) -> None:
-    """Check that columns of `schema` can be cast to `types`. Raises: SourceError, naming the file `where`."""
+def require_castable(schema: pa.Schema, types: pa.Schema, *, where: str, as_named: bool = False) -> None:
+    """Check that columns of `schema` can be cast to `types`, with the same values unless a card names these types.
+
+    Raises: SourceError, naming the file `where`.
+    """
     for field in types:
         count = len(schema.get_all_field_indices(field.name))
         column = field_of(schema, field.name)
@@ -76,7 +80,30 @@ def require_castable(schema: pa.Schema, types: pa.Schema, *, where: str) -> None
                 f"{where}: {'several columns' if count else 'no column'} {field.name!r}, expected one, as {_ELSEWHERE}",
                 remedy="give all files the same columns, or name only some of them by a glob",
             )
+        if not as_named and not _is_alike(column.type, field.type):
+            raise _other_type(column.type, field, "values would change", where=where)
         _cast_column(pa.schema([column]).empty_table().column(0), field, where=where)
+
+
+def _is_alike(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    """Return whether a cast keeps values or fails: not 7 to '7', '007' to 7, 2 to True, or a time to another zone."""
+    if pa.types.is_dictionary(kind):
+        return _is_alike(kind.value_type, wanted)
+    if is_list(kind) and is_list(wanted):
+        return _is_alike(kind.value_type, wanted.value_type)
+    if pa.types.is_struct(kind) and pa.types.is_struct(wanted):
+        names = [field.name for field in wanted if kind.get_field_index(field.name) >= 0]
+        return all(_is_alike(kind.field(name).type, wanted.field(name).type) for name in names)
+    return pa.types.is_null(kind) or _form(kind) == _form(wanted)
+
+
+def _form(kind: pa.DataType) -> str:
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return "number"
+    if pa.types.is_timestamp(kind):
+        return "time" if kind.tz is None else "time of a zone"
+    is_text = re.fullmatch("(large_)?(string|binary)(_view)?", str(kind)) or pa.types.is_fixed_size_binary(kind)
+    return "text" if is_text else str(kind)
 
 
 def cast(batch: pa.RecordBatch, types: pa.Schema, *, where: str) -> pa.RecordBatch:
@@ -95,12 +122,15 @@ def _cast_column(column: pa.Array | pa.ChunkedArray, field: pa.Field, *, where: 
     try:
         table = table_cast(pa.table({field.name: column}), pa.schema([field]))
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise SourceError(
-            f"{where}: column {field.name!r} holds {column.type}, expected {field.type}, as {_ELSEWHERE} "
-            f"({first_line(error)})",
-            remedy="convert all files to the same types, or name only some of them by a glob",
-        ) from error
+        raise _other_type(column.type, field, first_line(error), where=where) from error
     return table.combine_chunks().to_batches()[0].column(0) if len(table) else table.column(0)
+
+
+def _other_type(kind: pa.DataType, field: pa.Field, reason: str, *, where: str) -> SourceError:
+    return SourceError(
+        f"{where}: column {field.name!r} holds {kind}, expected {field.type}, as {_ELSEWHERE} ({reason})",
+        remedy="convert all files to the same types, or name only some of them by a glob",
+    )
 
 
 def is_list(kind: pa.DataType) -> bool:

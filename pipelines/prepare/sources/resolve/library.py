@@ -33,7 +33,7 @@ _CUT = 16
 _SMALL_BYTES = 16_000_000
 # The manifest lists up to this many files of a source, and one digest for more.
 _MOST_NAMED = 1_000
-_CORRECT = "correct the file or leave it out; if files have different types, convert them to the same types"
+CORRECT = "correct the file or leave it out; if files have different types, convert them to the same types"
 _LEAVE_OUT = "the file is damaged, nested too deeply or needs too much memory: leave it out, or convert it to Parquet"
 _TARS = (".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".tgz")
 
@@ -105,6 +105,13 @@ def with_members(builder: Any) -> Any:
     return builder if members == files and not options_of(builder.config) else with_files(builder, members)
 
 
+def members(path: str) -> list[str]:
+    """Return the names in a zip or tar archive; none for other files. Raises: as `with_members`."""
+    if path.endswith(".zip"):
+        return sorted(fsspec.core.url_to_fs(f"zip://::{path}")[0].find(""))
+    return [inner.partition("::")[0].removeprefix("tar://") for inner in _members(path) if inner != path]
+
+
 def _members(path: str) -> list[str]:
     """Return the addresses of the visible files in a tar archive, in unpacking order; other paths as they are."""
     if not path.endswith(_TARS):
@@ -133,8 +140,12 @@ def options_of(config: Any) -> dict[str, Any]:
     return {name: getattr(config, name) for name in names if getattr(config, name) != getattr(default, name)}
 
 
+class LateKeysError(SourceError):
+    """JSON lines whose keys, or types, come after the chunk of the file from which `datasets` takes the columns."""
+
+
 @contextlib.contextmanager
-def reading(where: Callable[[], str], *, remedy: str = _CORRECT) -> Iterator[None]:
+def reading(where: Callable[[], str], *, remedy: str = CORRECT) -> Iterator[None]:
     """Turn errors of reading rows into SourceError; `where` names the place, `remedy` is the default remedy."""
     try:
         yield
@@ -155,6 +166,12 @@ def reading(where: Callable[[], str], *, remedy: str = _CORRECT) -> Iterator[Non
     except StopIteration as error:  # from readers that ask for a first row
         raise no_rows(where()) from error
     except Exception as error:  # each reader has its own errors
+        if str(error).startswith("Couldn't cast"):
+            names = set(getattr(error, "table_column_names", ())) - set(getattr(error, "requested_column_names", ()))
+            what = f"column {', '.join(map(repr, sorted(names)))}" if names else " ".join(str(error).split())[:200]
+            raise LateKeysError(
+                f"{where()}: the first rows do not have all keys or types: {what}", remedy=remedy
+            ) from error
         raise SourceError(f"{where()}: cannot be read: {first_line(error)}", remedy=remedy) from error
 
 
@@ -222,12 +239,17 @@ class SourceListing:
 
         A reader of `datasets` may crash on these rows, so a child process reads them.
         """
-        builders = list(self.builders.values())
-        files = [path for each in builders for some in splits_of(each).values() for path in some]
-        in_child = is_seen_by_others(files) and not (
-            builders[0].name == "parquet" or are_small_texts(builders[0].name, files)
-        )
-        return here.call(_open, self.builders, self.named) if in_child else _open(self.builders, self.named)
+        return in_child(_open, self.builders, self.named)
+
+
+def in_child(function: Callable[..., Any], builders: Mapping[str | None, Any], *more: Any) -> Any:
+    """Call a function that reads rows in a child process, or here if their reader cannot crash, or only we see them."""
+    every = list(builders.values())
+    files = [path for each in every for some in splits_of(each).values() for path in some]
+    is_safe = every[0].name == "parquet" or are_small_texts(every[0].name, files)
+    if is_seen_by_others(files) and not is_safe:
+        return here.call(function, builders, *more)
+    return function(builders, *more)
 
 
 def _open(builders: Mapping[str | None, Any], named: Sequence[str] | None) -> dict[str, Any]:

@@ -39,9 +39,24 @@ def arguments(config: SourceConfig) -> dict[str, Any]:
         if not equals or not re.fullmatch(r"\w+(\.\w+)*", split):
             split, pattern = "train", text
         files.setdefault(split, []).append(pattern)
-    options = {key: _value(text) for key, _, text in (each.partition("=") for each in config.source_options)}
+    options = {key: value for key, value in _options(config).items() if key != "dtype"}
     given = {"data_files": files, "sample_by": config.sample_by}
     return {**options, **{name: value for name, value in given.items() if value}}
+
+
+def text_dtypes(config: SourceConfig) -> frozenset[str]:
+    """Return the columns of a CSV file that --source-option dtype says to read as text. Raises: ConfigError."""
+    given = _options(config).get("dtype", {})
+    if not isinstance(given, dict) or not set(given.values()) <= {"str", "string", "object"}:
+        raise ConfigError(
+            f"--source-option dtype={json.dumps(given)}, expected an object of columns that are read as text",
+            remedy='write it as in --source-option \'dtype={"zip": "str"}\'',
+        )
+    return frozenset(given)
+
+
+def _options(config: SourceConfig) -> dict[str, Any]:
+    return {key: _value(text) for key, _, text in (each.partition("=") for each in config.source_options)}
 
 
 def _value(text: str) -> Any:
@@ -53,8 +68,12 @@ def _value(text: str) -> Any:
 
 
 def described(config: SourceConfig) -> dict[str, Any]:
-    """Return the options that are given, without credentials, for the source's identity."""
+    """Return the options that are given, without credentials, for the source's identity.
+
+    The size of chunks is none: it only decides how many rows show the types.
+    """
     options = {key: without_access(value) for key, _, value in (each.partition("=") for each in config.source_options)}
+    options.pop("chunksize", None)
     given = {
         "format": config.format,
         "data_files": list(map(without_access, config.data_files)),

@@ -48,6 +48,11 @@ _BESIDE = frozenset(
 _EVALUATED = re.compile(
     r"(?<![A-Za-z])(TEST|VALID|VALIDATION|VAL|DEV|EVAL)(?![A-Za-z])|^(Test|Valid|Validation|Dev|Eval)(?![a-z])"
 )
+_SPLIT_WORD = re.compile(
+    r"(?<![A-Za-z])(train|training|test|testing|validation|valid|val|dev|eval)(?![A-Za-z])", re.IGNORECASE
+)
+# Text files that are smaller on average are rather documents than lists of lines.
+_DOCUMENT_BYTES = 1_000_000
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +65,9 @@ def resolve(config: SourceConfig) -> SourceListing:
     if not config.object_splits:
         paths.require_dataset(config.dataset, *config.more_paths)
         reader_options.require_reader(config.format)
+        for path in (config.dataset, *config.more_paths):
+            if "::" in (real := os.path.realpath(path)) and os.path.exists(real):
+                raise SourceError(f"{real}: '::' in its name, which joins addresses for `datasets`", remedy="rename it")
     with reader_options.as_source_error(config):
         return _resolve(config)
 
@@ -162,14 +170,40 @@ def _of_builder(builder: Any, config: SourceConfig, *, where: str, files: Sequen
             remedy="add --format text --sample-by document for a row of each file, --format text for one of each line",
         )
     beside = (".py", ".ipynb", ".sh")
-    left = [each.name for each in files if each.path not in used and each.name not in _BESIDE]
+    used |= set(map(os.path.realpath, used))  # `datasets` follows links in the path of a folder
+    left = [each.name for each in files if not used & {each.path, os.path.realpath(each.path)}]
+    left = [name for name in left if name not in _BESIDE]
     if unused := sorted(name for name in left if not name.endswith(beside)):
         more = f" and {len(unused) - _NAMED:,} more" if len(unused) > _NAMED else ""
         _log.warning("%s: not used: %s%s", where, ", ".join(unused[:_NAMED]), more)
     names = [posixpath.basename(without_access(path)) for path in splits.get("train", ())]
     if odd := [name for name in names if _EVALUATED.search(name)]:
         _log.warning("%s: %s is in split train, since `datasets` knows split names in lower case only", where, odd[0])
+    _say_what_joins(splits, where=where)
+    size = sum(each.size for each in files if each.path in used)
+    if builder.name == "text" and not config.sample_by and len(used) > 1 and size < len(used) * _DOCUMENT_BYTES:
+        hint = "--sample-by document makes a row of each file"
+        _log.warning("%s: each line of %s text files becomes a row; %s", where, f"{len(used):,}", hint)
     return _listing({None: library.with_members(builder)}, splits, config, kind=builder.name, where=where, files=files)
+
+
+def _say_what_joins(splits: Mapping[str, Sequence[str]], *, where: str) -> None:
+    """Warn of files that are in several splits, and of archives whose members are named for several."""
+    in_splits: dict[str, list[str]] = {}
+    for split, some in splits.items():
+        for path in dict.fromkeys(each.rpartition("::")[2] for each in some):
+            in_splits.setdefault(path, []).append(split)
+    for path, names in in_splits.items():
+        shown = posixpath.basename(without_access(path))
+        members = library.members(path)
+        if len({word[0].lower() for name in members if (word := _SPLIT_WORD.search(name))}) > 1:
+            more = f" and {len(members) - _NAMED:,} more" if len(members) > _NAMED else ""
+            held = f"{', '.join(members[:_NAMED])}{more}"
+            joined = f"all in {' and in '.join(names)}"
+            _log.warning("%s: %s holds %s, %s; unpack it for a split of each", where, shown, held, joined)
+        elif len(names) > 1:
+            remedy = "rename it, or name the files of each split with --data-files SPLIT=PATTERN"
+            _log.warning("%s: all rows of %s are in %s, by its name; %s", where, shown, " and in ".join(names), remedy)
 
 
 def _of_saved(config: SourceConfig, *, where: str) -> SourceListing:
@@ -265,6 +299,10 @@ def _listing(
     in_splits = {split: [path.rpartition("::")[2] for path in some] for split, some in splits.items()}
     used = list(dict.fromkeys(path for some in in_splits.values() for path in some))
     listed = {each.path: each for each in files}
+    if odd := next((path for path in used if "//" in path.partition("://")[2]), None):
+        raise SourceError(
+            f"{without_access(odd)}: '//' in its name, which `datasets` reads as '/'", remedy="copy it to a plain name"
+        )
     known = [listed.get(path) or data_files.describe(path) for path in used]
     named = [dataclasses.replace(each, name=name_of(each.path)) for each in known]
     by_path = dict(zip(used, data_files.identify(named), strict=True))

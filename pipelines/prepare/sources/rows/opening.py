@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import logging
 import shutil
 import tempfile
 import weakref
@@ -20,31 +21,37 @@ import pyarrow as pa
 
 from pipelines.prepare import storage
 from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.options.source_config import LAYOUT_COLUMNS
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest import IngestSource, RunTasks, SplitStream
-from pipelines.prepare.sources.parquet import row_groups, stored_columns
+from pipelines.prepare.sources.parquet import class_ids, row_groups, stored_columns
+from pipelines.prepare.sources.parquet.class_ids import NewIds
 from pipelines.prepare.sources.parquet.groups import Groups, Pieces, cover
 from pipelines.prepare.sources.parquet.row_groups import Footer
-from pipelines.prepare.sources.resolve import features, library, line_ranges, resolve
+from pipelines.prepare.sources.resolve import cells, features, library, line_ranges, resolve
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.resolve.features import Columns
 from pipelines.prepare.sources.resolve.library import SourceListing
 from tfrecord_io.errors import FingerprintMismatchError
 from tfrecord_io.shown import without_access
 
+_log = logging.getLogger(__name__)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpenedSource:
     """Opened dataset whose rows are not located yet.
 
-    `columns` by split; `footers` of Parquet files by path; `addresses` with credentials by those without; `copies` that
-    workers can read, by the path of the file.
+    `columns` by split; `footers` of Parquet files by path; `new_ids` of the classes of a file, by path, where its class
+    names are not those of its split; `addresses` with credentials by those without; `copies` that workers can read, by
+    the path of the file.
     """
 
     listing: SourceListing
     columns: Mapping[str, Columns]
     footers: Mapping[str, Footer]
     addresses: Mapping[str, str]
+    new_ids: Mapping[str, NewIds] = dataclasses.field(default_factory=dict)
     copies: Mapping[str, DataFile] = dataclasses.field(default_factory=dict)
 
     def types(self, split: str) -> pa.Schema:
@@ -53,8 +60,8 @@ class OpenedSource:
 
     def is_in_place(self, split: str) -> bool:
         """Return whether the rows of a split are read from its own files, without ingest."""
-        files = self.listing.splits[split]
-        return all(file.path in self.footers and self.footers[file.path].is_in_place for file in files)
+        footers = [self.footers.get(file.path) for file in self.listing.splits[split]]
+        return all(each and each.is_in_place for each in footers) and not self.ids_of(split)
 
     def streams(self, splits: Collection[str]) -> dict[str, SplitStream]:
         """Return the streams of `splits` to ingest, by split; splits that are read in place have none."""
@@ -72,9 +79,23 @@ class OpenedSource:
             total.update(b"\0" + self.types(split).serialize().to_pybytes())
         return storage.join(home, f"rows-{total.hexdigest()[:16]}")
 
+    def ids_of(self, split: str) -> dict[str, NewIds]:
+        """Return the new class ids of files of a split, by path."""
+        return {file.path: self.new_ids[file.path] for file in self.listing.splits[split] if file.path in self.new_ids}
+
     def _stream(self, split: str) -> SplitStream:
         listing, files = self.listing, tuple(self.listing.splits[split])
         builder, dataset = listing.builders.get(None) or listing.builders[split], listing.streams[split]
+        ids = self.ids_of(split)
+        if ids:  # read as numbers, since the classes of the first file do not fit those of others
+            plain = type(dataset.features).from_arrow_schema(self.types(split))
+            mapped = {name for each in ids.values() for name in each}
+            numbers = {name: plain[name] if name in mapped else each for name, each in dataset.features.items()}
+            builder = library.with_files(
+                builder, {split: [file.path for file in files]}, features=type(dataset.features)(numbers)
+            )
+            with library.quiet():
+                dataset = builder.as_streaming_dataset()[split]
         # An archive has a shard for each member.
         members = collections.Counter(path.rpartition("::")[2] for path in library.splits_of(builder).get(split, ()))
         counts = [members[file.path] or 1 for file in files]
@@ -99,6 +120,8 @@ class OpenedSource:
             batch_rows=listing.batch_rows,
             files=files,
             shard_files=shard_files,
+            delimiter=cells.delimiter_of(builder),
+            new_ids=ids,
         )
 
 
@@ -111,6 +134,7 @@ def open_source(config: SourceConfig, *, columns: Collection[str] | None) -> Ope
     files = list({file.path: file for split in listing.splits.values() for file in split}.values())
     addresses = {shown: file.path for file in files if (shown := without_access(file.path)) != file.path}
     by_path: dict[str, Footer] = {}
+    arrow = {} if listing.kind == "parquet" else class_ids.schemas_of(listing, {})  # before a stream sets the features
     if listing.kind == "parquet":
         by_path = dict(zip((file.path for file in files), row_groups.read_footers(files, columns), strict=True))
         described = {
@@ -120,11 +144,21 @@ def open_source(config: SourceConfig, *, columns: Collection[str] | None) -> Ope
     else:
         # The first rows give the features if nothing else does.
         first = without_access(files[0].path if files else config.dataset)
-        with library.reading(lambda: first):
-            streams = listing.streams
-        opened = {name: streams[name].features for name in listing.splits}
+        is_csv = listing.kind == "csv"
+        with library.reading(lambda: first, remedy=cells.REMEDY if is_csv else library.CORRECT):
+            if is_csv:
+                listing, cell_features = cells.as_written(listing, config)
+                opened = dict.fromkeys(listing.splits, cell_features)
+            else:
+                opened = {name: listing.streams[name].features for name in listing.splits}
         described = {name: features.columns_of(each.arrow_schema, each) for name, each in opened.items()}
-    return OpenedSource(listing=listing, columns=described, footers=by_path, addresses=addresses)
+    new_ids: dict[str, NewIds] = {}
+    for name, schemas in (arrow or class_ids.schemas_of(listing, by_path)).items():
+        used = (config.label_column, *config.keep_columns, *(getattr(config, each) for each in LAYOUT_COLUMNS))
+        names = [*described[name]] if config.functions else [each for each in used if each]
+        described[name], ids = class_ids.united(described[name], schemas, names=names)
+        new_ids.update(ids)
+    return OpenedSource(listing=listing, columns=described, footers=by_path, addresses=addresses, new_ids=new_ids)
 
 
 def locate_rows(
@@ -145,12 +179,16 @@ def locate_rows(
     Raises: SourceError if rows cannot be read, or a Parquet file lacks columns of its split; OutputError if a part
         cannot be written.
     """
+    for name in splits:
+        for column in dict.fromkeys(column for ids in source.ids_of(name).values() for column in ids):
+            classes = source.columns[name][column].text
+            _log.warning("split %r, column %r: its files have different classes; all get %s", name, column, classes)
     for name in splits if source.footers else ():
         types = stored_columns.schema_of(source.types(name), _there(source.types(name), columns))
-        last: pa.Schema | None = None
+        last, as_named = None, source.listing.features_of(name) is not None
         for file in source.listing.splits[name]:
             if (schema := source.footers[file.path].schema) is not last:  # files with the same columns share it
-                stored_columns.require_castable(schema, types, where=without_access(file.path))
+                stored_columns.require_castable(schema, types, where=without_access(file.path), as_named=as_named)
             last = schema
     ingested = IngestSource(streams=source.streams(splits), folder=folder, inside=inside)
     unread = {}

@@ -91,6 +91,12 @@ def test_frames_and_tables_have_their_rows_and_types(tmp_path: Path, make: Calla
     assert pq.read_table(os.path.join(folder, name)).to_pydict() == _columns(300)
 
 
+def test_a_frame_with_two_columns_of_one_name_is_refused(tmp_path: Path) -> None:
+    frame = pd.DataFrame([["a", "b"]], columns=["text", "text"])
+    with pytest.raises(SourceError, match=r"cannot become an Arrow table: .*; give a column one type .* a name of its"):
+        objects.store(frame, str(tmp_path))
+
+
 def test_the_same_rows_go_on_with_a_build_and_others_are_refused(tmp_path: Path) -> None:
     _build(_dataset(), tmp_path / "out")
     again = _build(_dataset().to_iterable_dataset(), tmp_path / "out")

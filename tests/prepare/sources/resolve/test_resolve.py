@@ -1,7 +1,11 @@
 """Every way of naming a dataset leads to its files, in the order in which `datasets` reads them."""
 
+import io
 import json
+import logging
 import os
+import tarfile
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -73,6 +77,82 @@ def test_an_output_below_the_source_is_no_part_of_it(tmp_path: Path, memory: Mem
     _write(tmp_path / "data", *names)
     found = _resolve(tmp_path / "data" if where == "local" else "memory://data")
     assert [file.name for files in found.splits.values() for file in files] == ["train.jsonl"]
+
+
+def test_a_folder_behind_a_link_has_no_unused_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """`datasets` names the files by the path behind the link."""
+    _write(tmp_path / "data", "a.jsonl")
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    with caplog.at_level(logging.WARNING, logger="pipelines"):
+        assert list(_resolve(tmp_path / "link").splits) == ["train"]
+    assert not caplog.text
+
+
+def _archive(path: Path, *names: str) -> None:
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w") as packed:
+            for name in names:
+                packed.writestr(name, ROW)
+        return
+    with tarfile.open(path, "w") as tar:
+        for name in names:
+            entry = tarfile.TarInfo(name)
+            entry.size = len(ROW)
+            tar.addfile(entry, io.BytesIO(ROW))
+
+
+@pytest.mark.parametrize(
+    ("name", "members", "said"),
+    [
+        ("data.zip", ["test.jsonl", "train.jsonl"], "data.zip holds test.jsonl, train.jsonl, all in train; unpack"),
+        (
+            "data.tar",
+            ["x/train.jsonl", "x/dev.jsonl"],
+            "holds x/dev.jsonl, x/train.jsonl, all in train; unpack",
+        ),
+        (
+            "train-and-test.zip",
+            ["train.jsonl", "test.jsonl"],
+            "test.jsonl, train.jsonl, all in train and in test",
+        ),
+        (
+            "train-or-test.zip",
+            ["a.jsonl"],
+            "train-or-test.zip are in train and in test, by its name; rename",
+        ),
+        ("data.zip", ["a.jsonl", "b.jsonl"], ""),
+    ],
+)
+def test_an_archive_of_several_splits_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, members: list[str], said: str
+) -> None:
+    """`datasets` takes the split from the name of the archive."""
+    _archive(tmp_path / name, *members)
+    with caplog.at_level(logging.WARNING, logger="pipelines"):
+        _resolve(tmp_path / name, format="json")
+    assert said in caplog.text
+    assert bool(said) == bool(caplog.text)
+
+
+@pytest.mark.parametrize("suffix", ["txt", "md"])
+def test_lines_of_several_text_files_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture, suffix: str) -> None:
+    _write(tmp_path, f"a.{suffix}", f"b.{suffix}", content=b"one\ntwo\n")
+    with caplog.at_level(logging.WARNING, logger="pipelines"):
+        _resolve(tmp_path, format="text", sample_by="document")
+        assert not caplog.text
+        _resolve(tmp_path, format="text")
+    assert "each line of 2 text files becomes a row; --sample-by document makes a row of each file" in caplog.text
+
+
+def test_names_that_datasets_reads_otherwise_are_refused(tmp_path: Path, memory: MemoryFileSystem) -> None:
+    _write(tmp_path / "a::b", "a.jsonl")
+    (tmp_path / "link").symlink_to(tmp_path / "a::b")
+    for name in ("a::b", "a::b/a.jsonl", "link"):
+        with pytest.raises(SourceError, match="'::' in its name, which joins addresses for `datasets`; rename it"):
+            _resolve(tmp_path / name)
+    memory.pipe("/b//x/a.jsonl", ROW)
+    with pytest.raises(SourceError, match="'//' in its name, which `datasets` reads as '/'; copy it to a plain name"):
+        _resolve("memory://b//x")
 
 
 def test_an_output_is_no_source_itself(tmp_path: Path) -> None:

@@ -1,0 +1,124 @@
+"""Class ids of files whose class names differ, mapped by name to the names of all files.
+
+    2023.parquet    neg neutral pos     0 1 2  ──►  0 1 2
+    2024.parquet    neg pos             0 1    ──►  0 2       names of the split: neg, neutral, pos
+
+`datasets` takes the names of the first file for all, so that `pos` of the second one would become `neutral`.
+"""
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.prepare.process import threads
+from pipelines.prepare.sources.parquet import access
+from pipelines.prepare.sources.parquet.row_groups import Footer
+from pipelines.prepare.sources.parquet.stored_columns import is_list
+from pipelines.prepare.sources.resolve import library
+from pipelines.prepare.sources.resolve.data_files import DataFile
+from pipelines.prepare.sources.resolve.features import Column, Columns, columns_of
+from pipelines.prepare.sources.resolve.library import SourceListing
+from tfrecord_io.errors import SourceError
+from tfrecord_io.schema import UNLABELLED
+from tfrecord_io.shown import without_access
+
+# New ids by column, at the place of the file's own.
+NewIds = Mapping[str, Sequence[int]]
+# An id that no class has.
+_NO_CLASS = -2
+
+
+def schemas_of(listing: SourceListing, footers: Mapping[str, Footer]) -> dict[str, dict[str, pa.Schema]]:
+    """Return the schemas of the files of a split by path, where `datasets` takes those of the first for all."""
+    found = {}
+    for name, files in listing.splits.items():
+        if listing.features_of(name) is not None:
+            continue
+        if footers:
+            found[name] = {file.path: footers[file.path].schema for file in files}
+        elif listing.kind == "arrow" and len(files) > 1:
+            with library.reading(lambda files=files: without_access(files[0].path)):  # type: ignore[misc]
+                every = threads.ordered_map(_arrow_schema, files, threads=16)
+                found[name] = {file.path: schema for file, schema in zip(files, every, strict=True)}
+    return found
+
+
+def _arrow_schema(file: DataFile) -> pa.Schema:
+    """Return the schema of an Arrow file. Raises: SourceError if it is gone; OSError or ArrowInvalid if damaged."""
+    with access.opened(file, {}) as handle:
+        try:
+            return pa.ipc.open_stream(handle).schema
+        except pa.ArrowInvalid:
+            handle.seek(0)
+            return pa.ipc.open_file(handle).schema
+
+
+def united(
+    columns: Columns, schemas: Mapping[str, pa.Schema], *, names: Collection[str]
+) -> tuple[Columns, dict[str, NewIds]]:
+    """Return the columns with the classes of all files, in order of appearance, and the new ids by path of the file.
+
+    `columns` are those of the first of the files, `schemas` by path; `names`: the columns to look at.
+
+    Raises: SourceError if a column has classes in one file, and not in another.
+    """
+    found: dict[str, Columns] = {}
+    for path, schema in schemas.items():
+        same = next((each for each in found if schemas[each] is schema), None)
+        found[path] = found[same] if same else columns_of(schema).with_fields()
+    every, ids = dict(columns.with_fields()), dict[str, dict[str, Sequence[int]]]()
+    for name in filter(every.__contains__, names):
+        own = {path: each[name] for path, each in found.items() if name in each and each[name].kind != pa.null()}
+        if all(_classes(each) == _classes(every[name]) for each in own.values()):
+            continue
+        fits = {path: name in columns and _is_alike(each, every[name]) for path, each in own.items()}
+        if odd := next((path for path in fits if not fits[path]), None):
+            raise SourceError(
+                f"{without_access(odd)}: column {name!r} is {own[odd].text}, in the first file {every[name].text}, "
+                "expected the same classes",
+                remedy="convert all files to the same classes, or name only some of them by a glob",
+            )
+        union = tuple(dict.fromkeys(each for column in own.values() for each in _classes(column) or ()))
+        columns = Columns({**columns, name: _with_classes(columns[name], union)})
+        for path, column in own.items():
+            if (new := [union.index(each) for each in _classes(column) or ()]) != list(range(len(new))):
+                ids.setdefault(path, {})[name] = new
+    return columns, {**ids}
+
+
+def _classes(column: Column) -> tuple[str, ...] | None:
+    return column.names if column.names is not None else column.item_names
+
+
+def _is_alike(one: Column, other: Column) -> bool:
+    return (one.names is None) == (other.names is None) and (one.item_names is None) == (other.item_names is None)
+
+
+def _with_classes(column: Column, classes: tuple[str, ...]) -> Column:
+    text = f"ClassLabel(names={[*classes]})"
+    if column.names is not None:
+        return dataclasses.replace(column, names=classes, text=text)
+    return dataclasses.replace(column, item_names=classes, text=f"List({text})")
+
+
+def with_new_ids(table: pa.Table, ids: NewIds) -> pa.Table:
+    """Return the table with new class ids; those outside the file's own classes become ids of no class."""
+    for name, new in ids.items():
+        index = table.schema.get_field_index(name)
+        column = pa.chunked_array([_mapped(each, new) for each in table.column(index).chunks], table.field(index).type)
+        table = table.set_column(index, table.field(index), column)
+    return table
+
+
+def _mapped(column: pa.Array, new: Sequence[int]) -> pa.Array:
+    if is_list(column.type):
+        ends = np.cumsum([0, *np.asarray(pc.list_value_length(column).fill_null(0))])
+        values = _mapped(column.flatten(), new)
+        return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values, mask=column.is_null()).cast(column.type)
+    old = np.asarray(column.fill_null(UNLABELLED)).astype(np.int64)
+    known = np.where((old >= 0) & (old < len(new)), np.asarray([*new, 0])[np.clip(old, 0, len(new))], _NO_CLASS)
+    mapped = np.where(old == UNLABELLED, UNLABELLED, known)
+    return pa.array(mapped, mask=np.asarray(column.is_null())).cast(column.type)

@@ -1,0 +1,174 @@
+"""Cells of CSV and TSV files, kept as the characters in the file.
+
+`datasets` reads them with pandas, which chooses the types of each 10,000 rows anew: `007` is text in one chunk and 7 in
+the next. So all cells are read as text, and the first 10,000 rows decide which columns are `parsed`:
+
+    column                               first rows        type
+    text, or `dtype` says str            any               string
+    label, kept, used by a function      7 / True / 0.5    int64 / bool / float64
+                                         007, +7, nulls    string
+    any other                            any               string
+"""
+
+import dataclasses
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.options.source_config import LAYOUT_COLUMNS
+from pipelines.prepare.sources.resolve import library
+from pipelines.prepare.sources.resolve.library import SourceListing
+from pipelines.prepare.sources.resolve.reader_options import text_dtypes
+from tfrecord_io.errors import SourceError
+
+_PLAIN_QUOTES = "if quotes are plain characters in the file, add --source-option quoting=3"
+REMEDY = f"{library.CORRECT}; {_PLAIN_QUOTES}"
+_ROWS = 10_000
+# Options that say how numbers and booleans are written, which only pandas can apply: then it chooses the types.
+_SPELLINGS = ("converters", "thousands", "true_values", "false_values")
+
+
+def as_written(listing: SourceListing, config: SourceConfig) -> tuple[SourceListing, Any]:
+    """Return the listing of a CSV source with a builder that reads text, and the features that its columns get.
+
+    Features that a card describes are left as they are."""
+    import datasets
+
+    (builder,), string = listing.builders.values(), datasets.Value("string")
+    if builder.info.features is not None:
+        return listing, builder.info.features
+    files, options = library.splits_of(builder), library.options_of(builder.config)
+    if is_spelt := any(getattr(builder.config, name) for name in _SPELLINGS) or builder.config.decimal != ".":
+        found = next(iter(listing.streams.values())).features
+    else:
+        one = library.open_builder("csv", data_files=library.listed(files), **{**options, "nrows": 1})
+        names = next(iter(dataclasses.replace(listing, builders={None: one}).streams.values())).features
+        builder = library.with_files(builder, files, features=datasets.Features(dict.fromkeys(names, string)))
+        found = library.in_child(_types, {None: builder})
+    texts = {*config.text_columns, *(getattr(config, name) for name in LAYOUT_COLUMNS), *text_dtypes(config)}
+    typed = {*found} if config.functions else {config.label_column, *config.keep_columns}
+    wanted = datasets.Features({name: each if name in typed - texts else string for name, each in found.items()})
+    if is_spelt:
+        builder = library.with_files(builder, files, features=wanted)
+    return dataclasses.replace(listing, builders={None: builder}), wanted
+
+
+def _types(builders: Mapping[str | None, Any]) -> Any:
+    """Return the features that fit the cells of the first rows."""
+    import datasets
+
+    with library.quiet():
+        splits = builders[None].as_streaming_dataset().values()
+        shards = (shard for split in splits for shard in library.shards_of(split.with_format("arrow")))
+        first = next(table for shard in shards if (table := next(shard.iter(_ROWS), None)) is not None)
+        return datasets.Features({name: datasets.Value(_type(first[name])) for name in first.column_names})
+
+
+def _type(cells: pa.ChunkedArray) -> str:
+    """Return the type of cells that are all numbers, or booleans, written in the usual way; otherwise string."""
+    cells = pc.utf8_trim_whitespace(cells.drop_null())
+    if not len(cells) or pc.any(pc.match_substring_regex(cells, r"^[+-]?0\d|^\+")).as_py():
+        return "string"
+    if pc.all(pc.match_substring_regex(cells, "^(?i:true|false)$")).as_py():
+        return "bool"
+    for kind in (pa.int64(), pa.float64()):
+        try:
+            cells.cast(kind)
+        except pa.ArrowInvalid:
+            continue
+        return "int64" if kind == pa.int64() else "float64"
+    return "string"
+
+
+def delimiter_of(builder: Any) -> str:
+    """Return the sign between cells if quotes enclose cells; empty for other readers, or where they do not."""
+    config = builder.config
+    return (config.delimiter or config.sep) if builder.name == "csv" and config.quoting == 0 else ""
+
+
+def parsed(table: pa.Table, types: pa.Schema, *, row: int, notes: MutableMapping[str, str], where: str) -> pa.Table:
+    """Return the table in `types`, numbers and booleans parsed from text; add a note if a number is written otherwise.
+
+    `row`: number of the first row in the file `where`.
+
+    Raises: SourceError if a cell is none.
+    """
+    columns = []
+    for field, cells in zip(types, table.columns, strict=True):
+        is_text = pa.types.is_string(cells.type) and not pa.types.is_string(field.type)
+        columns.append(_values(cells, field, row, where) if is_text else cells)
+        if is_text and pa.types.is_integer(field.type) and pc.any(other := _is_other(columns[-1], cells)).as_py():
+            text, value = (each.filter(other)[0].as_py() for each in (cells, columns[-1]))
+            notes.setdefault(
+                f"number {field.name}",
+                f"{where}: column {field.name!r} holds {text!r}, read as the number {value}; {_as_text(field.name)}",
+            )
+    return pa.Table.from_arrays(columns, schema=types)
+
+
+def _is_other(numbers: pa.ChunkedArray, cells: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.not_equal(numbers.cast(pa.string()), pc.utf8_trim_whitespace(cells))
+
+
+def _as_text(name: str) -> str:
+    return f'--source-option \'dtype={{"{name}": "str"}}\' reads it as text'
+
+
+def _values(column: pa.ChunkedArray, field: pa.Field, row: int, where: str) -> pa.ChunkedArray:
+    cells = pc.utf8_trim_whitespace(column)
+    try:
+        return cells.cast(field.type)
+    except pa.ArrowInvalid:
+        odd = next(at for at, cell in enumerate(cells) if not _is_one(cell, field.type))
+        raise SourceError(
+            f"{where}: row {row + odd:,} of column {field.name!r} is {column[odd].as_py()!r}, expected {field.type} as "
+            "in the first rows",
+            remedy=f"correct the file; {_as_text(field.name)}",
+        ) from None
+
+
+def _is_one(cell: pa.Scalar, kind: pa.DataType) -> bool:
+    try:
+        cell.cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def note_joined(table: pa.Table, delimiter: str, *, row: int, notes: MutableMapping[str, str], where: str) -> None:
+    r"""Add a note if a quoted cell holds lines that look like rows of their own, as after a quote that is no quote.
+
+    one \t 0
+    "two \t 1        the cell `two\t1\nthree\t0\nfour` of a single row
+    three \t 0
+    four" \t 1
+    """
+    if "joined" in notes:
+        return
+    last = table.num_columns - 1
+    for index, column in enumerate(table.columns):
+        if not pa.types.is_string(column.type):
+            continue
+        for at in pc.indices_nonzero(pc.match_substring(column, "\n").fill_null(False)).to_pylist():
+            lines = [line.split(delimiter) for line in column[at].as_py().split("\n")]
+            whole = [[""] * index + lines[0], *lines[1:-1]]
+            fits = len(lines[-1]) == index + 1 and all(len(cells) == last + 1 for cells in whole)
+            if fits and _look_like_rows(whole, table, but=index):
+                notes["joined"] = (
+                    f"{where}: row {row + at:,} is {len(lines)} lines of the file, joined by quotes, though each looks "
+                    f"like a row; {_PLAIN_QUOTES}"
+                )
+                return
+
+
+def _look_like_rows(lines: list[list[str]], table: pa.Table, *, but: int) -> bool:
+    """Return whether cells of columns with few values, such as labels, are among these values."""
+    for index, column in enumerate(table.columns):
+        known = set(map(str, pc.unique(column).to_pylist()))
+        has_few = index > but and pa.types.is_string(column.type) and 2 * len(known) <= len(column)
+        if has_few and not known.issuperset(cells[index] for cells in lines):
+            return False
+    return True
