@@ -95,8 +95,8 @@ class _Environment(ImmutableSandboxedEnvironment):
     """Jinja's sandbox, with shorter ways for what templates look up most.
 
     `message.content` is looked up among the message's keys first: Jinja itself tries attributes first, which doubles
-    the time of templates that write it. The sandbox finds nothing unsafe in texts, loops and namespaces but names with an
-    underscore and `format`, and takes 1 µs for each to say so.
+    the time of templates that write it. The sandbox finds nothing unsafe in texts, loops and namespaces but names with
+    an underscore and `format`, and takes 1 µs for each to say so.
     """
 
     def getattr(self, obj: Any, attribute: str) -> Any:
