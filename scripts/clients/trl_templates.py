@@ -25,7 +25,7 @@ from transformers import PreTrainedTokenizerFast
 from pipelines.prepare.layouts.base import LayoutContext
 from pipelines.prepare.layouts.chat import ChatEncoder
 from pipelines.prepare.options.config import LayoutConfig
-from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, Purpose, Rows
 from pipelines.prepare.tokenize import tokenization
 from pipelines.prepare.tokenize.chat.alignment import Aligner
 from pipelines.prepare.tokenize.chat.template import open_template
@@ -169,7 +169,9 @@ class Compared:
 
     def ours(self, said: list[Message], tools: Any) -> tuple[list[int], list[int], str]:
         """Tokens, mask, and why the row is rejected."""
-        columns = {"messages": pa.array([said]), **({} if tools is None else {"tools": pa.array([tools])})}
+        columns: dict[Purpose, pa.Array] = {"messages": pa.array([said])}
+        if tools is not None:
+            columns["tools"] = pa.array([tools])
         found = self._encoder.encode(Rows(texts=(), arrays={}, nested=columns))
         why = found.reasons[0] and f"{found.reasons[0]}: {found.details.get(0)}"
         return found.ragged["input_ids"].ids.tolist(), found.ragged["loss_mask"].ids.tolist(), why
@@ -234,7 +236,8 @@ def _as_if(marker: re.Match[str]) -> str:
 
 def main() -> None:
     """Compare all templates."""
-    (package,) = importlib.util.find_spec("trl").submodule_search_locations  # type: ignore[union-attr]
+    found = importlib.util.find_spec("trl")
+    (package,) = (found and found.submodule_search_locations) or ["trl is not installed"]
     counts: collections.Counter[str] = collections.Counter()
     paths = sorted((pathlib.Path(package) / "chat_templates").glob("*.jinja"))
     for path in paths:

@@ -180,7 +180,8 @@ def _value(text: str) -> Any:
 
 def _notes_of_trial(renderer: ChatRenderer) -> tuple[str, ...]:
     """Render conversations of one and two turns; return what users should know. Raises: as `open_template`."""
-    thought = {**ANSWER, "reasoning_content": "so"}
+    # A thought as templates read it, from the content or from a field.
+    thought = {**ANSWER, "content": f"<think>\nso\n</think>\n\n{ANSWER['content']}", "reasoning_content": "so"}
     trials = [[QUESTION, ANSWER], [QUESTION, ANSWER] * 2, [QUESTION, thought], [QUESTION, thought] * 2]
     tried = renderer.render({"messages": pa.array(trials)})
     details = {tried.reasons[row]: detail for row, detail in reversed(tried.details.items())}
