@@ -51,8 +51,8 @@ def evaluation_runs(config: SourceConfig) -> EvaluationRuns | None:
         dataset, column = (named[1], named[2]) if named else (each, "text")
         with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
             of_set = SourceConfig(dataset=dataset, text_columns=(column,))
-            found = opening.open_source(of_set, columns=(column,))
-            source = selection.open_rows(of_set, found, folder=folder, columns=(column,), run=ingest.run_here)
+            opened = opening.open_source(of_set, columns=(column,))
+            source = selection.open_rows(of_set, opened, folder=folder, columns=(column,), run=ingest.run_here)
             splits = source.splits.values()
             if missing := [split.name for split in splits if column not in split.reader.schema.names]:
                 raise ConfigError(
