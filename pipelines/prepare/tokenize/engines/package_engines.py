@@ -2,6 +2,7 @@
 
 import abc
 import importlib
+import itertools
 import json
 import logging
 from typing import Any
@@ -155,7 +156,9 @@ class FastokensEngine(PackageEngine):
         vocabulary = parts["model"]["vocab"]
         holes = set(range(max(vocabulary.values()))) - set(vocabulary.values())
         if holes:
-            filled = {**vocabulary, **{f" {number}": number for number in holes}}
+            taken = vocabulary.keys() | {token["content"] for token in parts["added_tokens"]}
+            names = (name for number in itertools.count() if (name := f" {number}") not in taken)
+            filled = vocabulary | dict(zip(names, sorted(holes), strict=False))
             parts = {**parts, "model": {**parts["model"], "vocab": filled}}
         return package.Tokenizer.from_json_str(json.dumps(parts, ensure_ascii=False))
 
