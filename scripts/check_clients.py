@@ -4,10 +4,11 @@
     scripts/check_clients.py [--work FOLDER] [--only NAME]...
 
 Needs the network, and Python 3.12 for MaxText. Not part of scripts/check. In FOLDER (default: a temporary one, deleted
-at the end; a kept one is used again) it makes two environments and says what it installs there:
+at the end; a kept one is used again) it makes three environments and says what it installs there:
 
-    clients   this project's own packages, and without their dependencies those of PACKAGES, some 20 MB
-    maxtext   MaxText with JAX for the CPU and TensorFlow, 2 GB
+    clients         this project's own packages, and without their dependencies those of PACKAGES, some 20 MB
+    maxtext         MaxText with JAX for the CPU and TensorFlow, 2 GB
+    transformers4   the last release of transformers 4, 100 MB
 
 and prepares the bundled reviews in three layouts with every export. Each client is a program in scripts/clients that
 prints what it read and fails if that is not what the shards hold. Exit status: 0 if none fails.
@@ -37,6 +38,8 @@ MAXTEXT = (
     *("blobfile", "chex", "array_record", "etils", "einops", "google-cloud-storage", "gcsfs", "absl-py", "jinja2"),
     *("ml_collections", "pathwaysutils", "google-cloud-mldiagnostics", "tokamax", "jaxtyping", "pillow"),
 )
+# Of environments that hold nothing of this project's: the interpreter, and what is installed.
+SEPARATE = {"maxtext": ("python3.12", MAXTEXT), "transformers4": (sys.executable, ("transformers==4.57.*",))}
 # Why a client is not run, or the code that was read for what it expects: PyTorch with its libraries has 3 GB.
 NOT_RUN = {
     "TRL 1.16.0's trainer": "needs PyTorch; read trl/trainer/sft_trainer.py, _prepare_dataset, and its collator",
@@ -70,6 +73,7 @@ CLIENTS = {
     "seqio": Client(environment="clients", program="seqio_source.py"),
     "tfrecord": Client(environment="clients", program="tfrecord_package.py"),
     "trl templates": Client(environment="clients", program="trl_templates.py"),
+    "transformers 4": Client(environment="transformers4", program="transformers_4.py"),
     "maxtext tfrecord": _maxtext("tfrecord", "{work}/concat/*-train-*.tfrecord"),
     "maxtext arrayrecord": _maxtext("arrayrecord", "{work}/concat-arrayrecord/*-train-*.array_record"),
     "maxtext parquet": _maxtext("parquet", "{work}/pad-parquet/*-train-*.parquet", "packing=true"),
@@ -115,6 +119,7 @@ def _prepare(work: pathlib.Path) -> None:
     _export(work, "concat", "megatron", "--split", "train")
     names = ("attention_mask=input_mask", "token_type_ids=segment_ids", "label=label_ids")
     _export(work, "pad", "tfrecord", *(word for name in names for word in ("--rename", name)))
+    _ours("scripts/clients/transformers_4.py", str(work), "write")
     (work / "prepared").touch()
 
 
@@ -141,9 +146,9 @@ def _environment() -> dict[str, str]:
 
 def _passes(name: str, client: Client, work: pathlib.Path) -> bool:
     """Run a client, and print its last lines."""
-    python = _maxtext_python(work) if client.environment == "maxtext" else _clients_python(work)
+    python = _clients_python(work) if client.environment == "clients" else _separate_python(work, client.environment)
     if python is None:
-        print(f"not run  {name}: no Python 3.12 on PATH")
+        print(f"not run  {name}: no {SEPARATE[client.environment][0]} on PATH")
         return True
     arguments = [each.format(work=work) for each in client.arguments]
     program = str(REPOSITORY / "scripts" / "clients" / client.program)
@@ -168,13 +173,14 @@ def _clients_python(work: pathlib.Path) -> pathlib.Path:
     return home / "bin" / "python"
 
 
-def _maxtext_python(work: pathlib.Path) -> pathlib.Path | None:
-    home = work / "maxtext"
+def _separate_python(work: pathlib.Path, environment: str) -> pathlib.Path | None:
+    home = work / environment
     if not (home / "installed").exists():
-        found = shutil.which("python3.12")
+        python, packages = SEPARATE[environment]
+        found = shutil.which(python)
         if found is None:
             return None
-        _install(_new_environment(home, found), *MAXTEXT)
+        _install(_new_environment(home, found), *packages)
         (home / "installed").touch()
     return home / "bin" / "python"
 

@@ -8,7 +8,8 @@ kinds: for each engine and each kind of tokenizer in use that it serves, hostile
 ones in all, the code points of Unicode in nine surroundings, documents of megabytes, and whole rows with special tokens
 and truncation. --seed N has other random ones.
 
-files: the same with published tokenizers, each in a folder.
+files: the same with published tokenizers, each in a folder, or all those below one. The table has the ids compared and
+the engine's CPU seconds as a share of the reference's; below it, why the reference serves the others.
 
 strange: tokenizers that nobody has, a new one several times a second, each with all that a build would do: the engine
 is chosen, texts and whole rows are compared. It says who served them, since only a fast engine that served one is put
@@ -21,7 +22,6 @@ the engine's module and running `strange`. Exit status: 0 if nothing differs; 1 
 """
 
 import argparse
-import contextlib
 import itertools
 import os
 import pathlib
@@ -36,7 +36,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("RUST_BACKTRACE", "0")
 
-from pipelines.prepare.tokenize.engines import NotQualified
+from pipelines.prepare.tokenize import saved_copy
+from pipelines.prepare.tokenize.engines import Engine, NotQualified
 from tests.qualifying import comparing, kinds, strange
 from tests.qualifying.comparing import Trial
 
@@ -55,16 +56,25 @@ def _kinds(options: argparse.Namespace) -> int:
 
 
 def _files(options: argparse.Namespace) -> int:
-    from transformers import AutoTokenizer
-
-    return _compare({folder.name: AutoTokenizer.from_pretrained(folder) for folder in options.folders}, options)
+    found = {}
+    for given in options.folders:
+        for file in sorted(given.rglob("tokenizer.json")):
+            name = str(file.parent.relative_to(given.parent))
+            found[name] = saved_copy.class_for(str(file.parent)).from_pretrained(file.parent, mistral_format=False)
+    if not found:
+        print(f"no tokenizer.json in {', '.join(map(str, options.folders))}", file=sys.stderr)
+        return 2
+    return _compare(found, options)
 
 
 def _compare(tokenizers: Mapping[str, Any], options: argparse.Namespace) -> int:
-    opened = []
+    opened: list[tuple[Engine, str]] = []
+    refused: dict[str, list[str]] = {kind: [] for kind in tokenizers}
     for kind, name in itertools.product(tokenizers, options.engine or comparing.ENGINES):
-        with contextlib.suppress(NotQualified):
-            engine = comparing.opened(name, tokenizers[kind], any_version=options.any_version)
+        engine = _opened(name, tokenizers[kind], any_version=options.any_version)
+        if isinstance(engine, str):
+            refused[kind].append(f"{name}: {engine}")
+        else:
             opened.append((engine, kind))
     trials: list[Trial] = []
     for engine, kind in opened:
@@ -83,7 +93,16 @@ def _compare(tokenizers: Mapping[str, Any], options: argparse.Namespace) -> int:
             )
         )
     print(comparing.as_table(trials))
+    for kind in tokenizers.keys() - {kind for _, kind in opened} if options.command == "files" else ():
+        print(f"reference, {kind}: {'; '.join(refused[kind])}")
     return 1 if any(trial.differing for trial in trials) else 0
+
+
+def _opened(name: str, tokenizer: Any, *, any_version: bool) -> Engine | str:
+    try:
+        return comparing.opened(name, tokenizer, any_version=any_version)
+    except NotQualified as error:
+        return error.reason
 
 
 def _strange(options: argparse.Namespace) -> int:
@@ -112,7 +131,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--kind", nargs="+", action="extend", metavar="TEXT", help="kinds whose names contain one of these"
     )
     files = commands.add_parser("files", help="published tokenizers")
-    files.add_argument("folders", nargs="+", type=pathlib.Path, metavar="FOLDER", help="a tokenizer's folder")
+    files.add_argument("folders", nargs="+", type=pathlib.Path, metavar="FOLDER", help="of one, or of several")
     names = comparing.ENGINES
     for each in (kinds_in_use, files):
         each.add_argument(

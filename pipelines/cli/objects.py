@@ -8,7 +8,7 @@ limit=None                              the default
 For the duration of the call, each object is replaced by something that the command line takes:
 
 a dataset, a frame, a table     a folder of Parquet files with its rows (see `ingest.objects`)
-a tokenizer                     a folder written by its save_pretrained
+a tokenizer                     a folder that it comes back from as it is (see `saved_copy`)
 a function                      its name, and its source text if no module has it
 """
 
@@ -83,8 +83,11 @@ def _save(tokenizer: Any, home: str) -> str:
             remedy="wrap one of `tokenizers` as transformers.PreTrainedTokenizerFast(tokenizer_object=...)",
         )
     stem = os.path.basename(str(getattr(tokenizer, "name_or_path", "")).rstrip("/"))
+    from pipelines.prepare.tokenize import saved_copy
+
     folder = os.path.join(home, "tokenizer", re.sub(r"[^\w.\-]", "_", stem).lstrip(".") or "tokenizer")
-    tokenizer.save_pretrained(folder)
+    saved_copy.require_kind(tokenizer, stem)
+    saved_copy.write(saved_copy.save(tokenizer, stem)[1], folder)
     return folder
 
 

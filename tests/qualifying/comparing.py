@@ -9,6 +9,7 @@ import dataclasses
 import importlib
 import itertools
 import random
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from unittest import mock
@@ -69,7 +70,8 @@ class Trial:
     """What came out for an engine and a kind of tokenizer.
 
     `examples`: shortened texts that differ; of a strange tokenizer, sentences about what differs or was raised. Its
-    `engine` is "unusable" if the tokenizer itself cannot be opened or used.
+    `engine` is "unusable" if the tokenizer itself cannot be opened or used. `try_engine` counts
+    the `ids` that were compared and the CPU seconds of both.
     """
 
     engine: str
@@ -77,6 +79,9 @@ class Trial:
     strings: int = 0
     rows: int = 0
     megabytes: float = 0.0
+    ids: int = 0
+    seconds: float = 0.0
+    reference_seconds: float = 0.0
     differing: int = 0
     examples: list[str] = dataclasses.field(default_factory=list)
 
@@ -93,13 +98,15 @@ def try_engine(
     seed: int = 0,
 ) -> Trial:
     """Compares it with the reference: on so many random strings, on every so many-th code point, and on rows."""
-    reference = HuggingFaceEngine(tokenizer, dtype=INT32)
+    reference = _Timed(HuggingFaceEngine(tokenizer, dtype=INT32))
+    timed = _Timed(engine)
     trial = Trial(engine=engine.name, kind=kind)
     found: list[str] = []
     material = kinds.material(tokenizer)
     batches: list[Iterable[list[str]]] = [
         [strings.written()],
         strings.random_batches(random_strings, seed=seed, material=material),
+        strings.random_bytes(random_strings // 10, seed=seed),
         strings.every_code_point(step=code_point_step),
     ]
     if long_bytes:
@@ -108,12 +115,29 @@ def try_engine(
     for batch in itertools.chain.from_iterable(batches):
         trial.strings += len(batch)
         trial.megabytes += sum(len(text.encode()) for text in batch) / 1e6
-        found += [batch[index] for index in differing(engine, reference, batch)]
+        found += [batch[index] for index in differing(timed, reference, batch)]
     trial.differing = len(found)
+    trial.ids, trial.seconds, trial.reference_seconds = reference.ids, timed.seconds, reference.seconds
     shortest = sorted(found, key=len)[:_KEPT]
     trial.examples = sorted({shortened(text, engine, reference) for text in shortest})
     _try_rows(trial, engine, tokenizer, strings.random_batches(rows, seed=seed + 1, material=material))
     return trial
+
+
+class _Timed:
+    """An engine that counts its ids and CPU seconds."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.ids, self.seconds = engine, 0, 0.0
+        self.name, self.version, self.concurrent = engine.name, engine.version, engine.concurrent
+
+    def encode(self, texts: pa.Array) -> RaggedTokens:
+        """The engine's tokens."""
+        began = time.process_time()
+        runs = self.engine.encode(texts)
+        self.seconds += time.process_time() - began
+        self.ids += len(runs.ids)
+        return runs
 
 
 def differing(engine: Engine, reference: Engine, texts: list[str]) -> list[int]:
@@ -209,9 +233,12 @@ def as_table(trials: Sequence[Trial]) -> str:
     rows = []
     for engine, kind in dict.fromkeys((each.engine, each.kind) for each in trials):
         some = [each for each in trials if (each.engine, each.kind) == (engine, kind)]
-        counts = [sum(getattr(each, name) for each in some) for name in ("strings", "rows", "megabytes", "differing")]
-        rows.append([engine, kind, f"{len(some):,}", *(f"{count:,.1f}".removesuffix(".0") for count in counts)])
-    lines = [table(["engine", "kind", "tokenizers", "texts", "rows", "MB", "differ"], rows)]
+        names = ("strings", "ids", "rows", "megabytes", "differing")
+        counts = [sum(getattr(each, name) for each in some) for name in names]
+        share = sum(each.seconds for each in some) / (sum(each.reference_seconds for each in some) or 1)
+        row = [engine, kind, f"{len(some):,}", *(f"{count:,.1f}".removesuffix(".0") for count in counts)]
+        rows.append([*row, f"{share:.2f}" if share else ""])
+    lines = [table(["engine", "kind", "tokenizers", "texts", "ids", "rows", "MB", "differ", "CPU share"], rows)]
     for trial in trials:
         lines += [f"{trial.engine}, {trial.kind}: {text!a}" for text in sorted(trial.examples, key=len)[:3]]
     return "\n".join(lines)

@@ -121,6 +121,14 @@ def random_batches(count: int, *, seed: object, material: Sequence[str], size: i
         yield [functions[index % len(functions)](rng, material) for index in range(min(size, count - start))]
 
 
+def random_bytes(count: int, *, seed: object, size: int = 5_000) -> Iterator[list[str]]:
+    """`count` runs of up to 200 random bytes, read as UTF-8 with replacements and as Latin-1 in turn, in batches."""
+    rng = random.Random(f"bytes {seed}")
+    for start in range(0, count, size):
+        runs = [rng.randbytes(rng.randint(1, 200)) for _ in range(min(size, count - start))]
+        yield [run.decode("latin-1" if at % 2 else "utf-8", "replace") for at, run in enumerate(runs)]
+
+
 def written() -> list[str]:
     """The texts written out by hand, and those that random ones were shortened to when they differed."""
     return [*BATTERY, *texts.HOSTILE, *texts.MULTI_SCRIPT, *_FOUND]

@@ -19,7 +19,7 @@ import numpy as np
 
 from pipelines.prepare import storage
 from pipelines.prepare.audit import invariants, verify
-from pipelines.prepare.tokenize import tokenization
+from pipelines.prepare.tokenize import saved_copy
 from tfrecord_io import examples
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
@@ -57,7 +57,7 @@ def load_tokenizer(root: str) -> Any:
     files = storage.read_folder(folder)
     if not files:
         raise ReaderError(f"{folder}: no tokenizer", remedy=f"run `prep-tfrecords verify {root} --repair`")
-    return tokenization.load(files)
+    return saved_copy.load(files)
 
 
 def decoded_rows(root: str, manifest: Manifest, split: str, *, rows: int) -> Iterator[DecodedRow]:

@@ -30,7 +30,7 @@ from pipelines.prepare.dataset.job import rejected_path
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.layouts.base import count_tokens
 from pipelines.prepare.shards import shard_writer
-from pipelines.prepare.tokenize.tokenization import bytes_digest
+from pipelines.prepare.tokenize.saved_copy import bytes_digest
 from tfrecord_io import examples, records
 from tfrecord_io.errors import CorruptRecordError, FormatError, OutputError, PrepError
 from tfrecord_io.examples import Payloads

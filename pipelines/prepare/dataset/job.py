@@ -15,8 +15,8 @@ from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.options.config import EngineName
 from pipelines.prepare.plan.planning import RowRanges, ShardSpec, ShardTask
 from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
-from pipelines.prepare.tokenize import tokenization
-from pipelines.prepare.tokenize.tokenization import bytes_digest
+from pipelines.prepare.tokenize import saved_copy
+from pipelines.prepare.tokenize.saved_copy import bytes_digest
 from tfrecord_io import manifest
 from tfrecord_io.errors import FormatError
 
@@ -89,7 +89,7 @@ class Job:
 
         Raises: FormatError if the tokenizer is not the one that was saved there.
         """
-        tokenizer = tokenization.load(tokenizer_files(self))
+        tokenizer = saved_copy.load(tokenizer_files(self))
         context = layouts.LayoutContext(
             tokenizer=tokenizer,
             facts=self.spec.facts,
@@ -111,7 +111,7 @@ def rejected_path(split: str, index: int) -> str:
     return f"rejected/{split}-{index:05d}.jsonl"
 
 
-def tokenizer_files(job: Job) -> tokenization.Files:
+def tokenizer_files(job: Job) -> saved_copy.Files:
     """Read the saved tokenizer from the job's folder. Raises: FormatError if it is not the one that was saved there."""
     folder, expected = job.work_path("tokenizer"), job.spec.facts.content_sha256
     files = storage.read_folder(folder)

@@ -36,7 +36,7 @@ from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.sources.rows.reading import Source, SplitSource
 from pipelines.prepare.sources.rows.selection import HoldOut
 from pipelines.prepare.sources.rows.user_functions import UserFunction
-from pipelines.prepare.tokenize import engines, special_tokens, tokenization
+from pipelines.prepare.tokenize import engines, saved_copy, special_tokens, tokenization
 from pipelines.prepare.tokenize.ragged import id_dtype
 from tfrecord_io import manifest
 from tfrecord_io.manifest import Manifest, TokenizerFacts
@@ -57,7 +57,7 @@ class OpenRequest:
     functions: Sequence[UserFunction]
     source: OpenedSource
     tokenizer: Any
-    tokenizer_files: tokenization.Files
+    tokenizer_files: saved_copy.Files
     facts: TokenizerFacts
     length: int
     append: Append | None

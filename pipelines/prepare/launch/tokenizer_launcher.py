@@ -19,7 +19,7 @@ from pipelines.prepare.sources.columns.column_planning import plan_columns
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs
 from pipelines.prepare.sources.rows import selection, user_functions
 from pipelines.prepare.sources.rows.reading import SplitSource
-from pipelines.prepare.tokenize import tokenization
+from pipelines.prepare.tokenize import saved_copy
 from pipelines.prepare.tokenize.chat import environment
 from pipelines.prepare.tokenizer_training import texts, tokenizer_folder, training
 from pipelines.prepare.tokenizer_training.styles import StyleTemplate
@@ -112,7 +112,7 @@ def train_tokenizer(request: TokenizerRequest, *, watch: Watch | None = None) ->
         rows=source.rows,
         sampled_rows=source.num_rows,
         vocab_size=tokenizer.get_vocab_size(),
-        evaluation=training.evaluate(tokenization.load(files), source.evaluated, held_out=source.held_out),
+        evaluation=training.evaluate(saved_copy.load(files), source.evaluated, held_out=source.held_out),
         seconds=time.perf_counter() - began,
     )
     tokenizer_folder.write(request.output, files, trained.record(), overwrite=request.overwrite)

@@ -123,7 +123,8 @@ class _TokensEncoder(PadEncoder):
         if joins_words(self._context.tokenizer):
             _log.warning(
                 "this %s puts no space between words: ['a', 'b'] gives the tokens of 'ab'; if its model was trained on "
-                "text with spaces, save it with add_prefix_space=True and give that folder as --tokenizer",
+                'text with spaces, set in a copy of its folder "normalizer": {"type": "Prepend", "prepend": " "} in '
+                'tokenizer.json, and "tokenizer_class": "PreTrainedTokenizerFast" in tokenizer_config.json',
                 type(self._context.tokenizer).__name__,
             )
         return super().features()

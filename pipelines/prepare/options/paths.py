@@ -26,6 +26,8 @@ _READERS = frozenset(
      "text", "videofolder", "webdataset", "xml"}
 )  # fmt: skip
 
+_FROM_TEKKEN = "convert it: AutoTokenizer.from_pretrained(FOLDER, mistral_format=False).save_pretrained(NEW)"
+
 
 def is_data_file(path: str) -> bool:
     """Return whether a name has the suffix of a data file, ignoring that of compression and the query of a URL."""
@@ -81,7 +83,7 @@ def require_tokenizer(name: str) -> None:
             held = ", ".join(names[:3]) + (" …" if len(names) > 3 else "") if names else "nothing"
             raise TokenizerError(
                 f"tokenizer {name!r}: the folder holds {held}, expected tokenizer.json or the files of a vocabulary",
-                remedy="name the folder to which `tokenizer.save_pretrained(…)` wrote",
+                remedy=_FROM_TEKKEN if "tekken.json" in names else "name the folder that `save_pretrained` wrote",
             )
         _refuse_links(path, name)
         return

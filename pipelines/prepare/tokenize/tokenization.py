@@ -6,42 +6,44 @@ the shards: a trainer that loads OUT/tokenizer gets exactly the tokenizer that m
 """
 
 import contextlib
-import hashlib
 import itertools
-import json
 import logging
 import os
 import re
-import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.config import LayoutConfig, TokenizerConfig
 from pipelines.prepare.process import hub_libraries
-from pipelines.prepare.tokenize import library_failures
+from pipelines.prepare.tokenize import library_failures, saved_copy
+from pipelines.prepare.tokenize.engines.base import BATTERY
+from pipelines.prepare.tokenize.saved_copy import Files
 from tfrecord_io.errors import TokenizerError
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.shown import first_line
-
-Files = dict[str, bytes]
 
 DEFAULT_MAX_LENGTH = 512
 # transformers uses 10^30 for "no known limit".
 _NO_LIMIT = 10**9
 
-# Options that depend on where a tokenizer was loaded from; without them equal tokenizers give equal files.
-_WHERE_FROM = ("is_local", "local_files_only")
-
-# Name of the generic class in older releases and in the documentation; the installed release may name it differently.
-_GENERIC = "PreTrainedTokenizerFast"
 # Sentinel tokens, which mark hidden spans for T5 and similar models.
 _SENTINEL = re.compile(r"<extra_id_([0-9]+)>")
 
 # Writing a tokenizer.json makes a list of all unused ids below the largest.
 _MAX_ID = 1 << 24
 _NOT_REPRODUCIBLE = "so the same text gets other tokens each time, and no dataset of its tokens can be made again"
+
+# Entries of the vocabulary that are compared; characters and ids of a difference that are shown.
+_ENTRIES = 2_000
+_SHOWN = 24
+_OTHER_FILE = (
+    "tokenizer %r: its class, %s, ignores parts of its tokenizer.json. Of %r it makes %s, the file %s. The shards hold "
+    "the first, as AutoTokenizer gives them; so does the dataset's tokenizer/tokenizer.json, which is to be given to "
+    "programs that read that file, such as vLLM. To have the tokens of the file instead, take a copy of the folder "
+    'without config.json, and set "tokenizer_class": "PreTrainedTokenizerFast" in its tokenizer_config.json'
+)
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +52,7 @@ def import_libraries(config: TokenizerConfig) -> None:
     """Import the libraries that load this tokenizer, which takes a second the first time."""
     from transformers import PreTrainedTokenizerBase  # noqa: F401  (imported when asked for)
 
-    class_for(config.name)
+    saved_copy.class_for(config.name)
 
 
 def resolve(config: TokenizerConfig) -> tuple[Any, Files]:
@@ -61,16 +63,13 @@ def resolve(config: TokenizerConfig) -> tuple[Any, Files]:
     """
     paths.require_tokenizer(config.name)
     tokenizer = _fetch(config)
+    saved_copy.require_kind(tokenizer, config.name)
     if config.chat_template is not None:
         tokenizer.chat_template = config.chat_template  # saved with it, so that its digest covers it
     require_deterministic(tokenizer, config.name)
     for key, side in {"truncation_side": config.truncation_side, "padding_side": config.padding_side}.items():
         if side:
             setattr(tokenizer, key, side)
-            # `save_pretrained` writes only attributes that are among the tokenizer's init arguments.
-            tokenizer.init_kwargs[key] = side
-    for key in _WHERE_FROM:
-        tokenizer.init_kwargs.pop(key, None)
     if tokenizer.pad_token_id is None:
         if tokenizer.eos_token is None:
             raise TokenizerError(
@@ -80,35 +79,40 @@ def resolve(config: TokenizerConfig) -> tuple[Any, Files]:
         said = "tokenizer %r has no pad token; rows are padded with its EOS token %s"
         _log.warning(said, config.name, tokenizer.eos_token)
         tokenizer.pad_token = tokenizer.eos_token
-    files = _saved(tokenizer, config.name)
-    return load(files), files
+    copy, files = saved_copy.save(tokenizer, config.name)
+    _compare_with_file(tokenizer, files, config)
+    return copy, files
 
 
-def load(files: Files) -> Any:
-    """Load a tokenizer from saved files, offline and without running code that they contain.
+def _compare_with_file(tokenizer: Any, files: Files, config: TokenizerConfig) -> None:
+    """Warn if other programs, which read the tokenizer.json that it was loaded from, get other tokens from it."""
+    name = os.path.expanduser(config.name)
+    path: Any = os.path.join(name, "tokenizer.json")
+    if not os.path.isdir(name):
+        from huggingface_hub import try_to_load_from_cache
 
-    Raises: TokenizerError if it cannot be loaded, or the name of a file leads out of the folder.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        for name, content in files.items():
-            # A name from a remote service may be anything, such as "../x", which a local file system would follow.
-            if {"", ".", ".."} & {*name.split("/")}:
-                raise TokenizerError(
-                    f"the saved tokenizer has a file {name!r}, which would be outside of its folder",
-                    remedy="copy the tokenizer's folder again from where the dataset was made",
-                )
-            path = Path(folder, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        try:
-            return class_for(folder).from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-        except BaseException as error:
-            if not library_failures.is_of_library(error):
-                raise
-            raise TokenizerError(
-                f"the saved tokenizer cannot be loaded ({type(error).__name__}: {first_line(error)})",
-                remedy="run `prep-tfrecords verify --repair` on the dataset, or build it anew",
-            ) from error
+        path = try_to_load_from_cache(name, "tokenizer.json", revision=config.revision)
+    if not tokenizer.is_fast or not isinstance(path, str) or not os.path.isfile(path):
+        return
+    content = Path(path).read_bytes()
+    if content == files.get("tokenizer.json"):
+        return
+    from tokenizers import Tokenizer
+
+    file = Tokenizer.from_buffer(content)
+    file.no_truncation()
+    file.no_padding()
+    # A small vocabulary may have no merge that the battery's words would show; its own entries do.
+    ids = range(0, file.get_vocab_size(), 1 + file.get_vocab_size() // _ENTRIES)
+    texts = [*BATTERY, *(text for text in file.decode_batch([[each] for each in ids]))]
+    with contextlib.suppress(library_failures.TextsNotEncoded), library_failures.named("it", num_texts=len(texts)):
+        ours = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+        theirs = [each.ids for each in file.encode_batch(texts, add_special_tokens=False)]
+        for text, one, other in zip(texts, ours, theirs, strict=True):
+            if one != other:
+                kind = type(tokenizer).__name__
+                _log.warning(_OTHER_FILE, config.name, kind, text[:_SHOWN], one[:_SHOWN], other[:_SHOWN])
+                return
 
 
 def facts(tokenizer: Any, *, name: str, files: Files) -> TokenizerFacts:
@@ -121,7 +125,7 @@ def facts(tokenizer: Any, *, name: str, files: Files) -> TokenizerFacts:
         kind=type(tokenizer).__name__,
         # Ids may have gaps (added tokens), so the largest id counts, not the number of ids.
         vocab_size=max(len(tokenizer) - 1, *tokenizer.all_special_ids, *vocabulary.values()) + 1,
-        content_sha256=bytes_digest(files),
+        content_sha256=saved_copy.bytes_digest(files),
         special_ids=tuple(sorted(set(tokenizer.all_special_ids))),
         padding_side=tokenizer.padding_side,
         pad_id=tokenizer.pad_token_id,
@@ -150,26 +154,17 @@ def resolve_length(tokenizer: Any, layout: LayoutConfig) -> int:
     return layout.max_length
 
 
-def _saved(tokenizer: Any, name: str) -> Files:
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            tokenizer.save_pretrained(folder)
-            paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
-            return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
-    except Exception as error:  # the tokenizer's Rust code raises a plain Exception when the disk is full
-        raise TokenizerError(
-            f"tokenizer {name!r} cannot be saved to a temporary folder: {error}",
-            remedy=f"free some space in {tempfile.gettempdir()}, or set TMPDIR to a folder with room",
-        ) from error
-
-
 def _fetch(config: TokenizerConfig) -> Any:
     name = os.path.expanduser(config.name)
     local = os.path.isdir(name)
     cached = local or not hub_libraries.hub_answers()
     try:
-        return class_for(name).from_pretrained(
-            name, revision=config.revision or "main", trust_remote_code=False, local_files_only=cached
+        return saved_copy.class_for(name).from_pretrained(
+            name,
+            revision=config.revision or "main",
+            trust_remote_code=False,
+            local_files_only=cached,
+            mistral_format=False,  # with the package mistral-common, it would be of a class without offsets or files
         )
     except BaseException as error:  # transformers raises many kinds; each means that there is no usable tokenizer
         if not library_failures.is_of_library(error):
@@ -186,37 +181,6 @@ def _remedy(error: BaseException, *, local: bool) -> str:
     if local:
         return "check that the folder holds tokenizer.json or the vocabulary files, and tokenizer_config.json"
     return "check the spelling, the network and HF_HUB_OFFLINE; for a private or gated one set HF_TOKEN"
-
-
-def bytes_digest(files: Mapping[str, bytes]) -> str:
-    """Return the SHA-256 over file names and contents, sorted by name, as hex digits."""
-    total = hashlib.sha256()
-    for name in sorted(files):
-        total.update(f"{name}\0{len(files[name])}\0".encode())
-        total.update(files[name])
-    return total.hexdigest()
-
-
-def class_for(name: str) -> Any:
-    """Return the class to load a hub id or folder with: `AutoTokenizer`, or one that loads the same and imports faster.
-
-    Importing `AutoTokenizer` makes `transformers` read its 1,600 model files a second time: 0.3 CPU seconds, a twelfth
-    of a build of 400 rows. In a folder with a tokenizer.json and no config.json, tokenizer_config.json alone decides on
-    the class; if that is the generic one, it is returned. `AutoTokenizer` loads all others, and reports errors.
-    """
-    folder = Path(os.path.expanduser(name))
-    config: Any = None
-    if os.path.isfile(folder / "tokenizer.json") and not os.path.lexists(folder / "config.json"):
-        with contextlib.suppress(OSError, ValueError, RecursionError):
-            config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-    if isinstance(config, dict) and "auto_map" not in config:
-        from transformers import PreTrainedTokenizerFast
-
-        if config.get("tokenizer_class") in (_GENERIC, PreTrainedTokenizerFast.__name__):
-            return PreTrainedTokenizerFast
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer
 
 
 def require_deterministic(tokenizer: Any, name: str) -> None:

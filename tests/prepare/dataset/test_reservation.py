@@ -23,7 +23,7 @@ from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.shards import shard_files, shard_writer
 from pipelines.prepare.sources.resolve.library import SourceListing
 from pipelines.prepare.sources.rows.opening import OpenedSource
-from pipelines.prepare.tokenize.tokenization import bytes_digest
+from pipelines.prepare.tokenize.saved_copy import bytes_digest
 from tests import building
 from tests.building import REVIEWS, Outcome, read_manifest, reviews
 from tests.prepare.dataset.test_commit import request

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from pipelines.prepare.options.config import LayoutConfig, Side, TokenizerConfig
-from pipelines.prepare.tokenize import tokenization
+from pipelines.prepare.tokenize import saved_copy, tokenization
 from pipelines.prepare.tokenize.tokenization import require_deterministic
 from tests.support import texts
 from tests.support.tokenizers_zoo import FAST_KINDS, KINDS, Zoo
@@ -26,7 +26,7 @@ TEXTS = [*texts.HOSTILE, *texts.sentences(10, seed=5), *texts.mutated(10, seed=6
 BYT5_WARNS = pytest.mark.filterwarnings("ignore:This sequence already has </s>:UserWarning")
 
 
-def _resolve(path: Path | str, **options: Any) -> tuple[Any, tokenization.Files]:
+def _resolve(path: Path | str, **options: Any) -> tuple[Any, saved_copy.Files]:
     return tokenization.resolve(TokenizerConfig(name=str(path), **options))
 
 
@@ -53,7 +53,7 @@ def test_the_saved_copy_gives_the_rows_of_the_original(zoo: Zoo, kind: str) -> N
     options = {"verbose": False, "truncation": True, "max_length": 64}
     expected = original(TEXTS, TEXTS[::-1], **options)
     assert resolved(TEXTS, TEXTS[::-1], **options) == expected
-    assert tokenization.load(files)(TEXTS, TEXTS[::-1], **options) == expected
+    assert saved_copy.load(files)(TEXTS, TEXTS[::-1], **options) == expected
 
 
 def test_named_chat_templates_are_in_the_saved_copy_wherever_they_were_kept(zoo: Zoo, tmp_path: Path) -> None:
@@ -67,13 +67,13 @@ def test_named_chat_templates_are_in_the_saved_copy_wherever_they_were_kept(zoo:
         (in_files / "additional_chat_templates" / f"{name}.jinja").write_text(templates[name])
     _, files = _resolve(in_config)
     assert {"additional_chat_templates/rag.jinja", "additional_chat_templates/tool_use.jinja"} <= files.keys()
-    assert tokenization.load(files).chat_template == templates
+    assert saved_copy.load(files).chat_template == templates
     assert _resolve(in_files)[1] == files
 
 
 def test_no_saved_file_is_written_beside_the_folder() -> None:
     with pytest.raises(TokenizerError, match="would be outside of its folder"):
-        tokenization.load({"additional_chat_templates/../../x": b""})
+        saved_copy.load({"additional_chat_templates/../../x": b""})
 
 
 def _into_the_hub_cache(folder: Path, *, repository: str) -> None:
@@ -104,7 +104,7 @@ def test_the_files_of_a_tokenizer_of_the_hub_are_those_of_the_folder_and_hold_no
 def test_sides_that_the_user_chose_are_in_the_saved_copy(zoo: Zoo, kind: str, side: Side) -> None:
     other: Side = "right" if side == "left" else "left"
     resolved, files = _resolve(zoo.path(kind), truncation_side=side, padding_side=other)
-    for tokenizer in (resolved, tokenization.load(files)):
+    for tokenizer in (resolved, saved_copy.load(files)):
         assert (tokenizer.truncation_side, tokenizer.padding_side) == (side, other)
 
 
@@ -171,7 +171,7 @@ def test_without_a_pad_token_eos_is_borrowed_with_a_warning(zoo: Zoo, caplog: py
     with caplog.at_level(logging.WARNING):
         resolved, files = _resolve(zoo.path("byte_bpe"))
     assert "no pad token; rows are padded with its EOS token <|endoftext|>" in caplog.text
-    saved = tokenization.load(files)
+    saved = saved_copy.load(files)
     assert resolved.pad_token_id == saved.pad_token_id == saved.eos_token_id
 
 
@@ -220,7 +220,7 @@ def test_code_that_comes_with_a_tokenizer_is_not_run(zoo: Zoo, tmp_path: Path) -
 @pytest.mark.parametrize("kind", FAST_KINDS)
 def test_the_class_gives_the_tokenizer_that_auto_tokenizer_loads(zoo: Zoo, tmp_path: Path, kind: str) -> None:
     name, options = str(zoo.path(kind)), {"revision": "main", "trust_remote_code": False, "local_files_only": True}
-    loaded = [each.from_pretrained(name, **options) for each in (tokenization.class_for(name), AutoTokenizer)]
+    loaded = [each.from_pretrained(name, **options) for each in (saved_copy.class_for(name), AutoTokenizer)]
     for at, each in enumerate(loaded):
         each.save_pretrained(tmp_path / str(at))
     found, expected = ({path.name: path.read_bytes() for path in (tmp_path / at).iterdir()} for at in ("0", "1"))
@@ -249,7 +249,7 @@ def test_the_generic_class_is_chosen_where_the_folder_soundly_names_it(
 ) -> None:
     path = _copy(zoo, "byte_bpe", tmp_path / "copy") / file
     path.unlink() if content is None else path.write_bytes(content)
-    assert tokenization.class_for(str(path.parent)) is (PreTrainedTokenizerFast if is_generic else AutoTokenizer)
+    assert saved_copy.class_for(str(path.parent)) is (PreTrainedTokenizerFast if is_generic else AutoTokenizer)
 
 
 def test_loading_a_generic_tokenizer_does_not_import_the_models(zoo: Zoo) -> None:

@@ -2,6 +2,7 @@
 
 import abc
 import importlib
+import itertools
 import json
 import logging
 from typing import Any
@@ -49,6 +50,9 @@ _NORMALIZERS: tuple[dict[str, Any] | None, ...] = (None, _NO_CHANGE, {"type": "N
 _MARK = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
 _MARK_ALL = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, _MARK]}
 _BYTES = frozenset(f"<0x{byte:02X}>" for byte in range(256))
+_ASCII = {f"<0x{byte:02X}>": chr(byte) for byte in range(128)}
+# Made-up entries; an id far behind the others would make millions.
+_MAX_HOLES = 10_000
 _AT_SPACES = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
 
 _log = logging.getLogger(__name__)
@@ -128,8 +132,8 @@ class FastokensEngine(PackageEngine):
         vocabulary = parts["model"]["vocab"]
         if not vocabulary.keys() >= set(pre_tokenizers.ByteLevel.alphabet()):
             raise NotQualified("its vocabulary has no entry for some bytes")
-        if max(vocabulary.values()) >= len(vocabulary):
-            raise NotQualified("the ids of its vocabulary have holes")
+        if max(vocabulary.values()) >= len(vocabulary) + _MAX_HOLES:
+            raise NotQualified(f"the ids of its vocabulary have more than {_MAX_HOLES:,} holes")
         # Where one token takes the white space in which another begins, the reference drops the other one, or panics if
         # nothing of it is left; the package gives it in any case.
         added = parts["added_tokens"]
@@ -137,7 +141,7 @@ class FastokensEngine(PackageEngine):
             raise NotQualified("one of its added tokens takes the white space in which another one may begin")
         if parts["normalizer"] not in _NORMALIZERS:
             raise NotQualified("its normalizer is not NFC or nothing")
-        if not _splits_as_tried(parts["pre_tokenizer"] or {}):
+        if not _splits_as_tried(_isolated(parts["pre_tokenizer"] or {})):
             raise NotQualified("its pre-tokenizer is not GPT-2's, and none of the expressions that are qualified")
 
     def _open_package(self, package: Any, parts: dict[str, Any]) -> Any:
@@ -146,6 +150,16 @@ class FastokensEngine(PackageEngine):
         kinds = {token["normalized"] for token in parts["added_tokens"]}
         if parts["normalizer"] is None and len(kinds) == 2:
             parts = {**parts, "normalizer": _NO_CHANGE}
+        parts = {**parts, "pre_tokenizer": _isolated(parts["pre_tokenizer"])}
+        # The package takes no vocabulary whose ids have holes. No text has a space once its bytes are letters, and no
+        # merge names these entries, so nothing leads to them.
+        vocabulary = parts["model"]["vocab"]
+        holes = set(range(max(vocabulary.values()))) - set(vocabulary.values())
+        if holes:
+            taken = vocabulary.keys() | {token["content"] for token in parts["added_tokens"]}
+            names = (name for number in itertools.count() if (name := f" {number}") not in taken)
+            filled = vocabulary | dict(zip(names, sorted(holes), strict=False))
+            parts = {**parts, "model": {**parts["model"], "vocab": filled}}
         return package.Tokenizer.from_json_str(json.dumps(parts, ensure_ascii=False))
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
@@ -166,6 +180,17 @@ class FastokensEngine(PackageEngine):
         return RaggedTokens(
             np.frombuffer(ids, "<u4").astype(self._dtype), np.frombuffer(offsets, "<u8").astype(np.int64)
         )
+
+
+def _isolated(pre_tokenizer: dict[str, Any]) -> dict[str, Any]:
+    """Return the pre-tokenizer with its one inverted Split, which removes what its expression does not match, isolated.
+
+    Each of the qualified expressions that stand alone matches every character: there is nothing to remove.
+    """
+    steps = pre_tokenizer.get("pretokenizers", [])
+    if len(steps) != 2 or not (steps[0].get("behavior") == "Removed" and steps[0]["invert"]):
+        return pre_tokenizer
+    return {**pre_tokenizer, "pretokenizers": [{**steps[0], "behavior": "Isolated", "invert": False}, steps[1]]}
 
 
 def _splits_as_tried(pre_tokenizer: dict[str, Any]) -> bool:
@@ -205,9 +230,11 @@ class GigatokenEngine(PackageEngine):
         model = parts["model"]
         if model["ignore_merges"]:
             raise NotQualified("its BPE ignores merges")
-        if not model["vocab"].keys() >= _BYTES:
+        # No character is without an entry or bytes: one of ASCII is its own byte, and no other has that one.
+        missing = _BYTES - model["vocab"].keys()
+        if not all(_ASCII.get(entry) in model["vocab"] for entry in missing):
             raise NotQualified("its vocabulary has no entry for some bytes")
-        # Nothing is unknown where each byte has an entry, and `transformers` opens Llama 2 without an unknown token.
+        # So nothing is unknown, and `transformers` opens Llama 2 without an unknown token.
         if model["unk_token"] is not None and model["unk_token"] not in model["vocab"]:
             raise NotQualified("its vocabulary has no entry for what is unknown")
         for entry in model["vocab"]:  # the package recognizes <0x0A> by its shape only
@@ -229,6 +256,8 @@ class GigatokenEngine(PackageEngine):
 
     def _open_package(self, package: Any, parts: dict[str, Any]) -> Any:
         importlib.import_module("awkward")
+        if parts["normalizer"] == _MARK:  # which leaves no space to split at, so this changes nothing
+            parts = {**parts, "pre_tokenizer": _AT_SPACES}
         return package.Tokenizer.from_json(json.dumps(parts, ensure_ascii=False))
 
     def _encode(self, texts: pa.Array) -> RaggedTokens:
@@ -245,7 +274,7 @@ class GigatokenEngine(PackageEngine):
 
 def _marks_as_tried(normalizer: dict[str, Any] | None, pre_tokenizer: dict[str, Any] | None) -> bool:
     if pre_tokenizer is None:
-        return normalizer == _MARK_ALL
+        return normalizer in (_MARK_ALL, _MARK)
     if pre_tokenizer["type"] == "Metaspace":
         return normalizer is None and pre_tokenizer["replacement"] == "▁"
     return normalizer == _MARK and pre_tokenizer == _AT_SPACES

@@ -8,7 +8,7 @@ from tokenizers import AddedToken, Tokenizer, normalizers, processors
 
 from pipelines.prepare.tokenize.engines import NotQualified
 from tests.prepare.tokenize.odd_tokenizers import BYTES, altered_kind, bert, byte_level, check, sentencepiece, wrapped
-from tests.qualifying import comparing
+from tests.qualifying import comparing, kinds, strings
 from tests.qualifying.kinds import metaspace, white_split
 from tests.support.tokenizers_zoo import Zoo
 
@@ -56,7 +56,23 @@ class TestFastokens:
 
     def test_a_vocabulary_with_holes(self) -> None:
         holes = {each: 2 * at for each, at in byte_level().get_vocab().items()}
-        assert "holes" in reason("fastokens", wrapped(byte_level(vocabulary=holes)))
+        added = [plain(" 0"), raw(" 1", lstrip=True)]  # the names of the entries that fill the first holes
+        texts = ["Hello 01", " 0 1 2 3", "\u01202", "é\t 255", "0" * 300]
+        check("fastokens", wrapped(byte_level(vocabulary=holes)), texts)
+        check("fastokens", wrapped(byte_level(added, vocabulary=holes)), texts)
+
+    def test_an_id_far_behind_the_others(self) -> None:
+        vocabulary = byte_level().get_vocab()
+        assert "more than 10,000 holes" in reason(
+            "fastokens", wrapped(byte_level(vocabulary={**vocabulary, "far": 20_000}))
+        )
+
+    @pytest.mark.parametrize("kind", ["llama3", "o200k"])
+    def test_a_split_that_removes_nothing(self, kind: str) -> None:
+        state = json.loads(kinds.tokenizer(kind).backend_tokenizer.to_str())
+        state["pre_tokenizer"]["pretokenizers"][0] |= {"behavior": "Removed", "invert": True}
+        texts = [*strings.written(), *next(strings.random_batches(600, seed=3, material=[]))]
+        check("fastokens", wrapped(Tokenizer.from_str(json.dumps(state))), texts)
 
 
 class TestGigatoken:
@@ -75,6 +91,22 @@ class TestGigatoken:
         self, pieces: list[str], merges: list[tuple[str, str]]
     ) -> None:
         assert "an entry for a byte" in reason("gigatoken", wrapped(sentencepiece(pieces, merges)))
+
+    @pytest.mark.parametrize(("byte", "character", "served"), [(9, "\t", True), (9, "", False), (0xC3, "é", False)])
+    def test_a_vocabulary_without_a_byte(self, byte: int, character: str, served: bool) -> None:
+        state = json.loads(sentencepiece([character or "x", "\t\t"]).to_str())
+        number = state["model"]["vocab"].pop(f"<0x{byte:02X}>")
+        state["model"]["vocab"]["filled"] = number
+        tokenizer = wrapped(Tokenizer.from_str(json.dumps(state)))
+        if served:
+            check("gigatoken", tokenizer, ["\t", "a\tb", "\t\t", " \t\n", "<0x09>", "é\u0009中", *BYTES])
+        else:
+            assert "no entry for some bytes" in reason("gigatoken", tokenizer)
+
+    def test_marks_without_a_pre_tokenizer(self) -> None:
+        backend = sentencepiece(["a", "▁a", "▁▁"], [("▁", "a"), ("▁", "▁")])
+        backend.normalizer = normalizers.Replace(" ", "▁")
+        check("gigatoken", wrapped(backend), ["a a", " a  a ", "▁a", "  ", "é a", ""])
 
     @pytest.mark.parametrize("entry", ["<0x0a>", "<0x+A>"])
     def test_an_entry_that_the_package_takes_for_a_byte(self, entry: str) -> None:

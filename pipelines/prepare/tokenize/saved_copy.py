@@ -1,0 +1,172 @@
+"""The saved copy of a tokenizer, which comes back from its files as it was, in transformers 4, too."""
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipelines.prepare.tokenize import library_failures
+from pipelines.prepare.tokenize.engines.base import BATTERY
+from tfrecord_io.errors import TokenizerError
+from tfrecord_io.shown import first_line
+
+Files = dict[str, bytes]
+
+# Name of the generic class in every release and in the documentation; transformers 5 writes another, unknown to 4.
+GENERIC = "PreTrainedTokenizerFast"
+_CONFIG = "tokenizer_config.json"
+# Options that depend on where a tokenizer was loaded from; without them equal tokenizers give equal files.
+_WHERE_FROM = ("is_local", "local_files_only", "mistral_format")
+# Attributes that `save_pretrained` leaves out unless they were arguments of the constructor.
+_SETTABLE = ("padding_side", "truncation_side", "model_input_names", "split_special_tokens")
+
+
+def save(tokenizer: Any, name: str) -> tuple[Any, Files]:
+    """Save a tokenizer so that it comes back as it is. Returns: the copy that the files give, and the files.
+
+    Some classes build themselves anew when loaded and ignore parts of tokenizer.json, such as a normalizer that was
+    set by hand. Where the class does so, the files name the generic one, which takes tokenizer.json as it is.
+
+    Raises: TokenizerError if neither gives the tokenizer's own tokens for `BATTERY`.
+    """
+    files = _written(tokenizer, name)
+    copy = load(files)
+    backend = files.get("tokenizer.json", b"").decode()
+    if tokenizer.is_fast and backend == copy.backend_tokenizer.to_str(pretty=True):
+        return copy, files
+    expected = _ids(tokenizer)
+    if tokenizer.is_fast:
+        generic = {**files, _CONFIG: _changed(files[_CONFIG], tokenizer_class=GENERIC)}
+        other = load(generic)
+        if _ids(other) == expected:
+            return other, generic
+    if _ids(copy) == expected:
+        return copy, files
+    raise TokenizerError(
+        f"tokenizer {name!r}, a {type(tokenizer).__name__}, gives other tokens once it is saved and loaded again: it "
+        "was changed in memory, or saves only a part of itself",
+        remedy="make the change in the files of its folder, and give the folder as --tokenizer",
+    )
+
+
+def require_kind(tokenizer: Any, name: str) -> None:
+    """Check that an object is a tokenizer with a backend in Rust or Python. Raises: TokenizerError if it is not."""
+    from transformers import PreTrainedTokenizerBase
+
+    # Others of its classes, such as Mistral's own, cannot be asked for this.
+    if not isinstance(tokenizer, PreTrainedTokenizerBase) or not hasattr(type(tokenizer), "is_fast"):
+        raise TokenizerError(
+            f"tokenizer {name!r} is a {type(tokenizer).__name__}, expected one with a tokenizer.json or Python code",
+            remedy="load it with AutoTokenizer.from_pretrained(NAME, mistral_format=False), or if it is a processor, "
+            "take its .tokenizer",
+        )
+
+
+def load(files: Files) -> Any:
+    """Load a tokenizer from saved files, offline and without running code that they contain.
+
+    Raises: TokenizerError if it cannot be loaded; as `write`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        write(files, folder)
+        try:
+            return class_for(folder).from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        except BaseException as error:
+            if not library_failures.is_of_library(error):
+                raise
+            raise TokenizerError(
+                f"the saved tokenizer cannot be loaded ({type(error).__name__}: {first_line(error)})",
+                remedy="run `prep-tfrecords verify --repair` on the dataset, or build it anew",
+            ) from error
+
+
+def write(files: Mapping[str, bytes], folder: str) -> None:
+    """Write the files of a tokenizer. Raises: TokenizerError if the name of a file leads out of the folder."""
+    for name, content in files.items():
+        # A name from a remote service may be anything, such as "../x", which a local file system would follow.
+        if {"", ".", ".."} & {*name.split("/")}:
+            raise TokenizerError(
+                f"the saved tokenizer has a file {name!r}, which would be outside of its folder",
+                remedy="copy the tokenizer's folder again from where the dataset was made",
+            )
+        path = Path(folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def class_for(name: str) -> Any:
+    """Return the class to load a hub id or folder with: `AutoTokenizer`, or one that loads the same and imports faster.
+
+    Importing `AutoTokenizer` makes `transformers` read its 1,600 model files a second time: 0.3 CPU seconds, a twelfth
+    of a build of 400 rows. In a folder with a tokenizer.json and no config.json, tokenizer_config.json alone decides on
+    the class; if that is the generic one, it is returned. `AutoTokenizer` loads all others, and reports errors.
+    """
+    folder = Path(os.path.expanduser(name))
+    config: Any = None
+    if os.path.isfile(folder / "tokenizer.json") and not os.path.lexists(folder / "config.json"):
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    if isinstance(config, dict) and "auto_map" not in config:
+        from transformers import PreTrainedTokenizerFast
+
+        if config.get("tokenizer_class") in (GENERIC, PreTrainedTokenizerFast.__name__):
+            return PreTrainedTokenizerFast
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer
+
+
+def bytes_digest(files: Mapping[str, bytes]) -> str:
+    """Return the SHA-256 over file names and contents, sorted by name, as hex digits."""
+    total = hashlib.sha256()
+    for name in sorted(files):
+        total.update(f"{name}\0{len(files[name])}\0".encode())
+        total.update(files[name])
+    return total.hexdigest()
+
+
+def _written(tokenizer: Any, name: str) -> Files:
+    """Return the files of `save_pretrained`, with all attributes, and so that transformers 4 can load them, too."""
+    files = _files_of(tokenizer, name)
+    config = json.loads(files[_CONFIG])
+    values = {key: getattr(tokenizer, key, None) for key in _SETTABLE}
+    usual = {key: config.get(key, getattr(type(tokenizer), key, False)) for key in _SETTABLE}
+    changes: dict[str, Any] = {key: value for key, value in values.items() if value != usual[key]}
+    if config.get("tokenizer_class") == "TokenizersBackend":
+        changes["tokenizer_class"] = GENERIC
+    if isinstance(config.get("extra_special_tokens"), list):
+        changes |= {"additional_special_tokens": config["extra_special_tokens"], "extra_special_tokens": None}
+    return {**files, _CONFIG: _changed(files[_CONFIG], **changes, **dict.fromkeys(_WHERE_FROM))}
+
+
+def _changed(config: bytes, **changes: Any) -> bytes:
+    """Return a tokenizer_config.json with other values, and without those keys whose value is None."""
+    values = json.loads(config) | changes
+    kept = {key: value for key, value in values.items() if not (key in changes and value is None)}
+    return (json.dumps(kept, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+def _files_of(tokenizer: Any, name: str) -> Files:
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            tokenizer.save_pretrained(folder)
+            paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+            return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+    except Exception as error:  # the tokenizer's Rust code raises a plain Exception when the disk is full
+        raise TokenizerError(
+            f"tokenizer {name!r} cannot be saved to a temporary folder: {error}",
+            remedy=f"free some space in {tempfile.gettempdir()}, or set TMPDIR to a folder with room",
+        ) from error
+
+
+def _ids(tokenizer: Any) -> Any:
+    """Return the ids of `BATTERY` and of the tokenizer's added tokens; None if its library fails on them."""
+    try:
+        with library_failures.named("transformers", num_texts=len(BATTERY)):
+            return tokenizer([*BATTERY, " ".join(tokenizer.get_added_vocab())], verbose=False)["input_ids"]
+    except library_failures.TextsNotEncoded:
+        return None  # which is reported when rows are opened

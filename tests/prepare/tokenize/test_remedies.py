@@ -1,0 +1,250 @@
+"""Each remedy in a message about a tokenizer is done once, as the message has it, and mends what was wrong."""
+
+import base64
+import json
+import logging
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import transformers
+from tokenizers import Tokenizer, models
+from transformers import AutoTokenizer
+
+from pipelines.cli import objects
+from pipelines.prepare.layouts.pad import _TokensEncoder
+from pipelines.prepare.options import paths
+from pipelines.prepare.options.config import SourceConfig, TokenizerConfig
+from pipelines.prepare.options.tokenizer_options import TokenizerRequest
+from pipelines.prepare.tokenize import special_tokens, tokenization
+from pipelines.prepare.tokenize.engines import decide, open_reference
+from pipelines.prepare.tokenize.text_rows import joins_words
+from pipelines.prepare.tokenizer_training import training
+from tests.support.tokenizers_zoo import Zoo
+from tfrecord_io.errors import ConfigError, PrepError, TokenizerError
+
+INT32 = np.dtype(np.int32)
+State = dict[str, Any]
+
+
+def _resolve(folder: Path) -> Any:
+    return tokenization.resolve(TokenizerConfig(name=str(folder)))[0]
+
+
+def _edit(folder: Path, file: str, change: Callable[[State], Any]) -> None:
+    state = json.loads((folder / file).read_text(encoding="utf-8"))
+    change(state)
+    (folder / file).write_text(json.dumps(state), encoding="utf-8")
+
+
+def _token(content: str, number: int) -> State:
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "special"), False)
+    return {"id": number, "content": content, "normalized": True, **flags}
+
+
+def _lowercase(state: State, *contents: str) -> None:
+    state["normalizer"] = {"type": "Replace", "pattern": {"Regex": "[A-Z\u0301]"}, "content": ""}
+    state["added_tokens"] += [_token(each, 9000 + at) for at, each in enumerate(contents)]
+
+
+def _renumber(state: State) -> None:
+    vocabulary = state["model"]["vocab"]
+    vocabulary |= {entry: number for number, entry in enumerate(vocabulary)}
+
+
+def _not_normalized(state: State) -> None:
+    for token in state["added_tokens"]:
+        token["normalized"] = False
+
+
+# Kind, file, fault, words of the remedy, and what they ask for.
+FILES: list[tuple[str, str, Callable[[State], Any], str, Callable[[State], Any]]] = [
+    (
+        "byte_bpe",
+        "tokenizer.json",
+        lambda state: state["model"].update(dropout=0.1),
+        'set "dropout" of the model to null in its tokenizer.json',
+        lambda state: state["model"].update(dropout=None),
+    ),
+    (
+        "wordpiece_cased",
+        "tokenizer.json",
+        lambda state: state["model"]["vocab"].update(far=20_000_000),
+        "number the entries of the vocabulary in its tokenizer.json from 0 on",
+        _renumber,
+    ),
+    (
+        "wordpiece_cased",
+        "tokenizer.json",
+        lambda state: state["model"]["vocab"].update(one=9000, other=9000),
+        "give each entry of the vocabulary an id of its own in its tokenizer.json",
+        _renumber,
+    ),
+    (
+        "unigram",
+        "tokenizer.json",
+        lambda state: _lowercase(state, "aX", "aY"),
+        'take one of them out of "added_tokens" in its tokenizer.json',
+        lambda state: state["added_tokens"].pop(),
+    ),
+    (
+        "unigram",
+        "tokenizer.json",
+        lambda state: _lowercase(state, "\u0301"),
+        'or make it "normalized": false',
+        _not_normalized,
+    ),
+    (
+        "byte_bpe",
+        "tokenizer_config.json",
+        lambda config: config.pop("eos_token"),
+        "set pad_token in its tokenizer_config.json",
+        lambda config: config.update(pad_token="<|endoftext|>"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "file", "fault", "words", "mend"), FILES, ids=[each[3] for each in FILES])
+def test_an_edit_of_the_files(
+    zoo: Zoo,
+    tmp_path: Path,
+    kind: str,
+    file: str,
+    fault: Callable[[State], Any],
+    words: str,
+    mend: Callable[[State], Any],
+) -> None:
+    folder = shutil.copytree(zoo.path(kind), tmp_path / "mine")
+    _edit(folder, file, fault)
+    with pytest.raises(TokenizerError) as refused:
+        _resolve(folder)
+    assert words in refused.value.remedy
+    _edit(folder, file, mend)
+    assert _resolve(folder)("a b")["input_ids"]
+
+
+def test_an_end_of_sampling() -> None:
+    sampling = SimpleNamespace(is_fast=False, sp_model_kwargs={"enable_sampling": True})
+    with pytest.raises(TokenizerError, match="set enable_sampling to false in the sp_model_kwargs"):
+        tokenization.require_deterministic(sampling, "mine")
+    sampling.sp_model_kwargs["enable_sampling"] = False
+    tokenization.require_deterministic(sampling, "mine")
+
+
+@pytest.mark.parametrize("kind", ["byte_bpe", "byte_bpe_bos"])
+def test_a_space_before_each_word(zoo: Zoo, tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    tokenizer = zoo.tokenizer(kind)
+    own = tokenizer([" It", " isn't", " 3.5"], add_special_tokens=False)["input_ids"]
+    encoder = SimpleNamespace(_context=SimpleNamespace(tokenizer=tokenizer))
+    with caplog.at_level(logging.WARNING), pytest.raises((AttributeError, TypeError)):
+        _TokensEncoder.features(encoder)  # type: ignore[arg-type]
+    folder = shutil.copytree(zoo.path(kind), tmp_path / "copy")
+    (normalizer,) = re.findall(r'"normalizer": (\{.*?\}) in', caplog.text)
+    (name,) = re.findall(r'"tokenizer_class": "(\w+)"', caplog.text)
+    _edit(folder, "tokenizer.json", lambda state: state.update(normalizer=json.loads(normalizer)))
+    _edit(folder, "tokenizer_config.json", lambda config: config.update(tokenizer_class=name))
+    mended = _resolve(folder)
+    assert not joins_words(mended)
+    words = mended([["It", "isn't", "3.5"]], is_split_into_words=True, add_special_tokens=False)["input_ids"]
+    assert words[0] == [token for word in own for token in word]
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "words", "role"),
+    [("unigram", "bos-eos", "eos or tokenizer, or set bos_token", "bos_token"), ("", "eos", "none, set eos_token", "")],
+)
+def test_special_tokens_around_documents(zoo: Zoo, kind: str, given: Any, words: str, role: str) -> None:
+    tokenizer = zoo.tokenizer(kind or "byte_bpe")
+    for missing in ("bos_token",) if role else ("eos_token", "sep_token"):
+        setattr(tokenizer, missing, None)
+    with pytest.raises(TokenizerError) as refused:
+        special_tokens.open_frame(tokenizer, given)
+    assert words in refused.value.remedy
+    others: dict[str, tuple[Any, ...]] = {"bos-eos": ("eos", "tokenizer"), "eos": ("none",)}
+    for other in others[given]:
+        special_tokens.open_frame(tokenizer, other)
+    setattr(tokenizer, role or "eos_token", tokenizer.convert_ids_to_tokens(0))
+    frame = special_tokens.open_frame(tokenizer, given)
+    assert 0 in (*frame.before, *frame.after)
+
+
+def test_no_engine_by_name(zoo: Zoo) -> None:
+    tokenizer = zoo.tokenizer("wordpiece_cased")
+    reference = open_reference(tokenizer, dtype=INT32)
+    with pytest.raises(ConfigError, match="leave --engine out"):
+        decide(tokenizer, reference, dtype=INT32, wanted="fastokens")
+    assert decide(tokenizer, reference, dtype=INT32)[0].name == "wordpiece"
+
+
+def test_an_unknown_token() -> None:
+    def made(**unknown: str) -> Any:
+        vocabulary = {entry: number for number, entry in enumerate(["[UNK]", "[PAD]", "a"])}
+        backend = Tokenizer(models.WordLevel(vocabulary, **unknown))
+        return transformers.PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="[PAD]")
+
+    with pytest.raises(TokenizerError, match="one without an unknown token"):
+        open_reference(made(unk_token="[MISSING]"), dtype=INT32)
+    open_reference(made(unk_token="[UNK]"), dtype=INT32)
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_folder_of_a_file(zoo: Zoo) -> None:
+    with pytest.raises(TokenizerError) as refused:
+        paths.require_tokenizer(str(zoo.path("byte_bpe") / "tokenizer.json"))
+    (folder,) = re.findall("name its folder, (.*)", refused.value.remedy)
+    _resolve(Path(folder))
+
+
+def test_the_folder_that_save_pretrained_wrote(zoo: Zoo, tmp_path: Path) -> None:
+    with pytest.raises(TokenizerError, match="name the folder that `save_pretrained` wrote"):
+        paths.require_tokenizer(str(tmp_path))
+    zoo.tokenizer("byte_bpe").save_pretrained(tmp_path)
+    _resolve(tmp_path)
+
+
+def test_tekken_alone(tmp_path: Path) -> None:
+    entries = [{"rank": rank, "token_bytes": base64.b64encode(bytes([rank])).decode()} for rank in range(256)]
+    config = {"pattern": r"\p{L}+|\s+|.", "default_vocab_size": 259, "default_num_special_tokens": 3, "version": "v7"}
+    names = enumerate(("<unk>", "<s>", "</s>"))
+    special = [{"rank": rank, "token_str": name, "is_control": True} for rank, name in names]
+    tekken = {"config": {**config, "num_vocab_tokens": 256}, "vocab": entries, "special_tokens": special}
+    (tmp_path / "tekken.json").write_text(json.dumps(tekken))
+    with pytest.raises(TokenizerError) as refused:
+        paths.require_tokenizer(str(tmp_path))
+    (command,) = re.findall("(AutoTokenizer.*)", refused.value.remedy)
+    eval(command, {"AutoTokenizer": AutoTokenizer, "FOLDER": str(tmp_path), "NEW": str(tmp_path / "new")})
+    with pytest.raises(TokenizerError, match=r"set pad_token in its tokenizer_config\.json"):
+        _resolve(tmp_path / "new")
+    _edit(tmp_path / "new", "tokenizer_config.json", lambda config: config.update(pad_token="</s>"))
+    assert _resolve(tmp_path / "new")("ab")["input_ids"] == [3 + ord("a"), 3 + ord("b")]
+
+
+def test_a_tokenizer_of_the_library_tokenizers(zoo: Zoo, tmp_path: Path) -> None:
+    backend = zoo.tokenizer("wordpiece_cased").backend_tokenizer
+    with pytest.raises(ConfigError) as refused:
+        objects._save(backend, str(tmp_path))
+    (command,) = re.findall(r"transformers\.\w+\(.*\)", refused.value.remedy)
+    wrapped = eval(command.replace("...", "backend"), {"transformers": transformers, "backend": backend})
+    assert Path(objects._save(wrapped, str(tmp_path))).is_dir()
+
+
+# --- training ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "style"), [("wordpiece", None), ("byte-bpe", None), ("unigram", "t5")])
+def test_a_larger_vocabulary(kind: Any, style: Any) -> None:
+    def request(size: int) -> TokenizerRequest:
+        source = SourceConfig(dataset="data")
+        return TokenizerRequest(source=source, output="out", kind=kind, style=style, vocab_size=size)
+
+    with pytest.raises(PrepError) as refused:
+        training.template_for(request(2))
+    (least,) = re.findall(r"give a --vocab-size of more than (\d+)", refused.value.remedy)
+    training.template_for(request(int(least) + 1))
