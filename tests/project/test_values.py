@@ -111,7 +111,7 @@ def outcome(folder: Path, form: str, name: str) -> str:
     """`=` if both values are kept as they were written, else what becomes of the first."""
     values = VALUES[name][0]
     role = {"label_column": "v"} if name == "class" else {"keep_columns": ("v",)}
-    config = SourceConfig(**write(folder, form, name), **role)  # type: ignore[arg-type]
+    config = SourceConfig(**write(folder, form, name), **role)
     try:
         source = building.opened(config)
         plan = column_planning.plan_columns(config, source)

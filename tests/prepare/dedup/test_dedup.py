@@ -217,7 +217,7 @@ def test_runs_count_by_characters_where_a_script_has_no_spaces() -> None:
     def runs(text: str, least: int) -> set[tuple[str, ...]]:
         units = re.findall("[一-龥ぁ-ん]|[ก-ฮ]|[a-z]+", text)
         sizes = [1 if "ก" <= unit <= "ฮ" else 4 for unit in units]
-        found = set()
+        found: set[tuple[str, ...]] = set()
         for at in range(len(units)):
             ends = [end for end in range(at + 1, len(units) + 1) if sum(sizes[at:end]) >= 4 * least]
             found.update(tuple(units[at:end]) for end in ends[:1])

@@ -46,7 +46,7 @@ def test_each_row_has_the_class_that_its_own_file_gives_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, suffix: str, role: str
 ) -> None:
     for name, names in (("a", FIRST), ("b", LATER)):
-        rows = {"label": [0, 1, 2, -1], "tags": [[0, 1], [], [2], [2, 0]]}
+        rows: dict[str, list[Any]] = {"label": [0, 1, 2, -1], "tags": [[0, 1], [], [2], [2, 0]]}
         label = datasets.ClassLabel(names=[*names])
         write(tmp_path, f"{name}.{suffix}", rows, label=label, tags=datasets.List(label))
     with caplog.at_level(logging.WARNING, logger="pipelines"):
