@@ -59,19 +59,19 @@ def evaluation_runs(config: SourceConfig) -> EvaluationRuns | None:
                     f"--decontaminate {each}: split {missing[0]!r} has no column {column!r}",
                     remedy=f"name it, as in --decontaminate {dataset}:question",
                 )
-            name, total, found = _short_name(dataset, taken=sets), 0, 0
+            name, total, with_runs = _short_name(dataset, taken=sets), 0, 0
             sets[name] = []
             for split in splits:
                 for _, batch in split.read(split.ranges, [column]):
                     hashes, rows = text_hashes.run_hashes(batch.column(column), config.decontaminate_words)
                     sets[name].append(hashes)
-                    total, found = total + batch.num_rows, found + len(np.unique(rows))
-            if found < total:
+                    total, with_runs = total + batch.num_rows, with_runs + len(np.unique(rows))
+            if with_runs < total:
                 _log.warning(
                     "--decontaminate %s: %s of its %s texts have fewer than %s words, and are not looked for; give a "
                     "smaller --decontaminate-words to find them",
                     without_access(each),
-                    "all" if not found else f"{total - found:,}",
+                    f"{total - with_runs:,}" if with_runs else "all",
                     f"{total:,}",
                     config.decontaminate_words,
                 )
