@@ -237,15 +237,24 @@ def _use_file(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
     ctx.meta[_BEAM_OF_FILE] = [str(word) for word in _listed(content.pop("beam", None))]
     for key, value in content.items():
         if key == "functions":
-            functions += [pair for entry in _listed(value) for pair in entry.items()]
+            for entry in _listed(value):
+                if not isinstance(entry, Mapping):
+                    raise click.UsageError(f"{path}: functions has {entry!r:.100}, expected entries such as `map: m:f`")
+                functions += [(kind, _spec(kind, spec, path)) for kind, spec in entry.items()]
         elif key in FUNCTIONS:
-            functions += [(key, spec) for spec in _listed(value)]
+            functions += [(key, _spec(key, spec, path)) for spec in _listed(value)]
         elif key not in known:
             raise click.UsageError(f"{path}: no option {key!r}, expected names such as tokenizer or max-length")
         else:
             defaults |= default_of(known, key, value, place=f"{path}: {key}")
     ctx.default_map = defaults
     ctx.meta[_FUNCTIONS_OF_FILE] = tuple(functions)
+
+
+def _spec(kind: Any, spec: Any, path: str) -> str:
+    if kind not in FUNCTIONS or not isinstance(spec, str):
+        raise click.UsageError(f"{path}: {kind!r:.50}: {spec!r:.100}, expected map or filter with a text such as m:f")
+    return spec
 
 
 def _listed(value: Any) -> list[Any]:
@@ -257,7 +266,7 @@ def _read(path: str) -> dict[str, Any]:
 
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         said = " ".join(str(error).split())
         raise click.UsageError(f"--options {path} cannot be read: {said}") from error
     if not isinstance(content, Mapping):

@@ -59,6 +59,11 @@ def test_nothing_behind_a_name_in_a_file_means_the_default(tmp_path: Path) -> No
         ("name: {a: b}", "name is {'a': 'b'}, expected a text"),
         ("- a", "expected lines such as"),
         ("a: [", "cannot be read"),
+        pytest.param("a: " + "[" * 5000, "cannot be read", id="deep"),
+        ("functions: [abc]", "functions has 'abc', expected entries such as `map: m:f`"),
+        ("functions: [{map: [1, 2]}]", "'map': [1, 2], expected map or filter with a text"),
+        ("functions: [{sort: 'm:f'}]", "'sort': 'm:f', expected map or filter"),
+        ("map: 3", "'map': 3, expected map or filter with a text"),
         (None, "cannot be read"),
     ],
 )

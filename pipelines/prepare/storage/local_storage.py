@@ -233,7 +233,7 @@ def _write_all(stream: Any, chunk: Any) -> None:
 
 @contextlib.contextmanager
 def held(root: str, *, work_folder: str) -> Iterator[None]:
-    """Hold the lock of the dataset in `root`; at the end, remove folders that were made only for the lock.
+    """Hold the lock of the dataset in `root`; at the end, remove its folder if nothing else is in it.
 
     Raises: OutputError if another job holds it, or nothing can be written there.
     """
@@ -241,7 +241,7 @@ def held(root: str, *, work_folder: str) -> Iterator[None]:
         yield
         return
     folder = os.path.join(local, work_folder)
-    new = [path for path in (folder, local) if not os.path.isdir(path)]
+    new = [folder, *([] if os.path.isdir(local) else [local])]
     path = os.path.join(folder, LOCK_FILE)
     with storage_errors.as_output_error(path):
         descriptor = _acquire(path, root=root)

@@ -45,6 +45,12 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
     assert list((tmp_path / "new").iterdir()) == []
 
 
+def test_a_folder_that_a_killed_job_left_empty_goes_too(tmp_path: Path) -> None:
+    (tmp_path / "out" / ".prep").mkdir(parents=True)
+    hold(tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
 def test_a_second_holder_is_refused_until_the_first_is_done(tmp_path: Path) -> None:
     with (
         held(str(tmp_path), work_folder=".prep"),
