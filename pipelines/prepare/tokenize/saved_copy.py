@@ -38,13 +38,14 @@ def save(tokenizer: Any, name: str) -> tuple[Any, Files]:
     backend = files.get("tokenizer.json", b"").decode()
     if tokenizer.is_fast and backend == copy.backend_tokenizer.to_str(pretty=True):
         return copy, files
-    expected = _ids(tokenizer)
+    texts = [*BATTERY, " ".join(tokenizer.get_added_vocab())]
+    expected = _ids(tokenizer, texts)
     if tokenizer.is_fast:
         generic = {**files, _CONFIG: _changed(files[_CONFIG], tokenizer_class=GENERIC)}
         other = load(generic)
-        if _ids(other) == expected:
+        if _ids(other, texts) == expected:
             return other, generic
-    if _ids(copy) == expected:
+    if _ids(copy, texts) == expected:
         return copy, files
     raise TokenizerError(
         f"tokenizer {name!r}, a {type(tokenizer).__name__}, gives other tokens once it is saved and loaded again: it "
@@ -163,10 +164,10 @@ def _files_of(tokenizer: Any, name: str) -> Files:
         ) from error
 
 
-def _ids(tokenizer: Any) -> Any:
-    """Return the ids of `BATTERY` and of the tokenizer's added tokens; None if its library fails on them."""
+def _ids(tokenizer: Any, texts: list[str]) -> Any:
+    """Return the ids of texts; None if the library fails on them, which is reported when rows are opened."""
     try:
-        with library_failures.named("transformers", num_texts=len(BATTERY)):
-            return tokenizer([*BATTERY, " ".join(tokenizer.get_added_vocab())], verbose=False)["input_ids"]
+        with library_failures.named("transformers", num_texts=len(texts)):
+            return tokenizer(texts, verbose=False)["input_ids"]
     except library_failures.TextsNotEncoded:
-        return None  # which is reported when rows are opened
+        return None
