@@ -24,6 +24,7 @@ calls and observations, system, Alpaca's history, and that tools as JSON text ma
 assistants in the dumps that gave ShareGPT its name.
 """
 
+import functools
 import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,6 +43,7 @@ from pipelines.prepare.sources.columns.messages import (
     is_json,
     objects_of,
     renamed,
+    whole_function,
 )
 from pipelines.prepare.sources.parquet.stored_columns import is_list
 from pipelines.prepare.sources.resolve.agent_traces import CHATS
@@ -66,9 +68,7 @@ def recognised(splits: Sequence[Columns], named: str | None) -> dict[Any, str]:
     `named`: the column of messages that the user named.
     """
     common = [name for name in splits[0] if all(name in known for known in splits)]
-    needed, more = next(
-        (form for form in _FORMS.values() if set(form[0]) <= set(common)), _FORMS["messages"]
-    )  # --messages-column
+    needed, more = next((form for form in _FORMS.values() if set(form[0]) <= set(common)), _FORMS["messages"])
     if named is not None:
         is_other = named in splits[0] and is_sharegpt(splits[0][named].kind)
         needed, more = (named,), _FORMS["ShareGPT" if is_other else "messages"][1]
@@ -154,7 +154,7 @@ def _with_roles(messages: pa.Array) -> pa.Array:
         columns["tool_calls"] = pc.if_else(is_call, said, pa.scalar(None, said.type))
     for name, role in ROLES.items():
         columns["role"] = pc.if_else(pc.equal(roles, name), pa.scalar(role, roles.type), columns["role"])
-    return _lists(pa.StructArray.from_arrays(list(columns.values()), list(columns)), list_lengths(messages))
+    return _lists(_structs(columns), list_lengths(messages))
 
 
 def _are_sharegpt(messages: pa.Array) -> np.ndarray:
@@ -174,7 +174,7 @@ def _turns(column: pa.Array, role: str) -> pa.Array:
 
 def _texts(contents: pa.Array, roles: Sequence[str | None], lengths: np.ndarray | None = None) -> pa.Array:
     """Return messages of these roles and contents, in lists of `lengths`, by default of one each."""
-    items = pa.StructArray.from_arrays([pa.array(roles, pa.string()), contents], ["role", "content"])
+    items = _structs({"role": pa.array(roles, pa.string()), "content": contents})
     return _lists(items, np.ones(len(contents), np.int64) if lengths is None else lengths)
 
 
@@ -220,8 +220,8 @@ def _of_prompt(messages: pa.Array) -> pa.Array:
         ]
         return _lists(_as_json(marked, items.type), list_lengths(messages))
     is_answer = pc.if_else(pc.equal(items.field("role"), "assistant"), True, pa.scalar(None, pa.bool_()))
-    columns = {field.name: items.field(index) for index, field in enumerate(items.type)} | {OF_PROMPT: is_answer}
-    return _lists(pa.StructArray.from_arrays(list(columns.values()), list(columns)), list_lengths(messages))
+    columns = {field.name: items.field(index) for index, field in enumerate(items.type)}
+    return _lists(_structs({**columns, OF_PROMPT: is_answer}), list_lengths(messages))
 
 
 def _wrapped(tools: pa.Array) -> pa.Array:
@@ -236,13 +236,7 @@ def _wrapped_text(text: str) -> str:
         tools = json.loads(text)
     except ValueError:  # a rejected row will show it
         return text
-    if not isinstance(tools, list) or not any(isinstance(tool, dict) and "function" not in tool for tool in tools):
-        return text
-    wrapped = [
-        {"type": "function", "function": tool} if isinstance(tool, dict) and "function" not in tool else tool
-        for tool in tools
-    ]
-    return json.dumps(wrapped, ensure_ascii=False)
+    return json.dumps(list(map(whole_function, tools)), ensure_ascii=False) if isinstance(tools, list) else text
 
 
 def _joined(parts: Sequence[pa.Array]) -> pa.Array:
@@ -263,17 +257,17 @@ def _concatenated(items: Sequence[pa.Array]) -> pa.Array:
             return whole.to_struct_array().combine_chunks()
         except (pa.ArrowTypeError, pa.ArrowInvalid):  # the fields have types that no type holds
             pass
-    messages = [message for each in items for message in objects_of(each, are_messages=True)]
-    return _as_json(messages, pa.json_(pa.large_string()))
+    return _as_json(itertools.chain(*map(objects_of, items)), pa.json_(pa.large_string()))
 
 
 def _as_json(messages: Iterable[Any], kind: pa.DataType) -> pa.Array:
-    texts = [None if each is None else json.dumps(each, ensure_ascii=False, default=_placeholder) for each in messages]
-    return pa.ExtensionArray.from_storage(kind, pa.array(texts, kind.storage_type))
+    write = functools.partial(json.dumps, ensure_ascii=False, default=lambda value: f"<{type(value).__name__}>")
+    texts = pa.array([None if each is None else write(each) for each in messages], kind.storage_type)
+    return pa.ExtensionArray.from_storage(kind, texts)
 
 
-def _placeholder(value: Any) -> str:
-    return f"<{type(value).__name__}>"
+def _structs(columns: Mapping[str, pa.Array]) -> pa.Array:
+    return pa.StructArray.from_arrays(list(columns.values()), list(columns))
 
 
 def _lists(items: pa.Array, lengths: np.ndarray) -> pa.Array:

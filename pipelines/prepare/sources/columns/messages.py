@@ -30,29 +30,28 @@ def is_json(kind: pa.DataType) -> bool:
     return str(kind) == "extension<arrow.json>"
 
 
-def objects_of(column: pa.Array, *, are_messages: bool = False) -> list[Any]:
-    """Return a column as Python objects, with JSON parsed, without the null fields of structs.
-
-    `are_messages`: keep those of the outermost structs, since a message's `content: null` may mean something.
-    """
-    read = _reader(column.type, keeps_nulls=are_messages)
+def objects_of(column: pa.Array) -> list[Any]:
+    """Return a column as Python objects, with JSON parsed, without the null fields of structs."""
+    read = _reader(column.type)
     return [None if value is None else read(value) for value in column.to_pylist()]
 
 
-def _reader(kind: pa.DataType, *, keeps_nulls: bool = False) -> Callable[[Any], Any]:
+def _reader(kind: pa.DataType) -> Callable[[Any], Any]:
     if is_json(kind):
         return json.loads
     if pa.types.is_struct(kind):
         fields = [(field.name, _reader(field.type)) for field in kind]
-        return lambda value: {
-            name: None if value[name] is None else read(value[name])
-            for name, read in fields
-            if keeps_nulls or value[name] is not None
-        }
+        return lambda value: {name: read(value[name]) for name, read in fields if value[name] is not None}
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        item = _reader(kind.value_type, keeps_nulls=keeps_nulls)
+        item = _reader(kind.value_type)
         return lambda value: [None if each is None else item(each) for each in value]
     return lambda value: value
+
+
+def whole_function(function: Any) -> Any:
+    """Return a bare function, or call of one, as `transformers` takes it: within an object of this type."""
+    is_bare = isinstance(function, dict) and "function" not in function
+    return {"type": "function", "function": function} if is_bare else function
 
 
 def renamed(message: Any) -> Any:

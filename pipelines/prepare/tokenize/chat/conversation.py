@@ -10,13 +10,14 @@ import dataclasses
 import functools
 import itertools
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.prepare.sources.columns.messages import OF_PROMPT
+from pipelines.prepare.sources.columns.messages import OF_PROMPT, whole_function
 
 Message = dict[str, Any]
 
@@ -79,21 +80,21 @@ class Needs:
         for messages, tools in (
             ([{"role": "system", "content": "be brief"}, QUESTION, ANSWER], None),
             ([QUESTION, ANSWER], None),
-            _calling(_ARGUMENTS),
-            _calling(json.dumps(_ARGUMENTS)),
+            *map(_calling, (_ARGUMENTS, json.dumps(_ARGUMENTS))),
         ):
             is_taken = self._tried(messages, tools) is not None
             for at, message in enumerate(messages):
                 if is_taken and message["role"] not in found:
                     parts = {**message, "content": [{"type": "text", "text": message["content"]}]}
                     text = self._tried([*messages[:at], parts, *messages[at + 1 :]], tools)
-                    is_read = text is not None and message["content"].encode() in text and b'"text"' not in text
-                    found[message["role"]] = not is_read
+                    is_read = text is not None and message["content"].encode() in text
+                    # A template may also print the list, as Python or JSON writes it.
+                    found[message["role"]] = not is_read or re.search(rb"""['"]text['"]""", text or b"") is not None
         return found
 
     def joins(self, role: str) -> bool:
         """Return whether text parts are to be joined in messages of this role."""
-        return self.joined_roles.get(role, any(self.joined_roles.values()))
+        return self.joined_roles.get(role, True)
 
     @functools.cached_property
     def parsed_arguments(self) -> bool:
@@ -104,13 +105,11 @@ class Needs:
 
     def _tried(self, messages: list[Message], tools: list[Any] | None) -> bytes | None:
         try:
-            text = self._render(messages, tools)
-            check_parts_read(messages, text)
+            return self._render(messages, tools)
         except Rejected as rejected:
-            if rejected.reason not in ("template_rejected", "content_not_text"):
+            if rejected.reason != "template_rejected":
                 raise
             return None
-        return text
 
 
 def _calling(arguments: Any) -> tuple[list[Message], list[Any]]:
@@ -166,7 +165,7 @@ def conversation_of(
 def _message(said: Message, index: int, needs: Needs) -> Message:
     if said.keys() == {"role"}:
         raise Rejected("content_null", f"message {index} has nothing but the role {said['role']!r}")
-    if (content := said.get("content")) is not None and not isinstance(content, str):
+    if not isinstance(content := said.get("content", ""), str):
         parts = content if isinstance(content, list) else [content]
         for part in parts:
             if not isinstance(part, dict) or not isinstance(part.get("text"), str):
@@ -184,14 +183,9 @@ def _message(said: Message, index: int, needs: Needs) -> Message:
 def _tool_calls(calls: Any, index: int, needs: Needs) -> Any:
     """Return tool calls, parsed if they are JSON text, with their arguments parsed if the template needs objects."""
     if isinstance(calls, str):
-        calls = _from_json(calls, "tool_calls_not_json", f"message {index}")
-        calls = [
-            call if not isinstance(call, dict) or "function" in call else {"type": "function", "function": call}
-            for call in (calls if isinstance(calls, list) else [calls])
-        ]
-    if not isinstance(calls, list):
-        return calls
-    return [_with_arguments(call, index, needs) for call in calls]
+        found = _from_json(calls, "tool_calls_not_json", f"message {index}")
+        calls = list(map(whole_function, found if isinstance(found, list) else [found]))
+    return [_with_arguments(call, index, needs) for call in calls] if isinstance(calls, list) else calls
 
 
 def _with_arguments(call: Any, index: int, needs: Needs) -> Any:
@@ -216,21 +210,19 @@ def _tools(tools: Any) -> list[Any] | None:
         tools = _from_json(tools, "tools_not_json", "the tools") if tools.strip() else None
     if not tools:
         return None
-    if not isinstance(tools, list):
+    if isinstance(tools, list):
+        tools = [_from_json(tool, "tools_not_json", "a tool") if isinstance(tool, str) else tool for tool in tools]
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         raise Rejected("tools_not_json", f"{type(tools).__name__}, expected a list of objects")
-    found = [_from_json(tool, "tools_not_json", "a tool") if isinstance(tool, str) else tool for tool in tools]
-    if not all(isinstance(tool, dict) for tool in found):
-        raise Rejected("tools_not_json", "a list of something else than objects")
-    return [_json_types(tool) for tool in found]
+    return [_json_types(tool) for tool in tools]
 
 
 def _options(options: Any) -> dict[str, Any]:
     """Return the row's variables of the template. Raises: Rejected if they are not an object."""
     if isinstance(options, str):
         options = _from_json(options, "options_not_json", "the options") if options.strip() else None
-    if not isinstance(options or {}, dict):
+    if not isinstance(found := _json_types(options or {}), dict):
         raise Rejected("options_not_json", f"{type(options).__name__}, expected an object")
-    found: dict[str, Any] = _json_types(options or {})
     return found
 
 

@@ -74,7 +74,7 @@ def render(settings: str, message: bytes) -> bytes:
         batch = batch_of(message)
         messages = batch.column("messages")
         plain = plain_rows(messages)
-        of_rows = [objects_of(messages, are_messages=True) if plain is None else plain]
+        of_rows = [objects_of(messages) if plain is None else plain]
         for name in ("tools", "options"):
             has_any = name in batch.schema.names
             of_rows.append(objects_of(batch.column(name)) if has_any else [None] * len(messages))

@@ -149,10 +149,9 @@ def test_parts_are_joined_for_a_template_that_cannot_read_them() -> None:
     assert rendered(printing, messages) == rendered(printing, joined)
 
 
-def test_parts_that_the_template_would_print_as_python_does_are_rejected() -> None:
+def test_parts_of_roles_that_no_template_knows_are_joined() -> None:
     template = TEMPLATES["parts"].replace("message.content is string", "message.role == 'expert'")
-    detail = "message 0 holds a list of parts, which the template cannot read"
-    assert refusal(template, [{"role": "expert", "content": parts("one")}, MESSAGES[1]]).detail == detail
+    assert "expert\none<" in text(template, [{"role": "expert", "content": parts("o", "ne")}, MESSAGES[1]])
 
 
 def test_parts_are_joined_for_the_roles_that_need_it_alone() -> None:
@@ -200,7 +199,7 @@ def test_nothing_is_chosen_by_chance() -> None:
 def test_values_that_json_has_no_type_for_are_shown_as_in_transformers() -> None:
     odd = {"at": datetime.date(2024, 7, 26), "by": b"x", "of": decimal.Decimal("1.5"), "in": [datetime.time(1)]}
     column = pa.array([[{**MESSAGES[0], "odd": odd}, {**MESSAGES[1], "odd": None}]])
-    (messages,) = objects_of(column, are_messages=True)
+    (messages,) = objects_of(column)
     template = marked("{{ messages | tojson }}")
     expected = tokenizer(template).apply_chat_template(messages, tokenize=False)
     assert text(template, messages) == expected
