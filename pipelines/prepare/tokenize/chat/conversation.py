@@ -94,7 +94,13 @@ class Needs:
 
     def joins(self, role: str) -> bool:
         """Return whether text parts are to be joined in messages of this role."""
-        return self.joined_roles.get(role, True)
+        if role not in self.joined_roles:  # in a conversation of parts, which may be all that the template takes
+            said = ({**QUESTION, "role": role}, ANSWER)
+            text = self._tried(
+                [{**each, "content": [{"type": "text", "text": each["content"]}]} for each in said], None
+            )
+            self.joined_roles[role] = text is None or QUESTION["content"].encode() not in text
+        return self.joined_roles[role]
 
     @functools.cached_property
     def parsed_arguments(self) -> bool:
