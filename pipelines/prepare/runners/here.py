@@ -4,9 +4,15 @@
              ◄─── counts, meanwhile ──
              ◄─── its result ─────────
 
-A child shares nothing but a pipe with its launcher, and ends with it, however the launcher ends. If a child dies, by a
-crash or because the system is out of memory, the error names its task and how it died. On Linux each child has a memory
-limit of its own, so that it cannot take the memory of the others and of the launcher.
+    launcher ──── function, tasks ───► stem ──── number ────► child, child, ...     several children, on Linux
+             ◄─── counts, results ────      ◄─── as above ───
+
+A child is started by `spawn`, and shares nothing but a pipe with its launcher. Several for one call are forked from a
+stem, a spawned child that imports and opens once what all of them need: 16 children with Arrow and Numba took 0.8 s of
+CPU, the last of them answering after 2.4 s, where 16 spawned ones took 10 s and 23 s. The stem runs no thread of
+Python's; those of OpenBLAS and jemalloc stop around a fork. All end with the launcher, however that ends. If a child
+dies, by a crash or because the system is out of memory, the error names its task and how it died. On Linux each child
+has a memory limit of its own, so that it cannot take the memory of the others and of the launcher.
 """
 
 from __future__ import annotations
@@ -25,10 +31,10 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from multiprocessing import connection
 from multiprocessing.connection import Connection
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from pipelines.prepare.process.cores import cores, memory_bytes
 from pipelines.prepare.process.progress import Counts, Progress
@@ -39,6 +45,8 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 _END_SECONDS = 5.0
+# Elsewhere system libraries may run threads that a fork leaves in the middle of something.
+_FORKS = sys.platform == "linux"
 # How long a child that is kept waits for another task.
 _IDLE_SECONDS = 20.0
 # A child may use half of the machine's memory, and at least this much: Arrow and its threads reserve some themselves.
@@ -58,6 +66,9 @@ _SHARE_OF_MEMORY = 0.8
 
 _log = logging.getLogger(__name__)
 _idle: list[_Child] = []
+_stems: set[_Child] = set()
+# In a stem: its ends of all pipes.
+_pipes: set[Connection] = set()
 _starting = threading.Lock()
 
 
@@ -98,15 +109,13 @@ def run(
     progress: Progress | None = None,
     is_stopped: Callable[[], bool] = bool,
     keep: bool = False,
-    start: Callable[[], None] | None = None,
 ) -> Iterator[tuple[Task, Result]]:
     """Call a picklable function for each task in child processes; yield (task, result) in the order of completion.
 
     With 0 `processes`, and in a daemon of `multiprocessing`, which may have no children, tasks run in order in this
     process. After an error no task begins, and the error is raised when the running tasks are done. A child that a
     signal ended from outside is replaced, once for each task. If the iteration ends early, as by `is_stopped`, busy
-    children are killed. With `keep`, idle ones wait for the next call, since starting one takes 0.8 s of CPU. A new
-    child calls `start` before it imports what the function needs.
+    children are killed. With `keep`, idle ones wait for the next call, since starting one takes 0.8 s of CPU.
 
     Raises: what the function raises; WorkerDiedError.
     """
@@ -117,19 +126,53 @@ def run(
                 return
             yield task, function(task, progress)
         return
-    pickled, waiting = pickle.dumps(function), list(reversed(tasks))
+    if processes > 1 and _FORKS:
+        yield from _run_in_stem(function, tasks, processes, progress, is_stopped)
+        return
+    pickled = pickle.dumps(function)
+    with contextlib.closing(
+        _deal(
+            tasks,
+            lambda child, task: child.give(pickled, task),
+            lambda: _take_idle() or _Child(),
+            processes=processes,
+            progress=progress,
+            is_stopped=is_stopped,
+            keep=keep,
+        )
+    ) as done:
+        yield from done
+
+
+def _deal(
+    tasks: Sequence[Task],
+    give: Callable[[_Child, Task], None],
+    start: Callable[[], _Child],
+    *,
+    processes: int,
+    progress: Progress,
+    is_stopped: Callable[[], bool],
+    keep: bool = False,
+    wakes: Sequence[Connection] = (),
+) -> Generator[tuple[Task, Any], None, None]:
+    """Deal tasks out to children; yield (task, result). `wakes`: what `is_stopped` looks at. Raises: as `run`."""
+    waiting = list(reversed(tasks))
     restarted: list[Task] = []
     busy: dict[Any, _Child] = {}
     free: list[_Child] = []
     failed: Exception | None = None
     try:
         while busy or (waiting and failed is None):
-            while waiting and failed is None and len(busy) < processes:
-                child = free.pop() if free else _take_idle() or _Child(start)
-                busy[child.pipe] = child
-                child.give(pickled, waiting.pop())
-            for pipe in connection.wait(list(busy), timeout=POLL_SECONDS):
-                child = busy[pipe]
+            if failed is None:
+                # All are started before one is fed: a full pipe would wait for the imports of one child after another.
+                free += [start() for _ in range(min(len(waiting), processes - len(busy)) - len(free))]
+                while waiting and free:
+                    child = free.pop()
+                    busy[child.pipe] = child
+                    give(child, waiting.pop())
+            for pipe in connection.wait([*busy, *wakes], timeout=POLL_SECONDS):
+                if (child := busy.get(pipe)) is None:  # type: ignore[assignment]
+                    continue
                 try:
                     if (answer := child.receive(progress)) is None:
                         continue
@@ -154,6 +197,52 @@ def run(
             raise failed
     finally:
         _dismiss(busy.values(), free, keep=keep)
+
+
+def _run_in_stem(
+    function: Callable[[Task, Progress], Result],
+    tasks: Sequence[Task],
+    processes: int,
+    progress: Progress,
+    is_stopped: Callable[[], bool],
+) -> Iterator[tuple[Task, Result]]:
+    """Run tasks in children that a stem forks, as `run`. The function's `prepare`, if any, is called in the stem."""
+    end_idle()  # a child that has read the source holds 100 MB or more
+    stem = _Child(target=_serve_stem)
+    _stems.add(stem)
+    left = dict.fromkeys(range(len(tasks)))
+    try:
+        stem.give(pickle.dumps(function), (list(tasks), processes))
+        while True:
+            if connection.wait([stem.pipe], timeout=POLL_SECONDS):
+                try:
+                    answer = stem.receive(progress)
+                except WorkerDiedError as died:
+                    raise WorkerDiedError(tasks[next(iter(left), 0)], died.exit_code) from None
+                if answer is not None:
+                    result, error, where = answer
+                    if isinstance(result, _Died):
+                        raise WorkerDiedError(tasks[result.task], result.exit_code)
+                    if error is not None:
+                        error.__cause__ = RuntimeError(f"in a worker process:\n{where}")
+                        raise error
+                    if result is None:
+                        return
+                    at, each = result
+                    del left[at]
+                    yield tasks[at], each
+            if is_stopped():
+                return
+    finally:
+        _stems.discard(stem)
+        stem.end()
+
+
+class _Died(NamedTuple):
+    """WorkerDiedError on its way from the stem."""
+
+    task: int
+    exit_code: int
 
 
 def _dismiss(busy: Collection[_Child], free: Collection[_Child], *, keep: bool) -> None:
@@ -220,12 +309,18 @@ def _apply(function: Callable[..., Result], first: Sequence[Any], last: Any, _: 
         return error
 
 
-@atexit.register
 def end_idle() -> None:
     """End the idle children of this process, and wait until they have ended."""
     while _idle:
         if (child := _idle.pop()).owner == os.getpid():
             child.end()
+
+
+@atexit.register
+def _end_all() -> None:
+    for stem in [each for each in _stems if each.owner == os.getpid()]:
+        stem.end()
+    end_idle()
 
 
 def _take_idle() -> _Child | None:
@@ -247,15 +342,39 @@ class _Child:
     task: Any
     _function: bytes | None = None
 
-    def __init__(self, start: Callable[[], None] | None) -> None:
+    def __init__(
+        self,
+        *,
+        target: Callable[..., None] | None = None,
+        function: Callable[[Any, Progress], Any] | None = None,
+    ) -> None:
+        """Start a process by `spawn`, or with a `function` by `fork`, in which case tasks alone are given to it."""
         self.owner = os.getpid()
+        if function is not None:
+            forking = multiprocessing.get_context("fork")
+            self.pipe, theirs = forking.Pipe()
+            others = [*_pipes, self.pipe]
+            _pipes.add(self.pipe)
+            arguments = (theirs, others, function)
+            self.process: multiprocessing.process.BaseProcess = forking.Process(
+                target=_serve_forked, args=arguments, daemon=True
+            )
+            self.process.start()
+            theirs.close()
+            return
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         most_memory = max(_LEAST_MEMORY, memory_bytes() // 2)
-        self.process = context.Process(target=_serve, args=(theirs, most_memory, start), daemon=True)
+        # Daemons may have no children.
+        self.process = context.Process(target=target or _serve, args=(theirs, most_memory), daemon=target is None)
         with _starting, _without_main():
             self.process.start()
         theirs.close()
+
+    def begin(self, task: Any) -> Any:
+        """Take note of the task that is given to a forked child."""
+        self.task = task
+        return task
 
     def give(self, function: bytes, task: Any) -> None:
         """Send the child a task, with the pickled function unless it had the same one for its last task."""
@@ -298,19 +417,21 @@ class _Child:
             self.process.join()
 
 
-def _serve(pipe: Connection, most_memory: int, start: Callable[[], None] | None) -> None:
-    """Run tasks in a child until the pipe is closed or long idle. More than `most_memory` bytes give a MemoryError."""
+def _begin(most_memory: int) -> None:
+    """Prepare a child. More than `most_memory` bytes give a MemoryError."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, see `tokenize.chat.renderer`
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the launcher ends this
-    progress, sending = Progress(), threading.Lock()
-    threading.Thread(target=_report, args=(pipe, progress, sending), daemon=True).start()
     gc.set_threshold(2_000_000, 50, 100)  # as in the command's own process: a tokenizer takes 2.0 s of CPU, not 2.3
     # Locks of a child that `spawn` started are named, and reported as leaked if it is killed; those of `fork` are not.
     multiprocessing.set_start_method("fork", force=True)
     if sys.platform == "linux":  # elsewhere the limit does not count what is mapped
         resource.setrlimit(resource.RLIMIT_DATA, (most_memory, resource.getrlimit(resource.RLIMIT_DATA)[1]))
-    if start is not None:
-        start()
+
+
+def _serve(pipe: Connection, most_memory: int) -> None:
+    """Run tasks in a spawned child until the pipe is closed or it has rested for long."""
+    _begin(most_memory)
+    work = _Work(pipe)
     function: Callable[[Any, Progress], Any] = max
     idle: float | None = None
     while pipe.poll(idle):
@@ -321,17 +442,95 @@ def _serve(pipe: Connection, most_memory: int, start: Callable[[], None] | None)
         idle = _IDLE_SECONDS if message is None else None
         if message is None:
             continue
-        try:
-            pickled, task = message
+        pickled, task = message
+        with work.answering():
             function = pickle.loads(pickled) if pickled else function
-            answer: _Answer = (function(task, progress), None, "")
+            work.result = function(task, work.progress)
+    _leave(0)
+
+
+def _serve_forked(pipe: Connection, others: Sequence[Connection], function: Callable[[Any, Progress], Any]) -> None:
+    """Run tasks in a forked child until the pipe is closed."""
+    for each in others:  # or their children would not see that the stem has closed them
+        each.close()
+    work = _Work(pipe)
+    with contextlib.suppress(EOFError):
+        while True:
+            task = pipe.recv()
+            with work.answering():
+                work.result = function(task, work.progress)
+    _leave(0)
+
+
+def _serve_stem(pipe: Connection, most_memory: int) -> None:
+    """Run all tasks of one message in forked children, and send each result with its task's number; at last None."""
+    _begin(most_memory)
+    launcher = multiprocessing.parent_process()
+    assert launcher is not None
+    _pipes.add(pipe)
+    progress = Progress()
+
+    def is_stopped() -> bool:
+        if (counts := progress.drain()) != Counts():
+            pipe.send((counts, None))
+        return bool(connection.wait([launcher.sentinel, pipe], timeout=0))  # the launcher says nothing more
+
+    answer: Any = (None, None, "")
+    try:
+        pickled, (tasks, processes) = pipe.recv()
+        function = pickle.loads(pickled)
+        if (prepare := getattr(function, "prepare", None)) is not None:
+            prepare()
+        gc.freeze()  # no collection then touches, and so copies, what the children share
+        done = _deal(
+            range(len(tasks)),
+            lambda child, at: child.pipe.send(child.begin(at)),
+            lambda: _Child(function=lambda at, progress: function(tasks[at], progress)),
+            processes=processes,
+            progress=progress,
+            is_stopped=is_stopped,
+            wakes=[pipe],
+        )
+        for each in done:
+            pipe.send((progress.drain(), (each, None, "")))
+    except WorkerDiedError as died:
+        answer = (_Died(died.task, died.exit_code), None, "")
+    except Exception as error:
+        cause = error.__cause__
+        where = str(cause).partition("\n")[2] if isinstance(cause, RuntimeError) else traceback.format_exc()
+        answer = (None, _picklable(error), where)
+    with contextlib.suppress(OSError):
+        pipe.send((progress.drain(), answer))
+    _leave(0)
+
+
+class _Work:
+    """A child's side of its pipe: sends the answers, and from a thread the counts meanwhile."""
+
+    result: Any
+
+    def __init__(self, pipe: Connection) -> None:
+        self.progress, self._pipe, self._sending = Progress(), pipe, threading.Lock()
+        threading.Thread(target=_report, args=(pipe, self.progress, self._sending), daemon=True).start()
+
+    @contextlib.contextmanager
+    def answering(self) -> Iterator[None]:
+        """Send `result`, or the error that ends the context."""
+        self.result = None
+        try:
+            yield
+            answer: _Answer = (self.result, None, "")
         except Exception as error:
             answer = (None, _picklable(error), traceback.format_exc())
-        with contextlib.suppress(BrokenPipeError), sending:
-            pipe.send((progress.drain(), answer))
+        with contextlib.suppress(BrokenPipeError), self._sending:
+            self._pipe.send((self.progress.drain(), answer))
+        self.result = None
+
+
+def _leave(status: int) -> NoReturn:
     for stream in filter(None, (sys.stdout, sys.stderr)):
         stream.flush()
-    os._exit(0)  # an orderly exit with so many libraries takes 0.1 s, and is waited for
+    os._exit(status)  # an orderly exit with so many libraries takes 0.1 s, and is waited for
 
 
 def _report(pipe: Connection, progress: Progress, sending: threading.Lock) -> None:

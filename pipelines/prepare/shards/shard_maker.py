@@ -17,7 +17,7 @@ from pipelines.prepare.dataset import plan_files, receipts, reservation
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.plan_files import TaskKey
 from pipelines.prepare.layouts import BatchEncoder
-from pipelines.prepare.process import memory
+from pipelines.prepare.process import imports, memory
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.runners import here
@@ -131,6 +131,13 @@ class ShardMaker:
             "shards": len(shards),
         }
         return Done(counts=counts)
+
+    def prepare(self) -> None:
+        """Open the encoder once for all processes that are forked from this one, unless that would open a client."""
+        if not any(split.reader.changes for split in self._job.splits.values()):
+            imports.start_worker()  # the user's own functions may need what this leaves out
+        if self._pickled or storage.local_path(self._job.root) is not None:
+            self._open()
 
     def _open(self) -> BatchEncoder:
         with self._opening:
