@@ -61,6 +61,9 @@ class BuildOptions(TypedDict, total=False):
     long_documents: Literal["split", "drop"] | None
     chat_template: Path | None
     chat_date: str | None
+    chat_option: Texts | None
+    learn: Literal["all", "last", "each"] | None
+    learn_whole_turns: bool | None
     pack_rows: bool | None
     target_length: int | None
     input_prefix: str | None

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pipelines.prepare.audit.consent import NONE, Consent, source_to_open, steps_to_run
 from pipelines.prepare.dataset import fingerprint, own_files, plan_files, source_record
 from pipelines.prepare.dataset.job import Job, JobSplit, decided_path
-from pipelines.prepare.layouts import layout_of
+from pipelines.prepare.layouts import layout_of, manifest_entry
 from pipelines.prepare.options.config import LayoutConfig, SourceConfig
 from pipelines.prepare.options.layout_config import LAYOUT_OPTIONS
 from pipelines.prepare.options.source_config import LAYOUT_COLUMNS, SOURCE_OPTIONS, FunctionOption
@@ -153,7 +153,7 @@ def _options(root: str, manifest: Manifest) -> tuple[dict[str, Any], tuple[HoldO
         layout = LayoutConfig(
             name=options["layout"], max_length=manifest.row_length, **object_of(LayoutConfig, options, LAYOUT_OPTIONS)
         )
-        if manifest.layout != {"name": layout.name, "max_length": layout.max_length, **layout.non_default_options()}:
+        if manifest.layout != manifest_entry(layout, length=manifest.row_length):
             raise ValueError("the layout differs from that of the options")
         names = ("text_columns", "label_column", "keep_columns", "label_classes", *LAYOUT_COLUMNS)
         columns = object_of(SourceConfig, options, names)

@@ -56,12 +56,7 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
         name=job.name,
         fingerprint=job.fingerprint,
         schema=job.spec.schema,
-        layout={
-            "name": job.spec.layout.name,
-            "max_length": job.spec.length,
-            "one_record": layouts.layout_of(job.spec.layout).one_record,
-            **job.spec.layout.non_default_options(),
-        },
+        layout=layouts.manifest_entry(job.spec.layout, length=job.spec.length),
         tokenizer=job.spec.facts,
         splits=splits,
         label_names=job.spec.columns.label_names,

@@ -9,6 +9,8 @@ pack      whole documents stand side by side in a record
 chat      conversations become one record each, or stand side by side
 """
 
+from typing import Any
+
 from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, LayoutContext, permuted
 from pipelines.prepare.layouts.chat import ANSWERS, CHAT, PACKED_CHAT
 from pipelines.prepare.layouts.documents import CONCAT, PACK
@@ -28,6 +30,7 @@ __all__ = [
     "LengthGroup",
     "layout_of",
     "length_groups",
+    "manifest_entry",
     "permuted",
 ]
 
@@ -40,6 +43,12 @@ LAYOUTS: dict[str, Layout] = {
     "qa": QA,
     "chat": CHAT,
 }
+
+
+def manifest_entry(options: LayoutConfig, *, length: int) -> dict[str, Any]:
+    """Return what a manifest says of the layout: its facts, and the options that are not as by default."""
+    facts = {"name": options.name, "max_length": length, "one_record": layout_of(options).one_record}
+    return {**facts, **options.non_default_options()}
 
 
 def layout_of(options: LayoutConfig) -> Layout:
