@@ -154,6 +154,12 @@ def test_parts_of_roles_that_no_template_knows_are_joined() -> None:
     assert "expert\none<" in text(template, [{"role": "expert", "content": parts("o", "ne")}, MESSAGES[1]])
 
 
+def test_a_template_that_takes_nothing_but_parts_gets_those_of_every_role() -> None:
+    source = "{% for m in messages %}{{ m.role }}:{{ m.content[0]['text'].strip() }}\n{% endfor %}"
+    said: list[Message] = [{"role": role, "content": parts(role.upper())} for role in ("user", "assistant", "tool")]
+    assert text(marked(source), said) == "user:USER\nassistant:ASSISTANT\ntool:TOOL\n"
+
+
 def test_parts_are_joined_for_the_roles_that_need_it_alone() -> None:
     template = (
         TEMPLATES["parts"]
