@@ -32,14 +32,14 @@ from tfrecord_io.errors import OutputError
 # The words of a text: `flags("--a --b")`.
 flags = str.split
 REQUEST = flags("""
--o --answers-column --append --bucket-lengths --chat-date --chat-option --chat-template --compression --config --data-files
---decontaminate --decontaminate-words --dedup --dedup-across-splits --dry-run --engine --filter --format --hold-out
---hold-out-by --index --input-prefix --keep-column --label-all-tokens --label-classes --label-column
---layout --learn --learn-whole-turns --limit --long-documents --map --max-error-rate --max-length --messages-column --name --no-shuffle --num-proc
---options --output --overwrite --pack-rows --padding-side --remainder --resume --revision --sample-by
---seed --shard-size --shuffle --source-option --special-tokens --split --stride --tags-column --target-column
---target-length --text-column --tokenizer --tokenizer-revision --tools-column --truncation --truncation-side
---words-column --workers
+-o --answers-column --append --bucket-lengths --chat-date --chat-option --chat-template --compression --config
+--data-files --decontaminate --decontaminate-words --dedup --dedup-across-splits --dry-run --engine --filter --format
+--hold-out --hold-out-by --index --input-prefix --keep-column --label-all-tokens --label-classes --label-column
+--layout --learn --learn-whole-turns --limit --long-documents --map --max-error-rate --max-length --messages-column
+--name --no-shuffle --num-proc --options --output --overwrite --pack-rows --padding-side --remainder --resume
+--revision --sample-by --seed --shard-size --shuffle --source-option --special-tokens --split --stride --tags-column
+--target-column --target-length --text-column --tokenizer --tokenizer-revision --tools-column --truncation
+--truncation-side --words-column --workers
 """)
 # Of every command.
 MESSAGES = ["--json", "--no-progress", "--quiet", "--verbose", "-q", "-v"]

@@ -87,9 +87,7 @@ class Needs:
                 if is_taken and message["role"] not in found:
                     parts = {**message, "content": [{"type": "text", "text": message["content"]}]}
                     text = self._tried([*messages[:at], parts, *messages[at + 1 :]], tools)
-                    is_read = text is not None and message["content"].encode() in text
-                    # A template may also print the list, as Python or JSON writes it.
-                    found[message["role"]] = not is_read or re.search(rb"""['"]text['"]""", text or b"") is not None
+                    found[message["role"]] = not _has_read(text, message)
         return found
 
     def joins(self, role: str) -> bool:
@@ -99,7 +97,7 @@ class Needs:
             text = self._tried(
                 [{**each, "content": [{"type": "text", "text": each["content"]}]} for each in said], None
             )
-            self.joined_roles[role] = text is None or QUESTION["content"].encode() not in text
+            self.joined_roles[role] = not _has_read(text, QUESTION)
         return self.joined_roles[role]
 
     @functools.cached_property
@@ -116,6 +114,11 @@ class Needs:
             if rejected.reason != "template_rejected":
                 raise
             return None
+
+
+def _has_read(text: bytes | None, message: Message) -> bool:
+    """Return whether a text has a message's content, and not as a list that Python or JSON prints."""
+    return text is not None and message["content"].encode() in text and not re.search(rb"""['"]text['"]""", text)
 
 
 def _calling(arguments: Any) -> tuple[list[Message], list[Any]]:
