@@ -16,6 +16,7 @@ from pipelines.prepare import storage
 from pipelines.prepare.dataset import plan_files, receipts, reservation
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.plan_files import TaskKey
+from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.process import imports, memory
 from pipelines.prepare.process.cores import cores
@@ -112,14 +113,20 @@ class ShardMaker:
         return ShardMaker, (self._job, self._threads, self._pickled)
 
     def __call__(self, key: TaskKey, progress: Progress) -> Done:
-        """Make the shard of a task. Raises: as `shard_writer.write`; PrepError."""
-        encoder = self._open()
+        """Make the shard of a task that has no valid receipt. Raises: as `shard_writer.write`; PrepError."""
         task = plan_files.task_of(self._job, key)
+        # A runner tries a bundle of tasks again as a whole, those that were done included.
+        if storage.exists(self._job.receipt_path(task)) and (made := receipts.find(self._job, [task])[0]) is not None:
+            return self._done(made)
+        encoder = self._open()
         with self._slots:
             try:
                 receipt = shard_writer.write(task, self._job, encoder, threads=self._threads, progress=progress)
             except MemoryError as error:
                 raise self.failed(key, "needs more memory than a process may have here", _LESS_MEMORY) from error
+        return self._done(receipt)
+
+    def _done(self, receipt: Receipt) -> Done:
         ledger, shards = receipt.ledger, receipt.shards
         counts = {
             "rows": ledger.rows_in,
