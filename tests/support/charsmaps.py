@@ -5,6 +5,7 @@ import functools
 import io
 import tempfile
 from collections.abc import Mapping
+from typing import Any
 
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
@@ -25,7 +26,7 @@ def charsmap(rules: Mapping[str, str]) -> str:
         return _trained(normalization_rule_tsv=file.name)
 
 
-def _trained(**options: str) -> str:
+def _trained(**options: Any) -> str:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["a"]), model_writer=model, model_type="char", vocab_size=5, minloglevel=2, **options
