@@ -87,6 +87,12 @@ def _require_fit(trained: TrainedModel, data: Data, config: PredictConfig) -> No
             f"trained on data of {theirs.name!r} (content {theirs.content_sha256[:12]}), expected the same",
             remedy=f"build the data with the model's own: --tokenizer {config.model_dir.rstrip('/')}/tokenizer",
         )
+    if unknown := [name for name in manifest.label_names or () if name not in (other.label_names or (name,))]:
+        raise ConfigError(
+            f"--data {data.root}: the class {unknown[0]!r} is none of the model's, which are "
+            f"{', '.join(map(repr, trained.label_names[:5]))}{' …' if len(trained.label_names) > 5 else ''}",
+            remedy="build the data with the model's classes, or without --label-column",
+        )
     lengths, known = (each.bucket_lengths or (each.row_length,) for each in (manifest, other))
     if not set(lengths) <= set(known):
         here, there = (" or ".join(map(str, each)) for each in (lengths, known))

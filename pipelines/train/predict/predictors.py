@@ -55,6 +55,17 @@ class Predictor(abc.ABC):
         remedy = "build the data with the layout of the data that the model was trained on"
         return required(self.manifest, role, objective=f"predicting for {self.trained.task}", remedy=remedy)
 
+    @property
+    def given_names(self) -> tuple[str, ...]:
+        """Names of the data's own class ids; those of the model if either has plain numbers."""
+        both = self.manifest.label_names, self.trained.manifest.label_names
+        return both[0] if both[0] and both[1] else self.trained.label_names
+
+    def model_ids(self, labels: np.ndarray) -> np.ndarray:
+        """Map class ids of the data to the model's ids of the same names, int64 [N]; -1 stays."""
+        ids = np.array([*map(self.trained.label_names.index, self.given_names), -1])
+        return ids[np.where((labels >= 0) & (labels < len(ids) - 1), labels, -1)]
+
     def texts(self, runs: Iterable[np.ndarray], **options: Any) -> list[str]:
         """Decode each run of token ids to text."""
         return [str(self.tokenizer().decode(run.tolist(), **options)) for run in runs]
@@ -93,14 +104,14 @@ class ClassPredictor(Predictor):
             return {"prediction": pa.array(values_NC, pa.float32()), **given}
         names, probabilities = self.trained.label_names, pa.array(list(values_NC), pa.list_(pa.float32()))
         if self.trained.manifest.multi_hot_size:
-            given = {} if labels is None else {"label": _lists_of(labels > 0, names)}
+            given = {} if labels is None else {"label": _lists_of(labels > 0, self.given_names)}
             return {"prediction": _lists_of(values_NC > 0.5, names), "probabilities": probabilities, **given}
         ids = np.argmax(values_NC, axis=1)
         found = {"prediction": _names_of(ids, names), "prediction_id": pa.array(ids, pa.int32())}
         found["probabilities"] = probabilities
         if labels is not None:
-            given_ids = pa.array(labels, pa.int32(), mask=labels < 0)
-            found |= {"label": _names_of(labels, names), "label_id": given_ids}
+            known = self.model_ids(labels)
+            found |= {"label": _names_of(known, names), "label_id": pa.array(known, pa.int32(), mask=known < 0)}
         return found
 
 
@@ -125,7 +136,7 @@ class TokenPredictor(Predictor):
             "predictions": _names_of(predicted, names),
             "prediction_ids": pa.array(predicted, pa.int32()),
             "scores": pa.array(outputs["scores"][marks_NL], pa.float32()),
-            "labels": _names_of(features[self.feature("token_labels")][marks_NL], names),
+            "labels": _names_of(features[self.feature("token_labels")][marks_NL], self.given_names),
         }
         return {name: pa.ListArray.from_arrays(offsets, each) for name, each in values.items()}
 

@@ -17,7 +17,7 @@ from pipelines.train import model_files, models
 from pipelines.train.predict import loading
 from tests import building
 from tests.train import training
-from tests.train.finished import done, finished, predicted
+from tests.train.finished import command, done, finished, predicted
 from tfrecord_io import reader
 
 BAG = "tests.train.small:bag"
@@ -58,6 +58,23 @@ def test_kept_text_is_beside_its_predictions(kind: str, tmp_path: Path) -> None:
     assert [row["row"] for row in found] == list(range(9))
     assert {row["prediction"] for row in found} <= {"negative", "positive"}
     assert {(row["kept_prediction"], row["kept_row"]) for row in found} == {("mine", "a")}
+
+
+def test_the_datas_labels_are_known_by_name(tmp_path: Path) -> None:
+    """In other data the same name has another id: its only class has the id 0."""
+    rows = [{"text": "a good story", "label": "positive"}] * 3
+    data = building.built(building.source(tmp_path / "d", test=rows), label_column="label", max_length=16)
+    assert reader.open(data).manifest.label_names == ("positive",)
+    found = predicted(tmp_path, model=finished("classify", BAG), data=data, split="test")
+    assert {(row["label"], row["label_id"]) for row in found} == {("positive", 1)}
+
+
+def test_a_class_that_the_model_does_not_know_is_refused(tmp_path: Path) -> None:
+    rows = [{"text": "a good story", "label": each} for each in ("positive", "unsure")]
+    data = building.built(building.source(tmp_path / "d", test=rows), label_column="label", max_length=16)
+    given: dict[str, Any] = {"model": finished("classify", BAG), "data": data, "output": tmp_path / "p.jsonl"}
+    outcome = command("predict", tpu="none", split="test", **given)
+    assert "the class 'unsure' is none of the model's, which are 'negative', 'positive'" in outcome.error[0]
 
 
 @pytest.mark.slow
