@@ -13,6 +13,8 @@ import dataclasses
 import glob
 import importlib.metadata
 import importlib.util
+import json
+import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -57,9 +59,10 @@ def choose(tpu: str, *, environment: Mapping[str, str], chips_here: bool) -> Tar
         value = environment.get(variable, "").strip()
         if value == "local":
             return Target(kind="tpu-vm", chosen_by=f"{variable}=local")
+        if value and chips_here and variable == "TPU_NAME" and not _is_address(value):
+            return Target(kind="tpu-vm", chosen_by=f"TPU chips in this machine, which {variable}={value} names")
         if value:
-            address = value if variable == "TPU_NAME" or "://" in value else f"grpc://{value}"
-            return _named(address, chosen_by=f"{variable}={value}")
+            return _named(value, chosen_by=f"{variable}={value}")
     if chips_here:
         return Target(kind="tpu-vm", chosen_by="TPU chips in this machine")
     return Target(kind="host", chosen_by=_NONE_FOUND)
@@ -118,7 +121,30 @@ def require_reachable_path(target: Target, *, option: str, path: str) -> None:
         )
 
 
+def require_one_host(environment: Mapping[str, str]) -> None:
+    """Check that TF_CONFIG describes no cluster, which this trainer does not join. Raises: ConfigError."""
+    text = environment.get("TF_CONFIG", "").strip()
+    if not text or environment.get("JAX_COORDINATOR_ADDRESS"):
+        return
+    try:
+        num_tasks = sum(len(tasks) for tasks in json.loads(text).get("cluster", {}).values())
+    except (ValueError, AttributeError, TypeError):
+        num_tasks = 2  # whatever it is, somebody meant more than one process by it
+    if num_tasks > 1:
+        raise ConfigError(
+            f"TF_CONFIG={text:.80}, expected no cluster: each of its processes would train alone, into one folder",
+            remedy="start one process with TF_CONFIG= (empty); on several TPU hosts use JAX (--tpu local)",
+        )
+
+
+def _is_address(value: str) -> bool:
+    """Return whether a value is an address, with a scheme or a port, rather than a TPU's name."""
+    return "://" in value or re.fullmatch(r"[\w.\-]+:\d+", value) is not None
+
+
 def _named(address: str, *, chosen_by: str) -> Target:
+    if _is_address(address) and "://" not in address:
+        address = f"grpc://{address}"
     scheme, separator, rest = address.partition("://")
     malformed = separator and (scheme != "grpc" or ":" not in rest)
     if not address or malformed or address.lower() in _HOSTS:

@@ -26,7 +26,10 @@ ADDRESS = "grpc://10.0.0.2:8470"
         ("local", {"TPU_NAME": "a"}, False, "tpu-vm", ""),
         ("my-tpu", {"TPU_NAME": "a"}, True, "tpu-node", "my-tpu"),
         (ADDRESS, {}, False, "tpu-node", ADDRESS),
-        ("auto", {"TPU_NAME": "a", "COLAB_TPU_ADDR": "b:1"}, True, "tpu-node", "a"),
+        ("auto", {"TPU_NAME": "a", "COLAB_TPU_ADDR": "b:1"}, False, "tpu-node", "a"),
+        ("auto", {"TPU_NAME": "a"}, True, "tpu-vm", ""),  # as GKE and Ray set it
+        ("auto", {"TPU_NAME": "10.0.0.2:8470"}, True, "tpu-node", ADDRESS),
+        ("10.0.0.2:8470", {}, False, "tpu-node", ADDRESS),
         ("auto", {"TPU_NAME": ADDRESS}, False, "tpu-node", ADDRESS),
         ("auto", {"TPU_NAME": "local"}, False, "tpu-vm", ""),
         ("auto", {"TPU_GRPC_URL": ADDRESS, "COLAB_TPU_ADDR": "b:1"}, False, "tpu-node", ADDRESS),
@@ -40,6 +43,20 @@ def test_the_first_that_names_a_tpu_decides(
 ) -> None:
     target = targets.choose(tpu, environment=environment, chips_here=chips)
     assert (target.kind, target.address) == (kind, address)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}', "{", "[]"]
+)
+def test_a_cluster_of_tensorflow_is_refused_by_name(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"TF_CONFIG=.*each of its processes would train alone"):
+        targets.require_one_host({"TF_CONFIG": text})
+
+
+def test_a_cluster_of_one_process_is_none() -> None:
+    targets.require_one_host({})
+    targets.require_one_host({"TF_CONFIG": '{"cluster": {"chief": ["a:1"]}}'})
+    targets.require_one_host({"TF_CONFIG": "{", "JAX_COORDINATOR_ADDRESS": "a:1"})
 
 
 @pytest.mark.parametrize("tpu", ["http://10.0.0.2:8470", "grpc://10.0.0.2", "", "cpu", "GPU"])
