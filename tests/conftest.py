@@ -32,7 +32,7 @@ def _isolate() -> None:
             f"{', '.join(sorted(early))} imported before tests/conftest.py: tests would use your cache"
         )
     os.environ.update(
-        XDG_CACHE_HOME=_HOME,  # where JAX keeps compiled programs
+        JAX_COMPILATION_CACHE_DIR=os.path.join(_HOME, "jax"),
         HF_HOME=_HOME,
         HF_HUB_CACHE=os.path.join(_HOME, "hub"),
         HF_DATASETS_CACHE=os.path.join(_HOME, "datasets"),

@@ -47,11 +47,10 @@ def test_a_folder_with_a_file_that_no_training_wrote_is_refused(tmp_path: Path, 
         checkpoints.claimed(str(tmp_path), identity={"seed": 1}, writes=True)
 
 
-def test_a_training_from_before_there_were_orders_goes_on_in_that_of_hosts(tmp_path: Path) -> None:
+def test_a_training_goes_on_in_its_own_order(tmp_path: Path) -> None:
     hosts = TrainConfig(data="d", task="mlm", model="bert-tiny", order="hosts").identity()
     in_global = TrainConfig(data="d", task="mlm", model="bert-tiny", order="global").identity()
     (tmp_path / "run.json").write_text(json.dumps(hosts))
-    assert "order" not in hosts
     assert checkpoints.claimed(str(tmp_path), identity=hosts, writes=True) == hosts
-    with pytest.raises(FingerprintMismatchError, match="order None, now 'global'"):
+    with pytest.raises(FingerprintMismatchError, match="order 'hosts', now 'global'"):
         checkpoints.claimed(str(tmp_path), identity=in_global, writes=True)

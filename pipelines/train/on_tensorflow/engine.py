@@ -1,6 +1,6 @@
 """TensorFlow's engine: a `tf.distribute` strategy with a replica for each core of a TPU, each GPU or part of the CPU.
 
-For each call of a training, one tf.function runs `steps_per_call` steps in a tf.range loop on the devices. With rows of
+For each call of a training, one tf.function runs `steps_per_call` steps in a tf.while_loop on the devices. With rows of
 several lengths, a call is split where the length changes, and each length is traced and compiled once. Checkpoints are
 those of `tf.train`; connection errors are explained with a cause and a remedy.
 """
@@ -133,12 +133,15 @@ class TensorFlowEngine:
     def train(
         self, learner: ReplicaStep, feed: Feed, *, until: int, steps_per_call: int, after_call: AfterCall
     ) -> None:
-        @tf.function
+        # Written out, since autograph does not rewrite loops under Python 3.13.
+        @tf.function(autograph=False)
         def call(iterator: Any, num_steps: tf.Tensor) -> tf.Tensor:
-            loss = tf.zeros([], keras.config.floatx())
-            for _ in tf.range(num_steps):
+            def one_step(done: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
                 losses = self._strategy.run(_as_written(learner.train), args=(next(iterator),))
-                loss = self._strategy.experimental_local_results(losses)[0]  # the same on every replica
+                return done + 1, self._strategy.experimental_local_results(losses)[0]  # the same on every replica
+
+            none = tf.zeros([], num_steps.dtype), tf.zeros([], keras.config.floatx())
+            loss: tf.Tensor = tf.while_loop(lambda done, _: done < num_steps, one_step, none)[1]
             return loss
 
         (iterators, schedule), step = self._opened(feed), learner.step

@@ -218,5 +218,5 @@ def test_a_built_dataset_has_the_names_and_every_row() -> None:
     tags = [[facts.label_names.index(tag) for tag in row["tags"]] for row in ROWS]
     words = [row["tokens"] for row in ROWS]
     assert encoding.lists(rows) == _expected(load_tokenizer(str(root)), words, tags, every=False, length=32)
-    assert facts.layout == {"name": "tokens", "max_length": 32}
+    assert facts.layout == {"name": "tokens", "max_length": 32, "one_record": True}
     assert (root / "features.json").exists()

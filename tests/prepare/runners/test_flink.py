@@ -83,7 +83,7 @@ def test_an_error_on_a_worker_comes_back_through_flink(tmp_path: Path, cluster: 
     args = [*cluster.beam_args, KEPT, "--parallelism=2"]
     cause, remedy = building.command("build", data, *options, "--", *args).error
     assert re.fullmatch(FOUND_BY_A_SHARD, cause)
-    assert remedy.startswith("mend or filter these rows")
+    assert remedy.startswith("give a larger --max-length, or allow a share of them")
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 

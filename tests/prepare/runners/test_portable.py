@@ -204,5 +204,5 @@ def test_an_error_in_a_portable_worker_ends_in_its_cause_and_remedy(tmp_path: Pa
     data, options = only_shards_find(tmp_path)
     cause, remedy = building.command("build", data, *options, "--", *cluster.beam_args).error
     assert re.fullmatch(FOUND_BY_A_SHARD, cause)
-    assert remedy.startswith("mend or filter these rows")
+    assert remedy.startswith("give a larger --max-length, or allow a share of them")
     assert not (tmp_path / "out" / "manifest.json").exists()

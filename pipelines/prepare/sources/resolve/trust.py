@@ -67,6 +67,22 @@ def _require_small(text: str, *, where: str) -> None:
     """Check the depth of YAML and its number of nodes, aliases expanded, without building it. Raises: SourceError."""
     import yaml
 
+    too_large = SourceError(
+        f"{where}: more than {_MOST_NODES:,} values or {_MOST_DEPTH} levels, counted with aliases spelt out",
+        remedy="name the data files by a glob, so that the card is not read",
+    )
+    try:
+        if _is_large(text):
+            raise too_large
+    except yaml.MarkedYAMLError as error:
+        if "increasing" in (error.context or ""):  # libyaml's own bound of the depth
+            raise too_large from error
+        raise
+
+
+def _is_large(text: str) -> bool:
+    import yaml
+
     sizes: dict[str, int] = {}  # of finished anchors
     opened: list[tuple[str | None, int]] = []
     nodes = 0
@@ -85,10 +101,8 @@ def _require_small(text: str, *, where: str) -> None:
         if isinstance(event, yaml.ScalarEvent) and event.anchor:
             sizes[event.anchor] = 1
         if nodes > _MOST_NODES or len(opened) > _MOST_DEPTH:
-            raise SourceError(
-                f"{where}: more than {_MOST_NODES:,} values or {_MOST_DEPTH} levels, counted with aliases spelt out",
-                remedy="name the data files by a glob, so that the card is not read",
-            )
+            return True
+    return False
 
 
 def _texts(value: Any) -> Iterator[str]:
