@@ -150,7 +150,7 @@ def test_a_presets_architecture_gets_the_vocabulary_of_the_data(tmp_path: Path, 
     assert "its vocabulary ends at 50" in refused.error[0]
     training.done(tmp_path / "model", model=preset, from_scratch=True, steps=2)
     again = training.command(tmp_path / "model", model=preset, steps=4)
-    assert "from_scratch True, now None" in again.error[0]
+    assert "from_scratch True, now False" in again.error[0]
 
 
 def test_a_function_of_the_users_says_itself_where_weights_come_from(tmp_path: Path) -> None:
