@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from pipelines.prepare.launch.open_job import OpenJob
-from pipelines.prepare.options.config import PrepareConfig
+from pipelines.prepare.options.suggestions import against_padding
 from pipelines.prepare.plan.planning import ROOM, Blocks, ShardSpec, SplitPlan, block_rows, cut_rows, plan_split
 from pipelines.prepare.plan.sample_rows import ReadRows
 from pipelines.prepare.plan.sampling import Sample, measure
@@ -195,25 +195,9 @@ def _warn_of_padding(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> No
         longest = np.percentile(np.concatenate([sample.row_tokens for sample in padded.values()]), 99)
         _log.warning(
             "%.1f %% of the tokens in records would be padding: records have up to %d tokens, but 99 %% of the sampled "
-            "rows have at most %.0f; %s",
+            "rows have at most %.0f; give %s",
             100 * min(share, 0.999),
             opened.job.spec.length,
             longest,
-            padding_advice(opened.config),
+            against_padding(opened.config.fingerprint_options()),
         )
-
-
-def padding_advice(config: PrepareConfig) -> str:
-    """Return the remedy against padding, which names the options to give."""
-    layout, source = config.layout, config.source
-    beside = source.label_column or source.keep_columns
-    if layout.bucket_lengths is not None:
-        return "give shorter --bucket-lengths"
-    ways = []
-    if layout.name == "chat" and not beside:
-        ways.append("--pack-rows")
-    if layout.name == "pad" and not beside and len(source.text_columns) == 1:
-        ways.append("--layout pack")
-    if layout.name == "pad" and layout.stride is None:
-        ways.append("--bucket-lengths auto:4")
-    return f"give {', '.join([*ways, 'or a smaller --max-length' if ways else 'a smaller --max-length'])}"
