@@ -13,7 +13,7 @@ If no row may be rejected, an unusable row found later ends the job at its shard
 import collections
 import dataclasses
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -63,9 +63,13 @@ class PlannedSplit:
 
 
 def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, PlannedSplit]:
-    """Sample and plan the given splits; warn if their records would be nearly all padding. Raises: as `plan_one`."""
+    """Sample and plan the given splits; warn of much padding, and of labels that are no class ids.
+
+    Raises: as `plan_one`.
+    """
     planned = {split: plan_one(opened, split) for split in splits}
     _warn_of_padding(opened, planned)
+    _warn_of_labels([each.sample for each in planned.values()])
     return planned
 
 
@@ -200,4 +204,18 @@ def _warn_of_padding(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> No
             opened.job.spec.length,
             longest,
             against_padding(opened.config.fingerprint_options()),
+        )
+
+
+def _warn_of_labels(samples: Sequence[Sample]) -> None:
+    labels = np.unique(np.concatenate([np.zeros(0, np.int64), *(sample.labels for sample in samples)]))
+    if not len(labels):
+        return
+    all_seen = all(sample.read.whole for sample in samples)  # else the sample may lack some of them
+    if labels[0] != 0 or (all_seen and len(labels) <= labels[-1]):
+        _log.warning(
+            "labels are whole numbers from %d to %d, which is right to predict numbers, but classes are 0 to n - 1; "
+            "give --label-classes to make each number a class",
+            labels[0],
+            labels[-1],
         )

@@ -140,3 +140,31 @@ def test_a_build_says_so_but_not_when_it_goes_on_with_an_old_plan(tmp_path: Path
 @pytest.mark.parametrize("options", [("--max-length", 64), ("--max-length", 1000, "--layout", "concat")])
 def test_nothing_is_said_where_there_is_little_or_rows_are_joined(options: tuple[object, ...]) -> None:
     assert warnings("plan", "--split", "validation", *options) == []
+
+
+# Labels
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ([1, 2, 3, 4, 5], "labels are whole numbers from 1 to 5, which"),
+        ([-1, 1], "labels are whole numbers from -1 to 1, which"),
+        ([0, 2], "labels are whole numbers from 0 to 2, which"),
+        ([0, 1, 2], ""),
+    ],
+)
+def test_labels_that_are_no_class_ids_are_told_before_anything_is_made(
+    tmp_path: Path, labels: list[int], said: str
+) -> None:
+    rows = [{"text": "good", "stars": labels[number % len(labels)]} for number in range(20)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ("--tokenizer", building.tokenizer(), "--label-column", "stars", "--max-length", 8)
+    outcome = building.command("plan", tmp_path / "rows.jsonl", *options)
+    assert outcome.status == 0, outcome.err
+    assert [line.partition(", ")[0] + ", which" for line in outcome.err.splitlines() if "whole numbers" in line] == (
+        [f"warning: {said}"] if said else []
+    )
+    assert ("--label-classes" in outcome.err) == bool(said)
+    classes = building.command("plan", tmp_path / "rows.jsonl", *options, "--label-classes")
+    assert "whole numbers" not in classes.err
