@@ -48,7 +48,8 @@ def watch(tasks: list[ShardTask], progress: Progress) -> contextlib.AbstractCont
     """Show the progress of making the shards of `tasks` during the context; show nothing without tasks."""
     if not tasks:
         return contextlib.nullcontext()
-    return watch_rows(sum(task.num_rows for task in tasks), progress, doing=f"making {some(len(tasks), 'shard')}, reading")
+    doing = f"making {some(len(tasks), 'shard')}, reading"
+    return watch_rows(sum(task.num_rows for task in tasks), progress, doing=doing)
 
 
 @contextlib.contextmanager
