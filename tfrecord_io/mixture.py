@@ -98,10 +98,6 @@ class Mixture(InputFunctions):
         rows = step * global_batch_size
         return {name: rows * rate / self.datasets[name].num_examples(split) for name, rate in self.rates(split).items()}
 
-    def fewest_shards(self, split: str) -> int:
-        """Return the smallest number of shards of a split in any dataset. Raises: ReaderError if one lacks it."""
-        return min(data.fewest_shards(split) for data in self.datasets.values())
-
     def tokens_per_example(self, split: str) -> float:
         """Return the mean number of tokens in a training example, without padding. Raises: ReaderError as `rates`."""
         return math.fsum(

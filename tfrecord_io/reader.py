@@ -29,7 +29,7 @@ from tfrecord_io import manifest as manifests
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import input_plan, input_source
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
-from tfrecord_io.input_pipeline.input_plan import Order, Shuffle
+from tfrecord_io.input_pipeline.input_plan import Shuffle
 from tfrecord_io.input_pipeline.input_source import SplitShards
 from tfrecord_io.manifest import Manifest
 
@@ -83,20 +83,12 @@ class Data(InputFunctions):
         input_plan.check_positive("global_batch_size", global_batch_size)
         return max(1, self.num_examples(split) // global_batch_size)
 
-    def evaluation_steps(
-        self, split: str, *, global_batch_size: int, num_hosts: int = 1, order: Order = "hosts"
-    ) -> int:
-        """Count the global batches in which all hosts together read every example once.
+    def evaluation_steps(self, split: str, *, global_batch_size: int) -> int:
+        """Count the global batches in which all hosts together, however many, read every example once.
 
-        Raises: ReaderError if there is no such split, or the batch cannot be divided by the hosts.
+        Raises: ReaderError if there is no such split.
         """
-        shards = self._split(split).shards
-        return input_plan.evaluation_steps(
-            [shard.num_examples for shard in shards],
-            global_batch_size=global_batch_size,
-            num_hosts=num_hosts,
-            order=order,
-        )
+        return input_plan.evaluation_steps(self.num_examples(split), global_batch_size=global_batch_size)
 
     def bucket(self, length: int) -> Data:
         """Return the rows of one length as a dataset. Raises: ManifestError if there is no such length."""

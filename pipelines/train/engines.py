@@ -102,17 +102,18 @@ def feed(
 ) -> Feed:
     """Return the batches of a split: endless from step `start_step` to train, each example once to evaluate."""
     config, length = job.config, data.manifest.row_length
-    sizes: dict[str, Any] = {"global_batch_size": config.global_batch_size, "order": config.order}
-    given = {**sizes, "seed": config.seed, "objective": job.task.objective, "training": training}
+    given: dict[str, Any] = {"global_batch_size": config.global_batch_size, "order": config.order}
+    given |= {"seed": config.seed, "objective": job.task.objective, "training": training}
     if isinstance(data, Data) and data.manifest.bucket_lengths:
-        found = buckets.read(data, split, **given, replicas=engine.replicas, hosts=engine.hosts)
+        found = buckets.read(data, split, **given, replicas=engine.replicas)
         input_fns = {length: found.input_fn(length, start_step=start_step) for length in found.lengths}
         return input_fns, found.schedule(start_step)
     input_fn = data.input_fn(split, **given, start_step=start_step)
     if training:
         return {length: input_fn}, itertools.repeat(length)
     assert isinstance(data, Data), "only training is mixed"
-    return {length: input_fn}, itertools.repeat(length, data.evaluation_steps(split, **sizes, num_hosts=engine.hosts))
+    steps = data.evaluation_steps(split, global_batch_size=config.global_batch_size)
+    return {length: input_fn}, itertools.repeat(length, steps)
 
 
 def element_specs(job: TrainingSetup, *, replicas: int) -> list[Any]:

@@ -167,7 +167,8 @@ def _read_blocks(source: SplitShards, rows: tf.Tensor, *, length: int, bytes_G: 
     buffer_size = max(_LEAST_BUFFER_BYTES, int(of_record * length * 1.1))
 
     def read_one(path: tf.Tensor, byte: tf.Tensor, count: tf.Tensor, skip: tf.Tensor) -> tf.Tensor:
-        return source.records_from(path, byte, count, skip, buffer_size=buffer_size).batch(length).get_single_element()
+        records = source.records_at(path, byte, count, skip, count, buffer_size=buffer_size)
+        return records.batch(length).get_single_element()
 
     rows_S = np.array(source.rows, np.int64)
     ends_S, blocks_S = np.cumsum(rows_S), -(-rows_S // length)

@@ -15,7 +15,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import global_records, input_plan, input_records
 from tfrecord_io.input_pipeline.input_plan import Host
 from tfrecord_io.input_pipeline.input_records import OBJECTIVE, random_stream
@@ -30,8 +29,8 @@ from tfrecord_io.schema import Feature
 def build(request: InputRequest, host: Host) -> tf.data.Dataset:
     """Build one host's input dataset, whose elements each have the rows of one replica.
 
-    Raises: ReaderError if the global batch cannot be divided by the replicas, some host has no example, or
-        the index of a shard to start in is missing. CorruptRecordError if it is damaged.
+    Raises: ReaderError if the global batch cannot be divided by the replicas, or, in the global order, an index is
+        missing. CorruptRecordError if it is damaged.
     """
     batch_rows = input_plan.element_rows(request.global_batch_size, host)
     first, columns = request.start_step * host.replicas, host.columns(request.global_batch_size)
@@ -77,14 +76,7 @@ def _training_batches(request: InputRequest, batch_rows: int, *, host: Host, fir
     rows_PK, first_rows = cycle.from_element(first).rows_PK, cycle.rows_before(first)
     streams = []
     for at, source in enumerate(request.sources):
-        if sum(source.rows) < host.count:
-            raise ReaderError(
-                f"{source.root}: split {request.split!r} has {sum(source.rows)} examples, expected at least one for "
-                f"each of the {host.count} hosts",
-                remedy="train on fewer hosts",
-            )
-        deal = input_plan.deal(source.rows, host)
-        training = input_records.Training(source=source, host=host, deal=deal, shuffle=request.shuffle)
+        training = input_records.Training(source=source, host=host, shuffle=request.shuffle)
         streams.append(training.batches(rows_PK[:, at], first_row=first_rows[at]))
     if len(streams) == 1:
         return streams[0]
@@ -106,10 +98,11 @@ def _evaluation_batches(request: InputRequest, batch_rows: int, *, host: Host) -
     all records in whole global batches and keeps its columns, which costs 1 us for each record of the others.
     """
     source, size = request.sources[0], request.global_batch_size
-    steps = input_plan.evaluation_steps(source.rows, global_batch_size=size, num_hosts=host.count, order=request.order)
+    steps = input_plan.evaluation_steps(source.num_rows, global_batch_size=size)
     shared = request.order == "global"
     reads, read_rows = (Host(), size) if shared else (host, batch_rows)
-    rows, num_batches = input_plan.host_rows(source.rows, reads), steps * reads.replicas
+    first, last = input_plan.share(source.num_rows, reads, epoch=0)
+    rows, num_batches = last - first, steps * reads.replicas
     first_row = min(request.start_step * reads.replicas, num_batches) * read_rows
     records = input_records.evaluation_records(source, host=reads, first_row=min(first_row, rows))
     fill_rows = num_batches * read_rows - max(first_row, rows)

@@ -6,8 +6,8 @@ the few records in between are skipped:
     bytes      0 ............ offsets[row // stride] ............................ end
     records    not read      │ skipped: row % stride │ given: num_examples - row
 
-The client reads the indexes; the graph holds byte offsets and runs no Python. A compressed shard has no index: it is
-read from its beginning, and all records before the row are skipped.
+The graph reads the index where it needs it, and runs no Python. A compressed shard has no index: it is read from its
+beginning, and all records before the row are skipped.
 """
 
 import concurrent.futures
@@ -65,31 +65,53 @@ class SplitShards:
         )
         return records.apply(tf.data.experimental.assert_cardinality(num_rows))
 
-    def starts(self, shards: np.ndarray, rows: np.ndarray) -> tuple[tf.Tensor, ...]:
-        """Return the arguments of `records_from` as columns, so that each of `shards` starts at its row in `rows`.
+    def pieces(self, order: tf.Tensor, first: Any, last: Any) -> tuple[tf.Tensor, ...]:
+        """Return what the rows [first, last) are of the shards in this order, one behind the other.
 
-        Raises: ReaderError if the index of a shard to start in is missing, CorruptRecordError if it is damaged.
+        That is, for each shard with some of them, the arguments of `records_from`: path, string [n], and the number of
+        its records, the first one to read and how many to read, int64 [n].
         """
-        begun = np.flatnonzero(rows)
-        found = in_parallel(self._place, shards[begun].tolist(), rows[begun].tolist())
-        places = dict(zip(begun.tolist(), found, strict=True))
-        columns = zip(*(places.get(at, (0, self.rows[shard], 0)) for at, shard in enumerate(shards)), strict=True)
-        paths = tf.constant([self.paths[shard] for shard in shards], tf.string)
-        return paths, *(tf.constant(column, tf.int64) for column in columns)
+        paths_S, rows_S = (tf.gather(column, order) for column in (tf.constant(self.paths), np.array(self.rows)))
+        begins_S = tf.cumsum(rows_S, exclusive=True)
+        firsts_S, lasts_S = (tf.clip_by_value(tf.cast(at, tf.int64) - begins_S, 0, rows_S) for at in (first, last))
+        columns = (paths_S, rows_S, firsts_S, lasts_S - firsts_S)
+        return tuple(tf.boolean_mask(column, lasts_S > firsts_S) for column in columns)
 
-    def records_from(
+    def records_from(self, path: tf.Tensor, rows: tf.Tensor, first: tf.Tensor, count: tf.Tensor) -> tf.data.Dataset:
+        """Return `count` serialized records of a shard of `rows` records, from record `first` on.
+
+        Reading fails if there are fewer, or if there are more in a shard that is read to its end. Use as `records_at`.
+        """
+        byte, skip = tf.zeros([], tf.int64), first
+        if (stride := self.index_stride) is not None:
+            byte = tf.cond(first < stride, lambda: byte, lambda: self._offsets_in_graph(path, rows)[first // stride])
+            skip = first % stride
+        return self.records_at(
+            path, byte, tf.where(first + count == rows, tf.constant(-1, tf.int64), count), skip, count
+        )
+
+    def _offsets_in_graph(self, path: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+        """Read the index of a shard: int64 [n]."""
+        index = tf.strings.regex_replace(path, "([^/]+)$", record_index.file_name(r"\1"))
+        offsets = tf.io.decode_raw(tf.io.read_file(index), tf.int64)
+        whole = tf.size(offsets, tf.int64) == -(-rows // self.index_stride)
+        with tf.control_dependencies([tf.debugging.Assert(whole, [index, "is not the index of its shard"])]):
+            return tf.identity(offsets)
+
+    def records_at(
         self,
         path: tf.Tensor,
         byte: tf.Tensor,
-        num_records: tf.Tensor,
+        most: tf.Tensor,
         skip: tf.Tensor,
+        num_records: tf.Tensor,
         *,
         buffer_size: int = _READ_BYTES,
     ) -> tf.data.Dataset:
-        """Return `num_records` serialized records of one shard, after the first `skip` from `byte` on.
+        """Return the serialized records of one shard from `byte` on, without the first `skip`, and at most `most`.
 
-        Reading fails if there are fewer. Use this only in functions that are mapped over a dataset: otherwise
-        TensorFlow 2.21 cannot write this operation, which has no public class, into the dataset's graph.
+        Reading fails if there are not `num_records`. Use this only in functions that are mapped over a dataset:
+        otherwise TensorFlow 2.21 cannot write this operation, which has no public class, into the dataset's graph.
         """
         variant = tf.raw_ops.TFRecordDatasetV2(
             filenames=path[tf.newaxis],
@@ -98,7 +120,7 @@ class SplitShards:
             byte_offsets=byte[tf.newaxis],
         )
         records = tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
-        return records.skip(skip).take(num_records).apply(tf.data.experimental.assert_cardinality(num_records))
+        return records.skip(skip).take(most).apply(tf.data.experimental.assert_cardinality(num_records))
 
     def block_bytes(self, index: int, *, length: int) -> np.ndarray:
         """Return where to read each block of `length` records of shard `index`: int64 [ceil(records / length)].
@@ -113,18 +135,13 @@ class SplitShards:
         return self._offsets(shard, stride)[firsts // stride]
 
     @property
+    def num_rows(self) -> int:
+        """Number of records in all shards."""
+        return sum(self.rows)
+
+    @property
     def _compression_type(self) -> str:
         return "GZIP" if self.compression == "gzip" else ""
-
-    def _place(self, index: int, row: int) -> tuple[int, int, int]:
-        """Return where to start shard `index` at its row `row`: byte, number of records to read, number to skip."""
-        shard, stride = self.shards[index], self.index_stride
-        left = shard.num_examples - row
-        if stride is None or row < stride:
-            return 0, left, row
-        return (
-            (int(self._offsets(shard, stride)[row // stride]), left, row % stride) if left else (shard.num_bytes, 0, 0)
-        )
 
     def _offsets(self, shard: Shard, stride: int) -> np.ndarray:
         path = join(self.root, record_index.file_name(shard.name))
