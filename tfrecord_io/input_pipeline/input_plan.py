@@ -41,7 +41,7 @@ WEIGHT = "example_weight"
 
 _LEAST_OPEN_SHARDS = 4
 
-# "hosts": each host has an order of its own, of its share of the shards. "global": the hosts share one order (see `ordering`).
+# "hosts": each host has an order of its own. "global": the hosts share one order (see `ordering`).
 Order = Literal["hosts", "global"]
 
 

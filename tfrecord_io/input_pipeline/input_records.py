@@ -6,8 +6,8 @@
                         windows of W records, each permuted            │
                                                 └──► batch of B strings ◄┘
 
-Each host has one stream of records, of its piece of each epoch's shards (`input_plan`). To start it at any record, the client computes the record's position
-(`input_plan`): the rest of its epoch becomes a graph of its own, and ordinary epochs follow.
+Each host has one stream of records, of its piece of each epoch. To start it at any record, the client computes the
+record's position (`input_plan`): the rest of its epoch becomes a graph of its own, and ordinary epochs follow.
 
     an epoch    . . . . . . . . │ w w w w w w w w │ w w w w w w w w │ w w w
                 never read      │       ▲ the first record to be given
