@@ -23,6 +23,7 @@ import tensorflow as tf
 
 from pipelines.train import models, setup
 from pipelines.train.checkpoints import Saves
+from pipelines.train.input_parts import InputParts
 from pipelines.train.metrics import Evaluated
 from pipelines.train.models import BuiltModel
 from pipelines.train.setup import TrainingSetup
@@ -39,20 +40,13 @@ Feed = tuple[Mapping[int, Any], Iterator[int]]
 
 
 class DeviceEngine(Protocol):
-    """Devices of a training, as `replicas` equal replicas. `is_first`: whether this process writes for all processes.
-
-    `input_parts`: the number of parts in which the reader makes a batch; 0 where that is always one per replica.
-    """
+    """Devices of a training, as `replicas` equal replicas. `is_first`: whether this process writes for all of them."""
 
     replicas: int
-    input_parts: int
+    input_parts: InputParts
     hardware: str
     is_first: bool
     peak_flops: float  # per second and device, 0 if unknown
-
-    @property
-    def hosts(self) -> int:
-        """Number of host machines that read input."""
 
     def learner(self, job: TrainingSetup) -> Learner:
         """Build a learner with random or pretrained weights. Raises: ConfigError if there is no such model."""
