@@ -24,6 +24,7 @@ from tests.tfrecord_io.conftest import (
 )
 from tfrecord_io import random_access, reader
 from tfrecord_io.errors import ManifestError, ReaderError
+from tfrecord_io.random_access import storage
 from tfrecord_io.reader import Data, Shuffle
 from tfrecord_io.schema import Feature, Schema
 
@@ -97,6 +98,28 @@ class TestOpen:
             with pytest.raises(ReaderError, match=rf"shard {path.name} of split 'train' {found}") as caught:
                 opening(data.root)
             assert f"prep-tfrecords verify {data.root} --repair" in caught.value.remedy
+
+    @pytest.mark.parametrize("listed", ["by fsspec", "by TensorFlow"])
+    def test_a_folder_elsewhere_is_listed_once_and_no_shard_is_asked_for(
+        self, data: Data, monkeypatch: pytest.MonkeyPatch, listed: str
+    ) -> None:
+        gfile, asked = tf.io.gfile, []
+        if listed == "by TensorFlow":
+            monkeypatch.setattr(storage, "at", lambda folder: None)
+        for name in ("listdir", "stat", "exists", "isdir", "glob", "GFile"):
+            call = getattr(gfile, name)
+            monkeypatch.setattr(
+                gfile, name, lambda path, *more, name=name, call=call: asked.append((name, path)) or call(path, *more)
+            )
+        opened = reader.open(data.root)
+        expected = [("GFile", f"{data.root}/manifest.json"), ("listdir", data.root)]
+        assert asked == expected[: 1 + (listed == "by TensorFlow")]
+        for step in (0, 3):
+            opened.input_fn("train", global_batch_size=8, start_step=step)(context(hosts=2, replicas=2))
+        assert len(asked) == 1 + (listed == "by TensorFlow"), "no index is read before a batch is asked for"
+        pathlib.Path(data.root, "tiny-train-00002-of-00004.tfrecord").unlink()
+        with pytest.raises(ReaderError, match="00002-of-00004.tfrecord of split 'train' is missing"):
+            reader.open(data.root)
 
     @pytest.mark.parametrize("name", ["example_weight", "attention_mask"])
     def test_a_column_must_not_have_a_name_that_elements_need(self, write_dataset: WriteDataset, name: str) -> None:

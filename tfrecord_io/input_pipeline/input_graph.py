@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrecord_io.input_pipeline import global_records, input_plan, input_records
+from tfrecord_io.input_pipeline import global_records, input_plan, input_records, input_source
 from tfrecord_io.input_pipeline.input_plan import Host
 from tfrecord_io.input_pipeline.input_records import OBJECTIVE, random_stream
 from tfrecord_io.input_pipeline.input_source import InputRequest
@@ -40,11 +40,9 @@ def build(request: InputRequest, host: Host) -> tf.data.Dataset:
     elif request.order == "hosts":
         batches = _training_batches(request, batch_rows, host=host, first=first)
     else:
-        # Windows differ in size, so TensorFlow can infer neither the batches' shape nor their number.
+        # Windows differ in size, so TensorFlow cannot infer the number of batches.
         windows = global_records.training(request, columns).rebatch(batch_rows, drop_remainder=True)
-        batches = windows.map(lambda serialized: tf.ensure_shape(serialized, [batch_rows])).apply(
-            tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-        )
+        batches = windows.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
 
     def element(index: tf.Tensor, serialized_B: tf.Tensor) -> Any:
         # The number of the element's first row, on this host or in the global order, and its objective's seed.
@@ -54,6 +52,8 @@ def build(request: InputRequest, host: Host) -> tf.data.Dataset:
             step, column = index // host.replicas, columns.start + index % host.replicas * batch_rows
             first_row = step * request.global_batch_size + column
             seed = by_row(random_stream(request.seed, OBJECTIVE, step), first_row=column)
+        # Batches are cut from windows, whose sizes TensorFlow does not know.
+        serialized_B = tf.ensure_shape(serialized_B, [batch_rows])
         features = _parse(serialized_B, request.manifest, keep=request.keep)
         # 1 on real rows, 0 on fill rows, which come after all real ones.
         row_B = first_row + tf.range(batch_rows, dtype=tf.int64)
@@ -76,16 +76,16 @@ def _training_batches(request: InputRequest, batch_rows: int, *, host: Host, fir
     rows_PK, first_rows = cycle.from_element(first).rows_PK, cycle.rows_before(first)
     streams = []
     for at, source in enumerate(request.sources):
-        training = input_records.Training(source=source, host=host, shuffle=request.shuffle)
+        training = input_records.Training(
+            source=source, host=host, shuffle=request.shuffle, buffer_size=input_source.shared(len(request.sources))
+        )
         streams.append(training.batches(rows_PK[:, at], first_row=first_rows[at]))
     if len(streams) == 1:
         return streams[0]
 
     def mix(index: tf.Tensor, parts: tuple[tf.Tensor, ...]) -> tf.Tensor:
-        # The number of rows of each dataset varies, their sum does not.
-        serialized_B = tf.ensure_shape(tf.concat(parts, axis=0), [batch_rows])
         stream = random_stream(request.seed, input_records.MIXTURE_ORDER, host.index, index)
-        return tf.random.experimental.stateless_shuffle(serialized_B, stream)
+        return tf.random.experimental.stateless_shuffle(tf.concat(parts, axis=0), stream)
 
     # Rows are mixed as strings, so that one call parses the rows of all datasets.
     return tf.data.Dataset.zip(tuple(streams)).enumerate(start=first).map(mix, num_parallel_calls=tf.data.AUTOTUNE)

@@ -39,7 +39,7 @@ from tfrecord_io.schema import Schema
 # The feature that every element has: 1 on real rows, 0 on rows that only fill up a batch.
 WEIGHT = "example_weight"
 
-_LEAST_OPEN_SHARDS = 4
+_LEAST_OPEN_SHARDS, _LEAST_WINDOW = 4, 1024
 
 # "hosts": each host has an order of its own. "global": the hosts share one order (see `ordering`).
 Order = Literal["hosts", "global"]
@@ -82,8 +82,13 @@ class Shuffle:
             check_positive(name, value)
 
     def shared(self, count: int) -> Shuffle:
-        """Return the sizes for each of `count` streams read together, which share the open shards, at least 4 each."""
-        return dataclasses.replace(self, cycle_length=max(_LEAST_OPEN_SHARDS, -(-self.cycle_length // count)))
+        """Return the sizes for each of `count` streams read together, which share open shards and the window.
+
+        Each has at least 4 shards, and a window of at least 1,024 records.
+        """
+        window = max(_LEAST_WINDOW, -(-self.window // count))
+        cycle_length = max(_LEAST_OPEN_SHARDS, -(-self.cycle_length // count))
+        return dataclasses.replace(self, cycle_length=cycle_length, window=window)
 
 
 def check_order(order: str, *, deterministic: bool) -> None:

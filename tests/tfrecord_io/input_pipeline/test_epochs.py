@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.tfrecord_io.conftest import WriteDataset, context, pad_shards
 from tfrecord_io import reader
@@ -52,7 +53,8 @@ def test_hosts_read_each_row_once_an_epoch(data: Data, hosts: int) -> None:
         found: list[int] = []
         for index in range(hosts):
             host = Host(index=index, count=hosts)
-            pieces = input_records.Training(source=source, host=host, shuffle=SMALL)._pieces(epoch)
+            given = input_records.Training(source=source, host=host, shuffle=SMALL)._given
+            pieces = input_records.epoch_pieces(*source.columns, given, tf.constant(epoch, tf.int64))
             for path, _, first, count in zip(*(each.numpy().tolist() for each in pieces), strict=True):
                 found += range(begins[path] + first, begins[path] + first + count)
         assert sorted(found) == list(range(source.num_rows))
