@@ -57,8 +57,8 @@ class Mixture(InputFunctions):
         in proportion to the numbers of examples.
     manifest: the merged manifest of all datasets; its fingerprint covers the rates too.
 
-    Without `shuffle`, the input functions share the usual number of open shards among the datasets, at least 4 for each
-    of them; each dataset has a window of its own.
+    Without `shuffle`, the datasets share the usual number of open shards, at least 4 each, and the usual window, at
+    least 1,024 records each; buffers are shared, too.
 
     Raises: ReaderError if the datasets do not fit together (`common_manifest`), or for wrong weights.
     """

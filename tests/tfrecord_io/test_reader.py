@@ -1,6 +1,7 @@
 """What the reader promises, on small datasets that TensorFlow wrote."""
 
 import collections
+import functools
 import itertools
 import os
 import pathlib
@@ -103,14 +104,17 @@ class TestOpen:
     def test_a_folder_elsewhere_is_listed_once_and_no_shard_is_asked_for(
         self, data: Data, monkeypatch: pytest.MonkeyPatch, listed: str
     ) -> None:
-        gfile, asked = tf.io.gfile, []
+        gfile = tf.io.gfile
+        asked: list[tuple[str, str]] = []
         if listed == "by TensorFlow":
             monkeypatch.setattr(storage, "at", lambda folder: None)
+
+        def noted(name: str, call: Any, path: str, *more: Any) -> Any:
+            asked.append((name, path))
+            return call(path, *more)
+
         for name in ("listdir", "stat", "exists", "isdir", "glob", "GFile"):
-            call = getattr(gfile, name)
-            monkeypatch.setattr(
-                gfile, name, lambda path, *more, name=name, call=call: asked.append((name, path)) or call(path, *more)
-            )
+            monkeypatch.setattr(gfile, name, functools.partial(noted, name, getattr(gfile, name)))
         opened = reader.open(data.root)
         expected = [("GFile", f"{data.root}/manifest.json"), ("listdir", data.root)]
         assert asked == expected[: 1 + (listed == "by TensorFlow")]
@@ -118,7 +122,7 @@ class TestOpen:
             opened.input_fn("train", global_batch_size=8, start_step=step)(context(hosts=2, replicas=2))
         assert len(asked) == 1 + (listed == "by TensorFlow"), "no index is read before a batch is asked for"
         pathlib.Path(data.root, "tiny-train-00002-of-00004.tfrecord").unlink()
-        with pytest.raises(ReaderError, match="00002-of-00004.tfrecord of split 'train' is missing"):
+        with pytest.raises(ReaderError, match=r"00002-of-00004\.tfrecord of split 'train' is missing"):
             reader.open(data.root)
 
     @pytest.mark.parametrize("name", ["example_weight", "attention_mask"])

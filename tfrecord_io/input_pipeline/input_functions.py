@@ -98,14 +98,13 @@ class InputFunctions(abc.ABC):
                 starts at 0 with the same arguments, hosts and replicas. However late the step, less is read in vain
                 than a window, a block and 16 records of each open shard; shards without index (gzip) are read from
                 their beginning.
-            keep: columns of text or bytes to include as string [B], empty on fill rows; only without an objective. No
-                TPU takes them.
+            keep: columns of text or bytes to include as string [B], empty on fill rows; no TPU takes them. With an
+                objective, features of any kind: elements are (inputs, labels, weights, {name: values}), for a `map`.
             names: new names for the inputs, by their present names; "keras-hub" for the names of KerasHub's models
                 (token_ids, segment_ids, padding_mask, mask_positions).
 
         Raises:
-            ReaderError: here or from the input function, for a request that cannot be met, such as `keep` with an
-                objective.
+            ReaderError: here or from the input function, for a request that cannot be met.
             CorruptRecordError: from the input function in the global order, for a damaged index.
         """
         input_plan.check_positive("global_batch_size", global_batch_size)
@@ -143,16 +142,12 @@ class InputFunctions(abc.ABC):
 
     def _kept(self, keep: Sequence[str], *, objective: Objective | None) -> tuple[str, ...]:
         names = (keep,) if isinstance(keep, str) else tuple(keep)
-        known = self.manifest.schema.of_bytes
+        schema = self.manifest.schema
+        known, what = (schema.of_bytes, "columns of text or bytes") if objective is None else (schema.names, "features")
         if unknown := [name for name in names if name not in known]:
             raise ReaderError(
-                f"{self.root}: keep={unknown}, expected columns of text or bytes, which are {list(known)}",
-                remedy="build the dataset with --keep-column; numbers are in every element without being named",
-            )
-        if names and objective is not None:
-            raise ReaderError(
-                f"{self.root}: keep={list(names)} with an objective, whose elements are inputs, labels and weights",
-                remedy="leave out the objective: elements are then dicts, with these columns in them",
+                f"{self.root}: keep={unknown}, expected {what}, which are {list(known)}",
+                remedy="build the dataset with --keep-column; without an objective, numbers are in every element",
             )
         return names
 

@@ -59,7 +59,10 @@ def build(request: InputRequest, host: Host) -> tf.data.Dataset:
         row_B = first_row + tf.range(batch_rows, dtype=tf.int64)
         ones_B = tf.ones([batch_rows], tf.float32)
         features[input_plan.WEIGHT] = ones_B if num_rows is None else tf.cast(row_B < num_rows, tf.float32)
-        return features if request.objective is None else request.objective(features, seed=seed)
+        if request.objective is None:
+            return features
+        found = request.objective(features, seed=seed)
+        return (*found, {name: features[name] for name in request.keep}) if request.keep else found
 
     options = tf.data.Options()
     options.deterministic = request.deterministic

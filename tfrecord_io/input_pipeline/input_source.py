@@ -176,7 +176,8 @@ def records_at(
 class InputRequest:
     """Checked arguments of `input_fn`, the same on every host. An evaluation has one source.
 
-    manifest: describes the records of all sources. keep: features of text and bytes that elements have.
+    manifest: describes the records of all sources. keep: features of text and bytes that elements have; features
+    of any kind that they have beside an objective's result.
     """
 
     manifest: Manifest
