@@ -114,7 +114,12 @@ def test_an_objective_that_was_not_called_is_named(data: reader.Data) -> None:
 @pytest.mark.slow
 def test_replicas_with_fill_rows_alone_leave_the_metric_exact(write_dataset: WriteDataset) -> None:
     """`docs/how-to/read.md` says what to read instead of Keras' `loss`, and which rows of `predict` are real."""
-    command = [sys.executable, "-m", "tests.tfrecord_io.objectives.replicas", write_dataset({"test": pad_shards(80)})]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.tfrecord_io.objectives.replicas",
+        str(write_dataset({"test": pad_shards(80)})),
+    ]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     found = json.loads(ended.stdout.splitlines()[-1])
