@@ -50,7 +50,6 @@ def read(
     global_batch_size: int | None = None,
     tokens_per_batch: int | None = None,
     replicas: int = 1,
-    hosts: int = 1,
     seed: int = 0,
     objective: Objective | None = None,
     training: bool | None = None,
@@ -63,7 +62,6 @@ def read(
         global_batch_size: rows of a step on all replicas together, the same for every length; or instead of it
         tokens_per_batch: the most positions of a step on all replicas together, padding included.
         replicas: as many as the strategy has (`num_replicas_in_sync`).
-        hosts: as many as the strategy has (`num_input_pipelines`).
         seed: as in `reader.Data.input_fn`, like all arguments after it.
 
     Raises:
@@ -72,7 +70,6 @@ def read(
     """
     input_plan.check_seed(seed)
     input_plan.check_positive("replicas", replicas)
-    input_plan.check_positive("hosts", hosts)
     if not data.manifest.bucket_lengths:
         raise ReaderError(
             f"{data.root}: all rows have {data.manifest.row_length} tokens, expected several lengths",
@@ -87,11 +84,10 @@ def read(
         parts=parts,
         split=split,
         batch_rows=rows,
-        hosts=hosts,
         seed=seed,
         training=split == "train" if training is None else training,
-        order=order,
         options={
+            "order": order,
             "objective": objective,
             # All buckets together keep as many shards open as one dataset.
             "shuffle": shuffle or (global_order.USUAL_SHUFFLE if order == "global" else Shuffle().shared(len(parts))),
@@ -110,10 +106,8 @@ class Buckets:
     parts: Mapping[int, Data]
     split: str
     batch_rows: Mapping[int, int]
-    hosts: int
     seed: int
     training: bool
-    order: Order
     options: Mapping[str, Any]
 
     @property
@@ -146,7 +140,6 @@ class Buckets:
             global_batch_size=self.batch_rows[length],
             seed=source_seed(self.seed, str(length)),
             training=self.training,
-            order=self.order,
             start_step=self.steps_before(start_step)[length],
             **self.options,
         )
@@ -178,14 +171,7 @@ class Buckets:
         """Return the batches of the schedule as one dataset, for Keras `fit` and `evaluate` in one process.
 
         The row length in its shapes is None, and so is the number of rows with `tokens_per_batch`.
-
-        Raises: ReaderError if there is more than one host.
         """
-        if self.hosts > 1:
-            raise ReaderError(
-                f"a dataset for {self.hosts} hosts, expected one: a strategy of several takes each length by itself",
-                remedy="use schedule and input_fn, as the module shows",
-            )
         step = input_plan.whole_step(start_step)
         here = tf.distribute.InputContext(num_input_pipelines=1, num_replicas_in_sync=1)
         streams = [self.input_fn(length, start_step=step)(here) for length in self.lengths]
@@ -223,9 +209,7 @@ class Buckets:
     def _evaluation_steps(self) -> list[int]:
         """Return the number of evaluation steps for each row length."""
         return [
-            data.evaluation_steps(
-                self.split, global_batch_size=self.batch_rows[length], num_hosts=self.hosts, order=self.order
-            )
+            data.evaluation_steps(self.split, global_batch_size=self.batch_rows[length])
             for length, data in self.parts.items()
         ]
 

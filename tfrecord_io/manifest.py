@@ -111,14 +111,14 @@ def parse(content: bytes | str, *, place: str = FILE_NAME) -> Manifest:
 
 
 def open_manifest(
-    folder: str, name: str, *, read: Callable[..., bytes], sizes: Callable[[Collection[str]], Mapping[str, int]]
+    folder: str, name: str, *, read: Callable[..., bytes], sizes: Callable[[Collection[str]], Mapping[str, int | None]]
 ) -> Manifest:
     """Read the manifest `name` of a folder, and check at once that no shard is missing or cut off.
 
     Args:
         folder: its name for messages.
         read: returns the content of the file with a given name, at most as many bytes as the keyword `most` says.
-        sizes: returns the size in bytes of each file with one of the given names. Both raise OSError.
+        sizes: returns the size in bytes, None if unknown, of each file with one of the given names. Both raise OSError.
 
     Raises:
         ReaderError: there is no manifest, or a shard is missing or of another size than the manifest says.
@@ -148,7 +148,7 @@ def open_manifest(
             remedy="check the path, and that this machine may read it",
         ) from error
     expected = {shard.name: shard.num_bytes for split in manifest.splits.values() for shard in split.shards}
-    if wrong := sorted(shard for shard, num_bytes in expected.items() if found.get(shard) != num_bytes):
+    if wrong := sorted(shard for shard, num_bytes in expected.items() if found.get(shard, -1) not in (num_bytes, None)):
         first, more = wrong[0], f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         what = f"has {found[first]} bytes" if first in found else "is missing"
         raise ReaderError(

@@ -57,8 +57,8 @@ class Mixture(InputFunctions):
         in proportion to the numbers of examples.
     manifest: the merged manifest of all datasets; its fingerprint covers the rates too.
 
-    Without `shuffle`, the input functions share the usual number of open shards among the datasets, at least 4 for each
-    of them; each dataset has a window of its own.
+    Without `shuffle`, the datasets share the usual number of open shards, at least 4 each, and the usual window, at
+    least 1,024 records each; buffers are shared, too.
 
     Raises: ReaderError if the datasets do not fit together (`common_manifest`), or for wrong weights.
     """
@@ -97,10 +97,6 @@ class Mixture(InputFunctions):
         input_plan.check_positive("global_batch_size", global_batch_size)
         rows = step * global_batch_size
         return {name: rows * rate / self.datasets[name].num_examples(split) for name, rate in self.rates(split).items()}
-
-    def fewest_shards(self, split: str) -> int:
-        """Return the smallest number of shards of a split in any dataset. Raises: ReaderError if one lacks it."""
-        return min(data.fewest_shards(split) for data in self.datasets.values())
 
     def tokens_per_example(self, split: str) -> float:
         """Return the mean number of tokens in a training example, without padding. Raises: ReaderError as `rates`."""

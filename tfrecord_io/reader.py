@@ -29,9 +29,10 @@ from tfrecord_io import manifest as manifests
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import input_plan, input_source
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
-from tfrecord_io.input_pipeline.input_plan import Order, Shuffle
+from tfrecord_io.input_pipeline.input_plan import Shuffle
 from tfrecord_io.input_pipeline.input_source import SplitShards
 from tfrecord_io.manifest import Manifest
+from tfrecord_io.random_access import storage
 
 __all__ = ["Data", "Shuffle", "open"]
 
@@ -42,7 +43,8 @@ def open(root: str | os.PathLike[str]) -> Data:
     The path of a manifest of an earlier generation, such as `out/manifest-0.json`, opens the dataset as it was before
     rows were appended.
 
-    Reads manifest.json, lists the folder once, and asks for the size of each shard; opens no shard.
+    Reads manifest.json and lists the folder once; opens no shard. The sizes of shards at an address are checked only
+    where fsspec can list it: TensorFlow lists names alone.
 
     Raises:
         ReaderError: there is no manifest, a shard is missing or of another size than the manifest says, or a feature
@@ -83,20 +85,12 @@ class Data(InputFunctions):
         input_plan.check_positive("global_batch_size", global_batch_size)
         return max(1, self.num_examples(split) // global_batch_size)
 
-    def evaluation_steps(
-        self, split: str, *, global_batch_size: int, num_hosts: int = 1, order: Order = "hosts"
-    ) -> int:
-        """Count the global batches in which all hosts together read every example once.
+    def evaluation_steps(self, split: str, *, global_batch_size: int) -> int:
+        """Count the global batches in which all hosts together, however many, read every example once.
 
-        Raises: ReaderError if there is no such split, or the batch cannot be divided by the hosts.
+        Raises: ReaderError if there is no such split.
         """
-        shards = self._split(split).shards
-        return input_plan.evaluation_steps(
-            [shard.num_examples for shard in shards],
-            global_batch_size=global_batch_size,
-            num_hosts=num_hosts,
-            order=order,
-        )
+        return input_plan.evaluation_steps(self.num_examples(split), global_batch_size=global_batch_size)
 
     def bucket(self, length: int) -> Data:
         """Return the rows of one length as a dataset. Raises: ManifestError if there is no such length."""
@@ -143,12 +137,13 @@ def _read(folder: str, name: str, *, most: int) -> bytes:
         return bytes(file.read(most))
 
 
-def _sizes(folder: str, names: Collection[str]) -> Mapping[str, int]:
-    with _as_os_error():
-        # One listing, instead of a request for each file that is missing.
-        there = set(tf.io.gfile.listdir(folder)).intersection(names)
-        found = input_source.in_parallel(lambda name: tf.io.gfile.stat(input_source.join(folder, name)).length, there)
-    return dict(zip(there, map(int, found), strict=True))
+def _sizes(folder: str, names: Collection[str]) -> Mapping[str, int | None]:
+    """List the folder once: asking for the size of each of 10,000 shards on gs:// took 16 s."""
+    try:
+        return {**storage.at(folder).sizes(names)}
+    except Exception:  # whatever fsspec lacks here: the package of the scheme, credentials of its own
+        with _as_os_error():
+            return dict.fromkeys(set(tf.io.gfile.listdir(folder)).intersection(names))
 
 
 @contextlib.contextmanager

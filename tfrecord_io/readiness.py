@@ -122,12 +122,7 @@ def check_data(
         dataset = data.input_fn(split, global_batch_size=global_batch_size, **options)(context)
     except PrepError as error:
         return [Finding("input", place, error.cause, error.remedy)]
-    findings = check(dataset, tpu=tpu, num_replicas=num_replicas, num_hosts=num_hosts, batch="per_replica")
-    num_shards = data.fewest_shards(split)
-    if num_shards < num_hosts:
-        problem = f"fewer shards ({num_shards}) than hosts ({num_hosts}): each host reads all and drops most records"
-        findings.append(Finding("shards", place, problem, "build the dataset with a smaller --shard-size", fatal=False))
-    return findings
+    return check(dataset, tpu=tpu, num_replicas=num_replicas, num_hosts=num_hosts, batch="per_replica")
 
 
 def describe(findings: Iterable[Finding]) -> str:

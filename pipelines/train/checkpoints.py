@@ -31,8 +31,7 @@ from tfrecord_io.format import json_fields
 
 SAVES, BEST = "checkpoints", "best"
 _IDENTITY = "run.json"
-# Key in the run.json of a JAX training: the number of parts in which the reader makes a batch. It decides which tokens
-# are masked, so a resumed training keeps the number, whatever its number of devices.
+# Key in run.json, with what a resumed training keeps or refuses by itself: see `input_parts`.
 PARTS = "input_parts"
 # TensorFlow's ckpt-120, named in the file `checkpoint`, or Orbax' folder ckpt_120/.
 _CHECKPOINT = re.compile(r"ckpt[-_](\d+)/?\Z")

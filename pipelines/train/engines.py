@@ -23,6 +23,7 @@ import tensorflow as tf
 
 from pipelines.train import models, setup
 from pipelines.train.checkpoints import Saves
+from pipelines.train.input_parts import InputParts
 from pipelines.train.metrics import Evaluated
 from pipelines.train.models import BuiltModel
 from pipelines.train.setup import TrainingSetup
@@ -39,20 +40,13 @@ Feed = tuple[Mapping[int, Any], Iterator[int]]
 
 
 class DeviceEngine(Protocol):
-    """Devices of a training, as `replicas` equal replicas. `is_first`: whether this process writes for all processes.
-
-    `input_parts`: the number of parts in which the reader makes a batch; 0 where that is always one per replica.
-    """
+    """Devices of a training, as `replicas` equal replicas. `is_first`: whether this process writes for all of them."""
 
     replicas: int
-    input_parts: int
+    input_parts: InputParts
     hardware: str
     is_first: bool
     peak_flops: float  # per second and device, 0 if unknown
-
-    @property
-    def hosts(self) -> int:
-        """Number of host machines that read input."""
 
     def learner(self, job: TrainingSetup) -> Learner:
         """Build a learner with random or pretrained weights. Raises: ConfigError if there is no such model."""
@@ -102,17 +96,18 @@ def feed(
 ) -> Feed:
     """Return the batches of a split: endless from step `start_step` to train, each example once to evaluate."""
     config, length = job.config, data.manifest.row_length
-    sizes: dict[str, Any] = {"global_batch_size": config.global_batch_size, "order": config.order}
-    given = {**sizes, "seed": config.seed, "objective": job.task.objective, "training": training}
+    given: dict[str, Any] = {"global_batch_size": config.global_batch_size, "order": config.order}
+    given |= {"seed": config.seed, "objective": job.task.objective, "training": training}
     if isinstance(data, Data) and data.manifest.bucket_lengths:
-        found = buckets.read(data, split, **given, replicas=engine.replicas, hosts=engine.hosts)
+        found = buckets.read(data, split, **given, replicas=engine.replicas)
         input_fns = {length: found.input_fn(length, start_step=start_step) for length in found.lengths}
         return input_fns, found.schedule(start_step)
     input_fn = data.input_fn(split, **given, start_step=start_step)
     if training:
         return {length: input_fn}, itertools.repeat(length)
     assert isinstance(data, Data), "only training is mixed"
-    return {length: input_fn}, itertools.repeat(length, data.evaluation_steps(split, **sizes, num_hosts=engine.hosts))
+    steps = data.evaluation_steps(split, global_batch_size=config.global_batch_size)
+    return {length: input_fn}, itertools.repeat(length, steps)
 
 
 def element_specs(job: TrainingSetup, *, replicas: int) -> list[Any]:

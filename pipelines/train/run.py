@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import signal
 import threading
@@ -98,13 +99,14 @@ class _Run:
 
     def _open(self) -> int:
         """Restore the state of an earlier run; return the number of steps it took."""
-        parts = {checkpoints.PARTS: self._engine.input_parts} if self._engine.input_parts else {}
+        parts, folder = self._engine.input_parts, self._config.model_dir
         made_of = checkpoints.claimed(
-            self._config.model_dir,
-            identity={**jobs.identity(self._config, self._data), **parts},
+            folder,
+            identity={**jobs.identity(self._config, self._data), checkpoints.PARTS: dataclasses.asdict(parts)},
             writes=self._engine.is_first,
         )
-        self._engine.input_parts = made_of.get(checkpoints.PARTS, 0)
+        recorded = made_of.get(checkpoints.PARTS, dataclasses.asdict(parts))
+        self._engine.input_parts = parts.kept(recorded, order=self._config.order, model_dir=folder)
         start, total = self._saves.last_step or 0, self._config.total_steps
         if start:
             self._saves.restore()

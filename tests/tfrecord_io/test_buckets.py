@@ -152,15 +152,10 @@ def test_a_budget_of_tokens_is_used_but_not_exceeded(
 def test_hosts_share_one_order_of_each_length(data: reader.Data) -> None:
     length = LENGTHS[0]
     whole = rows_of(training(data, order="global").input_fn(length)(context()).take(6))
-    two = training(data, order="global", hosts=2, replicas=2)
+    two = training(data, order="global", replicas=2)
     halves = [rows_of(two.input_fn(length)(context(hosts=2, index=host, replicas=2)).take(6)) for host in range(2)]
     assert [first + second for first, second in zip(*halves, strict=True)] == whole
     assert schedule(two, 9) == schedule(training(data, order="global"), 9)
-
-
-def test_a_dataset_for_keras_is_for_one_host(data: reader.Data) -> None:
-    with pytest.raises(ReaderError, match="a dataset for 2 hosts, expected one"):
-        training(data, replicas=2, hosts=2).dataset()
 
 
 # Evaluation

@@ -1,6 +1,7 @@
 """What the reader promises, on small datasets that TensorFlow wrote."""
 
 import collections
+import functools
 import itertools
 import os
 import pathlib
@@ -24,7 +25,7 @@ from tests.tfrecord_io.conftest import (
 )
 from tfrecord_io import random_access, reader
 from tfrecord_io.errors import ManifestError, ReaderError
-from tfrecord_io.input_pipeline import input_plan
+from tfrecord_io.random_access import storage
 from tfrecord_io.reader import Data, Shuffle
 from tfrecord_io.schema import Feature, Schema
 
@@ -98,6 +99,31 @@ class TestOpen:
             with pytest.raises(ReaderError, match=rf"shard {path.name} of split 'train' {found}") as caught:
                 opening(data.root)
             assert f"prep-tfrecords verify {data.root} --repair" in caught.value.remedy
+
+    @pytest.mark.parametrize("listed", ["by fsspec", "by TensorFlow"])
+    def test_a_folder_elsewhere_is_listed_once_and_no_shard_is_asked_for(
+        self, data: Data, monkeypatch: pytest.MonkeyPatch, listed: str
+    ) -> None:
+        gfile = tf.io.gfile
+        asked: list[tuple[str, str]] = []
+        if listed == "by TensorFlow":
+            monkeypatch.setattr(storage, "at", lambda folder: None)
+
+        def noted(name: str, call: Any, path: str, *more: Any) -> Any:
+            asked.append((name, path))
+            return call(path, *more)
+
+        for name in ("listdir", "stat", "exists", "isdir", "glob", "GFile"):
+            monkeypatch.setattr(gfile, name, functools.partial(noted, name, getattr(gfile, name)))
+        opened = reader.open(data.root)
+        expected = [("GFile", f"{data.root}/manifest.json"), ("listdir", data.root)]
+        assert asked == expected[: 1 + (listed == "by TensorFlow")]
+        for step in (0, 3):
+            opened.input_fn("train", global_batch_size=8, start_step=step)(context(hosts=2, replicas=2))
+        assert len(asked) == 1 + (listed == "by TensorFlow"), "no index is read before a batch is asked for"
+        pathlib.Path(data.root, "tiny-train-00002-of-00004.tfrecord").unlink()
+        with pytest.raises(ReaderError, match=r"00002-of-00004\.tfrecord of split 'train' is missing"):
+            reader.open(data.root)
 
     @pytest.mark.parametrize("name", ["example_weight", "attention_mask"])
     def test_a_column_must_not_have_a_name_that_elements_need(self, write_dataset: WriteDataset, name: str) -> None:
@@ -175,30 +201,6 @@ class TestTraining:
         rows = training_rows(data, batches=2, batch=100)
         assert set(collections.Counter(rows).values()) == {5}
 
-    @pytest.mark.slow
-    def test_hosts_share_out_the_shards_of_each_epoch(self, write_dataset: WriteDataset) -> None:
-        data = reader.open(write_dataset({"train": pad_shards(10, 10, 10, 10)}))
-        hosts = [
-            training_rows(data, batches=12, batch=10, host=context(hosts=2, index=index, replicas=2))
-            for index in range(2)
-        ]
-        for epoch in (slice(0, 20), slice(20, 40), slice(40, 60)):
-            assert sorted(hosts[0][epoch] + hosts[1][epoch]) == list(range(40))
-            assert all(len({row // 10 for row in rows[epoch]}) == 2 for rows in hosts)
-
-    @pytest.mark.slow
-    def test_hosts_share_out_the_records_where_shards_are_few(self, data: Data) -> None:
-        per_host = [
-            training_rows(data, batches=8, batch=5, host=context(hosts=5, index=index, replicas=5))
-            for index in range(5)
-        ]
-        assert sorted(itertools.chain(*per_host)) == list(range(40))
-
-    def test_refuses_hosts_that_would_have_no_example(self, write_dataset: WriteDataset) -> None:
-        data = reader.open(write_dataset({"train": pad_shards(3)}))
-        with pytest.raises(ReaderError, match=r"3 examples.*4 hosts"):
-            data.input_fn("train", global_batch_size=4)(context(hosts=4, replicas=4))
-
 
 class TestEvaluation:
     def test_gives_rows_in_order_and_fills_up_the_last_batch(self, data: Data) -> None:
@@ -225,7 +227,7 @@ class TestEvaluation:
         batch = 2 * replicas
         fn = data.input_fn("test", global_batch_size=batch)
         inputs = [list(fn(context(hosts=hosts, index=index, replicas=replicas))) for index in range(hosts)]
-        steps = data.evaluation_steps("test", global_batch_size=batch, num_hosts=hosts)
+        steps = data.evaluation_steps("test", global_batch_size=batch)
         assert [len(elements) for elements in inputs] == [steps * replicas // hosts] * hosts
         assert sorted(rows_of(itertools.chain(*inputs))) == list(range(sum(shards)))
 
@@ -270,17 +272,9 @@ class TestRefusals:
             data.input_fn("train", global_batch_size=10)(context(hosts=2, replicas=4))
         with pytest.raises(ReaderError, match="3 replicas on 2 hosts"):
             data.input_fn("train", global_batch_size=6)(context(hosts=2, replicas=3))
-        with pytest.raises(ReaderError, match="multiple of the 3"):
-            data.evaluation_steps("validation", global_batch_size=8, num_hosts=3)
 
 
 class TestSteps:
     def test_of_an_epoch_are_the_whole_batches(self, data: Data) -> None:
         assert data.steps_per_epoch("train", global_batch_size=16) == 2
         assert data.steps_per_epoch("train", global_batch_size=1000) == 1, "at least one"
-
-    @pytest.mark.parametrize(("hosts", "steps"), [(1, 2), (2, 3), (4, 5), (5, 2), (20, 1)])
-    def test_of_an_evaluation_follow_the_host_with_most_records(self, hosts: int, steps: int) -> None:
-        # Shards of 5: two hosts read 10 rows each at 4 a step, four read 5 at 1 a step, five read 4 records each.
-        batch = {1: 10, 2: 8, 4: 4, 5: 10, 20: 20}[hosts]
-        assert input_plan.evaluation_steps([5] * 4, global_batch_size=batch, num_hosts=hosts) == steps

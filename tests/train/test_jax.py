@@ -5,6 +5,7 @@ Keras has one backend in a process, so what JAX does is done once, in a process 
 
 import contextlib
 import re
+import shutil
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -110,14 +111,28 @@ def hosts() -> list[dict[str, str]]:
     return [{**shared, "JAX_PROCESS_ID": str(number)} for number in range(2)]
 
 
-def test_two_hosts_train_as_one(folder: Path, on_jax: dict[str, Outcome]) -> None:
-    commands = [training.options(folder / "hosts", **of_hosts(replicas=8))]
+def of_two_hosts(folder: Path, **options: Any) -> Outcome:
+    """What comes in the first of two processes that train together."""
+    commands = [training.options(folder, **of_hosts(**options))]
     with ThreadPoolExecutor(2) as pool:
         started = [pool.submit(backend_runs.run, "jax", commands, variables=each) for each in hosts()]
         [[first], [second]] = [each.result() for each in started]
     assert (first.status, second.status) == (0, 0), first.err + second.err
-    assert training.losses(first.out) == pytest.approx(training.losses(on_jax["eight"].out), abs=2e-6)
     assert second.out == ""
+    return first
+
+
+def test_two_hosts_train_as_one(folder: Path, on_jax: dict[str, Outcome]) -> None:
+    losses = training.losses(of_two_hosts(folder / "hosts", replicas=8).out)
+    assert losses == pytest.approx(training.losses(on_jax["eight"].out), abs=2e-6)
+
+
+def test_one_host_goes_on_with_the_batches_of_two(tmp_path: Path) -> None:
+    losses = training.losses(of_two_hosts(tmp_path, order="hosts", replicas=2).out)
+    shutil.rmtree(tmp_path / "checkpoints" / "ckpt_4")
+    (rest,) = backend_runs.run("jax", [training.options(tmp_path, **of_hosts(order="hosts"))])
+    assert rest.status == 0, rest.err
+    assert training.losses(rest.out) == pytest.approx({step: losses[step] for step in (3, 4)}, abs=2e-6)
 
 
 def test_a_signal_to_one_host_stops_all_at_the_same_step(tmp_path: Path) -> None:

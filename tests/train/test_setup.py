@@ -9,7 +9,6 @@ import pytest
 
 from pipelines.train import checkpoints, setup
 from pipelines.train.config import TrainConfig
-from tests import building
 from tests.train import training
 from tfrecord_io.errors import FingerprintMismatchError, OutputError
 
@@ -25,19 +24,6 @@ def test_an_input_that_is_fit_for_a_tpu_is_passed(tmp_path: Path) -> None:
     assert setup.check(dataclasses.replace(config, precision="float32")).config.precision == "float32"
     assert setup.check(dataclasses.replace(config, tpu="none")).config.precision == "float32"
     assert not (tmp_path / "model").exists()
-
-
-def test_an_input_that_cannot_go_on_where_training_stopped_is_named_once(tmp_path: Path) -> None:
-    # So many rows that going on skips some: up to a whole window of 8,192 is read again.
-    rows = [{"text": text, "label": text} for text in ("good", "bad")] * 8_000
-    data = building.built(building.source(tmp_path / "rows", train=rows), label_column="label", max_length=4)
-    (tmp_path / "model" / "checkpoints" / "ckpt_3").mkdir(parents=True)
-    for index in (data / "index").iterdir():
-        index.write_bytes(index.read_bytes()[:-3])
-    cause, remedy = training.command(tmp_path / "model", tpu="local", data=data, global_batch_size=4096).error
-    assert cause.count(".offsets") == 1
-    assert "the input cannot run on this TPU" in cause
-    assert "--repair" in remedy
 
 
 @pytest.mark.parametrize("content", [b"[1]", b"{", b"[" * 100_000, b'{"seed": NaN}', b'{"seed": 1}' + b" " * (1 << 20)])

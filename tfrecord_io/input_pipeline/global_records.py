@@ -30,6 +30,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrecord_io.errors import ReaderError
+from tfrecord_io.input_pipeline import input_source
 from tfrecord_io.input_pipeline.input_source import InputRequest, SplitShards, in_parallel
 from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE, GlobalOrder, fits_in_memory
@@ -167,7 +168,10 @@ def _read_blocks(source: SplitShards, rows: tf.Tensor, *, length: int, bytes_G: 
     buffer_size = max(_LEAST_BUFFER_BYTES, int(of_record * length * 1.1))
 
     def read_one(path: tf.Tensor, byte: tf.Tensor, count: tf.Tensor, skip: tf.Tensor) -> tf.Tensor:
-        return source.records_from(path, byte, count, skip, buffer_size=buffer_size).batch(length).get_single_element()
+        records = input_source.records_at(
+            path, byte, count, skip, count, compression=source.compression, buffer_size=buffer_size
+        )
+        return records.batch(length).get_single_element()
 
     rows_S = np.array(source.rows, np.int64)
     ends_S, blocks_S = np.cumsum(rows_S), -(-rows_S // length)

@@ -43,10 +43,6 @@ class InputFunctions(abc.ABC):
         """Splits by name; in a mixture, the splits that all its datasets have, each with the shards of all."""
         return self.manifest.splits
 
-    def fewest_shards(self, split: str) -> int:
-        """Count a split's shards; in a mixture, the smallest count. Raises: ReaderError if there is no such split."""
-        return len(self._split(split).shards)
-
     def tokens_per_example(self, split: str) -> float:
         """Return the mean number of tokens in a training example, without padding. Raises: as `num_examples`."""
         return self._split(split).num_tokens / max(1, self.num_examples(split))
@@ -93,23 +89,23 @@ class InputFunctions(abc.ABC):
                 split that is named "train", False for any other.
             shuffle: the sizes of the levels of shuffling; without effect on an evaluation.
             deterministic: False gives up a fixed order: batches come as they are ready; none is lost.
-            order: "hosts", in which each host shuffles its own shards; or "global", in which every global batch, with
-                its masks and weights, is a function of seed and step alone, whatever the number of hosts and replicas:
-                a run may continue on others. Splits of more than 64 MB then need an index (no gzip); see
-                `ordering.global_order` for the order, and `global_records` for how it is read and what that costs.
+            order: either has every row once an epoch, on any number of hosts. "hosts", in which each host shuffles its
+                share of the shards; or "global", in which every global batch, with its masks and weights, is a function
+                of seed and step alone, whatever the number of hosts and replicas: a run may continue on others. Splits
+                of more than 64 MB then need an index (no gzip); see `ordering.global_order` for the order, and
+                `global_records` for how it is read and what that costs.
             start_step: the number of global batches to skip. All later ones are, bit for bit, those of a run that
                 starts at 0 with the same arguments, hosts and replicas. However late the step, less is read in vain
                 than a window, a block and 16 records of each open shard; shards without index (gzip) are read from
                 their beginning.
-            keep: columns of text or bytes to include as string [B], empty on fill rows; only without an objective. No
-                TPU takes them.
+            keep: columns of text or bytes to include as string [B], empty on fill rows; no TPU takes them. With an
+                objective, features of any kind: elements are (inputs, labels, weights, {name: values}), for a `map`.
             names: new names for the inputs, by their present names; "keras-hub" for the names of KerasHub's models
                 (token_ids, segment_ids, padding_mask, mask_positions).
 
         Raises:
-            ReaderError: here or from the input function, for a request that cannot be met, such as `keep` with an
-                objective.
-            CorruptRecordError: from the input function, for a damaged index.
+            ReaderError: here or from the input function, for a request that cannot be met.
+            CorruptRecordError: from the input function in the global order, for a damaged index.
         """
         input_plan.check_positive("global_batch_size", global_batch_size)
         input_plan.check_seed(seed)
@@ -146,16 +142,12 @@ class InputFunctions(abc.ABC):
 
     def _kept(self, keep: Sequence[str], *, objective: Objective | None) -> tuple[str, ...]:
         names = (keep,) if isinstance(keep, str) else tuple(keep)
-        known = self.manifest.schema.of_bytes
+        schema = self.manifest.schema
+        known, what = (schema.of_bytes, "columns of text or bytes") if objective is None else (schema.names, "features")
         if unknown := [name for name in names if name not in known]:
             raise ReaderError(
-                f"{self.root}: keep={unknown}, expected columns of text or bytes, which are {list(known)}",
-                remedy="build the dataset with --keep-column; numbers are in every element without being named",
-            )
-        if names and objective is not None:
-            raise ReaderError(
-                f"{self.root}: keep={list(names)} with an objective, whose elements are inputs, labels and weights",
-                remedy="leave out the objective: elements are then dicts, with these columns in them",
+                f"{self.root}: keep={unknown}, expected {what}, which are {list(known)}",
+                remedy="build the dataset with --keep-column; without an objective, numbers are in every element",
             )
         return names
 

@@ -15,8 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrecord_io.errors import ReaderError
-from tfrecord_io.input_pipeline import global_records, input_plan, input_records
+from tfrecord_io.input_pipeline import global_records, input_plan, input_records, input_source
 from tfrecord_io.input_pipeline.input_plan import Host
 from tfrecord_io.input_pipeline.input_records import OBJECTIVE, random_stream
 from tfrecord_io.input_pipeline.input_source import InputRequest
@@ -30,8 +29,8 @@ from tfrecord_io.schema import Feature
 def build(request: InputRequest, host: Host) -> tf.data.Dataset:
     """Build one host's input dataset, whose elements each have the rows of one replica.
 
-    Raises: ReaderError if the global batch cannot be divided by the replicas, some host has no example, or
-        the index of a shard to start in is missing. CorruptRecordError if it is damaged.
+    Raises: ReaderError if the global batch cannot be divided by the replicas, or, in the global order, an index is
+        missing. CorruptRecordError if it is damaged.
     """
     batch_rows = input_plan.element_rows(request.global_batch_size, host)
     first, columns = request.start_step * host.replicas, host.columns(request.global_batch_size)
@@ -41,11 +40,9 @@ def build(request: InputRequest, host: Host) -> tf.data.Dataset:
     elif request.order == "hosts":
         batches = _training_batches(request, batch_rows, host=host, first=first)
     else:
-        # Windows differ in size, so TensorFlow can infer neither the batches' shape nor their number.
+        # Windows differ in size, so TensorFlow cannot infer the number of batches.
         windows = global_records.training(request, columns).rebatch(batch_rows, drop_remainder=True)
-        batches = windows.map(lambda serialized: tf.ensure_shape(serialized, [batch_rows])).apply(
-            tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-        )
+        batches = windows.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
 
     def element(index: tf.Tensor, serialized_B: tf.Tensor) -> Any:
         # The number of the element's first row, on this host or in the global order, and its objective's seed.
@@ -55,12 +52,17 @@ def build(request: InputRequest, host: Host) -> tf.data.Dataset:
             step, column = index // host.replicas, columns.start + index % host.replicas * batch_rows
             first_row = step * request.global_batch_size + column
             seed = by_row(random_stream(request.seed, OBJECTIVE, step), first_row=column)
+        # Batches are cut from windows, whose sizes TensorFlow does not know.
+        serialized_B = tf.ensure_shape(serialized_B, [batch_rows])
         features = _parse(serialized_B, request.manifest, keep=request.keep)
         # 1 on real rows, 0 on fill rows, which come after all real ones.
         row_B = first_row + tf.range(batch_rows, dtype=tf.int64)
         ones_B = tf.ones([batch_rows], tf.float32)
         features[input_plan.WEIGHT] = ones_B if num_rows is None else tf.cast(row_B < num_rows, tf.float32)
-        return features if request.objective is None else request.objective(features, seed=seed)
+        if request.objective is None:
+            return features
+        found = request.objective(features, seed=seed)
+        return (*found, {name: features[name] for name in request.keep}) if request.keep else found
 
     options = tf.data.Options()
     options.deterministic = request.deterministic
@@ -77,23 +79,16 @@ def _training_batches(request: InputRequest, batch_rows: int, *, host: Host, fir
     rows_PK, first_rows = cycle.from_element(first).rows_PK, cycle.rows_before(first)
     streams = []
     for at, source in enumerate(request.sources):
-        if sum(source.rows) < host.count:
-            raise ReaderError(
-                f"{source.root}: split {request.split!r} has {sum(source.rows)} examples, expected at least one for "
-                f"each of the {host.count} hosts",
-                remedy="train on fewer hosts",
-            )
-        deal = input_plan.deal(source.rows, host)
-        training = input_records.Training(source=source, host=host, deal=deal, shuffle=request.shuffle)
+        training = input_records.Training(
+            source=source, host=host, shuffle=request.shuffle, buffer_size=input_source.shared(len(request.sources))
+        )
         streams.append(training.batches(rows_PK[:, at], first_row=first_rows[at]))
     if len(streams) == 1:
         return streams[0]
 
     def mix(index: tf.Tensor, parts: tuple[tf.Tensor, ...]) -> tf.Tensor:
-        # The number of rows of each dataset varies, their sum does not.
-        serialized_B = tf.ensure_shape(tf.concat(parts, axis=0), [batch_rows])
         stream = random_stream(request.seed, input_records.MIXTURE_ORDER, host.index, index)
-        return tf.random.experimental.stateless_shuffle(serialized_B, stream)
+        return tf.random.experimental.stateless_shuffle(tf.concat(parts, axis=0), stream)
 
     # Rows are mixed as strings, so that one call parses the rows of all datasets.
     return tf.data.Dataset.zip(tuple(streams)).enumerate(start=first).map(mix, num_parallel_calls=tf.data.AUTOTUNE)
@@ -106,10 +101,11 @@ def _evaluation_batches(request: InputRequest, batch_rows: int, *, host: Host) -
     all records in whole global batches and keeps its columns, which costs 1 us for each record of the others.
     """
     source, size = request.sources[0], request.global_batch_size
-    steps = input_plan.evaluation_steps(source.rows, global_batch_size=size, num_hosts=host.count, order=request.order)
+    steps = input_plan.evaluation_steps(source.num_rows, global_batch_size=size)
     shared = request.order == "global"
     reads, read_rows = (Host(), size) if shared else (host, batch_rows)
-    rows, num_batches = input_plan.host_rows(source.rows, reads), steps * reads.replicas
+    first, last = input_plan.share(source.num_rows, reads, epoch=0)
+    rows, num_batches = last - first, steps * reads.replicas
     first_row = min(request.start_step * reads.replicas, num_batches) * read_rows
     records = input_records.evaluation_records(source, host=reads, first_row=min(first_row, rows))
     fill_rows = num_batches * read_rows - max(first_row, rows)

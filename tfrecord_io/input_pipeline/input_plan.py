@@ -2,9 +2,11 @@
 
     global batch (G rows)  =  one step of all hosts  =  num_hosts * elements_per_step elements of `rows` rows
 
-Shards are dealt out to hosts, shard j to host j mod num_hosts, if there is at least one for each host; with fewer
-shards, every host reads every shard and keeps each num_hosts-th record of the split. Either way each record belongs to
-exactly one host. The host with the most records decides the number of evaluation steps; the others fill up.
+The shards of an epoch, one behind the other, are a line of N rows. Each of H hosts has a piece of it, which may begin
+and end within a shard; in the first e epochs, host h has (e N + h) // H rows. So each row comes once an epoch, whatever
+H and the sizes of the shards, and no host is ever more than a row ahead of another:
+
+    N = 7, H = 2        epoch 0   0 0 0 1 1 1 1        epoch 1   0 0 0 0 1 1 1
 
 A run resumes without reading the records before: `tf.data` interleaves shards deterministically, so their order can be
 computed. An interleave has slots, which take turns; with 2 slots and shards a, b, c of 3, 1, 2 blocks:
@@ -27,8 +29,7 @@ import bisect
 import dataclasses
 import heapq
 import operator
-from collections.abc import Sequence
-from typing import Literal, SupportsIndex, get_args
+from typing import Any, Literal, SupportsIndex, get_args
 
 import numpy as np
 
@@ -38,9 +39,9 @@ from tfrecord_io.schema import Schema
 # The feature that every element has: 1 on real rows, 0 on rows that only fill up a batch.
 WEIGHT = "example_weight"
 
-_LEAST_OPEN_SHARDS = 4
+_LEAST_OPEN_SHARDS, _LEAST_WINDOW = 4, 1024
 
-# "hosts": each host has an order of its own shards. "global": the hosts share one order (see `ordering`).
+# "hosts": each host has an order of its own. "global": the hosts share one order (see `ordering`).
 Order = Literal["hosts", "global"]
 
 
@@ -81,23 +82,13 @@ class Shuffle:
             check_positive(name, value)
 
     def shared(self, count: int) -> Shuffle:
-        """Return the sizes for each of `count` streams read together, which share the open shards, at least 4 each."""
-        return dataclasses.replace(self, cycle_length=max(_LEAST_OPEN_SHARDS, -(-self.cycle_length // count)))
+        """Return the sizes for each of `count` streams read together, which share open shards and the window.
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Deal:
-    """A host's share of each shard: the rows first_rows, first_rows + step, ..., `rows` in number.
-
-    first_rows, rows: int64 [number of shards]. by_shard: whether the host gets whole shards, in training other ones in
-    each epoch. rows_per_epoch: None if it varies with the shards.
-    """
-
-    by_shard: bool
-    step: int
-    first_rows: np.ndarray
-    rows: np.ndarray
-    rows_per_epoch: int | None
+        Each has at least 4 shards, and a window of at least 1,024 records.
+        """
+        window = max(_LEAST_WINDOW, -(-self.window // count))
+        cycle_length = max(_LEAST_OPEN_SHARDS, -(-self.cycle_length // count))
+        return dataclasses.replace(self, cycle_length=cycle_length, window=window)
 
 
 def check_order(order: str, *, deterministic: bool) -> None:
@@ -158,43 +149,31 @@ def element_rows(global_batch_size: int, host: Host) -> int:
     return global_batch_size // replicas
 
 
-def host_rows(shard_rows: Sequence[int], host: Host) -> int:
-    """Count a host's records in one pass over a split whose shards have `shard_rows` records."""
-    if len(shard_rows) >= host.count:  # else every host reads every shard and keeps some of the records
-        return sum(shard_rows[host.index :: host.count])
-    return len(range(host.index, sum(shard_rows), host.count))
+def share(num_rows: int, host: Host, *, epoch: Any) -> tuple[Any, Any]:
+    """Return the first row of a host's piece of an epoch's line of `num_rows` rows, and the row after its last.
 
-
-def deal(shard_rows: Sequence[int], host: Host) -> Deal:
-    """Return a host's share of shards that have `shard_rows` records."""
-    rows = np.array(shard_rows, np.int64)
-    by_shard = len(shard_rows) >= host.count
-    step = 1 if by_shard else host.count
-    # A record of the split is the host's if its number leaves the host's index as the remainder.
-    first_rows = (host.index - (np.cumsum(rows) - rows)) % step
-    varies = by_shard and host.count > 1 and len(set(shard_rows)) > 1
-    return Deal(
-        by_shard=by_shard,
-        step=step,
-        first_rows=first_rows,
-        rows=(rows - first_rows + step - 1) // step,
-        rows_per_epoch=None if varies else host_rows(shard_rows, host),
-    )
-
-
-def evaluation_steps(
-    shard_rows: Sequence[int], *, global_batch_size: int, num_hosts: int, order: Order = "hosts"
-) -> int:
-    """Count the global batches of an evaluation; with order "hosts", the host with the most records decides.
-
-    Raises: ReaderError if the global batch cannot be divided by the hosts.
+    epoch: an int or a tensor [], as both results are.
     """
-    check_positive("num_hosts", num_hosts)
-    rows_per_step = element_rows(global_batch_size, Host(count=num_hosts))
-    if order == "global":
-        return -(-sum(shard_rows) // global_batch_size)
-    most = max(host_rows(shard_rows, Host(index=index, count=num_hosts)) for index in range(num_hosts))
-    return -(-most // rows_per_step)
+
+    def before(index: int, epochs: Any) -> Any:
+        """Count the rows of the hosts before host `index` in the first `epochs` epochs."""
+        rest = epochs * num_rows % host.count + index - host.count
+        return epochs * num_rows // host.count * index + (rest + abs(rest)) // 2
+
+    first, last = (before(index, epoch + 1) - before(index, epoch) for index in (host.index, host.index + 1))
+    return first, last
+
+
+def locate(row: int, num_rows: int, host: Host) -> tuple[int, int]:
+    """Return the epoch of row `row` of a host's endless stream, and the number of the row in the host's piece of it."""
+    epoch = ((row + 1) * host.count - host.index - 1) // num_rows
+    return epoch, row - (epoch * num_rows + host.index) // host.count
+
+
+def evaluation_steps(num_rows: int, *, global_batch_size: int) -> int:
+    """Count the global batches of an evaluation, which are as many on any number of hosts."""
+    check_positive("global_batch_size", global_batch_size)
+    return -(-num_rows // global_batch_size)
 
 
 def mask_name(schema: Schema) -> str | None:
@@ -237,16 +216,6 @@ def resume(
     shards = np.concatenate([opened, np.flatnonzero(first_round > next_round)])
     skip = row - int(ends[turn] - (after - before)[current])
     return shards, rows_read(next_round)[shards], skip
-
-
-def locate(shard_rows: Sequence[int] | np.ndarray, row: int) -> tuple[int, int]:
-    """Return the shard that has row `row` of the concatenated shards, and the number of the row in that shard.
-
-    From the end of the last shard on: the number of shards, and the number of rows after it.
-    """
-    ends = np.cumsum(np.asarray(shard_rows, np.int64))
-    shard = int(np.searchsorted(ends, row, side="right"))
-    return shard, row - (int(ends[shard - 1]) if shard else 0)
 
 
 def _schedule(blocks: np.ndarray, *, cycle_length: int) -> tuple[np.ndarray, np.ndarray]:

@@ -6,8 +6,8 @@ the few records in between are skipped:
     bytes      0 ............ offsets[row // stride] ............................ end
     records    not read      │ skipped: row % stride │ given: num_examples - row
 
-The client reads the indexes; the graph holds byte offsets and runs no Python. A compressed shard has no index: it is
-read from its beginning, and all records before the row are skipped.
+The graph reads the index where it needs it, and runs no Python. A compressed shard has no index: it is read from its
+beginning, and all records before the row are skipped.
 """
 
 import concurrent.futures
@@ -26,7 +26,9 @@ from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import BoundObjective
 
 # Large sequential reads: an object store answers a request for 8 MiB about as fast as one for 256 KiB.
-_READ_BYTES = 8 * 1024 * 1024
+READ_BYTES, LEAST_READ_BYTES = 8 * 1024 * 1024, 256 * 1024
+# TensorFlow's names of the compressions.
+_TYPES = {"none": "", "gzip": "GZIP"}
 # An object store takes 20 to 50 ms for each request, and serves many at a time.
 _REQUESTS = 32
 
@@ -60,45 +62,10 @@ class SplitShards:
         """Return the serialized records of whole shards. Reading fails if there are more or fewer than `num_rows`."""
         records = tf.data.TFRecordDataset(
             tf.constant(paths, tf.string) if isinstance(paths, tuple) else paths,
-            compression_type=self._compression_type,
-            buffer_size=_READ_BYTES,
+            compression_type=_TYPES[self.compression],
+            buffer_size=READ_BYTES,
         )
         return records.apply(tf.data.experimental.assert_cardinality(num_rows))
-
-    def starts(self, shards: np.ndarray, rows: np.ndarray) -> tuple[tf.Tensor, ...]:
-        """Return the arguments of `records_from` as columns, so that each of `shards` starts at its row in `rows`.
-
-        Raises: ReaderError if the index of a shard to start in is missing, CorruptRecordError if it is damaged.
-        """
-        begun = np.flatnonzero(rows)
-        found = in_parallel(self._place, shards[begun].tolist(), rows[begun].tolist())
-        places = dict(zip(begun.tolist(), found, strict=True))
-        columns = zip(*(places.get(at, (0, self.rows[shard], 0)) for at, shard in enumerate(shards)), strict=True)
-        paths = tf.constant([self.paths[shard] for shard in shards], tf.string)
-        return paths, *(tf.constant(column, tf.int64) for column in columns)
-
-    def records_from(
-        self,
-        path: tf.Tensor,
-        byte: tf.Tensor,
-        num_records: tf.Tensor,
-        skip: tf.Tensor,
-        *,
-        buffer_size: int = _READ_BYTES,
-    ) -> tf.data.Dataset:
-        """Return `num_records` serialized records of one shard, after the first `skip` from `byte` on.
-
-        Reading fails if there are fewer. Use this only in functions that are mapped over a dataset: otherwise
-        TensorFlow 2.21 cannot write this operation, which has no public class, into the dataset's graph.
-        """
-        variant = tf.raw_ops.TFRecordDatasetV2(
-            filenames=path[tf.newaxis],
-            compression_type=self._compression_type,
-            buffer_size=buffer_size,
-            byte_offsets=byte[tf.newaxis],
-        )
-        records = tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
-        return records.skip(skip).take(num_records).apply(tf.data.experimental.assert_cardinality(num_records))
 
     def block_bytes(self, index: int, *, length: int) -> np.ndarray:
         """Return where to read each block of `length` records of shard `index`: int64 [ceil(records / length)].
@@ -113,18 +80,14 @@ class SplitShards:
         return self._offsets(shard, stride)[firsts // stride]
 
     @property
-    def _compression_type(self) -> str:
-        return "GZIP" if self.compression == "gzip" else ""
+    def columns(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Paths and numbers of records as tensors, string [S] and int64 [S]."""
+        return tf.constant(self.paths, tf.string), tf.constant(self.rows, tf.int64)
 
-    def _place(self, index: int, row: int) -> tuple[int, int, int]:
-        """Return where to start shard `index` at its row `row`: byte, number of records to read, number to skip."""
-        shard, stride = self.shards[index], self.index_stride
-        left = shard.num_examples - row
-        if stride is None or row < stride:
-            return 0, left, row
-        return (
-            (int(self._offsets(shard, stride)[row // stride]), left, row % stride) if left else (shard.num_bytes, 0, 0)
-        )
+    @property
+    def num_rows(self) -> int:
+        """Number of records in all shards."""
+        return sum(self.rows)
 
     def _offsets(self, shard: Shard, stride: int) -> np.ndarray:
         path = join(self.root, record_index.file_name(shard.name))
@@ -141,11 +104,80 @@ class SplitShards:
         return record_index.parse(content, shard=shard, stride=stride, place=path)
 
 
+def pieces(paths_S: tf.Tensor, rows_S: tf.Tensor, first: Any, last: Any) -> tuple[tf.Tensor, ...]:
+    """Return what the rows [first, last) are of shards one behind the other, with these paths and numbers of records.
+
+    That is, for each shard with some of them, the arguments of `records_from`: path, string [n], and the number of its
+    records, the first one to read and how many to read, int64 [n].
+    """
+    begins_S = tf.cumsum(rows_S, exclusive=True)
+    firsts_S, lasts_S = (tf.clip_by_value(tf.cast(at, tf.int64) - begins_S, 0, rows_S) for at in (first, last))
+    some = tf.where(lasts_S > firsts_S)[:, 0]
+    return tuple(tf.gather(column, some) for column in (paths_S, rows_S, firsts_S, lasts_S - firsts_S))
+
+
+def records_from(
+    path: tf.Tensor,
+    rows: tf.Tensor,
+    first: tf.Tensor,
+    count: tf.Tensor,
+    *,
+    compression: str,
+    index_stride: int | None,
+    buffer_size: int = READ_BYTES,
+) -> tf.data.Dataset:
+    """Return `count` serialized records of a shard of `rows` records, from record `first` on.
+
+    Reading fails if there are fewer, or if there are more in a shard that is read to its end. Use as `records_at`.
+    """
+    byte, skip = tf.zeros([], tf.int64), first
+    if index_stride is not None:
+        start = functools.partial(_offset, path, first, count=-(-rows // index_stride), index_stride=index_stride)
+        byte, skip = tf.cond(first < index_stride, lambda: tf.zeros([], tf.int64), start), first % index_stride
+    most = tf.where(first + count == rows, tf.constant(-1, tf.int64), count)
+    return records_at(path, byte, most, skip, count, compression=compression, buffer_size=buffer_size)
+
+
+def _offset(path: tf.Tensor, row: tf.Tensor, *, count: tf.Tensor, index_stride: int) -> tf.Tensor:
+    """Read the byte to begin at for a row from a shard's index, which must have `count` entries."""
+    index = tf.strings.regex_replace(path, "([^/]+)$", record_index.file_name(r"\1"))
+    offsets = tf.io.decode_raw(tf.io.read_file(index), tf.int64)
+    whole = tf.size(offsets, tf.int64) == count
+    with tf.control_dependencies([tf.debugging.Assert(whole, [index, "is not the index of its shard"])]):
+        return offsets[row // index_stride]
+
+
+def records_at(
+    path: tf.Tensor,
+    byte: tf.Tensor,
+    most: tf.Tensor,
+    skip: tf.Tensor,
+    num_records: tf.Tensor,
+    *,
+    compression: str,
+    buffer_size: int = READ_BYTES,
+) -> tf.data.Dataset:
+    """Return the serialized records of one shard from `byte` on, without the first `skip`, and at most `most`.
+
+    Reading fails if there are not `num_records`. Use this only in functions that are mapped over a dataset:
+    otherwise TensorFlow 2.21 cannot write this operation, which has no public class, into the dataset's graph.
+    """
+    variant = tf.raw_ops.TFRecordDatasetV2(
+        filenames=path[tf.newaxis],
+        compression_type=_TYPES[compression],
+        buffer_size=buffer_size,
+        byte_offsets=byte[tf.newaxis],
+    )
+    records = tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
+    return records.skip(skip).take(most).apply(tf.data.experimental.assert_cardinality(num_records))
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputRequest:
     """Checked arguments of `input_fn`, the same on every host. An evaluation has one source.
 
-    manifest: describes the records of all sources. keep: features of text and bytes that elements have.
+    manifest: describes the records of all sources. keep: features of text and bytes that elements have; features
+    of any kind that they have beside an objective's result.
     """
 
     manifest: Manifest
@@ -160,6 +192,11 @@ class InputRequest:
     order: Order
     start_step: int
     keep: tuple[str, ...] = ()
+
+
+def shared(count: int) -> int:
+    """Return the size of the buffers in which each of `count` datasets of a mixture is read, which share the memory."""
+    return max(LEAST_READ_BYTES, READ_BYTES // count)
 
 
 def join(folder: str, name: str) -> str:

@@ -5,6 +5,7 @@ devices while they compute. The steps of one call are dispatched without waiting
 """
 
 import contextlib
+import functools
 import glob
 import logging
 import os
@@ -23,6 +24,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from pipelines.train.checkpoints import damaged, unwritten
 from pipelines.train.engines import AfterCall, Feed, built
 from pipelines.train.errors import DeviceError
+from pipelines.train.input_parts import InputParts
 from pipelines.train.metrics import Evaluated, collected
 from pipelines.train.models import BuiltModel
 from pipelines.train.on_jax.global_step import AXIS, GlobalStep
@@ -87,8 +89,9 @@ class JaxEngine:
     def __init__(self, target: Target, *, replicas: int | None = None) -> None:
         devices = _devices(target, replicas=replicas)
         self._mesh = Mesh(np.array(devices), (AXIS,))
-        self.replicas = self.input_parts = len(devices)
-        self.hosts = jax.process_count()
+        self.replicas = len(devices)
+        self._hosts = jax.process_count()
+        self.input_parts = InputParts(hosts=self._hosts, parts=self.replicas)
         self.is_first = jax.process_index() == 0
         self.peak_flops = peak_flops_per_s(devices[0].device_kind)
         self.hardware = hardware(devices[0].platform, self.replicas)
@@ -128,15 +131,9 @@ class JaxEngine:
     def _batches(self, feed: Feed) -> Iterator[Any]:
         """Yield global batches [B, ...] on the mesh; this host reads its part of the rows as [P, B / P, ...]."""
         input_fns, schedule = feed
-        here = tf.distribute.InputContext(
-            num_input_pipelines=self.hosts,
-            input_pipeline_id=jax.process_index(),
-            num_replicas_in_sync=self.input_parts,
-        )
-        parts = self.input_parts // self.hosts
+        read = functools.partial(self.input_parts.read, host=jax.process_index(), hosts=self._hosts)
         iterators = {
-            length: make(here).batch(parts, drop_remainder=True).prefetch(tf.data.AUTOTUNE).as_numpy_iterator()
-            for length, make in input_fns.items()
+            length: read(make).prefetch(tf.data.AUTOTUNE).as_numpy_iterator() for length, make in input_fns.items()
         }
         by_row = NamedSharding(self._mesh, PartitionSpec(AXIS))
         for length in schedule:
@@ -161,7 +158,7 @@ class JaxEngine:
         return lambda batch: jax.device_get(step(weights, state, jax.device_put(dict(batch), by_row)))
 
     def anywhere(self, here: bool) -> bool:
-        return here if self.hosts == 1 else bool(multihost_utils.process_allgather(np.array(here)).any())
+        return here if self._hosts == 1 else bool(multihost_utils.process_allgather(np.array(here)).any())
 
 
 def _devices(target: Target, *, replicas: int | None) -> list[Any]:

@@ -5,7 +5,6 @@ several lengths, a call is split where the length changes, and each length is tr
 those of `tf.train`; connection errors are explained with a cause and a remedy.
 """
 
-import functools
 import itertools
 import re
 import socket
@@ -19,6 +18,7 @@ import tensorflow as tf
 from pipelines.train.checkpoints import damaged, unwritten
 from pipelines.train.engines import AfterCall, Feed, built, element_specs
 from pipelines.train.errors import DeviceError, said
+from pipelines.train.input_parts import InputParts
 from pipelines.train.metrics import Evaluated, collected
 from pipelines.train.models import BuiltModel
 from pipelines.train.on_tensorflow.replica_step import ReplicaStep, specs_of, traced_once, values_of
@@ -97,7 +97,6 @@ class TensorFlowEngine:
 
     saves = TensorFlowSaves
     is_first = True
-    input_parts = 0
     peak_flops = 0.0
 
     def __init__(
@@ -105,6 +104,7 @@ class TensorFlowEngine:
     ) -> None:
         self._strategy = connect(target, replicas=replicas, zone=zone, project=project)
         self.replicas = self._strategy.num_replicas_in_sync
+        self.input_parts = InputParts(hosts=self._hosts())
         device = tf.DeviceSpec.from_string(self._strategy.extended.worker_devices[0])
         self.hardware = hardware(device.device_type, self.replicas)
 
@@ -118,9 +118,8 @@ class TensorFlowEngine:
     def current(self, learner: ReplicaStep) -> keras.Model:
         return learner.built.model
 
-    @functools.cached_property
-    def hosts(self) -> int:
-        """Number of host machines that read; strategies tell it only to input functions."""
+    def _hosts(self) -> int:
+        """Count the host machines that read; strategies tell it only to input functions."""
         found = []
 
         def note(context: tf.distribute.InputContext) -> tf.data.Dataset:

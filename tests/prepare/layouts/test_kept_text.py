@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests import building
-from tfrecord_io import random_access, reader
+from tfrecord_io import objectives, random_access, reader
 from tfrecord_io.errors import ManifestError, ReaderError
 from tfrecord_io.manifest import parse
 
@@ -91,6 +91,20 @@ def test_tf_data_gives_text_only_to_those_who_ask(source: Path) -> None:
     assert sorted(zip(uids[weights == 1].tolist(), blobs[weights == 1].tolist(), strict=True)) == expected
     with pytest.raises(ReaderError, match=r"keep=\['input_ids'\].*'uid', 'blob'"):
         data.dataset("train", global_batch_size=8, keep=["input_ids"])
+
+
+def test_an_objective_has_what_is_kept_beside_its_result(source: Path) -> None:
+    data = reader.open(build(source))
+    options: dict[str, Any] = {"global_batch_size": 32, "training": False}
+    plain = next(iter(data.dataset("train", **options, keep=["uid"])))
+    learned = data.dataset("train", **options, objective=objectives.causal_lm(), keep=["uid", "input_ids"])
+    inputs, _, _, kept = next(iter(learned.map(lambda *element: element)))
+    assert sorted(kept) == ["input_ids", "uid"]
+    assert "uid" not in inputs
+    for name, values in kept.items():
+        np.testing.assert_array_equal(values, plain[name])
+    with pytest.raises(ReaderError, match=r"keep=\['id'\], expected features, which are .*'uid'"):
+        data.dataset("train", **options, objective=objectives.causal_lm(), keep="id")
 
 
 def test_a_value_that_is_null_or_too_long_rejects_its_row(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_an_evaluation_gives_every_row_once_in_order_with_fill_rows_at_the_end(
     root: pathlib.Path, hosts: int, per_host: int
 ) -> None:
     data = reader.open(root)
-    num_steps = data.evaluation_steps("train", global_batch_size=BATCH, num_hosts=hosts, order="global")
+    num_steps = data.evaluation_steps("train", global_batch_size=BATCH)
     assert num_steps == 11
     fn = data.input_fn("train", global_batch_size=BATCH, training=False, order="global")
     inputs = [list(fn(context(hosts=hosts, index=host, replicas=hosts * per_host))) for host in range(hosts)]

@@ -39,13 +39,6 @@ def test_an_interleave_continues_at_any_row(seed: int) -> None:
         assert skip < sizes["block_length"]
 
 
-@pytest.mark.parametrize(
-    ("row", "place"), [(0, (0, 0)), (2, (0, 2)), (3, (1, 0)), (4, (3, 0)), (8, (3, 4)), (9, (4, 0)), (11, (4, 2))]
-)
-def test_a_row_of_all_shards_is_found(row: int, place: tuple[int, int]) -> None:
-    assert input_plan.locate([3, 1, 0, 5], row) == place
-
-
 def test_streams_and_orders_are_philoxs() -> None:
     expected = tf.constant([7, 2], tf.int64)
     for position in (1, 10**9):

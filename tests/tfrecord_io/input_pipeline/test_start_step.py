@@ -13,7 +13,7 @@ from tests.support import frames
 from tests.tfrecord_io.conftest import WriteDataset, context, graph_ops, impure, pad_shards
 from tfrecord_io import manifest as manifests
 from tfrecord_io import objectives, reader, records
-from tfrecord_io.errors import CorruptRecordError, ReaderError
+from tfrecord_io.errors import ReaderError
 from tfrecord_io.format import record_index
 from tfrecord_io.reader import Data, Shuffle
 
@@ -84,7 +84,7 @@ def test_evaluation_continues(
     write_dataset: WriteDataset, sizes: tuple[int, ...], batch: int, hosts: int, replicas: int
 ) -> None:
     data = reader.open(write_dataset({"train": pad_shards(*sizes)}))
-    steps = data.evaluation_steps("train", global_batch_size=batch, num_hosts=hosts)
+    steps = data.evaluation_steps("train", global_batch_size=batch)
     options: dict[str, Any] = {"hosts": hosts, "host": hosts - 1, "per_host": replicas // hosts, "training": False}
     assert_continues(data, [1, steps // 2, steps - 1, steps], batch=batch, steps=steps, **options)
 
@@ -177,17 +177,18 @@ class TestRefusals:
         with pytest.raises(ReaderError, match="deterministic=False"):
             reader.open(root).dataset("train", global_batch_size=1, deterministic=False, start_step=1)
 
-    @pytest.mark.parametrize("cut", [0, -1])
+    @pytest.mark.parametrize("cut", [0, -8])
     def test_an_index_that_is_missing_or_damaged(self, root: pathlib.Path, cut: int) -> None:
         path = root / record_index.file_name("tiny-train-00000-of-00001.tfrecord")
         content = path.read_bytes()
         path.unlink()
         if cut:
             path.write_bytes(content[:cut])
-        with pytest.raises(CorruptRecordError if cut else ReaderError) as caught:
-            reader.open(root).dataset("train", global_batch_size=50, training=False, start_step=1)
-        assert str(path) in caught.value.cause
-        assert f"prep-tfrecords verify {'DATASET' if cut else root} --repair" in caught.value.remedy
+        ds = reader.open(root).dataset("train", global_batch_size=50, training=False, start_step=1)
+        wrong = (tf.errors.InvalidArgumentError, f"{path}.*not the index of its shard")
+        kind, said = wrong if cut else (tf.errors.NotFoundError, str(path))
+        with pytest.raises(kind, match=said):
+            next(iter(ds))
 
     def test_an_index_that_points_between_records_fails_loudly(self, root: pathlib.Path) -> None:
         path = root / record_index.file_name("tiny-train-00000-of-00001.tfrecord")
@@ -208,7 +209,6 @@ def test_a_graph_runs_no_python_from_whatever_step(write_dataset: WriteDataset, 
         fn = data.input_fn("train", global_batch_size=8, **options, start_step=start)
         ops = graph_ops(fn(context(hosts=hosts, replicas=hosts)))
         assert "ParseExampleV2" in ops
-        assert ("TFRecordDatasetV2" in ops) == (start > 0)
         assert not impure(ops)
 
 

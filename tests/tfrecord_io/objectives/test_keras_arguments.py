@@ -1,5 +1,8 @@
 """What Keras says of an evaluation is the mean over all rows, whatever fills up its last batch."""
 
+import json
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -106,3 +109,20 @@ def test_an_objective_that_was_not_called_is_named(data: reader.Data) -> None:
         "objective=causal_lm, expected an objective of tfrecord_io.objectives",
         "call it: objective=objectives.causal_lm()",
     )
+
+
+@pytest.mark.slow
+def test_replicas_with_fill_rows_alone_leave_the_metric_exact(write_dataset: WriteDataset) -> None:
+    """`docs/how-to/read.md` says what to read instead of Keras' `loss`, and which rows of `predict` are real."""
+    command = [
+        sys.executable,
+        "-m",
+        "tests.tfrecord_io.objectives.replicas",
+        str(write_dataset({"test": pad_shards(80)})),
+    ]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout.splitlines()[-1])
+    assert found["rows"] == 96
+    assert found["cross_entropy"] == pytest.approx(found["expected"], rel=1e-5)
+    assert found["loss"] < 0.95 * found["expected"]

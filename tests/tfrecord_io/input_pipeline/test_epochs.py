@@ -1,0 +1,115 @@
+"""An epoch has every row exactly once: on any number of hosts, whatever the shards, in both orders."""
+
+import collections
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.tfrecord_io.conftest import WriteDataset, context, pad_shards
+from tfrecord_io import reader
+from tfrecord_io.input_pipeline import input_plan, input_records
+from tfrecord_io.input_pipeline.input_functions import InputFunctions
+from tfrecord_io.input_pipeline.input_plan import Host
+from tfrecord_io.mixing import mixing_plan
+from tfrecord_io.mixture import Mixture
+from tfrecord_io.ordering.global_order import GlobalOrder
+from tfrecord_io.ordering.permutation import NUMPY
+from tfrecord_io.reader import Data, Shuffle
+
+SMALL = Shuffle(cycle_length=3, block_length=4, window=16)
+
+
+@pytest.mark.parametrize("hosts", range(1, 10))
+def test_pieces_of_hosts_are_the_epoch_and_no_host_is_ahead(hosts: int) -> None:
+    for num_rows in (1, 2, 7, 8, 9, 30):
+        given = [0] * hosts
+        for epoch in range(2 * hosts + 1):
+            ends = [0]
+            for index in range(hosts):
+                host = Host(index=index, count=hosts)
+                first, last = input_plan.share(num_rows, host, epoch=epoch)
+                assert first == ends[-1]
+                for row in range(last - first):
+                    assert input_plan.locate(given[index] + row, num_rows, host) == (epoch, row)
+                given[index] += last - first
+                ends.append(last)
+            assert ends[-1] == num_rows
+            assert max(given) - min(given) <= 1
+
+
+@pytest.fixture(scope="module", params=[(90, 3, 70, 61, 1, 96), (60,) * 5], ids=["uneven", "even"])
+def data(request: pytest.FixtureRequest, write_dataset: WriteDataset) -> Data:
+    return reader.open(write_dataset({"train": pad_shards(*request.param)}))
+
+
+@pytest.mark.parametrize("hosts", range(1, 10))
+def test_hosts_read_each_row_once_an_epoch(data: Data, hosts: int) -> None:
+    source = data.source("train", seed=3)
+    begins = dict(zip(map(str.encode, source.paths), np.cumsum(source.rows) - source.rows, strict=True))
+    for epoch in range(3):
+        found: list[int] = []
+        for index in range(hosts):
+            host = Host(index=index, count=hosts)
+            given = input_records.Training(source=source, host=host, shuffle=SMALL)._given
+            pieces = input_records.epoch_pieces(*source.columns, given, tf.constant(epoch, tf.int64))
+            for path, _, first, count in zip(*(each.numpy().tolist() for each in pieces), strict=True):
+                found += range(begins[path] + first, begins[path] + first + count)
+        assert sorted(found) == list(range(source.num_rows))
+
+
+@pytest.mark.parametrize("hosts", range(1, 10))
+@pytest.mark.parametrize("block", [1, 16], ids=["in memory", "in blocks"])
+def test_the_shared_order_has_each_row_once_an_epoch(data: Data, hosts: int, block: int) -> None:
+    source, batch = data.source("train"), 12 * hosts
+    cycle = mixing_plan.cycle((("", 1.0),), rows=batch)
+    order = GlobalOrder(shard_rows=source.rows, seed=3, block=block, window=64, cycle=cycle)
+    found: list[tuple[int, int]] = []
+    for index, window in itertools.product(range(hosts), range(12)):
+        columns = Host(index=index, count=hosts).columns(batch)
+        steps, at, rows = order.of_window(window, columns.start, columns.stop, NUMPY)
+        found += zip((steps * batch + at).tolist(), rows.tolist(), strict=True)
+    in_order = [row for _, row in sorted(found)]
+    assert [at for at, _ in sorted(found)] == list(range(len(found)))
+    assert sorted(in_order[: source.num_rows]) == list(range(source.num_rows))
+
+
+def taken(data: InputFunctions, *, hosts: int, batch: int, steps: int, **options: Any) -> collections.Counter[int]:
+    """How often each row comes in the first steps of all hosts."""
+    fn = data.input_fn("train", global_batch_size=batch, seed=3, shuffle=SMALL, **options)
+    inputs = [fn(context(hosts=hosts, index=host, replicas=hosts)).take(steps) for host in range(hosts)]
+    return collections.Counter(row for each in inputs for element in each for row in element["row"].numpy().tolist())
+
+
+@pytest.mark.parametrize("hosts", [3, pytest.param(7, marks=pytest.mark.slow)])
+def test_rows_that_are_left_over_come_in_the_batch_that_begins_the_next_epoch(data: Data, hosts: int) -> None:
+    rows, batch = data.num_examples("train"), 10 * hosts
+    whole, rest = divmod(rows, batch)
+    found = taken(data, hosts=hosts, batch=batch, steps=whole)
+    assert set(found.values()) == {1}
+    assert found.total() == rows - rest
+    found = taken(data, hosts=hosts, batch=batch, steps=whole + 1)
+    assert set(found) == set(range(rows))
+    assert found.total() == rows + batch - rest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["hosts", "global"])
+def test_each_dataset_of_a_mixture_has_its_own_epochs(write_dataset: WriteDataset, order: Any) -> None:
+    sizes = {"a": (40, 7, 13), "b": (20,)}
+    roots = {
+        name: write_dataset({"train": pad_shards(*each, first=100 * at)})
+        for at, (name, each) in enumerate(sizes.items())
+    }
+    mixed = Mixture({name: reader.open(root) for name, root in roots.items()}, weights={"a": 3, "b": 1})
+    # 80 rows: an epoch of both. Each of 4 hosts is at most two rows ahead of its share.
+    found = taken(mixed, hosts=4, batch=8, steps=10, order=order)
+    assert found.total() == 80
+    assert {name: sum(row // 100 == at for row in found.elements()) for at, name in enumerate(sizes)} == {
+        "a": 60,
+        "b": 20,
+    }
+    ahead = sum(count - 1 for count in found.values())
+    assert ahead <= (8 if order == "hosts" else 0)
