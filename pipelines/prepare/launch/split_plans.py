@@ -27,6 +27,7 @@ from pipelines.prepare.sources.parquet.groups import Cover, cover
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, RejectedRow, split_reasons
 from pipelines.terminal import stages
+from tfrecord_io import manifest
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.format.ledger import is_left_out
 
@@ -63,10 +64,28 @@ class PlannedSplit:
 
 
 def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, PlannedSplit]:
-    """Sample and plan the given splits; warn if their records would be nearly all padding. Raises: as `plan_one`."""
+    """Sample and plan the given splits; warn if their records would be nearly all padding.
+
+    Raises: as `plan_one`; ConfigError if the manifest could not name all shards.
+    """
     planned = {split: plan_one(opened, split) for split in splits}
+    _require_room(opened, planned)
     _warn_of_padding(opened, planned)
     return planned
+
+
+def _require_room(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> None:
+    former = opened.request.former
+    shards = {each.columns.name[0]: len(each.shards) for each in former.splits.values()} if former else {}
+    for each in planned.values():
+        name = opened.job.shard_name(each.plan.tasks()[0], length=max(opened.job.spec.layout.buckets, default=None))
+        shards[name] = each.plan.num_shards * len(each.sample.length_shares)
+    if not manifest.has_room(shards):
+        raise ConfigError(
+            f"{sum(shards.values()):,} shards of {opened.config.output.shard_bytes:,} bytes, more than a manifest.json "
+            "can name",
+            remedy="give a larger --shard-size, such as 1GB",
+        )
 
 
 def plan_one(opened: OpenJob, split: str) -> PlannedSplit:

@@ -10,9 +10,11 @@ from pipelines.prepare.launch import split_plans
 from pipelines.prepare.plan import sample_rows
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.rows.unused_rows import RejectedRow
+from tests import building
 from tests.prepare import stored
 from tests.prepare.stored import Work
 from tests.support.tokenizers_zoo import Zoo
+from tfrecord_io import manifest
 from tfrecord_io.schema import Feature
 
 ROWS = 2000
@@ -65,3 +67,15 @@ def test_nulls_of_groups_are_counted_without_reading_them(
     unusable = found(made(tmp_path, zoo, **nulls))
     assert unusable.by_reason.get("text_null", 0) in rows
     assert not unusable.exact
+
+
+def test_more_shards_than_a_manifest_can_name_are_refused_before_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = building.source(tmp_path / "data", train=[{"text": f"row {row}"} for row in range(400)])
+    monkeypatch.setattr(manifest, "MOST_BYTES", 1000)
+    ran = building.command("build", data, *building.options(tmp_path / "out", shard_size="1kB"))
+    assert ran.status != 0
+    assert "shards of 1,000 bytes, more than a manifest.json can name" in ran.err
+    assert "give a larger --shard-size" in ran.err
+    assert not [*(tmp_path / "out").rglob("*.tfrecord")]
