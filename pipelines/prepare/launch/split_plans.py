@@ -33,6 +33,8 @@ from tfrecord_io.format.ledger import is_left_out
 
 # A larger share of padding is worth a warning.
 _MOST_PADDING = 0.9
+# What the hub answers to an address in five minutes without a token, by its page on rate limits.
+_HUB_REQUESTS = 3_000
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +72,7 @@ def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, PlannedSpli
     """
     planned = {split: plan_one(opened, split) for split in splits}
     _require_room(opened, planned)
+    _warn_of_requests(opened, planned)
     _warn_of_padding(opened, planned)
     return planned
 
@@ -85,6 +88,26 @@ def _require_room(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> None:
             f"{sum(shards.values()):,} shards of {opened.config.output.shard_bytes:,} bytes, more than a manifest.json "
             "can name",
             remedy="give a larger --shard-size, such as 1GB",
+        )
+
+
+def _warn_of_requests(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> None:
+    """Warn if the rows of a hub's files take more requests than the hub answers to an address in five minutes."""
+    requests = num_bytes = 0
+    for split, each in planned.items():
+        groups = opened.source.splits[split].groups
+        if groups.files[0].path.startswith("hf://"):
+            requests += len(cover(groups.ends, each.plan.spans_of(0, each.plan.num_shards))) + len(groups.files)
+            num_bytes += int(groups.stored_bytes.sum())
+    if requests > _HUB_REQUESTS:
+        _log.warning(
+            "the rows are read from the hub by %s requests, of which it answers %s in five minutes to an address: %.1f "
+            "hours at least from this one. Copied to a disk or a bucket first, their %.1f GB take a request for each "
+            "file: hf download --repo-type dataset",
+            f"{requests:,}",
+            f"{_HUB_REQUESTS:,}",
+            requests / _HUB_REQUESTS / 12,
+            num_bytes / 1e9,
         )
 
 
