@@ -8,7 +8,7 @@
 #   --temp gs://B/F       temporary files; default: tmp/ in the bucket of --output
 #   --service-account E   that workers run as; default: the project's Compute Engine default service account
 #   --machine-type T      default: n2-standard-8 (see below)
-#   --threads N           shards that a machine works on at a time; default: the cores of the machine type
+#   --threads N           shards that each process of a machine works on at a time; default: 1
 #   --max-workers N       machines; default: the service decides
 #   --image I             workers' container image, made by scripts/dataflow_worker.Dockerfile; default: Beam's own,
 #                         in which each machine installs this package for two or three minutes
@@ -25,15 +25,14 @@
 #                         roles/storage.objectAdmin         on the bucket
 #                         roles/artifactregistry.reader     on the repository, with --image
 #
-# The machine: each runs one process. Of its threads one at a time gathers the tokens of a shard, with all cores, while
-# the others lay out and write theirs. A thread holds about the bytes of one finished shard, so that a machine needs
-# at the very most
+# The machine: Beam's Python asks Dataflow for a process for each core (the experiment use_multiple_sdk_containers), and
+# --number_of_worker_harness_threads counts the threads of each process. Each process makes one shard at a time, and a
+# machine needs about
 #
-#     1.5 GB (Python, libraries, tokenizer) + threads x 2 x --shard-size
+#     cores x (0.5 GB + 3 x --shard-size)
 #
-# which is 3.1 GB for eight threads and shards of 100 MB. n2-standard-8 has 32 GB; n2-highcpu-8 has 8 GB and is cheaper,
-# and that is enough for shards of up to 300 MB. More machines make a build faster in proportion, as long as there are
-# several shards for each of their threads.
+# which is 6.4 GB for eight cores and shards of 100 MB. n2-standard-8 has 32 GB. More machines make a build faster in
+# proportion, as long as there are several shards for each of their cores.
 set -euo pipefail
 
 say() { printf '%s\n' "$*" >&2; }
@@ -182,12 +181,10 @@ look_for() {
 }
 
 launch() {
-  local cores="${MACHINE##*-}" beam=()
-  case "$cores" in '' | *[!0-9]*) cores="" ;; esac
-  THREADS="${THREADS:-$cores}"
+  local beam=()
   beam+=(--runner=DataflowRunner "--project=$PROJECT" "--region=$REGION" "--temp_location=$TEMP")
   beam+=("--machine_type=$MACHINE" "--service_account_email=$ACCOUNT")
-  [ -z "$THREADS" ] || beam+=("--number_of_worker_harness_threads=$THREADS")
+  beam+=("--number_of_worker_harness_threads=${THREADS:-1}")
   [ -z "$MAX_WORKERS" ] || beam+=("--max_num_workers=$MAX_WORKERS")
   [ -z "$IMAGE" ] || beam+=("--sdk_container_image=$IMAGE" --sdk_location=container)
   [ -z "$PRIVATE" ] || beam+=(--no_use_public_ips)

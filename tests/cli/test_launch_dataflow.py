@@ -87,7 +87,7 @@ def test_it_runs_a_build_with_what_gcloud_says_and_what_suits(tmp_path: Path) ->
         "--temp_location=gs://bucket/tmp",
         "--machine_type=n2-standard-8",
         "--service_account_email=123-compute@developer.gserviceaccount.com",
-        "--number_of_worker_harness_threads=8",
+        "--number_of_worker_harness_threads=1",
     ]
     assert ended.lines == [f"prep-tfrecords {' '.join(ended.arguments)}"], "nothing to warn of, and no token"
 
@@ -106,6 +106,7 @@ def test_its_options_win_over_settings_and_beams_own_come_along(tmp_path: Path) 
         "--temp_location=gs://other/t",
         "--machine_type=custom",
         "--service_account_email=s@x",
+        "--number_of_worker_harness_threads=1",
         "--max_num_workers=40",
         "--sdk_container_image=image:1",
         "--sdk_location=container",

@@ -112,7 +112,7 @@ def test_what_a_newer_minor_version_adds_is_allowed_everywhere() -> None:
     # These objects name splits and count rows: what is added there is a split or a reason.
     del content["splits"]["something_new"]
     for split in content["splits"].values():
-        for ledger in (split["ledger"], *(shard["ledger"] for shard in split["shards"])):
+        for ledger in (split["ledger"], split["shards"]):
             del ledger["rejected"]["something_new"]
     del content["source"]["splits"]["something_new"]
     manifest.parse(json.dumps(content))
@@ -132,7 +132,7 @@ def objects_of(content: Any) -> Iterator[Document]:
 
 # Damage
 
-SHARD = ("splits", "train", "shards", 0)
+SHARDS = ("splits", "train", "shards")
 LEDGER = ("splits", "train", "ledger")
 OTHER_IDS = ("eos_id", "bos_id", "cls_id", "sep_id", "mask_id", "unk_id")
 GONE = object()
@@ -154,7 +154,7 @@ DAMAGE = [
     *without("tokenizer", fields=document()["tokenizer"].keys() - {"sentinel_ids"}),
     *without("features", 0, fields=("name", "dtype", "shape", "role", "meaning")),
     *without("splits", "train", fields=document()["splits"]["train"]),
-    *without(*SHARD, fields=document()["splits"]["train"]["shards"][0]),
+    *without(*SHARDS, fields=document()["splits"]["train"]["shards"]),
     *without(*LEDGER, fields=document()["splits"]["train"]["ledger"]),
     *at("format", to=("other", "", None, 1)),
     *at("format_version", to=("2.0", "0.9", "10.0", "1", "1.", "1.0\n", "v1.0", "1.0.0", 1.0, None)),
@@ -170,9 +170,9 @@ DAMAGE = [
     *at("label_names", to=(["no", 1], 5, [None])),
     *at("layout", to=(None, 1, "pad")),
     *at("layout", "bucket_lengths", to=([], [0], [True], ["8"], None, 8, [8, 8])),
-    *at(*SHARD, "length", to=(*NO_COUNT, 0, 8)),
-    *at(*SHARD, "task", to=(*NO_COUNT, 0)),
-    *at(*SHARD, "num_unlabelled", to=NO_COUNT),
+    *at(*SHARDS, "length", to=[[each, 8] for each in (*NO_COUNT, 0, 8)]),
+    *at(*SHARDS, "task", to=[[each, 0] for each in (*NO_COUNT, 0)]),
+    *at(*SHARDS, "num_unlabelled", to=[[each, 0] for each in NO_COUNT]),
     *at("tokenizer", to=(None, [], "tok")),
     *at("tokenizer", "vocab_size", to=(*NO_COUNT, 0, 2**31 + 1)),
     *at("tokenizer", "content_sha256", to=("", "../x", "cd" * 31, "CD" * 32)),
@@ -192,12 +192,18 @@ DAMAGE = [
     *at(
         "splits", "train", "labels", to=({"smallest": 0.5, "largest": 1}, {"smallest": 0, "largest": 1, "distinct": 0})
     ),
-    *at("splits", "train", "shards", to=(None, 5, [None])),
-    *at(*SHARD, "name", to=("../x.tfrecord", "a/x.tfrecord", ".x.tfrecord", "x.tfrecord\n", "x.tfrecord.gz", "", None)),
-    *at(*SHARD, "sha256", to=("AB" * 32, "ab" * 31, "ab" * 32 + "\n", "", None)),
-    *at(*SHARD, "num_examples", to=(*NO_COUNT, 0)),
-    *at(*SHARD, "num_tokens", to=NO_COUNT),
-    *at(*SHARD, "ledger", to=(None, [], 5)),
+    *at("splits", "train", "shards", to=(None, 5, [], [None])),
+    *at(
+        *SHARDS,
+        "name",
+        0,
+        to=("../x.tfrecord", "a/x.tfrecord", ".x.tfrecord", "x.tfrecord\n", "x.tfrecord.gz", "", None),
+    ),
+    *at(*SHARDS, "sha256", 0, to=("AB" * 32, "ab" * 31, "ab" * 32 + "\n", "", None)),
+    *at(*SHARDS, "num_examples", 0, to=(*NO_COUNT, 0)),
+    *at(*SHARDS, "num_tokens", 0, to=NO_COUNT),
+    *at(*SHARDS, "rejected", to=(None, [], 5, {"text_null": 5}, {"text_null": [-1, 4]})),
+    *at(*SHARDS, "num_bytes", to=(None, {}, 5)),
     *at(*LEDGER, "rejected", to=(None, 3, {"text_null": -3}, {"text_null": "3"}, {"text_null": 1.5})),
     *at(*LEDGER, "tokens_cut", to=NO_COUNT),
     *at("generations", to=(None, 5, "x", [5], [None])),
@@ -250,5 +256,5 @@ def test_every_field_is_described_and_on_the_page() -> None:
             assert {**described_by, **field}.get("description"), name
     table = PAGE.partition("\n## manifest.json")[2].partition("\n## ")[0].partition("\n\nA **feature**")[0]
     assert set(re.findall(r"^\| `(\w+)` \|", table, re.M)) == set(SCHEMA["properties"])
-    for inner in ("feature", "tokenizer", "split", "shard", "ledger"):
+    for inner in ("feature", "tokenizer", "split", "shards", "ledger"):
         assert [field for field in SCHEMA["$defs"][inner]["properties"] if f"`{field}`" not in PAGE] == []

@@ -53,13 +53,19 @@ def load(content: bytes | str, *, any_depth: bool = False) -> Any:
         document = json.loads(content, parse_constant=finite, parse_float=finite)
     except RecursionError as error:
         raise ValueError("lists and objects too deep in each other") from error
-    level, depth = [] if any_depth else [document], 0
-    while nested := [value for value in level if isinstance(value, list | dict)]:
-        level = [inner for value in nested for inner in (value.values() if isinstance(value, dict) else value)]
+    level, depth = [] if any_depth or not has_nested([document]) else [document], 0
+    while level:
+        inner = [value.values() if type(value) is dict else value for value in level]
+        level = [each for values in inner if has_nested(values) for each in values if type(each) in (dict, list)]
         depth += 1
         if depth > _MOST_DEPTH:
             raise ValueError(f"lists and objects more than {_MOST_DEPTH} deep in each other")
     return document
+
+
+def has_nested(values: Iterable[Any]) -> bool:
+    """Return whether there are lists or objects among values; a million numbers take 20 ms."""
+    return not {dict, list, tuple}.isdisjoint(map(type, values))
 
 
 def mapping(value: Any) -> dict[str, Any]:
@@ -93,6 +99,20 @@ def integer(value: Any) -> int:
     return count(value) if type(value) is not int or value >= 0 else -count(-value)
 
 
+def counts(value: Any) -> list[int]:
+    """Check that a value is a list of whole numbers from 0 to `MOST`, and return it."""
+    found = items(value)
+    is_right = set(map(type, found)) <= {int} and min(found, default=0) >= 0 and max(found, default=0) <= MOST
+    return found if is_right else list(map(count, found))  # which names the one that is wrong
+
+
+def texts(value: Any, pattern: re.Pattern[str]) -> list[str]:
+    """Check that a value is a list of strings that match the pattern, and return it."""
+    found = items(value)
+    is_right = set(map(type, found)) <= {str} and all(map(pattern.match, found))
+    return found if is_right else [text(each, pattern) for each in found]
+
+
 def flag(value: Any) -> bool:
     """Check that a value is true or false, and return it."""
     found: bool = _require(value, bool, "true or false")
@@ -115,6 +135,9 @@ Count = Annotated[int, count]
 Name = Annotated[str, functools.partial(text, pattern=NAME)]
 Fingerprint = Annotated[str, functools.partial(text, pattern=FINGERPRINT)]
 Sha256 = Annotated[str, functools.partial(text, pattern=SHA256)]
+Counts = Annotated[list[int], counts]
+Names = Annotated[list[str], functools.partial(texts, pattern=NAME)]
+Sha256s = Annotated[list[str], functools.partial(texts, pattern=SHA256)]
 
 # Metadata of a dataclass's field that may be absent, and then has its default.
 ABSENT = {"json": "absent"}

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tfrecord_io.format.json_fields import ABSENT, Count, Name, Sha256, count, decoded, mapping
+from tfrecord_io.format.json_fields import ABSENT, Count, Counts, Name, Names, Sha256, Sha256s, count, decoded, mapping
 
 FILTERED = "filtered"
 HELD_OUT = "held_out"
@@ -125,6 +126,84 @@ class Shard:
         return {name: value for name, value in fields.items() if value is not None}
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Shards(Sequence[Shard]):
+    """Shards in order, as columns: a million are read in seconds, and each `Shard` is made when it is asked for.
+
+    The columns are the fields of `Shard` and of its ledger; `rejected` has one for each reason.
+    """
+
+    name: Names
+    num_bytes: Counts
+    num_examples: Counts
+    num_tokens: Counts
+    sha256: Sha256s
+    rows_in: Counts
+    rows_used: Counts
+    rejected: Mapping[str, Counts]
+    tokens_cut: Counts
+    length: Counts | None = dataclasses.field(default=None, metadata=ABSENT)
+    task: Counts | None = dataclasses.field(default=None, metadata=ABSENT)
+    num_unlabelled: Counts | None = dataclasses.field(default=None, metadata=ABSENT)
+
+    def __post_init__(self) -> None:
+        columns = {**self.to_json(), **self.rejected}
+        del columns["rejected"]
+        if wrong := next((name for name, column in columns.items() if len(column) != len(self.name)), None):
+            raise ValueError(f"{len(columns[wrong])} {wrong} of {len(self.name)} shards")
+
+    @classmethod
+    def of(cls, shards: Sequence[Shard]) -> Shards:
+        """Return the columns of shards; those that are columns already as they are."""
+        if isinstance(shards, Shards):
+            return shards
+        ledgers = [shard.ledger for shard in shards]
+
+        def column(name: str, owners: Sequence[Any] = shards) -> Any:
+            return [getattr(each, name) for each in owners]
+
+        columns = {name: column(name) for name in ("name", "num_bytes", "num_examples", "num_tokens", "sha256")}
+        columns |= {name: column(name, ledgers) for name in ("rows_in", "rows_used", "tokens_cut")}
+        has_lengths = any(shard.length is not None or shard.task is not None for shard in shards)
+        columns |= {name: column(name) if has_lengths else None for name in ("length", "task")}
+        columns["num_unlabelled"] = column("num_unlabelled") if any(shard.num_unlabelled for shard in shards) else None
+        reasons = sorted({reason for each in ledgers for reason in each.rejected})
+        return cls(rejected={name: [each.rejected.get(name, 0) for each in ledgers] for name in reasons}, **columns)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the columns as JSON for the manifest, without `length`, `task` and `num_unlabelled` if unset."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        ledger = Ledger(
+            rows_in=self.rows_in[index],
+            rows_used=self.rows_used[index],
+            rejected={reason: column[index] for reason, column in self.rejected.items() if column[index]},
+            tokens_cut=self.tokens_cut[index],
+        )
+        return Shard(
+            name=self.name[index],
+            num_bytes=self.num_bytes[index],
+            num_examples=self.num_examples[index],
+            num_tokens=self.num_tokens[index],
+            sha256=self.sha256[index],
+            ledger=ledger,
+            length=None if self.length is None else self.length[index],
+            task=None if self.task is None else self.task[index],
+            num_unlabelled=self.num_unlabelled[index] if self.num_unlabelled else 0,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelRange:
     """Range of integer labels without names: `smallest`, `largest`, and how many are `distinct`, None if unknown."""
@@ -159,16 +238,14 @@ class LabelRange:
 class Split:
     """One split: its shards in order, and the range of its integer `labels` without names, where known."""
 
-    shards: tuple[Shard, ...]
+    shards: Sequence[Shard]
     labels: LabelRange | None = None
 
     @classmethod
     def from_json(cls, value: Any) -> Split:
         """Parse a split. Raises: ValueError or KeyError if it is invalid, or its sums differ from its shards' sums."""
         fields = mapping(value)
-        split = cls(
-            shards=decoded(tuple[Shard, ...], fields["shards"]), labels=decoded(LabelRange | None, fields.get("labels"))
-        )
+        split = cls(shards=decoded(Shards, fields["shards"]), labels=decoded(LabelRange | None, fields.get("labels")))
         for name in ("num_examples", "num_bytes", "num_tokens"):
             if count(fields[name]) != getattr(split, name):
                 raise ValueError(f"{name} is {fields[name]!r} but the shards add up to {getattr(split, name)}")
@@ -176,40 +253,50 @@ class Split:
             raise ValueError("the ledger of a split is not the sum of its shards' ledgers")
         return split
 
-    def task_of(self, index: int) -> int:
-        """Return the task of shard `index`: the number of the set of input rows that it was made from."""
-        task = self.shards[index].task
-        return index if task is None else task
+    @functools.cached_property
+    def columns(self) -> Shards:
+        """Columns of the shards."""
+        return Shards.of(self.shards)
+
+    @property
+    def tasks(self) -> Sequence[int]:
+        """Return the task of each shard: the number of the set of input rows that it was made from."""
+        return range(len(self.shards)) if self.columns.task is None else self.columns.task
 
     def by_task(self) -> dict[int, tuple[Shard, ...]]:
         """Group the shards by task: each has one shard, or up to one for each row length."""
         found: dict[int, tuple[Shard, ...]] = {}
-        for index, shard in enumerate(self.shards):
-            task = self.task_of(index)
+        for task, shard in zip(self.tasks, self.shards, strict=True):
             found[task] = (*found.get(task, ()), shard)
         return found
 
     @property
     def ledger(self) -> Ledger:
         """Return the sum of the shards' ledgers."""
-        return Ledger.total(shard.ledger for shard in self.shards)
+        columns = self.columns
+        return Ledger(
+            rows_in=sum(columns.rows_in),
+            rows_used=sum(columns.rows_used),
+            rejected={reason: total for reason, rows in columns.rejected.items() if (total := sum(rows))},
+            tokens_cut=sum(columns.tokens_cut),
+        )
 
     @property
     def num_unlabelled(self) -> int:
         """Count the records without a label, which have label -1."""
-        return sum(shard.num_unlabelled for shard in self.shards)
+        return sum(self.columns.num_unlabelled or ())
 
     @property
     def num_examples(self) -> int:
         """Count the records in all shards."""
-        return sum(shard.num_examples for shard in self.shards)
+        return sum(self.columns.num_examples)
 
     @property
     def num_bytes(self) -> int:
         """Count the bytes of all shards as stored."""
-        return sum(shard.num_bytes for shard in self.shards)
+        return sum(self.columns.num_bytes)
 
     @property
     def num_tokens(self) -> int:
         """Count the tokens that are not padding, in all shards."""
-        return sum(shard.num_tokens for shard in self.shards)
+        return sum(self.columns.num_tokens)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import itertools
@@ -11,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from tfrecord_io.errors import ManifestError
 from tfrecord_io.format.json_fields import Count, Fingerprint, Name, Sha256, checked, count, decoded, items
-from tfrecord_io.format.ledger import Shard, Split
+from tfrecord_io.format.ledger import Shards, Split
 from tfrecord_io.schema import OF_TOKENS, Schema
 
 REMAKE = "copy the manifest again from where the dataset was made, or build it anew"
@@ -204,16 +205,14 @@ def contradictions(manifest: Manifest) -> Iterator[str]:
     if "bucket_lengths" in manifest.layout and not (lengths and ascending and lengths[-1] == manifest.row_length):
         length = manifest.row_length
         yield f"bucket lengths {list(lengths)}, expected them to ascend from 1 or more to the {length} tokens of a row"
-    seen: set[str] = set()
     for name, split in manifest.splits.items():
-        for shard in split.shards:
-            if shard.name in seen:
-                yield f"split {name!r}: shard name {shard.name!r} appears twice"
-            yield from (f"split {name!r}: {what}" for what in _of_shard(shard, manifest))
-            seen.add(shard.name)
-        made = [(shard.task, shard.length) for shard in split.shards if shard.task is not None]
-        if len(set(made)) < len(made):
+        columns = split.columns
+        yield from (f"split {name!r}: {what}" for what in _of_shards(columns, manifest))
+        if columns.task and len({*zip(columns.task, columns.length or (), strict=False)}) < len(columns):
             yield f"split {name!r}: two shards are of the same task and the same length"
+    names = [name for split in manifest.splits.values() for name in split.columns.name]
+    if len(set(names)) < len(names):
+        yield f"shard name {collections.Counter(names).most_common(1)[0][0]!r} appears twice"
     ranges = manifest.source.get("splits", {})
     if strangers := [name for name in manifest.source.get("origins", {}) if name not in ranges]:
         yield f"an origin of split {strangers[0]!r}, which has no rows"
@@ -251,22 +250,24 @@ def _of_roles(manifest: Manifest) -> Iterator[str]:
             )
 
 
-def _of_shard(shard: Shard, manifest: Manifest) -> Iterator[str]:
+def _of_shards(shards: Shards, manifest: Manifest) -> Iterator[str]:
     suffix = ".tfrecord.gz" if manifest.compression == "gzip" else ".tfrecord"
-    if not shard.name.endswith(suffix):
-        yield f"shard name {shard.name!r}, expected a plain file name that ends in {suffix}"
-    if shard.num_examples == 0:
-        yield f"shard {shard.name}: no example, expected at least one"
-    ledger, layout, lengths = shard.ledger, manifest.layout, manifest.bucket_lengths
-    used = ledger.rows_used
-    if not ledger.balanced:
-        yield f"shard {shard.name}: {ledger.rows_in} rows in, but {used} used and {ledger.rows_rejected} rejected"
-    if layout.get("one_record") and shard.num_examples != used:
-        count = shard.num_examples
-        yield f"shard {shard.name}: {count} examples of {used} rows, expected as many, since each row is one example"
-    if shard.length not in (lengths or (None,)) or (shard.task is None) != (shard.length is None):
-        expected = f"one of the lengths {list(lengths)}, and a task" if lengths else "neither without bucket lengths"
-        yield f"shard {shard.name}: rows of length {shard.length} of task {shard.task}, expected {expected}"
+    of_row, lengths, none = manifest.layout.get("one_record"), manifest.bucket_lengths, [None] * len(shards)
+    expected = f"one of the lengths {list(lengths)}, and a task" if lengths else "neither without bucket lengths"
+    rejected = list(map(sum, zip(*shards.rejected.values(), strict=True))) or [0] * len(shards)
+    counted = zip(shards.name, shards.num_examples, shards.rows_in, shards.rows_used, rejected, strict=True)
+    for name, examples, rows_in, used, left in counted:
+        if not name.endswith(suffix):
+            yield f"shard name {name!r}, expected a plain file name that ends in {suffix}"
+        if examples == 0:
+            yield f"shard {name}: no example, expected at least one"
+        if rows_in != used + left:
+            yield f"shard {name}: {rows_in} rows in, but {used} used and {left} rejected"
+        if of_row and examples != used:
+            yield f"shard {name}: {examples} examples of {used} rows, expected as many, since each row is one example"
+    for name, length, task in zip(shards.name, shards.length or none, shards.task or none, strict=True):
+        if length not in (lengths or (None,)) or (task is None) != (length is None):
+            yield f"shard {name}: rows of length {length} of task {task}, expected {expected}"
 
 
 def _of_generations(manifest: Manifest) -> Iterator[str]:
@@ -287,7 +288,7 @@ def _of_generations(manifest: Manifest) -> Iterator[str]:
                 f"{sorted(each.rows)}, expected some of both for each of its splits"
             )
     for name in sorted({*manifest.splits, *(name for each in generations for name in each.tasks)}):
-        made = sorted(manifest.splits[name].by_task()) if name in manifest.splits else []
+        made = sorted({*manifest.splits[name].tasks}) if name in manifest.splits else []
         total = sum(each.tasks.get(name, 0) for each in generations)
         if made != list(range(total)):
             yield f"split {name!r} has {len(made)} tasks, expected the {total} of its generations"

@@ -13,6 +13,7 @@ beginning, and all records before the row are skipped.
 import concurrent.futures
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ class SplitShards:
 
     name: str
     root: str
-    shards: tuple[Shard, ...]
+    shards: Sequence[Shard]
     compression: str
     index_stride: int | None
     seed: int

@@ -17,6 +17,7 @@ import functools
 import io
 import os
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -154,7 +155,7 @@ class ShardFiles:
         return data, places_2N[0], places_2N[1]
 
     @functools.cached_property
-    def _shards(self) -> tuple[Shard, ...]:
+    def _shards(self) -> Sequence[Shard]:
         """Shards of the split, in order."""
         return self.manifest.splits[self.split].shards
 

@@ -115,7 +115,7 @@ class Tracer:
     def _read_rows(self, split: str, shard: int) -> tuple[np.ndarray, Lineage]:
         """Return the numbers of a shard's usable rows in reading order, int64 [N], and the lineage of its records."""
         dataset, made_by = self._dataset, self._dataset.manifest.splits[split]
-        index, length = made_by.task_of(shard), made_by.shards[shard].length
+        index, length = made_by.tasks[shard], made_by.shards[shard].length
         task, ledger = dataset.task(split, index), made_by.by_task()[index][0].ledger
         rows = np.concatenate([np.arange(start, stop) for start, stop in task.row_ranges])
         if ledger.rows_left_out:

@@ -58,7 +58,7 @@ def verify_files(root: str, manifest: Manifest) -> Iterator[CheckedFile]:
     for split_name, split in manifest.splits.items():
         seen: set[int] = set()
         for index, shard in enumerate(split.shards):
-            task = split.task_of(index)
+            task = split.tasks[index]
             yield from _check_shard(root, of_length[shard.length], shard, split=split_name, index=index)
             # The first file of a task accounts for all of its rejected rows.
             file = rejected_path(split_name, task)
@@ -200,7 +200,7 @@ def repair(
         repairs stay.
     """
     described = _by_length(manifest)
-    made_by = {each: manifest.splits[each.split].task_of(each.index) for each in damaged if each.split}
+    made_by = {each: manifest.splits[each.split].tasks[each.index] for each in damaged if each.split}
     remade = sorted({(each.split, made_by[each]) for each in damaged if each.part in ("shard", "rejected")})
     reopened = reopen(root, manifest, consent=consent) if remade else None
     if remade or any(each.part == "tokenizer" for each in damaged):

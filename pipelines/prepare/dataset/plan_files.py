@@ -1,12 +1,13 @@
-"""Plan files: one Parquet file per split, OUT/.prep/FINGERPRINT/SPLIT/plan.parquet.
+"""Plan files of a split, in OUT/.prep/FINGERPRINT/SPLIT: which rows of which files go into which shard.
 
-    columns     a row for each run of rows that is read together, in the order of shards: its shard, its rows, its file
-    row groups  64 shards each, so that a worker decodes one
-    metadata    `plan`, as JSON: the rows of each shard and of each file of the source
+    plan-00000.parquet, ...     of 64 shards each: a row for each run of rows that is read together, with its shard and
+                                its file; a worker reads the one with its shard, of at most some megabytes
+    plan.json                   the rows of each shard and of each file of the source; written last
 
 Only (split, index, count) of a task travels, a few bytes; a worker looks up the rest here.
 """
 
+import collections
 import dataclasses
 import functools
 import json
@@ -22,6 +23,7 @@ from pipelines.prepare.dataset import reservation
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.plan.planning import ShardTask, SplitPlan
+from pipelines.prepare.process.threads import ordered_map
 from pipelines.prepare.sources.parquet.groups import Groups, Pieces
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError
@@ -32,13 +34,14 @@ from tfrecord_io.format.json_fields import NAME, WRONG, count, items, mapping, t
 TaskKey = tuple[str, int, int]
 
 _GROUP_SHARDS = 64
-# Approximate limit of pieces in a row group; with tiny row groups in the source it holds fewer shards.
+# Approximate limit of pieces in a file; with tiny row groups in the source it holds fewer shards.
 _GROUP_PIECES = 1 << 18
-_PLANS_HELD = 4
-# Bounds within which no sum over a row group overflows int64, and memory stays small.
+_FILES_HELD = 4
+_WRITERS = 32
+# Bounds within which no sum over a file overflows int64, and memory stays small.
 _MOST_COUNT, _MOST_START, _MOST_PIECES = 1 << 40, 1 << 62, 1 << 22
 
-_FILE = "plan.parquet"
+_FILE = "plan.json"
 _START_OVER = "start over with --overwrite"
 # The columns of a `DataFile`; then those of a piece of it, with the name of their array in `Pieces`.
 _OF_FILES = pa.schema(
@@ -87,20 +90,32 @@ def write(job: Job, plan: SplitPlan, groups: Groups) -> None:
         "group_shards": step,
         "file_rows": groups.source_rows.tolist(),
     }
-    sink = pa.BufferOutputStream()
-    schema = _SCHEMA.with_metadata({"plan": json.dumps(document)})
-    with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
-        for first in range(0, plan.num_shards, step):
-            rows = plan.rows[first : first + step]
-            pieces = groups.pieces(plan.spans_of(first, first + len(rows))).part(slice(None))
-            # A piece belongs to the shard that contains its last row.
-            shard = first + np.searchsorted(np.cumsum(rows), np.cumsum(pieces.counts) - 1, "right")
-            columns = {"shard": shard, **{name: getattr(pieces, array) for name, array in _OF_PIECES.items()}}
-            stored = pa.Table.from_pylist(list(map(dataclasses.asdict, pieces.files)), schema=_OF_FILES)
-            columns |= {name: stored.column(name).take(pieces.file) for name in _OF_FILES.names}
-            writer.write_table(pa.table(columns, schema=_SCHEMA), row_group_size=len(pieces))
+
+    def write_group(first: int) -> None:
+        rows = plan.rows[first : first + step]
+        pieces = groups.pieces(plan.spans_of(first, first + len(rows))).part(slice(None))
+        # A piece belongs to the shard that contains its last row.
+        shard = first + np.searchsorted(np.cumsum(rows), np.cumsum(pieces.counts) - 1, "right")
+        columns = {"shard": shard, **{name: getattr(pieces, array) for name, array in _OF_PIECES.items()}}
+        stored = pa.Table.from_pylist(list(map(dataclasses.asdict, pieces.files)), schema=_OF_FILES)
+        columns |= {name: stored.column(name).take(pieces.file) for name in _OF_FILES.names}
+        sink = pa.BufferOutputStream()
+        table = pa.table(columns, schema=_SCHEMA)
+        pq.write_table(table, sink, compression="zstd", write_page_checksum=True, row_group_size=len(pieces))
+        path = storage.join(job.work_path(plan.split), _name_of_group(first // step))
+        storage.write_bytes(path, sink.getvalue(), inside=job.root, replacing=0)
+
+    groups.ends  # noqa: B018 - computed once, not by several threads
+    threads = 1 if storage.local_path(job.root) else _WRITERS
+    collections.deque(ordered_map(write_group, range(0, plan.num_shards, step), threads=threads), maxlen=0)
     _open.cache_clear()
-    storage.write_bytes(job.work_path(plan.split, _FILE), sink.getvalue(), inside=job.root, replacing=0)
+    _read_group.cache_clear()
+    content = json.dumps(document, separators=(",", ":")).encode()
+    storage.write_bytes(job.work_path(plan.split, _FILE), content, inside=job.root, replacing=0)
+
+
+def _name_of_group(number: int) -> str:
+    return f"plan-{number:05d}.parquet"
 
 
 def read(job: Job, split: str) -> SplitPlan | None:
@@ -161,29 +176,19 @@ def task_of(job: Job, key: TaskKey) -> ShardTask:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _PlanFile:
-    """Opened plan file: the plan, the number of shards in a row group, and the number of rows in each source file."""
+    """Opened plan: the number of shards in each Parquet file, and the number of rows in each source file."""
 
     path: str
     plan: SplitPlan
     group_shards: int
     file_rows: tuple[int, ...]
-    content: bytes = dataclasses.field(repr=False)
 
     def pieces(self, index: int) -> Pieces:
         """Return the pieces of a shard. Raises: FormatError."""
         group, at = divmod(index, self.group_shards)
         first = group * self.group_shards
-        try:
-            opened = pq.ParquetFile(
-                pa.BufferReader(self.content), read_dictionary=["path", "version"], page_checksum_verification=True
-            )
-            if opened.metadata.row_group(group).num_rows > _MOST_PIECES:
-                raise ValueError(f"more than {_MOST_PIECES:,} pieces in a row group")
-            table = opened.read_row_group(group, use_threads=False)
-            every = _pieces(table)
-            offsets = _offsets(table, first=first, rows=self.plan.rows[first : first + self.group_shards])
-        except _DAMAGED as error:
-            raise _not_a_plan(self.path, error) from error
+        path = storage.join(self.path.rpartition("/")[0], _name_of_group(group))
+        every, offsets = _read_group(path, first=first, rows=self.plan.rows[first : first + self.group_shards])
         return every.part(slice(int(offsets[at]), int(offsets[at + 1])))
 
 
@@ -207,15 +212,12 @@ def _find(path: str) -> _PlanFile | None:
         return None
 
 
-@functools.lru_cache(maxsize=_PLANS_HELD)
+@functools.lru_cache(maxsize=_FILES_HELD)
 def _open(path: str, size: int) -> _PlanFile:
     # A job writes a plan once, so a process that makes many of its shards reads it once.
     content = storage.read_bytes(path)
     try:
-        opened = pq.ParquetFile(pa.BufferReader(content))
-        if not opened.schema_arrow.equals(_SCHEMA):
-            raise ValueError("other columns than those of a plan")
-        fields = mapping(json_fields.load((opened.schema_arrow.metadata or {})[b"plan"], any_depth=True))
+        fields = mapping(json_fields.load(content, any_depth=True))
         plan = SplitPlan(
             split=text(fields["split"], NAME),
             source_split=text(fields["origin"]),
@@ -230,12 +232,25 @@ def _open(path: str, size: int) -> _PlanFile:
         if not plan.rows or min(plan.rows) < 1 or sum(plan.rows) != rows:
             raise ValueError(f"shards of {sum(plan.rows)} rows, expected the {rows} of the ranges")
         step = count(fields["group_shards"])
-        if not step or opened.num_row_groups != -(-plan.num_shards // step):
-            raise ValueError(f"{opened.num_row_groups} row groups of {step} shards for {plan.num_shards} shards")
+        if not step:
+            raise ValueError("files of no shards")
         file_rows = tuple(map(count, items(fields["file_rows"])))
     except _DAMAGED as error:
         raise _not_a_plan(path, error) from error
-    return _PlanFile(path=path, plan=plan, group_shards=step, file_rows=file_rows, content=content)
+    return _PlanFile(path=path, plan=plan, group_shards=step, file_rows=file_rows)
+
+
+@functools.lru_cache(maxsize=_FILES_HELD)
+def _read_group(path: str, *, first: int, rows: tuple[int, ...]) -> tuple[Pieces, np.ndarray]:
+    """Return the pieces of the shards from `first` on, which have `rows`, and their offsets. Raises: FormatError."""
+    try:
+        opened = pq.ParquetFile(pa.BufferReader(storage.read_bytes(path)), page_checksum_verification=True)
+        if not opened.schema_arrow.equals(_SCHEMA) or opened.metadata.num_rows > _MOST_PIECES:
+            raise ValueError(f"other columns than those of a plan, or more than {_MOST_PIECES:,} pieces")
+        table = opened.read(use_threads=False)
+        return _pieces(table), _offsets(table, first=first, rows=rows)
+    except _DAMAGED as error:
+        raise _not_a_plan(path, error) from error
 
 
 def _of_job(found: _PlanFile, job: Job, split: str) -> SplitPlan:
@@ -270,8 +285,7 @@ def _pieces(table: pa.Table) -> Pieces:
         raise ValueError("negative numbers, or pieces of no rows")
     if arrays["counts"].max() > _MOST_COUNT or arrays["starts"].max() > _MOST_START:
         raise ValueError("more rows than there can be")
-    path = table.column("path").unify_dictionaries().combine_chunks()
-    indices = np.asarray((path.chunk(0) if isinstance(path, pa.ChunkedArray) else path).indices)
+    indices = table.column("path").combine_chunks().dictionary_encode().indices.to_numpy()
     _, first, file = np.unique(indices, return_index=True, return_inverse=True)
     files = tuple(DataFile(**each) for each in table.select(_OF_FILES.names).take(first).to_pylist())
     if any(each.size < 0 or (each.stamp or 0) < 0 for each in files):

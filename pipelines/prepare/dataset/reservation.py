@@ -5,7 +5,7 @@ OUT/.prep/rows-DIGEST/                               the ingested copy of the so
 OUT/.prep/FINGERPRINT/job.json                       what the fingerprint covers, item by item
 OUT/.prep/FINGERPRINT/source.json                    where the source is (see `source_record`)
 OUT/.prep/FINGERPRINT/tokenizer/                     the saved tokenizer that workers load
-OUT/.prep/FINGERPRINT/SPLIT/plan.parquet             which rows go into which shard (see `plan_files`)
+OUT/.prep/FINGERPRINT/SPLIT/plan.json, plan-*.parquet    which rows go into which shard (see `plan_files`)
 OUT/.prep/FINGERPRINT/SPLIT/receipt-00003-of-00012.json
 """
 
@@ -129,8 +129,9 @@ def clear(root: str) -> None:
     shards = _own_shards(root)
     former = [name for name in storage.list_names(root) if own_files.FORMER.fullmatch(name)]
     # The manifest first: without it there is no dataset, whatever else is still there.
-    for name in (*OWN_FILES, *former, *shards):
+    for name in (*OWN_FILES, *former):
         storage.delete(storage.join(root, name), inside=root)
+    storage.delete_files(root, shards, inside=root)
     for name in _work_names(root):
         storage.delete(storage.join(root, WORK_FOLDER, name), inside=root)
 
@@ -143,15 +144,13 @@ def _clear_append(root: str) -> None:
     tasks = {name: len(split.by_task()) for name, split in committed.splits.items()}
     for name in set(_work_names(root)) - _fingerprints(committed):
         storage.delete(storage.join(root, WORK_FOLDER, name), inside=root)
-    for name in set(_own_shards(root)) - stay:
-        storage.delete(storage.join(root, name), inside=root)
-    for name in storage.list_names(storage.join(root, "index")):
-        if name.rpartition(".")[0] not in stay:
-            storage.delete(storage.join(root, "index", name), inside=root)
-    for name in storage.list_names(storage.join(root, "rejected")):
-        split, _, index = name.removesuffix(".jsonl").rpartition("-")
-        if index.isdigit() and int(index) >= tasks.get(split, 0):
-            storage.delete(storage.join(root, "rejected", name), inside=root)
+    storage.delete_files(root, sorted({*_own_shards(root)} - stay), inside=root)
+    indexes, rejected = storage.join(root, "index"), storage.join(root, "rejected")
+    old = [name for name in storage.list_names(indexes) if name.rpartition(".")[0] not in stay]
+    storage.delete_files(indexes, old, inside=root)
+    numbers = {name: name.removesuffix(".jsonl").rpartition("-") for name in storage.list_names(rejected)}
+    new = [name for name, (split, _, index) in numbers.items() if index.isdigit() and int(index) >= tasks.get(split, 0)]
+    storage.delete_files(rejected, new, inside=root)
 
 
 def _fingerprints(committed: Manifest) -> set[str]:

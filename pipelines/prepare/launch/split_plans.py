@@ -27,11 +27,14 @@ from pipelines.prepare.sources.parquet.groups import Cover, cover
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, RejectedRow, split_reasons
 from pipelines.terminal import stages
+from tfrecord_io import manifest
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.format.ledger import is_left_out
 
 # A larger share of padding is worth a warning.
 _MOST_PADDING = 0.9
+# What the hub answers to an address in five minutes without a token, by its page on rate limits.
+_HUB_REQUESTS = 3_000
 
 _log = logging.getLogger(__name__)
 
@@ -65,12 +68,48 @@ class PlannedSplit:
 def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, PlannedSplit]:
     """Sample and plan the given splits; warn of much padding, and of labels that are no class ids.
 
-    Raises: as `plan_one`.
+    Raises: as `plan_one`; ConfigError if the manifest could not name all shards.
     """
     planned = {split: plan_one(opened, split) for split in splits}
+    _require_room(opened, planned)
+    _warn_of_requests(opened, planned)
     _warn_of_padding(opened, planned)
     _warn_of_labels([each.sample for each in planned.values()])
     return planned
+
+
+def _require_room(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> None:
+    former = opened.request.former
+    shards = {each.columns.name[0]: len(each.shards) for each in former.splits.values()} if former else {}
+    for each in planned.values():
+        name = opened.job.shard_name(each.plan.tasks()[0], length=max(opened.job.spec.layout.buckets, default=None))
+        shards[name] = each.plan.num_shards * len(each.sample.length_shares)
+    if not manifest.has_room(shards):
+        raise ConfigError(
+            f"{sum(shards.values()):,} shards of {opened.config.output.shard_bytes:,} bytes, more than a manifest.json "
+            "can name",
+            remedy="give a larger --shard-size, such as 1GB",
+        )
+
+
+def _warn_of_requests(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> None:
+    """Warn if the rows of a hub's files take more requests than the hub answers to an address in five minutes."""
+    requests = num_bytes = 0
+    for split, each in planned.items():
+        groups = opened.source.splits[split].groups
+        if groups.files[0].path.startswith("hf://"):
+            requests += len(cover(groups.ends, each.plan.spans_of(0, each.plan.num_shards))) + len(groups.files)
+            num_bytes += int(groups.stored_bytes.sum())
+    if requests > _HUB_REQUESTS:
+        _log.warning(
+            "the rows are read from the hub by %s requests, of which it answers %s in five minutes to an address: %.1f "
+            "hours at least from this one. Copied to a disk or a bucket first, their %.1f GB take a request for each "
+            "file: hf download --repo-type dataset",
+            f"{requests:,}",
+            f"{_HUB_REQUESTS:,}",
+            requests / _HUB_REQUESTS / 12,
+            num_bytes / 1e9,
+        )
 
 
 def plan_one(opened: OpenJob, split: str) -> PlannedSplit:

@@ -235,6 +235,16 @@ def delete(path: str, *, inside: str | None = None) -> None:
             local_storage.delete(local, inside=inside)
 
 
+def delete_files(folder: str, names: Sequence[str], *, inside: str | None = None) -> None:
+    """Delete the files of a folder that exist, remote ones many at a time. Raises: OutputError."""
+    if local_path(folder) is None:
+        with as_output_error(folder):
+            _store(folder).delete_files([join(folder, name) for name in names])
+    else:
+        for name in names:
+            delete(join(folder, name), inside=inside)
+
+
 @contextlib.contextmanager
 def as_source_error(path: str) -> Iterator[None]:
     """Translate errors of reading user data. Raises: FileNotFoundError; OutputError without a bucket; SourceError."""

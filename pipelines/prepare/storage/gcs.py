@@ -255,13 +255,19 @@ def delete(path: str) -> None:
     """Delete an object, and all objects below it if it is a folder; never delete a bucket."""
     with bucket(path) as (found, key):
         names = [blob.name for blob in found.list_blobs(prefix=f"{key}/" if key else "", **_options(path))]
+        place = f"gs://{found.name}"
+    delete_files([f"{place}/{name}" for name in ([key, *names] if key else names)])
 
-    def delete_one(name: str) -> None:
-        with contextlib.suppress(FileNotFoundError), bucket(path) as (found, _):
-            found.delete_blob(name, **_options(path))
+
+def delete_files(paths: Sequence[str]) -> None:
+    """Delete the objects that exist, by one request for each."""
+
+    def delete_one(path: str) -> None:
+        with contextlib.suppress(FileNotFoundError), bucket(path) as (found, key):
+            found.delete_blob(key, **_options(path))
 
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
-        list(threads.map(delete_one, [key, *names] if key else names))
+        list(threads.map(delete_one, paths))
 
 
 @functools.lru_cache(maxsize=1024)

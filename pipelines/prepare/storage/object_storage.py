@@ -2,7 +2,8 @@
 
 import contextlib
 import posixpath
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import fsspec
@@ -12,6 +13,7 @@ from pipelines.prepare.storage.storage_errors import retry_transient
 from tfrecord_io.errors import ConfigError
 
 BLOCK_BYTES = 8 << 20
+_REQUESTS_AT_ONCE = 32
 _GLOB = frozenset("*?[")
 
 
@@ -92,6 +94,12 @@ def delete(path: str) -> None:
             return
         for file in fs.find(inner):  # `rm` would expand the name as a pattern
             fs.rm_file(file)
+
+
+def delete_files(paths: Sequence[str]) -> None:
+    """Delete files, each if it exists."""
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
+        list(threads.map(delete, paths))
 
 
 def fetch(get: Callable[[int, int], bytes], start: int, stop: int, *, path: str) -> bytes:

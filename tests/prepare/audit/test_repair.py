@@ -153,7 +153,7 @@ def test_a_shard_that_does_not_come_out_as_it_was_is_not_written(
     [
         ([".prep"], "copy .prep/ again"),
         ([".prep/*/source.json"], "copy .prep/ again"),
-        ([".prep/*/train/plan.parquet"], "copy .prep/ again"),
+        ([".prep/*/train/plan.json"], "copy .prep/ again"),
         ([".prep/*/tokenizer", "tokenizer"], "copy one of them again"),
     ],
 )

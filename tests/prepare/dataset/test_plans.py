@@ -72,7 +72,11 @@ def planned(tmp_path: Path) -> Any:
 
 
 def file_of(job: Any) -> Path:
-    return Path(job.work_path("train", "plan.parquet"))
+    return Path(job.work_path("train", "plan-00000.parquet"))
+
+
+def head_of(job: Any) -> Path:
+    return Path(job.work_path("train", "plan.json"))
 
 
 def keys_of(job: Any) -> list[plan_files.TaskKey]:
@@ -93,22 +97,23 @@ def test_a_task_is_found_by_its_key_with_the_place_of_its_rows(planned: Any) -> 
         assert [found.files[at] for at in found.file] == [wanted.files[at] for at in wanted.file]
 
 
-def test_a_row_group_is_of_64_shards_and_the_file_is_read_once(tmp_path: Path) -> None:
+def test_a_file_is_of_64_shards_and_a_worker_reads_one_once(tmp_path: Path) -> None:
     job = job_in(tmp_path, rows=300)
     plan_files.write(job, plan_of([[(row, row + 2)] for row in range(0, 300, 2)], rows=300), groups_of([10] * 30))
-    assert pq.read_metadata(file_of(job)).num_row_groups == 3
+    names = [f"plan-{number:05d}.parquet" for number in range(3)]
+    assert storage.list_names(job.work_path("train")) == [*names, "plan.json"]
     with mock.patch.object(storage, "read_bytes", side_effect=storage.read_bytes) as reads:
         for index in range(64, 128):
             assert plan_files.task_of(job, ("train", index, 150)).row_ranges == ((2 * index, 2 * index + 2),)
-    assert reads.call_count == 1
+    assert [Path(call.args[0]).name for call in reads.call_args_list] == ["plan.json", "plan-00001.parquet"]
 
 
-def test_row_groups_of_very_many_pieces_are_of_fewer_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_very_many_pieces_are_of_fewer_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_files, "_GROUP_PIECES", 100)
     job = job_in(tmp_path, rows=1000)
     shards = [[(row, row + 1) for row in range(at, 1000, 10)] for at in range(10)]
     plan_files.write(job, plan_of(shards, rows=1000), groups_of([100] * 10))
-    assert pq.read_metadata(file_of(job)).num_row_groups == 10
+    assert len(storage.list_names(job.work_path("train"))) == 11
     assert plan_files.task_of(job, ("train", 7, 10)).row_ranges == tuple(shards[7])
 
 
@@ -134,7 +139,9 @@ def test_without_a_plan_there_is_no_task(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "key", "error", "message"),
     [
-        (lambda job: file_of(job).unlink(), ("train", 0, 3), OutputError, "the plan is gone"),
+        (lambda job: head_of(job).unlink(), ("train", 0, 3), OutputError, "the plan is gone"),
+        (lambda job: head_of(job).write_bytes(b"{}"), ("train", 0, 3), FormatError, "not a plan"),
+        (lambda job: file_of(job).unlink(), ("train", 0, 3), FormatError, "not a plan"),
         (lambda job: file_of(job).write_bytes(b"PAR1"), ("train", 0, 3), FormatError, "not a plan"),
         (lambda job: None, ("train", 0, 4), FormatError, "the plan has 3 shards, expected 4"),
     ],
@@ -165,6 +172,6 @@ def test_pieces_that_no_plan_can_have_are_refused(planned: Any, column: str, val
     index = table.column_names.index(column)
     changed = pa.array([value, *table.column(column).to_pylist()[1:]], table.schema.field(column).type)
     pq.write_table(table.set_column(index, table.schema.field(column), changed), file_of(planned))
-    plan_files._open.cache_clear()
-    with pytest.raises(FormatError, match=r"plan\.parquet: not a plan"):
+    plan_files._read_group.cache_clear()
+    with pytest.raises(FormatError, match=r"plan-00000\.parquet: not a plan"):
         plan_files.task_of(planned, ("train", 0, 3))

@@ -1,18 +1,26 @@
 """What is known of unusable rows before shards are made."""
 
+import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.launch import split_plans
+from pipelines.prepare.launch import launcher, split_plans
+from pipelines.prepare.options.config import OutputConfig, PrepareConfig, TokenizerConfig
+from pipelines.prepare.options.source_config import SourceConfig
 from pipelines.prepare.plan import sample_rows
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
+from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.rows.unused_rows import RejectedRow
+from tests import building
 from tests.prepare import stored
+from tests.prepare.dataset.test_plans import groups_of, plan_of
 from tests.prepare.stored import Work
 from tests.support.tokenizers_zoo import Zoo
+from tfrecord_io import manifest
 from tfrecord_io.schema import Feature
 
 ROWS = 2000
@@ -65,3 +73,46 @@ def test_nulls_of_groups_are_counted_without_reading_them(
     unusable = found(made(tmp_path, zoo, **nulls))
     assert unusable.by_reason.get("text_null", 0) in rows
     assert not unusable.exact
+
+
+def test_more_shards_than_a_manifest_can_name_are_refused_before_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = building.source(tmp_path / "data", train=[{"text": f"row {row}"} for row in range(400)])
+    monkeypatch.setattr(manifest, "MOST_BYTES", 1000)
+    ran = building.command("build", data, *building.options(tmp_path / "out", shard_size="1kB"))
+    assert ran.status != 0
+    assert "shards of 1,000 bytes, more than a manifest.json can name" in ran.err
+    assert "give a larger --shard-size" in ran.err
+    assert not [*(tmp_path / "out").rglob("*.tfrecord")]
+
+
+def test_a_relative_output_is_made_absolute_before_it_travels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class SeenError(Exception):
+        pass
+
+    def opened(config: Any) -> None:
+        assert config.output.root == str(tmp_path / "out")
+        raise SeenError
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(launcher, "open_request", opened)
+    with pytest.raises(SeenError):
+        launcher.build(
+            PrepareConfig(
+                source=SourceConfig(dataset="data"),
+                tokenizer=TokenizerConfig(name="tok"),
+                output=OutputConfig(root="out"),
+                beam_args=("--runner=DirectRunner",),
+            )
+        )
+
+
+def test_the_requests_to_the_hub_are_counted_once_the_plan_is_there(caplog: pytest.LogCaptureFixture) -> None:
+    files = tuple(DataFile(path=f"hf://datasets/a/b@c/{index}.parquet", size=9) for index in range(2))
+    groups = dataclasses.replace(groups_of([10] * 4000), files=files)
+    plan = plan_of([[(0, 20_000)], [(20_000, 40_000)]], rows=40_000)
+    opened: Any = SimpleNamespace(source=SimpleNamespace(splits={"train": SimpleNamespace(groups=groups)}))
+    planned: Any = {"train": SimpleNamespace(plan=plan)}
+    split_plans._warn_of_requests(opened, planned)
+    assert "read from the hub by 4,002 requests" in caplog.text

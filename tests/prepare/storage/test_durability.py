@@ -73,7 +73,7 @@ def test_whatever_appears_what_it_counts_on_would_last(tmp_path: Path, monkeypat
     options = building.options(output, max_error_rate=0.5, shard_size="10kB")
     assert building.command("build", data, *options).status == 0
 
-    (plan,) = output.glob(".prep/*/train/plan.parquet")
+    (plan,) = output.glob(".prep/*/train/plan.json")
     for found in disk.when(".tfrecord").values():
         assert {str(plan), str(plan.parents[1] / "job.json")} <= found
     receipts = disk.when("receipt-")

@@ -35,7 +35,7 @@ def moved_out(root: Path, name: str, *, with_link: bool = True) -> Path:
 
 OWN = [
     *("manifest.json", "tokenizer", "tokenizer/tokenizer.json", "index", "index/*train-00000*", ".prep", ".prep/*"),
-    *(".prep/*/tokenizer", ".prep/*/source.json", ".prep/*/train", ".prep/*/train/plan.parquet", "dataset_info.json"),
+    *(".prep/*/tokenizer", ".prep/*/source.json", ".prep/*/train", ".prep/*/train/plan.json", "dataset_info.json"),
     "*-train-00000-*",
 ]
 

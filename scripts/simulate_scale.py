@@ -1,0 +1,163 @@
+"""Count what a build of 1 GB, 100 GB and 10 TB asks of its launcher, and write docs/reference/scale.md's table.
+
+    python scripts/simulate_scale.py            print the table
+    python scripts/simulate_scale.py --write    put it on the page
+
+Nothing is tokenized: row groups of a source of that size are made up, then planned, written as plan files and named in
+a manifest by the functions that a build calls. Each size runs in a process of its own, whose memory is counted.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from pipelines.prepare.dataset import plan_files
+from pipelines.prepare.launch import split_plans
+from pipelines.prepare.plan.planning import SplitPlan, block_rows, plan_split
+from pipelines.prepare.sources.parquet.groups import Groups, cover
+from pipelines.prepare.sources.resolve.data_files import DataFile
+from tfrecord_io import manifest
+from tfrecord_io.format.ledger import Shards
+from tfrecord_io.manifest import Manifest, Split, TokenizerFacts
+from tfrecord_io.schema import Feature, Schema
+
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "scale.md"
+MARK = "<!-- the rest is written by scripts/simulate_scale.py -->\n"
+SIZES = {"1 GB": 10**9, "100 GB": 10**11, "10 TB": 10**13}
+GROUP_ROWS, GROUP_BYTES, FILE_GROUPS = 4_000, 10**7, 30
+SHARD_BYTES = 100 * 10**6
+BLOCK_ROWS = block_rows(row_bytes=GROUP_BYTES / GROUP_ROWS, shard_bytes=SHARD_BYTES)
+# One core tokenizes and writes so much text in a second (BPE, concat: docs/performance).
+CORE_BYTES = 50 * 10**6
+HUB_REQUESTS_A_SECOND = 3_000 / 300
+
+
+def source_of(num_bytes: int) -> Groups:
+    """Return the row groups of a source of so many bytes, in files of 300 MB on the hub."""
+    count = num_bytes // GROUP_BYTES
+    file = np.arange(count) // FILE_GROUPS
+    rows = np.full(count, GROUP_ROWS)
+    return Groups(
+        files=tuple(
+            DataFile(path=f"hf://datasets/owner/name@{'0' * 40}/data/train-{index:05d}.parquet", size=9)
+            for index in range(int(file[-1]) + 1)
+        ),
+        num_rows=rows,
+        file=file.astype(np.int32),
+        at=np.arange(count) % FILE_GROUPS,
+        num_bytes=np.full(count, GROUP_BYTES),
+        stored_bytes=np.full(count, GROUP_BYTES),
+        source_rows=np.bincount(file, weights=rows).astype(np.int64),
+    )
+
+
+def plan_of(groups: Groups) -> SplitPlan:
+    """Plan shards of 100 MB, as many bytes as their texts have."""
+    rows = ((0, groups.total_rows),)
+    found = cover(groups.ends, rows)
+    blocks = split_plans._cut_groups(
+        found, np.full(len(found), float(GROUP_BYTES)), rows=BLOCK_ROWS, row_bytes=GROUP_BYTES / GROUP_ROWS
+    )
+    split: Any = SimpleNamespace(name="train", source_split="train", ranges=rows)
+    return plan_split(blocks, split, shard_bytes=SHARD_BYTES, seed=0, shuffle=True)
+
+
+def manifest_of(shards: int) -> Manifest:
+    """Return a manifest of so many shards of 100 MB."""
+    same = {
+        name: [SHARD_BYTES] * shards for name in ("num_bytes", "num_examples", "num_tokens", "rows_in", "rows_used")
+    }
+    names = [manifest.shard_name(name="corpus", split="train", index=at, count=shards) for at in range(shards)]
+    columns = Shards(name=names, sha256=["ab" * 32] * shards, rejected={}, tokens_cut=[0] * shards, **same)
+    facts = TokenizerFacts(
+        name="t", kind="t", vocab_size=9, content_sha256="ab" * 32, special_ids=(), padding_side="right", pad_id=0
+    )
+    return Manifest(
+        name="corpus",
+        fingerprint="ab",
+        schema=Schema((Feature(name="input_ids", dtype="int64", shape=(1024,), role="token_ids"),)),
+        layout={"name": "concat", "max_length": 1024},
+        tokenizer=facts,
+        splits={"train": Split(shards=columns)},
+    )
+
+
+def figures(num_bytes: int) -> dict[str, float]:
+    """Plan a source of so many bytes; return what was counted."""
+    began = time.process_time()
+    groups = source_of(num_bytes)
+    plan = plan_of(groups)
+    pieces = len(cover(groups.ends, plan.spans_of(0, plan.num_shards)))
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder, ".prep", "f")
+        job: Any = SimpleNamespace(root=folder, work_path=lambda *parts: str(work.joinpath(*parts)))
+        plan_files.write(job, plan, groups)
+        sizes = [path.stat().st_size for path in work.rglob("plan-*.parquet")]
+    planned = time.process_time() - began
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    text = manifest.dump(manifest_of(plan.num_shards))
+    began = time.process_time()
+    manifest.parse(text)
+    return {
+        "shards, each a task": plan.num_shards,
+        "launcher: plan, CPU s": planned,
+        "launcher: memory, MB": memory,
+        "plan files": len(sizes),
+        "plan files, MB": sum(sizes) / 1e6,
+        "plan file that a worker reads, kB": max(sizes) / 1e3,
+        "manifest.json, MB": len(text) / 1e6,
+        "manifest.json: open, CPU s": time.process_time() - began,
+        "requests for the source's rows, a shard": pieces / plan.num_shards,
+        "requests to write, a shard (file, index, receipt)": 3,
+        "the hub's limit for one address, minutes": pieces / HUB_REQUESTS_A_SECOND / 60,
+        **{
+            f"tokenize and write, {cores:,} cores, minutes": num_bytes / CORE_BYTES / cores / 60
+            for cores in (8, 64, 1024)
+        },
+    }
+
+
+def table(found: dict[str, dict[str, float]]) -> str:
+    """Return the figures as a Markdown table, a column for each size."""
+    head = f"| | {' | '.join(found)} |\n|---|{'---|' * len(found)}\n"
+    names = next(iter(found.values()))
+    return head + "".join(
+        f"| {name} | {' | '.join(shown(each[name]) for each in found.values())} |\n" for name in names
+    )
+
+
+def shown(value: float) -> str:
+    """Format a figure with three digits, or as a whole number."""
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.2g}"
+
+
+def main() -> None:
+    """Run each size in a process of its own, and print or write the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="write the page")
+    parser.add_argument("--bytes", type=int, help="print the figures of this size as JSON")
+    arguments = parser.parse_args()
+    if arguments.bytes:
+        json.dump(figures(arguments.bytes), sys.stdout)
+        return
+    runs = {
+        name: subprocess.run([sys.executable, __file__, "--bytes", str(size)], check=True, stdout=subprocess.PIPE)
+        for name, size in SIZES.items()
+    }
+    text = table({name: json.loads(run.stdout) for name, run in runs.items()})
+    if arguments.write:
+        PAGE.write_text(PAGE.read_text(encoding="utf-8").partition(MARK)[0] + MARK + "\n" + text, encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
