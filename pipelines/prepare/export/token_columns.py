@@ -84,6 +84,13 @@ def unpadded(columns: Columns, manifest: Manifest, *, extra: tuple[str, ...]) ->
     return found
 
 
+def records(
+    batches: Iterable[Columns], manifest: Manifest, *, extra: tuple[str, ...] = ()
+) -> Iterator[dict[str, ExportedColumn]]:
+    """Yield columns without padding, as `unpadded` makes them, with a row for each record."""
+    return (unpadded(columns, manifest, extra=extra) for columns in batches)
+
+
 def joins_documents(manifest: Manifest) -> bool:
     """Return whether a record may hold several documents, or parts of them."""
     return any(manifest.schema.with_role(role) is not None for role in ("segment_ids", "num_tokens"))
@@ -96,7 +103,7 @@ def documents(
 
     A document is a row (`pad`), a segment (`pack`), or a run of a shard's one stream up to EOS or its end (`concat`).
     """
-    found = (unpadded(columns, manifest, extra=extra) for columns in batches)
+    found = records(batches, manifest, extra=extra)
     if manifest.schema.with_role("num_tokens") is not None:
         parts = list(found)
         stream = {name: np.concatenate([part[name].values for part in parts]) for name in (parts[0] if parts else ())}

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from pipelines.prepare.audit.invariants import check_columns
-from pipelines.prepare.export import megatron
+from pipelines.prepare.export.export_settings import ExportSettings
+from pipelines.prepare.export.megatron import MegatronWriter
 from tests.tfrecord_io.conftest import make_manifest, tokenizer_facts
 from tfrecord_io.errors import CorruptRecordError
 from tfrecord_io.manifest import Manifest
@@ -119,6 +120,6 @@ def test_megatrons_bound_decides_the_size_of_its_ids(vocab_size: int, itemsize: 
         for (name, value), role in zip(named.items(), ("token_ids", "num_tokens"), strict=True)
     )
     manifest = make_manifest(Schema(features), layout={"name": "concat", "max_length": L}, tokenizer=manifest.tokenizer)
-    made = megatron.files(iter([named]), manifest, None)  # type: ignore[arg-type]
+    made = MegatronWriter(manifest, ExportSettings(to="megatron", output="out")).files(iter([named]))
     assert len(made[".bin"]) % itemsize == 0
     assert made[".idx"][17] == {2: 8, 4: 4}[itemsize]
