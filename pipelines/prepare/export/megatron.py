@@ -16,13 +16,13 @@ import numpy as np
 from pipelines.prepare.export import token_columns
 from pipelines.prepare.export.writer import Columns, Writer
 from tfrecord_io.errors import ConfigError
-from tfrecord_io.schema import Role
+from tfrecord_io.schema import ROLES
 
 _MAGIC, _VERSION = b"MMIDIDX\x00\x00", 1
 _CODES = {np.dtype(np.int32): 4, np.dtype(np.uint16): 8}
 _SMALL_VOCABULARY = 65_500
-# Roles of features that the tokens and the ends of documents imply.
-_HELD: tuple[Role, ...] = ("token_ids", "attention_mask", "num_tokens", "segment_ids", "positions")
+# Columns of an export that the tokens and the ends of documents imply.
+_HELD = ("input_ids", "", "seq_lengths", "position_ids")
 
 
 class MegatronWriter(Writer):
@@ -35,7 +35,7 @@ class MegatronWriter(Writer):
         lost = [
             each.name
             for each in schema.features
-            if each.role not in _HELD and each.constant is None and each.name not in settings.dropped
+            if ROLES[each.role].exported_as not in _HELD and each.constant is None and each.name not in settings.dropped
         ]
         if lost:
             raise ConfigError(
