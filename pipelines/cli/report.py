@@ -48,7 +48,8 @@ def watch(tasks: list[ShardTask], progress: Progress) -> contextlib.AbstractCont
     """Show the progress of making the shards of `tasks` during the context; show nothing without tasks."""
     if not tasks:
         return contextlib.nullcontext()
-    return watch_rows(sum(task.num_rows for task in tasks), progress, doing=f"making {some(len(tasks), 'shard')} from")
+    doing = f"making {some(len(tasks), 'shard')}, reading"
+    return watch_rows(sum(task.num_rows for task in tasks), progress, doing=doing)
 
 
 @contextlib.contextmanager
@@ -109,7 +110,7 @@ def manifest_tables(manifest: Manifest) -> None:
     features = ((each.name, each.dtype, str(list(each.shape)), each.meaning) for each in manifest.schema.features)
     out.print(table("feature", "dtype", "shape", "meaning", rows=features))
     if manifest.label_names is not None:
-        out.print("labels: " + ", ".join(f"{index} {name}" for index, name in enumerate(manifest.label_names[:20])))
+        out.print("labels: " + ", ".join(f"{index} = {name}" for index, name in enumerate(manifest.label_names[:20])))
     _print_splits(out, manifest)
     _print_engines(out, manifest)
 

@@ -11,7 +11,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from typing import Any, TextIO
 import click
 import cloup
 
+from pipelines.terminal.ending import OwnTemporaryFolder, terminable
 from pipelines.terminal.stages import STAGES
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.shown import visible, visible_line, without_secrets
@@ -138,20 +138,18 @@ class Program(TwoLineErrors):
         gc.set_threshold(2_000_000, 50, 100)
         # google-api-core's farewell to Python 3.10, which is still supported here.
         warnings.filterwarnings("ignore", "You are using a (non-supported )?Python version", FutureWarning)
+        temporary = OwnTemporaryFolder()
         try:
             return self.main(*args, **kwargs)
         except SystemExit as error:
             if error.code or self.leaves_at_once:
                 sys.stdout.flush()
                 sys.stderr.flush()
+                temporary.remove()
                 os._exit(int(error.code or 0))
             raise
-
-
-class _TerminatedError(KeyboardInterrupt):
-    """SIGTERM, the signal by which schedulers stop a job."""
-
-    signal_number = signal.SIGTERM
+        finally:
+            temporary.remove()
 
 
 @contextlib.contextmanager
@@ -162,7 +160,7 @@ def errors(*, verbose: bool, interrupted: tuple[str, str] = _INTERRUPTED) -> Ite
     the message after a signal: cause and remedy.
     """
     try:
-        with _terminable():
+        with terminable():
             yield
     except PrepError as error:
         status = _signal_status(error) or (2 if isinstance(error, ConfigError) else 1)
@@ -210,23 +208,6 @@ def _signal_status(error: BaseException | None) -> int:
         return 128 + signal.SIGINT
     # On a signal, a job elsewhere and a training run raise errors of their own.
     return _signal_status(error.__context__) if isinstance(error, PrepError) else 0
-
-
-@contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(*_: object) -> None:
-        raise _TerminatedError
-
-    previous = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 @contextlib.contextmanager

@@ -88,7 +88,7 @@ def test_without_a_terminal_progress_is_plain_lines(capsys: pytest.CaptureFixtur
             time.sleep(0.01)
             text += capsys.readouterr().err
     text += capsys.readouterr().err
-    assert text.startswith("making 2 shards from 100 rows\n")
+    assert text.startswith("making 2 shards, reading 100 rows\n")
     assert re.search(r"^ 25%  [\d,]+ rows/s  [\d,]+ tokens/s  1 shard, 2\.0 kB$", text, re.M)
     assert "\x1b" not in text
     assert "\r" not in text
@@ -97,7 +97,7 @@ def test_without_a_terminal_progress_is_plain_lines(capsys: pytest.CaptureFixtur
 def test_without_tasks_nothing_is_said_and_nothing_after_the_work_fails(capsys: pytest.CaptureFixture[str]) -> None:
     with report.watch([], Progress()), pytest.raises(ArithmeticError), report.watch(TASKS[:1], Progress()):
         raise ArithmeticError
-    assert capsys.readouterr().err.startswith("making 1 shard from 50 rows\n")
+    assert capsys.readouterr().err.startswith("making 1 shard, reading 50 rows\n")
     time.sleep(0.05)
     assert capsys.readouterr().err == ""
 

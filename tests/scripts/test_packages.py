@@ -1,6 +1,7 @@
 """The packages that are published: the source distribution, and the wheel."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -80,7 +81,18 @@ def test_a_wheel_has_every_file_of_the_packages_and_nothing_else(wheel: Path) ->
     }
     with zipfile.ZipFile(wheel) as packed:
         names = {name for name in packed.namelist() if ".dist-info/" not in name}
-    assert names == files
+    assert names == files - {"tfrecord_io/pyproject.toml"}
+
+
+def test_the_reader_is_a_distribution_of_its_own_with_the_same_bounds() -> None:
+    """Its wheel needs a network to be built; `scripts/check_reader_alone` installs and tries it."""
+    described = (REPOSITORY / "tfrecord_io" / "pyproject.toml").read_text()
+    whole = (REPOSITORY / "setup.py").read_text()
+    bounds = re.findall(r'"((?:numpy|numba|gcsfs)>=[\d.]+)"', described)
+    assert len(bounds) == 3
+    assert all(f'"{bound}"' in whole for bound in bounds)
+    suffixes = {path.suffix for path in (REPOSITORY / "tfrecord_io").rglob("*") if path.is_file()}
+    assert suffixes - {".pyc", ".nbi", ".nbc"} == {".py", ".typed", ".toml"}
 
 
 @pytest.mark.slow

@@ -12,8 +12,14 @@ changes, but not when a file that the kernel calls into does: after a change her
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import numba
 import numpy as np
+
+try:
+    import numba
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        "no module named 'numba', which reads records by number; pip install 'tfrecord-io[random]', or numba"
+    ) from missing
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

@@ -6,15 +6,17 @@ An index has the byte of every `stride`-th record, so the smallest readable unit
     groups of a shard        │ 0 ........ │ 1 ........ │ 2 ...... │         edges: where they begin, and the shard's end
     to read                  └────── one span ─────────┘                    neighbours are read together
 
-A shard without index, such as a compressed one, is read as a whole, and the last few are kept. Random access to such
-shards reads a shard for each row; read them in order.
+A shard without index, such as a compressed one, is read as a whole and unpacked from its start, and the last few are
+kept. Random access to such shards reads a shard for each row; read them in order.
 """
 
 import bisect
+import collections
 import dataclasses
 import functools
 import io
 import os
+import threading
 from typing import Any
 
 import numpy as np
@@ -28,8 +30,9 @@ from tfrecord_io.shown import without_secrets
 
 # Number of indexes that are kept, of 8 bytes for 16 rows: 25 KB for a shard of 100 MB.
 _INDEXES = 1024
-# Number of shards that are kept as a whole.
+# Number of shards without index that are kept, and the most bytes that each keeps unpacked: 2 MB of a file can be 2 GB.
 _WHOLE_SHARDS = 2
+_UNPACKED_BYTES = 512 << 20
 
 # N serialized Examples in the order of the request: data, begins_N and ends_N, all read-only; number n is
 # data[begins_N[n] : ends_N[n]].
@@ -182,36 +185,17 @@ class ShardFiles:
 
     @functools.cached_property
     def _whole(self) -> Any:
-        """Cached function from a shard to all its messages (`Payloads`)."""
+        """Cached function from a shard to its messages (`_UnpackedShard`)."""
         return functools.lru_cache(_WHOLE_SHARDS)(self._read_whole)
 
-    def _read_whole(self, shard: int) -> Any:
-        from tfrecord_io import records
-        from tfrecord_io.examples import Payloads
-
+    def _read_whole(self, shard: int) -> "_UnpackedShard":
         entry, place = self._shards[shard], self._path(shard)
         content = self._read_file(entry.name, most=entry.num_bytes + 1)
         if len(content) < entry.num_bytes:
             raise self._cut_off(shard, entry.num_bytes)
-        batches, count = [], 0
-        for payloads in records.read_payloads(
-            io.BytesIO(content),
-            compression=self.manifest.compression,
-            place=place,
-            most_record_bytes=self.manifest.schema.most_record_bytes,
-        ):
-            batches.append(payloads)
-            # A small file can unpack to any size: stop when there are more records than expected.
-            if (count := count + len(payloads)) > entry.num_examples:
-                break
-        if count != entry.num_examples:
-            raise CorruptRecordError(
-                f"{place}: {'more' if count > entry.num_examples else count} records, expected {entry.num_examples} by "
-                "the manifest",
-                remedy=self._remedy,
-            )
-        sizes = np.concatenate([np.zeros(1, np.int64), *(np.diff(each.offsets) for each in batches)])
-        return Payloads(np.concatenate([each.data for each in batches]), np.cumsum(sizes))
+        return _UnpackedShard(
+            content, manifest=self.manifest, num_examples=entry.num_examples, place=place, remedy=self._remedy
+        )
 
     def _cut_off(self, shard: int, stop: int) -> CorruptRecordError:
         return CorruptRecordError(
@@ -231,4 +215,54 @@ class ShardFiles:
             f"{self.storage.path(name)}: cannot be read ({type(error).__name__}: {without_secrets(str(error))}), "
             "expected a file of the dataset",
             remedy=f"check that this machine may read it; if it is gone, {self._remedy}",
+        )
+
+
+class _UnpackedShard:
+    """Messages of a shard without index, unpacked as far as asked for; the newest `_UNPACKED_BYTES` are kept."""
+
+    def __init__(self, content: bytes, *, manifest: Manifest, num_examples: int, place: str, remedy: str) -> None:
+        self._content, self._manifest, self._num_examples = content, manifest, num_examples
+        self._place, self._remedy = place, remedy
+        self._lock = threading.Lock()
+        self._start()
+
+    def __getitem__(self, record: int) -> bytes | memoryview:
+        """Return a message. Raises CorruptRecordError: damage, or another number of records than the manifest has."""
+        with self._lock:
+            if self._kept and record < self._kept[0][0]:
+                self._start()
+            while record >= self._end:
+                self._unpack()
+            first, payloads = next(batch for batch in reversed(self._kept) if batch[0] <= record)
+            return payloads[record - first]
+
+    def _start(self) -> None:
+        from tfrecord_io import records
+
+        self._batches = records.read_payloads(
+            io.BytesIO(self._content),
+            compression=self._manifest.compression,
+            place=self._place,
+            most_record_bytes=self._manifest.schema.most_record_bytes,
+        )
+        self._end, self._kept, self._kept_bytes = 0, collections.deque[tuple[int, Any]](), 0
+
+    def _unpack(self) -> None:
+        """Unpack one batch more, and after the last expected record make sure that the file ends."""
+        payloads = next(self._batches, None)
+        if payloads is None:
+            raise self._wrong_count(str(self._end))
+        self._kept.append((self._end, payloads))
+        self._end += len(payloads)
+        self._kept_bytes += len(payloads.data)
+        while self._kept_bytes > _UNPACKED_BYTES and len(self._kept) > 1:
+            self._kept_bytes -= len(self._kept.popleft()[1].data)
+        is_last = self._end == self._num_examples
+        if self._end > self._num_examples or (is_last and next(self._batches, None) is not None):
+            raise self._wrong_count("more")
+
+    def _wrong_count(self, got: str) -> CorruptRecordError:
+        return CorruptRecordError(
+            f"{self._place}: {got} records, expected {self._num_examples} by the manifest", remedy=self._remedy
         )

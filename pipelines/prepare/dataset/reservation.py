@@ -225,7 +225,9 @@ def _mismatch(root: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> F
     of_source = differences(*({"source": each.get("source")} for each in (before, now)))
     listed = (changed or of_source or "rows were appended to it") if before else "from what is unknown"
     # Files were added to the source, or this dataset has been appended to already.
-    add = "add new rows of the same source with --append, " if before and not changed else ""
+    old, new = ((each.get("source") or {}).get("files") for each in (before, now))
+    kept = not (isinstance(old, list) and isinstance(new, list)) or all(file in new for file in old)
+    add = "add new rows of the same source with --append, " if before and not changed and kept else ""
     return FingerprintMismatchError(
         f"{root}: holds a dataset made from something else ({listed})",
         remedy=f"{add}choose another --output, or start over with --overwrite",

@@ -25,6 +25,7 @@ from pipelines.prepare.layouts.packing import pack
 from pipelines.prepare.options.bucket_lengths import bucket_of, choose
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.options.source_config import SAMPLES
+from pipelines.prepare.options.suggestions import may_join
 from pipelines.prepare.plan.length_histogram import LengthHistogram, count_lengths
 from pipelines.prepare.process.progress import Progress
 from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT, is_left_out
@@ -123,7 +124,13 @@ def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
     if spec.layout.name in ("pad", "concat", "pack"):  # for rows with more than one text it would mean little
         # Lengths beyond the model's limit are useless; 512 is shown even for tokenizers with a lower limit.
         limit = max(512, min(int(opened.request.tokenizer.model_max_length), _LONGEST))
-        layouts = compare(sample.row_tokens, rows=usable, length=spec.length, longest=max(limit, spec.length))
+        layouts = compare(
+            sample.row_tokens,
+            rows=usable,
+            length=spec.length,
+            longest=max(limit, spec.length),
+            joined=may_join(config.fingerprint_options()),
+        )
     return Estimate(
         split=planned.plan.split,
         rows=rows,
@@ -150,8 +157,8 @@ def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
     )
 
 
-def compare(row_tokens: np.ndarray, *, rows: int, length: int, longest: int) -> tuple[Cost, ...]:
-    """Compare the costs of layouts: `pad` with usual lengths and with several, `concat` and `pack`.
+def compare(row_tokens: np.ndarray, *, rows: int, length: int, longest: int, joined: bool) -> tuple[Cost, ...]:
+    """Compare the costs of layouts: `pad` with usual lengths and with several, and if rows may be `joined`, the others.
 
     `pad` takes `length` and each usual length up to `longest`, then the best few lengths up to `length` together
     (--bucket-lengths); `concat` and `pack` take `length`.
@@ -179,11 +186,13 @@ def compare(row_tokens: np.ndarray, *, rows: int, length: int, longest: int) -> 
     usual = {each for each in _LENGTHS if each <= max(longest, _LENGTHS[0])}
     lengths = choose(row_tokens, count=_BUCKETS, longest=length, fixed=False)
     buckets = padded(f"pad to {','.join(map(str, lengths))}", lengths)
-    packed = len(pack(row_tokens, length=length))
-    return (
+    padding = (
         *(padded("pad", (each,)) for each in sorted({*usual, length})),
         dataclasses.replace(buckets, lengths=lengths if len(lengths) > 1 else ()),
-        # Only the last record is padded, which a sample cannot show.
-        cost("concat", length, records=-(-total // length), positions=total),
-        cost("pack", length, records=packed, positions=packed * length),
     )
+    if not joined:
+        return padding
+    packed = len(pack(row_tokens, length=length))
+    # Of joined rows only the last record is padded, which a sample cannot show.
+    joining = cost("concat", length, records=-(-total // length), positions=total)
+    return *padding, joining, cost("pack", length, records=packed, positions=packed * length)

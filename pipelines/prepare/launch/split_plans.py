@@ -13,12 +13,12 @@ If no row may be rejected, an unusable row found later ends the job at its shard
 import collections
 import dataclasses
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from pipelines.prepare.launch.open_job import OpenJob
-from pipelines.prepare.options.config import PrepareConfig
+from pipelines.prepare.options.suggestions import against_padding
 from pipelines.prepare.plan.planning import ROOM, Blocks, ShardSpec, SplitPlan, block_rows, cut_rows, plan_split
 from pipelines.prepare.plan.sample_rows import ReadRows
 from pipelines.prepare.plan.sampling import Sample, measure
@@ -63,9 +63,13 @@ class PlannedSplit:
 
 
 def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, PlannedSplit]:
-    """Sample and plan the given splits; warn if their records would be nearly all padding. Raises: as `plan_one`."""
+    """Sample and plan the given splits; warn of much padding, and of labels that are no class ids.
+
+    Raises: as `plan_one`.
+    """
     planned = {split: plan_one(opened, split) for split in splits}
     _warn_of_padding(opened, planned)
+    _warn_of_labels([each.sample for each in planned.values()])
     return planned
 
 
@@ -195,25 +199,23 @@ def _warn_of_padding(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> No
         longest = np.percentile(np.concatenate([sample.row_tokens for sample in padded.values()]), 99)
         _log.warning(
             "%.1f %% of the tokens in records would be padding: records have up to %d tokens, but 99 %% of the sampled "
-            "rows have at most %.0f; %s",
+            "rows have at most %.0f; give %s",
             100 * min(share, 0.999),
             opened.job.spec.length,
             longest,
-            padding_advice(opened.config),
+            against_padding(opened.config.fingerprint_options()),
         )
 
 
-def padding_advice(config: PrepareConfig) -> str:
-    """Return the remedy against padding, which names the options to give."""
-    layout, source = config.layout, config.source
-    beside = source.label_column or source.keep_columns
-    if layout.bucket_lengths is not None:
-        return "give shorter --bucket-lengths"
-    ways = []
-    if layout.name == "chat" and not beside:
-        ways.append("--pack-rows")
-    if layout.name == "pad" and not beside and len(source.text_columns) == 1:
-        ways.append("--layout pack")
-    if layout.name == "pad" and layout.stride is None:
-        ways.append("--bucket-lengths auto:4")
-    return f"give {', '.join([*ways, 'or a smaller --max-length' if ways else 'a smaller --max-length'])}"
+def _warn_of_labels(samples: Sequence[Sample]) -> None:
+    labels = np.unique(np.concatenate([np.zeros(0, np.int64), *(sample.labels for sample in samples)]))
+    if not len(labels):
+        return
+    all_seen = all(sample.read.whole for sample in samples)  # else the sample may lack some of them
+    if labels[0] != 0 or (all_seen and len(labels) <= labels[-1]):
+        _log.warning(
+            "labels are whole numbers from %d to %d, which is right to predict numbers, but classes are 0 to n - 1; "
+            "give --label-classes to make each number a class",
+            labels[0],
+            labels[-1],
+        )

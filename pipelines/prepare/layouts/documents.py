@@ -82,13 +82,12 @@ class PackBuilder(Builder):
         if not len(self._before) + len(self._after):
             self.rows_used += int(np.count_nonzero(ragged["input_ids"].lengths == 0))
         chunk_rows = max(1, _TOKENS_PER_CHUNK // self._length)
-        is_new = np.ones(len(owners), bool)
+        is_used = np.zeros(len(owners), bool)
         for start in range(0, len(packed), chunk_rows):
             part = packed.rows(start, start + chunk_rows)
-            rows = np.unique(owners[part.documents[part.firsts == 0]])
-            self.rows_used += int(np.count_nonzero(is_new[rows]))
-            is_new[rows] = False
+            is_used[owners[part.documents[part.firsts == 0]]] = True
             yield self._laid_out(ragged, part)
+        self.rows_used += int(np.count_nonzero(is_used))
 
     def lineage(self, rng: np.random.Generator | None) -> Lineage:
         """Return the lineage of the records: the documents, or parts of documents, in each, in order."""

@@ -94,7 +94,10 @@ def join(lengths: np.ndarray, *, length: int, order: np.ndarray) -> Packing:
     stops = np.cumsum(lengths[order])
     starts = stops - lengths[order]
     row_starts = np.arange(0, int(lengths[order].sum()), length)
-    begins = np.union1d(starts, row_starts)  # where a document or a row begins, so does a piece
+    # Where a document or a row begins, so does a piece. A stable sort merges two ascending runs in linear time; hashing
+    # them, as union1d does, took 7 % of a whole build's samples.
+    begins = np.sort(np.concatenate([starts, row_starts]), kind="stable")
+    begins = begins[np.diff(begins, prepend=-1) > 0]
     at = np.searchsorted(stops, begins, "right")
     return Packing(
         documents=order[at],

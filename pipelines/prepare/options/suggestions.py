@@ -1,8 +1,9 @@
-"""Remedies shared by several error messages."""
+"""Remedies that several messages share."""
 
 import codecs
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
@@ -17,3 +18,26 @@ def to_utf8(content: bytes) -> str:
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "convert it to UTF-8: `iconv -f utf-16 -t utf-8 OLD > NEW`"
     return "convert it to UTF-8: if it is Latin-1, as older data often is, by `iconv -f latin1 -t utf-8 OLD > NEW`"
+
+
+def may_join(options: Mapping[str, Any]) -> bool:
+    """Return whether a record may hold parts of several rows: they have one text, no label, and no kept column.
+
+    `options`: as in the fingerprint (`PrepareConfig.fingerprint_options`, `Manifest.options`).
+    """
+    return not (options["label_column"] or options["keep_columns"]) and len(options["text_columns"]) == 1
+
+
+def against_padding(options: Mapping[str, Any]) -> str:
+    """Return what leaves less padding, such as options of `build` that go with all others. `options`: as `may_join`."""
+    if options.get("bucket_lengths"):
+        return "shorter --bucket-lengths"
+    ways = []
+    is_plain = options.get("stride") is None and options["layout"] == "pad"
+    if options["layout"] == "chat" and may_join(options) and not options.get("pack_rows"):
+        ways.append("--pack-rows")
+    if is_plain and may_join(options) and options["truncation"] == "longest_first":
+        ways.append("--layout pack")
+    if is_plain:
+        ways.append("--bucket-lengths auto:4")
+    return ", ".join([*ways, "or a smaller --max-length" if ways else "a smaller --max-length"])

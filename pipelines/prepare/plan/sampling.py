@@ -92,6 +92,7 @@ class Sample:
     `seconds`: how long tokenizing takes for all sampled rows.
     `read`: all rows that were read, most of which were only weighed.
     `length_shares`: the share of the bytes that records of each length have, which go into shards of their own.
+    `labels` int64, ascending: the different integer labels of tokenized rows, empty if the labels have names.
     """
 
     sizes: SizeModel
@@ -104,6 +105,7 @@ class Sample:
     seconds: float
     read: ReadRows
     length_shares: tuple[float, ...] = (1.0,)
+    labels: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 def row_lengths(
@@ -151,7 +153,15 @@ def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sampl
         seconds=(rows.seconds + time.perf_counter() - began) * (1 + rows.weighed_bytes.sum() / max(text_bytes, 1)),
         read=rows.read,
         length_shares=length_shares,
+        labels=_integer_labels(spec, rows),
     )
+
+
+def _integer_labels(spec: ShardSpec, rows: SampledRows) -> np.ndarray:
+    label, encoded = spec.columns.label, rows.encoded
+    if label is None or label.kind != "int":
+        return np.zeros(0, np.int64)
+    return np.unique(encoded.arrays["label"][encoded.reasons == ""]).astype(np.int64)
 
 
 def _with_predicted(rows: SampledRows, values: np.ndarray, *, rising: bool) -> np.ndarray:

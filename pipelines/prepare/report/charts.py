@@ -45,7 +45,7 @@ def lengths_group(split: SplitSubject, subject: Subject) -> Group:
     # The share that fits is meaningful only for lengths before any cut.
     is_whole = not split.finished.ledger.tokens_cut
     fitting = f"; {share(total - found.longer, total)} fit into {found.cut:,}" if is_whole else ""
-    median = found.edges[int(np.searchsorted(np.cumsum(found.counts), total / 2)) + 1]
+    median = int(np.percentile(lengths, 50, method="higher"))
     names = [f"{length:,}" for length in found.row_lengths]
     names[-1] += " (cut)" if found.cuts else " (row)"
     # About four round numbers below the axis.

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 import tfrecord_io
 from tfrecord_io.shown import visible
@@ -122,6 +122,7 @@ def render(*, title: str, says: str, sections: Sequence[Section]) -> bytes:
         # Control characters are spelt out, except for line ends.
         finalize=lambda text: visible(text, lines=True) if type(text) is str else text,
     )
+    environment.filters["options"] = _unbroken_options
     style = (_FOLDER / "page.css").read_text(encoding="utf-8")
     style = re.sub(r"\s+", " ", re.sub(r"/\*.*?\*/", "", style, flags=re.S)).strip()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -137,3 +138,9 @@ def render(*, title: str, says: str, sections: Sequence[Section]) -> bytes:
         top=_TOP,
     )
     return text.encode("utf-8", "replace")
+
+
+def _unbroken_options(text: str) -> Markup:
+    """Return the text as HTML in which no option such as `--max-length` is broken at a hyphen."""
+    escaped = str(escape(visible(text, lines=True)))  # `re.sub` joins pieces of Markup by escaping them once more
+    return Markup(re.sub(r"--[a-z][a-z-]*[a-z]", r'<span class="option">\g<0></span>', escaped))

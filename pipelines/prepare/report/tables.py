@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from rich.filesize import decimal as size
 
+from pipelines.prepare.options.suggestions import against_padding
 from pipelines.prepare.report.page import Group, Section, Table
 from pipelines.prepare.report.subject import SplitSubject, Subject, count, documents_of, share, token_positions
 from tfrecord_io.format.ledger import is_left_out
@@ -59,8 +60,8 @@ def padding_group(split: SplitSubject, subject: Subject) -> Group:
     head = ("row length", "shards", "records", "tokens", "padding")
     warnings: tuple[str, ...] = ()
     if positions - tokens > _MOST_PADDING * positions:
-        ways = "--bucket-lengths auto:4, a smaller --max-length, or --layout pack"
-        warnings = (f"{share(positions - tokens, positions)} of the positions are padding: consider {ways}.",)
+        wasted = share(positions - tokens, positions)
+        warnings = (f"{wasted} of the positions are padding: consider {against_padding(manifest.options)}.",)
     table = Table(caption=says, head=head, rows=tuple(rows), numbers=4)
     return Group(title=split.name, tables=(table,), warnings=warnings)
 

@@ -174,6 +174,9 @@ def test_plan_shows_the_new_rows_alone_and_none_change_nothing(tmp_path: Path) -
     assert building.files(out) == before
     cause, _ = build(data, out, max_length=8).error
     assert cause.endswith("holds a dataset made from something else (max_length: was 32, now 8)")
+    json_lines(min(data.iterdir()), range(900, 905))
+    _, remedy = build(data, out).error  # an append would be refused
+    assert remedy == "choose another --output, or start over with --overwrite"
 
 
 @pytest.mark.slow

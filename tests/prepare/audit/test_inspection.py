@@ -54,7 +54,7 @@ def test_padding_is_left_out_on_either_side() -> None:
 def test_without_json_people_see_tables_on_stdout_and_nothing_else() -> None:
     outcome = building.command("inspect", reviews())
     assert outcome.err == ""
-    for shown in ("input_ids", "labels: 0 negative, 1 positive", "vocabulary 2,000", "[CLS]", ", label '"):
+    for shown in ("input_ids", "labels: 0 = negative, 1 = positive", "vocabulary 2,000", "[CLS]", ", label '"):
         assert shown in outcome.out
 
 

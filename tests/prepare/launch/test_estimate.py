@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.prepare.launch import split_plans
 from pipelines.prepare.launch.estimate import Cost, compare
-from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from tests import building
 from tests.building import REVIEWS, read_manifest, reviews
 
@@ -80,7 +78,7 @@ def test_people_see_tables_on_stdout_or_beside_json_on_stderr() -> None:
 
 
 def costs_of(*row_tokens: int) -> dict[tuple[str, int], Cost]:
-    every = compare(np.array(row_tokens), rows=len(row_tokens), length=64, longest=256)
+    every = compare(np.array(row_tokens), rows=len(row_tokens), length=64, longest=256, joined=True)
     return {(cost.layout, cost.length): cost for cost in every}
 
 
@@ -104,6 +102,11 @@ def test_with_several_lengths_each_row_is_padded_to_the_smallest_that_holds_it()
     assert cost.padding == pytest.approx(1 - (10 + 16 + 30 + 60 + 64) / (16 + 16 + 32 + 64 + 64))
     assert cost.tokens_cut == pytest.approx(236 / 416)
     assert cost.rows_cut == pytest.approx(1 / 5)
+
+
+def test_rows_that_may_not_be_joined_are_compared_with_padding_only() -> None:
+    every = compare(np.array([10, 16, 30]), rows=3, length=64, longest=256, joined=False)
+    assert {cost.layout for cost in every if not cost.layout.startswith("pad")} == set()
 
 
 def test_packing_wastes_what_no_document_fits_into() -> None:
@@ -134,27 +137,34 @@ def test_a_build_says_so_but_not_when_it_goes_on_with_an_old_plan(tmp_path: Path
     assert warnings("build", *options) == []
 
 
-@pytest.mark.parametrize(
-    ("source", "layout", "advice"),
-    [
-        ({"label_column": "label"}, {}, "give --bucket-lengths auto:4, or a smaller --max-length"),
-        ({}, {"stride": 5}, "give --layout pack, or a smaller --max-length"),
-        ({}, {"bucket_lengths": (8, 16)}, "give shorter --bucket-lengths"),
-        ({"target_column": "label"}, {"name": "seq2seq"}, "give a smaller --max-length"),
-        ({}, {"name": "chat"}, "give --pack-rows, or a smaller --max-length"),
-        ({"label_column": "label"}, {"name": "chat"}, "give a smaller --max-length"),
-    ],
-)
-def test_it_names_what_the_layout_takes(source: dict[str, Any], layout: dict[str, Any], advice: str) -> None:
-    request = PrepareConfig(
-        source=SourceConfig(dataset="data", **source),
-        tokenizer=TokenizerConfig(name="tokenizer"),
-        output=OutputConfig(root="out", name="name"),
-        layout=LayoutConfig(**layout),
-    )
-    assert split_plans.padding_advice(request) == advice
-
-
 @pytest.mark.parametrize("options", [("--max-length", 64), ("--max-length", 1000, "--layout", "concat")])
 def test_nothing_is_said_where_there_is_little_or_rows_are_joined(options: tuple[object, ...]) -> None:
     assert warnings("plan", "--split", "validation", *options) == []
+
+
+# Labels
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ([1, 2, 3, 4, 5], "labels are whole numbers from 1 to 5, which"),
+        ([-1, 1], "labels are whole numbers from -1 to 1, which"),
+        ([0, 2], "labels are whole numbers from 0 to 2, which"),
+        ([0, 1, 2], ""),
+    ],
+)
+def test_labels_that_are_no_class_ids_are_told_before_anything_is_made(
+    tmp_path: Path, labels: list[int], said: str
+) -> None:
+    rows = [{"text": "good", "stars": labels[number % len(labels)]} for number in range(20)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ("--tokenizer", building.tokenizer(), "--label-column", "stars", "--max-length", 8)
+    outcome = building.command("plan", tmp_path / "rows.jsonl", *options)
+    assert outcome.status == 0, outcome.err
+    assert [line.partition(", ")[0] + ", which" for line in outcome.err.splitlines() if "whole numbers" in line] == (
+        [f"warning: {said}"] if said else []
+    )
+    assert ("--label-classes" in outcome.err) == bool(said)
+    classes = building.command("plan", tmp_path / "rows.jsonl", *options, "--label-classes")
+    assert "whole numbers" not in classes.err

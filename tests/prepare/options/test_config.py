@@ -16,6 +16,7 @@ from pipelines.prepare.options.config import (
     default_name,
     parse_size,
 )
+from pipelines.prepare.options.suggestions import against_padding
 from pipelines.terminal.option_fields import declared
 from tfrecord_io.errors import ConfigError
 
@@ -201,3 +202,36 @@ def test_these_options_decide_the_bytes_only_where_they_are_given() -> None:
 def test_the_default_name_is_the_last_plain_part_of_the_dataset(dataset: str, name: str) -> None:
     assert default_name(dataset) == name
     assert _output(name=default_name(dataset)).name == name
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        *({}, {"stride": 5}, {"bucket_lengths": (8, 16)}, {"truncation": "do_not_truncate"}),
+        *({"name": "chat"}, {"name": "chat", "pack_rows": True}, {"name": "concat"}, {"name": "pack"}),
+        *({"name": "tokens"}, {"name": "qa", "stride": 5}, {"name": "seq2seq"}),
+    ],
+)
+@pytest.mark.parametrize(
+    "source", [{}, {"label_column": "label"}, {"keep_columns": ("id",)}, {"text_columns": ("text", "other")}]
+)
+def test_what_is_advised_against_padding_goes_with_the_other_options(
+    source: dict[str, Any], layout: dict[str, Any]
+) -> None:
+    if layout.get("name") == "seq2seq":
+        source = {**source, "target_column": "target"}
+    try:
+        request = _request(source=_source(**source), layout=LayoutConfig(**layout))
+    except ConfigError:
+        return  # this dataset cannot be made
+    advice = against_padding(request.fingerprint_options())
+    advised: dict[str, dict[str, Any]] = {
+        "--pack-rows": {"pack_rows": True},
+        "--layout pack": {"name": "pack"},
+        "--bucket-lengths auto:4": {"bucket_lengths": "auto:4"},
+    }
+    for way, changed in advised.items():
+        if way in advice:
+            _request(source=_source(**source), layout=LayoutConfig(**{**layout, **changed}))
+    if not (source or layout):
+        assert all(way in advice for way in list(advised)[1:])

@@ -69,6 +69,14 @@ def test_text_of_rows_stays_text(tmp_path: Path) -> None:
     assert "&lt;script&gt;" in page
 
 
+def test_half_of_the_rows_is_counted_by_length_and_advice_keeps_options_whole(tmp_path: Path) -> None:
+    lengths = [3, 3, 3, 54]
+    rows = [{"text": " ".join(["good"] * (length - 2))} for length in lengths]
+    page = page_of(built(building.source(tmp_path / "data", train=rows), max_length=512), tmp_path)
+    assert "Half of 4 rows have at most 3 tokens, the longest has 54" in page
+    assert '<span class="option">--bucket-lengths</span> auto:4' in page
+
+
 def test_a_missing_beginning_token_is_seen_at_once(tmp_path: Path) -> None:
     without = page_of(built(REVIEWS, layout="pack"), tmp_path)
     assert "of the documents do not begin with [CLS]" in without

@@ -2,9 +2,11 @@
 
 import concurrent.futures
 import contextlib
+import functools
 import pathlib
 import pickle
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from tests.support import frames
 from tests.tfrecord_io.conftest import CONCAT_SCHEMA, LENGTH, PAD_SCHEMA, WriteDataset, claim_rows, pad_rows, pad_shards
 from tfrecord_io import random_access, records
 from tfrecord_io.errors import CorruptRecordError, ReaderError
-from tfrecord_io.random_access import Rows, storage
+from tfrecord_io.random_access import Rows, shards, storage
 
 SIZES = (40, 1, 17)
 
@@ -328,3 +330,18 @@ def test_a_compressed_shard_of_more_records_than_its_manifest_says(write_dataset
     claim_rows(root, 39)
     with pytest.raises(CorruptRecordError, match="more records, expected 39 by the manifest"):
         random_access.open(root)["train"][0]
+
+
+@pytest.mark.parametrize("order", [range(40), [39, 0, 20, 19, 39, 3]])
+def test_of_an_unpacked_shard_only_the_newest_messages_are_kept(
+    write_dataset: WriteDataset, monkeypatch: pytest.MonkeyPatch, order: Sequence[int]
+) -> None:
+    root = write_dataset({"train": pad_shards(40)}, compression="gzip")
+    monkeypatch.setattr(records, "read_payloads", functools.partial(records.read_payloads, batch_bytes=512))
+    monkeypatch.setattr(shards, "_UNPACKED_BYTES", 1024)
+    rows = random_access.open(root)["train"]
+    for number in order:
+        assert_rows(rows[number], number)
+        kept = rows._whole(0)._kept
+        assert sum(len(payloads.data) for _, payloads in kept) <= 1024
+        assert kept[0][0] <= number < kept[-1][0] + len(kept[-1][1])

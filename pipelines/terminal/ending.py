@@ -1,0 +1,80 @@
+"""How a program ends: by a signal that cannot get lost, and without temporary files of its own left behind."""
+
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+# How long a signal waits until Python has left a callback.
+_AGAIN_SECONDS = 0.05
+
+
+class TerminatedError(KeyboardInterrupt):
+    """SIGTERM, the signal by which schedulers stop a job."""
+
+    signal_number = signal.SIGTERM
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """Treat SIGTERM like Ctrl-C, and raise neither where Python discards exceptions."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with contextlib.ExitStack() as restored:
+        for number, error in ((signal.SIGTERM, TerminatedError), (signal.SIGINT, KeyboardInterrupt)):
+            if number == signal.SIGINT and signal.getsignal(number) is not signal.default_int_handler:
+                continue  # ignored by whoever started this process, or handled by the caller
+            restored.callback(signal.signal, number, signal.signal(number, _raising(error)))
+        yield
+
+
+def _raising(error: type[KeyboardInterrupt]) -> Callable[[int, FrameType | None], None]:
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if _is_discarded(frame):
+            again = threading.Timer(_AGAIN_SECONDS, os.kill, [os.getpid(), number])
+            again.daemon = True
+            again.start()
+        else:
+            raise error
+
+    return interrupt
+
+
+def _is_discarded(frame: FrameType | None) -> bool:
+    """Return whether an exception raised now may be discarded: in callbacks of LLVM (ctypes), and in finalizers."""
+    while frame is not None:
+        if frame.f_code.co_name == "__del__" or str(frame.f_globals.get("__name__")).startswith("llvmlite."):
+            return True
+        frame = frame.f_back
+    return False
+
+
+class OwnTemporaryFolder:
+    """Folder in which this process and all processes that it starts make their temporary files.
+
+    So nothing of a child that was killed stays, nor of a library that cleans up at an orderly exit only.
+    """
+
+    def __init__(self) -> None:
+        self._before = os.environ.get("TMPDIR"), tempfile.tempdir
+        self._folder: str | None = None
+        with contextlib.suppress(OSError):  # without one, whoever needs it says so
+            self._folder = tempfile.mkdtemp(prefix="prep-tfrecords-")
+            os.environ["TMPDIR"] = tempfile.tempdir = self._folder
+
+    def remove(self) -> None:
+        """Remove the folder with all that is in it."""
+        if self._folder is None:
+            return
+        shutil.rmtree(self._folder, ignore_errors=True)
+        variable, tempfile.tempdir = self._before
+        if variable is None:
+            os.environ.pop("TMPDIR", None)
+        else:
+            os.environ["TMPDIR"] = variable
+        self._folder = None

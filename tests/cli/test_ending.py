@@ -1,0 +1,92 @@
+"""Programs end by a signal wherever it arrives, and leave no temporary files."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.terminal.ending import TerminatedError, terminable
+
+PROGRAM = """
+import os, signal, subprocess, sys, tempfile
+import click
+from pipelines.terminal import console
+
+@click.group(cls=console.Program)
+def main(): pass
+
+@main.command()
+@click.argument("end")
+@console.common()
+def run(end):
+    tempfile.mkdtemp()
+    subprocess.run([sys.executable, "-c", "import os, tempfile; tempfile.mkdtemp(); os.kill(os.getpid(), 9)"])
+    if end == "error":
+        raise RuntimeError("out of luck")
+    if end == "signal":
+        os.kill(os.getpid(), signal.SIGTERM)
+main()
+"""
+
+
+@pytest.mark.parametrize(("end", "status"), [("return", 0), ("error", 1), ("signal", 128 + signal.SIGTERM)])
+def test_no_temporary_files_stay(tmp_path: Path, end: str, status: int) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "run", end], env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True
+    )
+    assert ended.returncode == status, ended.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+class Finalized:
+    """Runs a function when it is deleted."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self._function = function
+
+    def __del__(self) -> None:
+        self._function()
+
+
+@pytest.mark.parametrize(("number", "error"), [(signal.SIGTERM, TerminatedError), (signal.SIGINT, KeyboardInterrupt)])
+@pytest.mark.parametrize("place", ["callback", "finalizer"])
+def test_a_signal_is_raised_after_a_callback_that_discards_exceptions(
+    place: str, number: signal.Signals, error: type[BaseException]
+) -> None:
+    ends: list[str] = []
+
+    def interrupted() -> None:
+        os.kill(os.getpid(), number)
+        ends.append(place)
+
+    namespace: dict[str, Any] = {"__name__": "llvmlite.binding.executionengine", "interrupted": interrupted}
+    exec("def notified(): interrupted()", namespace)
+    callback: Callable[[], object] = ctypes.CFUNCTYPE(None)(namespace["notified"])
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(error), terminable():
+            _then_wait(callback if place == "callback" else lambda: Finalized(interrupted))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ends == [place]
+
+
+def _then_wait(function: Callable[[], object]) -> None:
+    function()
+    time.sleep(60)
+
+
+def test_an_ignored_interrupt_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with terminable():
+            assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
