@@ -3,30 +3,7 @@
 A `tf.train.Example` knows only lists of int64, float32 and bytes. A schema adds the one fixed shape that each feature
 has in every record of the dataset, which is what makes static shapes possible on the device.
 
-Glossary of roles (L is the row length in tokens):
-
-    role             dtype    shape  meaning
-    token_ids        int64    [L]    ids of the tokenizer's vocabulary, special tokens and padding included
-    attention_mask   int64    [L]    1 on tokens, 0 on padding
-    token_type_ids   int64    [L]    0 on the first text of a pair, 1 on the second, as the tokenizer gives them
-    num_tokens       int64    []     where a mask is not stored (the `concat` layout): that many tokens, then padding
-    segment_ids      int64    [L]    1, 2, ... on the tokens of the first, second, ... document of a row, 0 on padding
-    positions        int64    [L]    a token's place in its segment, from 0; 0 on padding
-    loss_mask        int64    [L]    1 on the tokens to be learned, 0 on all others and on padding
-    target_ids       int64    [T]    ids of what is to be generated, T tokens long
-    target_mask      int64    [T]    1 on tokens of the target, 0 on padding
-    token_labels     int64    [L]    class id of each token, 0 where it has none
-    token_label_mask int64    [L]    1 where a token has a label of its own
-    start_position   int64    []     index in the row of an answer's first token, 0 where there is no answer in it
-    end_position     int64    []     index of its last token, 0 likewise
-    source_row       int64    []     number of the row of the source, in its split
-    char_starts      int64    [L]    where the token begins in the row's text, in characters; 0 on all other tokens
-    char_ends        int64    [L]    where it ends
-    label            int64    []     class id, an index into the manifest's label names, or -1 where a row has no label;
-                                     without label names an integer;
-                                     or int64 [C], 1 for each of C classes that the row has and 0 for the others;
-                                     or float32 [] for regression
-    column           any      any    a column of the source, kept as it was
+`ROLES` says what each role means, and how features of it are checked, shown and exported.
 
 Only a column can be of dtype `string` or `bytes`: a single value of UTF-8 text, or of any bytes. Arrays hold such
 values as objects, `str` and `bytes`. No device takes them: a reader returns them only on request.
@@ -42,29 +19,140 @@ from typing import Literal, TypeVar, get_args
 
 from tfrecord_io.errors import SchemaError
 
-__all__ = ["MOST_VALUES", "MOST_VALUE_BYTES", "OF_TOKENS", "UNLABELLED", "DType", "Feature", "Role", "Schema"]
+__all__ = [
+    "MOST_VALUES",
+    "MOST_VALUE_BYTES",
+    "OF_TOKENS",
+    "ROLES",
+    "UNLABELLED",
+    "DType",
+    "Feature",
+    "Role",
+    "RoleSpec",
+    "Schema",
+]
 
 Values = TypeVar("Values")
 
 DType = Literal["int64", "float32", "string", "bytes"]
-# Roles with one value for each token of a row, and all others.
-_OfTokens = Literal[
+Role = Literal[
     "token_ids",
     "attention_mask",
     "token_type_ids",
+    "num_tokens",
     "segment_ids",
     "positions",
     "loss_mask",
+    "target_ids",
+    "target_mask",
     "token_labels",
     "token_label_mask",
+    "start_position",
+    "end_position",
+    "source_row",
     "char_starts",
     "char_ends",
+    "label",
+    "column",
 ]
-_Others = Literal[
-    "num_tokens", "target_ids", "target_mask", "start_position", "end_position", "source_row", "label", "column"
-]
-Role = Literal[_OfTokens, _Others]
-OF_TOKENS: tuple[Role, ...] = get_args(_OfTokens)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RoleSpec:
+    """Meaning of a role: what a feature of it holds, and what becomes of it.
+
+    shape: L and T are the lengths of a row and of a target in tokens, C is a number of classes.
+    values: "ids" of the vocabulary, a "mask" of 0 and 1, numbers from 0 on, or any.
+    padding: the value on padding; "pad" is the tokenizer's pad id, None no certain value.
+    marks_tokens: whether it is 0 on padding, and on nothing else.
+    shown_as: how decoded rows show it: as text, by marks of the tokens, or as a value.
+    exported_as: its column in Parquet: None for one of its own name, "" if other columns imply it.
+    """
+
+    meaning: str
+    shape: Literal["[L]", "[T]", "[]", "[] or [C]", "any"] = "[L]"
+    dtypes: tuple[DType, ...] = ("int64",)
+    values: Literal["ids", "mask", "from 0", "any"] = "from 0"
+    padding: Literal["pad", 0] | None = None
+    marks_tokens: bool = False
+    shown_as: Literal["text", "marks", "value"] = "marks"
+    exported_as: str | None = None
+
+
+ROLES: Mapping[Role, RoleSpec] = {
+    "token_ids": RoleSpec(
+        meaning="ids of the tokenizer's vocabulary, special tokens and padding included",
+        values="ids",
+        padding="pad",
+        shown_as="text",
+        exported_as="input_ids",
+    ),
+    "attention_mask": RoleSpec(
+        meaning="1 on tokens, 0 on padding", values="mask", padding=0, marks_tokens=True, exported_as=""
+    ),
+    "token_type_ids": RoleSpec(
+        meaning="0 on the first text of a pair, 1 on the second, as the tokenizer gives them", values="any"
+    ),
+    "num_tokens": RoleSpec(
+        meaning="where no mask is stored: that many tokens, then padding on the right", shape="[]", exported_as=""
+    ),
+    "segment_ids": RoleSpec(
+        meaning="1, 2, ... on the tokens of the first, second, ... document of a row",
+        padding=0,
+        marks_tokens=True,
+        exported_as="seq_lengths",
+    ),
+    "positions": RoleSpec(meaning="a token's place in its segment, from 0", padding=0, exported_as="position_ids"),
+    "loss_mask": RoleSpec(meaning="1 on the tokens to be learned", values="mask", padding=0, exported_as="labels"),
+    "target_ids": RoleSpec(
+        meaning="ids of what is to be generated",
+        shape="[T]",
+        values="ids",
+        padding="pad",
+        shown_as="text",
+        exported_as="labels",
+    ),
+    "target_mask": RoleSpec(
+        meaning="1 on tokens of the target",
+        shape="[T]",
+        values="mask",
+        padding=0,
+        marks_tokens=True,
+        exported_as="labels",
+    ),
+    "token_labels": RoleSpec(
+        meaning="class id of each token, 0 where it has none", values="any", padding=0, exported_as="labels"
+    ),
+    "token_label_mask": RoleSpec(
+        meaning="1 where a token has a label of its own", values="mask", padding=0, exported_as="labels"
+    ),
+    "start_position": RoleSpec(
+        meaning="index in the row of an answer's first token, 0 where there is no answer in it", shape="[]"
+    ),
+    "end_position": RoleSpec(meaning="index of its last token, 0 likewise", shape="[]"),
+    "source_row": RoleSpec(meaning="number of the row of the source, in its split", shape="[]", shown_as="value"),
+    "char_starts": RoleSpec(
+        meaning="where the token begins in the row's text, in characters; 0 on special tokens", padding=0
+    ),
+    "char_ends": RoleSpec(meaning="where it ends", padding=0),
+    "label": RoleSpec(
+        meaning="class id, an index into the label names, or -1 where a row has none; without label names an integer; "
+        "or for each of C classes 1 if the row has it, else 0; or a number for regression",
+        shape="[] or [C]",
+        dtypes=("int64", "float32"),
+        values="any",
+        shown_as="value",
+    ),
+    "column": RoleSpec(
+        meaning="a column of the source, kept as it was",
+        shape="any",
+        dtypes=get_args(DType),
+        values="any",
+        shown_as="value",
+    ),
+}
+# Roles with one value for each token of a row.
+OF_TOKENS = tuple(role for role, spec in ROLES.items() if spec.shape == "[L]")
 
 # The class id of a row without label.
 UNLABELLED = -1

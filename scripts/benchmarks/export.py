@@ -9,9 +9,10 @@ import dataclasses
 import os
 import tempfile
 import time
+from typing import get_args
 
 from pipelines.prepare.dataset import own_files
-from pipelines.prepare.export.export_settings import FORMATS, ExportFormat, ExportSettings
+from pipelines.prepare.export.export_settings import ExportFormat, ExportSettings
 from pipelines.prepare.export.exporting import ExportTask, export_shard
 from pipelines.prepare.process.progress import Progress
 
@@ -20,7 +21,7 @@ def main() -> None:
     """Print a line for each dataset and format: the best of three runs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("datasets", nargs="+")
-    parser.add_argument("--to", nargs="+", default=FORMATS, choices=FORMATS)
+    parser.add_argument("--to", nargs="+", default=get_args(ExportFormat), choices=get_args(ExportFormat))
     arguments = parser.parse_args()
     for root in arguments.datasets:
         for to in arguments.to:

@@ -10,19 +10,22 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.prepare.layouts import LAYOUTS
+from pipelines.prepare.options.layout_config import VALUES_PER_TOKEN
 from tests import building
 from tests.building import REPOSITORY
 from tests.support.speed import slow_but
 from tests.tfrecord_io.format.test_manifest import JSON, document, places
 from tfrecord_io import manifest
 from tfrecord_io.errors import ManifestError
+from tfrecord_io.schema import ROLES, DType, Role
 
 Document = dict[str, Any]
 Place = tuple[Any, ...]
@@ -247,6 +250,19 @@ def test_a_constant_of_a_float_feature_is_refused_by_both() -> None:
 
 
 # The page
+
+
+def test_roles_dtypes_and_layouts_are_those_of_the_code() -> None:
+    assert tuple(ROLES) == get_args(Role)
+    feature = SCHEMA["$defs"]["feature"]["properties"]
+    assert feature["role"]["enum"] == list(ROLES)
+    assert feature["dtype"]["enum"] == list(get_args(DType))
+    assert SCHEMA["properties"]["layout"]["properties"]["name"]["enum"] == list(VALUES_PER_TOKEN)
+    assert set(LAYOUTS) == set(VALUES_PER_TOKEN)
+    padding = {None: "", "pad": "the pad id", 0: "0"}
+    for role, spec in ROLES.items():
+        row = (f"`{role}`", ", ".join(spec.dtypes), spec.shape, padding[spec.padding], spec.meaning)
+        assert f"\n| {' | '.join(row)} |\n" in PAGE
 
 
 def test_every_field_is_described_and_on_the_page() -> None:

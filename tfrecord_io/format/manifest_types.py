@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from tfrecord_io.errors import ManifestError
 from tfrecord_io.format.json_fields import Count, Fingerprint, Name, Sha256, checked, count, decoded, items
 from tfrecord_io.format.ledger import Shards, Split
-from tfrecord_io.schema import OF_TOKENS, Schema
+from tfrecord_io.schema import ROLES, Schema
 
 REMAKE = "copy the manifest again from where the dataset was made, or build it anew"
 
@@ -234,16 +234,15 @@ def _of_roles(manifest: Manifest) -> Iterator[str]:
     """Yield a message for each feature whose dtype or shape ([L], [T] or one value) does not fit its role."""
     schema = manifest.schema
     target = schema.with_role("target_ids")
+    shapes = {"[L]": (manifest.row_length,), "[T]": (target.num_values,) if target else (), "[]": ()}
     for feature in schema.features:
-        expected: tuple[int, ...] = ()
-        if feature.role in OF_TOKENS:
-            expected = (manifest.row_length,)
-        elif target and feature.role in ("target_ids", "target_mask"):
-            expected = (target.num_values,)
-        elif feature.role == "label" and feature.dtype == "int64" and len(feature.shape) == 1:
-            expected = feature.shape  # of several classes
-        right = feature.shape == expected and (feature.dtype == "int64" or feature.role == "label")
-        if feature.role != "column" and not (right and feature is schema.with_role(feature.role)):
+        spec = ROLES[feature.role]
+        if spec.shape == "any":
+            continue
+        of_classes = feature.shape if feature.dtype == "int64" and len(feature.shape) == 1 else ()
+        expected = shapes.get(spec.shape, of_classes)
+        right = feature.shape == expected and feature.dtype in spec.dtypes
+        if not (right and feature is schema.with_role(feature.role)):
             yield (
                 f"feature {feature.name!r} of role {feature.role!r} is {feature.dtype} {list(feature.shape)}, "
                 f"expected int64 {list(expected)}, and one feature of that role"

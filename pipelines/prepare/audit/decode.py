@@ -23,10 +23,7 @@ from pipelines.prepare.tokenize import saved_copy
 from tfrecord_io import examples
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.schema import OF_TOKENS, UNLABELLED, Role
-
-# A decoded row shows features with these roles as text or marks, not as values.
-_DESCRIBED: tuple[Role, ...] = (*OF_TOKENS, "target_ids", "target_mask", "num_tokens", "start_position", "end_position")
+from tfrecord_io.schema import ROLES, UNLABELLED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,7 +100,7 @@ def _decode(
         features["learned"] = [decoded(marks.ids[start:stop], tokenizer) for start, stop in edges.reshape(-1, 2)]
     features |= _annotations(row, marks, manifest, tokenizer)
     for feature in schema.features:
-        if feature.role not in _DESCRIBED:
+        if ROLES[feature.role].shown_as == "value":
             features[feature.name] = json_value(row[feature.name])
     if "label" in features and manifest.label_names is not None:
         label, names = row["label"], manifest.label_names

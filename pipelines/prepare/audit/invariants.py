@@ -7,7 +7,7 @@ import numpy as np
 from tfrecord_io.errors import CorruptRecordError, ManifestError
 from tfrecord_io.format.manifest_types import REMAKE
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.schema import UNLABELLED, Schema
+from tfrecord_io.schema import ROLES, UNLABELLED, Schema
 
 REPAIR = "run `prep-tfrecords verify --repair` on the dataset, which makes again what is damaged"
 
@@ -24,30 +24,30 @@ def check_columns(columns: Columns, manifest: Manifest, *, path: str, first: int
         if len(rows):
             raise CorruptRecordError(f"{path}, record {first + int(rows[0])}: {what}", remedy=REPAIR)
 
-    for feature in manifest.schema.features:
+    facts, length, schema = manifest.tokenizer, manifest.row_length, manifest.schema
+    for feature in schema.features:
+        name, values, role = feature.name, columns[feature.name], ROLES[feature.role]
         if feature.constant is not None:
-            expect(columns[feature.name] == feature.constant, f"a {feature.name} other than {feature.constant}")
-    facts, length = manifest.tokenizer, manifest.row_length
-    ids = manifest.schema.values(columns, "token_ids")
-    assert ids is not None, "a manifest has them"
-    expect((ids >= 0) & (ids < facts.vocab_size), f"a token id outside 0 to {facts.vocab_size - 1}")
-    for valid, what in (*_of_segments(columns, manifest.schema), *_of_targets(columns, manifest)):
+            expect(values == feature.constant, f"a {name} other than {feature.constant}")
+        if role.values == "ids":
+            expect((values >= 0) & (values < facts.vocab_size), f"{name} outside 0 to {facts.vocab_size - 1}")
+        elif role.values == "mask":
+            expect(values >> 1 == 0, f"{name} with other values than 0 and 1")
+        elif role.values == "from 0":
+            expect(values >= 0, f"{name} below 0")
+    padded = padding(columns, schema, length=length, left=facts.padding_side == "left")
+    for valid, what in (*_of_tokens(columns, manifest, padded), *_of_targets(columns, schema)):
         expect(valid, what)
-    padded = padding(columns, manifest.schema, length=length, left=facts.padding_side == "left")
-    if (mask := manifest.schema.values(columns, "attention_mask")) is not None:
-        expect((mask == 0) | (mask == 1), "an attention mask with other values than 0 and 1")
-        expect(
-            mask == ~padded, f"an attention mask that is not one run of 1 before padding on the {facts.padding_side}"
-        )
-    elif (num_tokens := manifest.schema.values(columns, "num_tokens")) is not None:
-        expect((num_tokens >= 1) & (num_tokens <= length), f"num_tokens outside 1 to {length}")
-    expect((ids == facts.pad_id) | ~padded, f"something else than the pad id {facts.pad_id} in the padding")
-    if (learned := manifest.schema.with_role("loss_mask")) is not None:
-        mask = columns[learned.name]
-        expect((mask == 0) | ((mask == 1) & ~padded), f"a {learned.name} of other values than 0 and 1, or 1 on padding")
+    target_mask = schema.values(columns, "target_mask")
+    masks = {"[L]": padded, "[T]": None if target_mask is None else target_mask == 0}
+    for feature in schema.features:
+        role = ROLES[feature.role]
+        where, blank = masks.get(role.shape), facts.pad_id if role.padding == "pad" else role.padding
+        if where is not None and blank is not None and not role.marks_tokens:
+            expect((columns[feature.name] == blank) | ~where, f"{feature.name} other than {blank} in the padding")
     for valid, what in _of_annotations(columns, manifest, padded):
         expect(valid, what)
-    label = manifest.schema.with_role("label")
+    label = schema.with_role("label")
     if label is not None and manifest.multi_hot_size:
         expect((columns[label.name] >> 1 == 0).all(axis=1), f"a {label.name} of other values than 0 and 1")
     elif label is not None and manifest.label_names is not None:
@@ -73,57 +73,50 @@ def padding(columns: Mapping[str, np.ndarray], schema: Schema, *, length: int, l
     return np.asarray(position < length - count if left else position >= count)
 
 
-def _of_segments(columns: Columns, schema: Schema) -> Iterator[Invariant]:
-    """Yield the invariants of records with several documents, such as segment_ids 1 1 2 0, positions 0 1 0 0."""
-    segments = schema.values(columns, "segment_ids")
-    if segments is None:
+def _of_tokens(columns: Columns, manifest: Manifest, padded: np.ndarray) -> Iterator[Invariant]:
+    """Yield the invariants of what tells tokens from padding, such as segment_ids 1 1 2 0, positions 0 1 0 0."""
+    schema, length, side = manifest.schema, manifest.row_length, manifest.tokenizer.padding_side
+    if (mask := schema.values(columns, "attention_mask")) is not None:
+        yield mask == ~padded, f"an attention mask that is not one run of 1 before padding on the {side}"
+    if (num_tokens := schema.values(columns, "num_tokens")) is not None:
+        yield (num_tokens >= 1) & (num_tokens <= length), f"num_tokens outside 1 to {length}"
+    if (segments := schema.values(columns, "segment_ids")) is None:
         return
-    begins = np.diff(segments, axis=1, prepend=0)
-    tokens = segments > 0
+    begins, tokens = np.diff(segments, axis=1, prepend=0), ~padded
     after_tokens = np.concatenate([np.ones((len(tokens), 1), bool), tokens[:, :-1]], axis=1)
     yield (
-        np.where(tokens, after_tokens & ((begins == 0) | (begins == 1)), segments == 0) & tokens[:, :1],
+        np.where(tokens, after_tokens & ((begins == 0) | (begins == 1)), True) & tokens[:, :1],
         "segment_ids that do not ascend by one from 1 before padding",
     )
     if (positions := schema.values(columns, "positions")) is not None:
         counted = np.where(begins == 1, positions == 0, np.diff(positions, axis=1, prepend=0) == 1)
-        yield np.where(tokens, counted, positions == 0), "positions that do not count each segment from 0"
+        yield counted | padded, "positions that do not count each segment from 0"
 
 
-def _of_targets(columns: Columns, manifest: Manifest) -> Iterator[Invariant]:
-    """Yield the invariants of targets: tokens, then padding on the right, whatever the padding side of inputs."""
-    ids, mask = manifest.schema.values(columns, "target_ids"), manifest.schema.values(columns, "target_mask")
-    if ids is None or mask is None:
-        return
-    pad_id, vocab_size = manifest.tokenizer.pad_id, manifest.tokenizer.vocab_size
-    yield (ids >= 0) & (ids < vocab_size), f"a target id outside 0 to {vocab_size - 1}"
-    yield (mask == 0) | (mask == 1), "a target mask with other values than 0 and 1"
-    before = np.concatenate([np.ones((len(mask), 1), mask.dtype), mask[:, :-1]], axis=1)
-    yield mask <= before, "a target mask that is not one run of 1 before padding on the right"
-    yield (ids == pad_id) | (mask == 1), f"something else than the pad id {pad_id} in the padding of a target"
+def _of_targets(columns: Columns, schema: Schema) -> Iterator[Invariant]:
+    """Yield the invariant of targets: tokens, then padding on the right, whatever the padding side of inputs."""
+    if (mask := schema.values(columns, "target_mask")) is not None:
+        before = np.concatenate([np.ones((len(mask), 1), mask.dtype), mask[:, :-1]], axis=1)
+        yield mask <= before, "a target mask that is not one run of 1 before padding on the right"
 
 
 def _of_annotations(columns: Columns, manifest: Manifest, padded: np.ndarray) -> Iterator[Invariant]:
-    """Yield the invariants of tags, character offsets, answers and source rows; `padded` is bool [N, L]."""
+    """Yield the invariants of tags, character offsets and answers; `padded` is bool [N, L]."""
     schema = manifest.schema
     labels, mask = schema.values(columns, "token_labels"), schema.values(columns, "token_label_mask")
     if labels is not None and mask is not None:
-        yield (mask == 0) | ((mask == 1) & ~padded), "a tag_mask of other values than 0 and 1, or 1 on padding"
         yield (labels == 0) | (mask == 1), "a tag on a token that tag_mask says has none"
         if manifest.label_names is not None:
             names = len(manifest.label_names)
             yield (labels >= 0) & (labels < names), f"a tag outside 0 to {names - 1}"
     starts, ends = schema.values(columns, "char_starts"), schema.values(columns, "char_ends")
     if starts is not None and ends is not None:
-        yield (starts >= 0) & (starts <= ends), "a char_starts that is negative or behind char_ends"
-        yield (ends == 0) | ~padded, "characters in the padding"
+        yield starts <= ends, "a char_starts behind char_ends"
     first, last = schema.values(columns, "start_position"), schema.values(columns, "end_position")
     if first is not None and last is not None:
         length = manifest.row_length
-        inside = (first >= 0) & (first <= last) & (last < length)
+        inside = (first <= last) & (last < length)
         yield inside, f"start_positions behind end_positions, or one outside 0 to {length - 1}"
         rows, answered = np.arange(len(first)), inside & (last > 0)
         at = np.where(answered, first, 0), np.where(answered, last, 0)
         yield ~answered | ~(padded[rows, at[0]] | padded[rows, at[1]]), "an answer that reaches into the padding"
-    if (row := schema.values(columns, "source_row")) is not None:
-        yield row >= 0, "a source_row below 0"

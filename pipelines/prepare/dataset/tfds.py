@@ -14,16 +14,16 @@ from typing import Any
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Feature
 
-# TFDS' names of file formats (`core/file_adapters.py`), which are also the suffixes of their files.
-FILE_FORMATS = {"tfrecord": "tfrecord", "arrayrecord": "array_record"}
-
 NAMES = ("dataset_info.json", "features.json", "label.labels.txt", "tags.labels.txt")
 
 _FEATURES = "tensorflow_datasets.core.features"
 
 
 def files(manifest: Manifest, *, file_format: str = "tfrecord") -> dict[str, bytes]:
-    """Return the content of each metadata file by name; empty for a dataset that TFDS cannot read."""
+    """Return the content of each metadata file by name; empty for a dataset that TFDS cannot read.
+
+    file_format: TFDS' name of the files' format (`core/file_adapters.py`), which is also their suffix.
+    """
     if manifest.compression != "none" or manifest.bucket_lengths or manifest.generations:
         return {}
     info = {

@@ -9,56 +9,95 @@ TFRecord files have -1 instead of a tag whose mask is 0; Model Garden's tagging 
 """
 
 import dataclasses
+import importlib.util
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from pipelines.prepare.export.export_settings import ExportSettings
+from pipelines.prepare.dataset import tfds
+from pipelines.prepare.export.export_record import ExportedFile
+from pipelines.prepare.export.writer import Columns, Writer
 from tfrecord_io import examples, records
-from tfrecord_io.manifest import Manifest
+from tfrecord_io.errors import ConfigError
+from tfrecord_io.manifest import Shard, Split
 from tfrecord_io.schema import Schema
 
 _NO_TAG = -1
 
-Columns = Mapping[str, np.ndarray]
+
+class ExampleWriter(Writer):
+    """Base class of writers of `tf.train.Example`s. `file_format`: TFDS' name of the format."""
+
+    file_format: str
+
+    def check(self) -> None:
+        """Check that the renamed and chosen features make a schema. Raises: ConfigError; SchemaError."""
+        self.schema  # noqa: B018
+
+    @property
+    def schema(self) -> Schema:
+        """The schema with features renamed and dropped as the settings ask. Raises: ConfigError; SchemaError."""
+        chosen = self._settings.chosen(self._manifest.schema.names)
+        kept = [feature for feature in self._manifest.schema.features if feature.name in chosen]
+        return Schema(tuple(dataclasses.replace(feature, name=chosen[feature.name]) for feature in kept))
+
+    def _renamed(self, columns: Columns) -> dict[str, np.ndarray]:
+        return {new: columns[old] for old, new in self._settings.chosen(self._manifest.schema.names).items()}
+
+    def files_beside(self, exported: Mapping[str, Sequence[tuple[Shard, ExportedFile]]]) -> dict[str, bytes]:
+        """Return what TFDS reads, of a manifest of the exported files in the fields that TFDS needs."""
+        splits = {
+            name: Split(shards=tuple(dataclasses.replace(shard, num_bytes=file.num_bytes) for shard, file in each))
+            for name, each in exported.items()
+        }
+        described = dataclasses.replace(
+            self._manifest, schema=self.schema, splits=splits, compression="none", generations=()
+        )
+        return tfds.files(described, file_format=self.file_format)
 
 
-def schema_of(manifest: Manifest, settings: ExportSettings) -> Schema:
-    """Return the schema with features renamed and dropped as the settings ask. Raises: ConfigError; SchemaError."""
-    chosen = settings.chosen(manifest.schema.names)
-    kept = [feature for feature in manifest.schema.features if feature.name in chosen]
-    return Schema(tuple(dataclasses.replace(feature, name=chosen[feature.name]) for feature in kept))
+class TfrecordWriter(ExampleWriter):
+    """Writer of TFRecord files."""
 
+    file_format = "tfrecord"
 
-def tfrecord_files(batches: Iterator[Columns], manifest: Manifest, settings: ExportSettings) -> dict[str, bytes]:
-    """Encode batches as a TFRecord file; return its content by its suffix."""
-    schema = schema_of(manifest, settings)
-    labels, mask = manifest.schema.with_role("token_labels"), manifest.schema.with_role("token_label_mask")
-    pieces = []
-    for columns in batches:
-        if labels is not None and mask is not None:
-            columns = {**columns, labels.name: np.where(columns[mask.name] == 1, columns[labels.name], _NO_TAG)}
-        pieces.append(records.encode_framed(_renamed(columns, manifest, settings), schema).data.data)
-    return {".tfrecord": b"".join(pieces)}
-
-
-def array_record_files(batches: Iterator[Columns], manifest: Manifest, settings: ExportSettings) -> dict[str, bytes]:
-    """Encode batches as an ArrayRecord file; return its content by its suffix."""
-    from array_record.python import array_record_module
-
-    schema = schema_of(manifest, settings)
-    with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
-        path = os.path.join(folder, "records")  # the library writes to a path
-        writer = array_record_module.ArrayRecordWriter(path, "group_size:1,uncompressed")
+    def files(self, batches: Iterator[Columns]) -> dict[str, bytes]:
+        """Encode batches as a TFRecord file."""
+        stored, schema = self._manifest.schema, self.schema
+        labels, mask = stored.with_role("token_labels"), stored.with_role("token_label_mask")
+        pieces = []
         for columns in batches:
-            for message in examples.encode(_renamed(columns, manifest, settings), schema):
-                writer.write(message)
-        writer.close()
-        with open(path, "rb") as file:
-            return {".array_record": file.read()}
+            if labels is not None and mask is not None:
+                columns = {**columns, labels.name: np.where(columns[mask.name] == 1, columns[labels.name], _NO_TAG)}
+            pieces.append(records.encode_framed(self._renamed(columns), schema).data.data)
+        return {".tfrecord": b"".join(pieces)}
 
 
-def _renamed(columns: Columns, manifest: Manifest, settings: ExportSettings) -> dict[str, np.ndarray]:
-    return {new: columns[old] for old, new in settings.chosen(manifest.schema.names).items()}
+class ArrayRecordWriter(ExampleWriter):
+    """Writer of ArrayRecord files."""
+
+    file_format, packages = "array_record", ("array_record",)
+
+    def check(self) -> None:
+        """Check the features, and that the library is installed. Raises: ConfigError; SchemaError."""
+        super().check()
+        if importlib.util.find_spec("array_record") is None:
+            raise ConfigError(
+                "--to arrayrecord needs the package array_record", remedy="pip install 'prep-tfrecords[arrayrecord]'"
+            )
+
+    def files(self, batches: Iterator[Columns]) -> dict[str, bytes]:
+        """Encode batches as an ArrayRecord file."""
+        from array_record.python import array_record_module
+
+        with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
+            path = os.path.join(folder, "records")  # the library writes to a path
+            writer = array_record_module.ArrayRecordWriter(path, "group_size:1,uncompressed")
+            for columns in batches:
+                for message in examples.encode(self._renamed(columns), self.schema):
+                    writer.write(message)
+            writer.close()
+            with open(path, "rb") as file:
+                return {".array_record": file.read()}

@@ -2,13 +2,12 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from pipelines.terminal.option_fields import check, option, require_taken
 from tfrecord_io.errors import ConfigError
 
 ExportFormat = Literal["parquet", "arrayrecord", "megatron", "tfrecord"]
-FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 
 
 def _pairs(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:

@@ -20,7 +20,6 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import importlib.util
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -29,11 +28,15 @@ from typing import Any
 
 from pipelines.prepare import runners, storage
 from pipelines.prepare.audit import verify
-from pipelines.prepare.dataset import own_files, tfds
+from pipelines.prepare.dataset import own_files
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
-from pipelines.prepare.export import example_files, export_record, megatron, parquet, token_columns
+from pipelines.prepare.export import export_record
+from pipelines.prepare.export.example_files import ArrayRecordWriter, TfrecordWriter
 from pipelines.prepare.export.export_record import ExportedFile, ExportedShard, ExportRecord
-from pipelines.prepare.export.export_settings import ExportSettings
+from pipelines.prepare.export.export_settings import ExportFormat, ExportSettings
+from pipelines.prepare.export.megatron import MegatronWriter
+from pipelines.prepare.export.parquet import ParquetWriter
+from pipelines.prepare.export.writer import Writer
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.runners import here
 from pipelines.prepare.runners.runner import Done, Work
@@ -41,17 +44,16 @@ from pipelines.prepare.storage import local_storage
 from tfrecord_io import examples
 from tfrecord_io import manifest as manifests
 from tfrecord_io.errors import ConfigError, OutputError
-from tfrecord_io.manifest import Manifest, Shard, Split
+from tfrecord_io.manifest import Manifest, Shard
 
 Watch = Callable[[int, Progress], contextlib.AbstractContextManager[None]]
 
-_WRITERS: dict[str, Any] = {
-    "parquet": parquet.files,
-    "megatron": megatron.files,
-    "tfrecord": example_files.tfrecord_files,
-    "arrayrecord": example_files.array_record_files,
+WRITERS: dict[ExportFormat, type[Writer]] = {
+    "parquet": ParquetWriter,
+    "arrayrecord": ArrayRecordWriter,
+    "megatron": MegatronWriter,
+    "tfrecord": TfrecordWriter,
 }
-_LIBRARIES = {"parquet": ("pyarrow",), "arrayrecord": ("array_record",)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,21 +130,7 @@ def _check(manifest: Manifest, settings: ExportSettings, *, root: str) -> None:
         raise ConfigError(
             f"{root}: no split {unknown[0]!r}", remedy=f"choose among {', '.join(manifest.splits)} with --split"
         )
-    if settings.to == "megatron":
-        megatron.check(manifest, settings)
-    elif settings.documents and not token_columns.joins_documents(manifest):
-        raise ConfigError(
-            f"--documents with layout {manifest.layout['name']}: no row holds several documents",
-            remedy="leave it out: its rows are documents without padding already",
-        )
-    elif settings.to == "parquet":
-        settings.chosen(parquet.names(manifest, settings))
-    else:
-        example_files.schema_of(manifest, settings)
-    if settings.to == "arrayrecord" and importlib.util.find_spec("array_record") is None:
-        raise ConfigError(
-            "--to arrayrecord needs the package array_record", remedy="pip install 'prep-tfrecords[arrayrecord]'"
-        )
+    WRITERS[settings.to](manifest, settings).check()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -172,7 +160,7 @@ class _Job:
                 name for name in self.manifest.splits if name in self.settings.splits or not self.settings.splits
             ],
             **self.settings.to_json(),
-            "versions": {name: metadata.version(name) for name in _LIBRARIES.get(self.settings.to, ())},
+            "versions": {name: metadata.version(name) for name in WRITERS[self.settings.to].packages},
         }
 
     @functools.cached_property
@@ -254,26 +242,12 @@ class _Job:
     def _files_beside(self, made: Mapping[str, ExportedShard]) -> dict[str, bytes]:
         tokenizer = storage.read_folder(storage.join(self.root, "tokenizer"))
         beside = {f"tokenizer/{name}": content for name, content in tokenizer.items()}
-        shards = {split: self.manifest.splits[split].shards for split in self.items["splits"]}
         files = {name: each.files[0] for name, each in made.items()}
-        if self.settings.to == "parquet":
-            names = {split: [files[shard.name].name for shard in every] for split, every in shards.items()}
-            beside[parquet.CARD] = parquet.card(self.manifest, names)
-        elif self.settings.to in tfds.FILE_FORMATS:
-            # A manifest of the exported files, in the fields that TFDS needs.
-            sized = {
-                split: tuple(dataclasses.replace(each, num_bytes=files[each.name].num_bytes) for each in every)
-                for split, every in shards.items()
-            }
-            described = dataclasses.replace(
-                self.manifest,
-                schema=example_files.schema_of(self.manifest, self.settings),
-                splits={split: Split(shards=every) for split, every in sized.items()},
-                compression="none",
-                generations=(),
-            )
-            beside |= tfds.files(described, file_format=tfds.FILE_FORMATS[self.settings.to])
-        return beside
+        exported = {
+            split: [(shard, files[shard.name]) for shard in self.manifest.splits[split].shards]
+            for split in self.items["splits"]
+        }
+        return beside | WRITERS[self.settings.to](self.manifest, self.settings).files_beside(exported)
 
 
 def export_shard(task: ExportTask, progress: Progress) -> Done:
@@ -284,7 +258,7 @@ def export_shard(task: ExportTask, progress: Progress) -> Done:
         for payloads in verify.read_shard(task.root, task.shard, task.manifest)
     )
     files = []
-    for suffix, content in _WRITERS[task.settings.to](batches, task.manifest, task.settings).items():
+    for suffix, content in WRITERS[task.settings.to](task.manifest, task.settings).files(batches).items():
         name = f"{task.stem}{suffix}"
         storage.write_bytes(storage.join(task.settings.output, name), content, inside=task.settings.output)
         files.append(ExportedFile.of(name, content))

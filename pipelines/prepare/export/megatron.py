@@ -9,53 +9,53 @@ takes uint16 for vocabularies of fewer than 65,500 tokens. A document is a seque
 """
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
 from pipelines.prepare.export import token_columns
-from pipelines.prepare.export.export_settings import ExportSettings
+from pipelines.prepare.export.writer import Columns, Writer
 from tfrecord_io.errors import ConfigError
-from tfrecord_io.manifest import Manifest
-from tfrecord_io.schema import Role
+from tfrecord_io.schema import ROLES
 
 _MAGIC, _VERSION = b"MMIDIDX\x00\x00", 1
 _CODES = {np.dtype(np.int32): 4, np.dtype(np.uint16): 8}
 _SMALL_VOCABULARY = 65_500
-# Roles of features that the tokens and the ends of documents imply.
-_HELD: tuple[Role, ...] = ("token_ids", "attention_mask", "num_tokens", "segment_ids", "positions")
+# Columns of an export that the tokens and the ends of documents imply.
+_HELD = ("input_ids", "", "seq_lengths", "position_ids")
 
 
-def check(manifest: Manifest, settings: ExportSettings) -> None:
-    """Check that every feature fits into this format or is dropped. Raises: ConfigError."""
-    settings.chosen(manifest.schema.names)
-    lost = [
-        each.name
-        for each in manifest.schema.features
-        if each.role not in _HELD and each.constant is None and each.name not in settings.dropped
-    ]
-    if lost:
-        raise ConfigError(
-            f"--to megatron: its files hold token ids alone, and {', '.join(lost)} would be lost",
-            remedy=f"leave them out with {' '.join(f'--drop {name}' for name in lost)}, or export to parquet",
-        )
+class MegatronWriter(Writer):
+    """Writer of .bin and .idx files."""
 
+    def check(self) -> None:
+        """Check that every feature fits into this format or is dropped. Raises: ConfigError."""
+        settings, schema = self._settings, self._manifest.schema
+        settings.chosen(schema.names)
+        lost = [
+            each.name
+            for each in schema.features
+            if ROLES[each.role].exported_as not in _HELD and each.constant is None and each.name not in settings.dropped
+        ]
+        if lost:
+            raise ConfigError(
+                f"--to megatron: its files hold token ids alone, and {', '.join(lost)} would be lost",
+                remedy=f"leave them out with {' '.join(f'--drop {name}' for name in lost)}, or export to parquet",
+            )
 
-def files(
-    batches: Iterator[Mapping[str, np.ndarray]], manifest: Manifest, settings: ExportSettings
-) -> dict[str, bytes]:
-    """Encode batches as a .bin and an .idx file; return their contents by suffix."""
-    del settings
-    dtype = np.dtype(np.uint16 if manifest.tokenizer.vocab_size < _SMALL_VOCABULARY else np.int32)
-    parts, lengths = [np.zeros(0, dtype)], [np.zeros(0, np.int64)]
-    for columns in token_columns.documents(batches, manifest):
-        ids = columns["input_ids"]
-        assert ids.counts is not None, "rows of tokens are ragged"
-        parts.append(ids.values.astype(dtype))
-        lengths.append(ids.counts)
-    lengths_S = np.concatenate(lengths)
-    begins_S = (np.cumsum(lengths_S) - lengths_S) * dtype.itemsize
-    header = _MAGIC + struct.pack("<QBQQ", _VERSION, _CODES[dtype], len(lengths_S), len(lengths_S) + 1)
-    ends = np.arange(len(lengths_S) + 1, dtype=np.int64)
-    index = header + lengths_S.astype(np.int32).tobytes() + begins_S.astype(np.int64).tobytes() + ends.tobytes()
-    return {".bin": np.concatenate(parts).tobytes(), ".idx": index}
+    def files(self, batches: Iterator[Columns]) -> dict[str, bytes]:
+        """Encode batches as a .bin and an .idx file."""
+        manifest = self._manifest
+        dtype = np.dtype(np.uint16 if manifest.tokenizer.vocab_size < _SMALL_VOCABULARY else np.int32)
+        parts, lengths = [np.zeros(0, dtype)], [np.zeros(0, np.int64)]
+        for columns in token_columns.documents(batches, manifest):
+            ids = columns["input_ids"]
+            assert ids.counts is not None, "rows of tokens are ragged"
+            parts.append(ids.values.astype(dtype))
+            lengths.append(ids.counts)
+        lengths_S = np.concatenate(lengths)
+        begins_S = (np.cumsum(lengths_S) - lengths_S) * dtype.itemsize
+        header = _MAGIC + struct.pack("<QBQQ", _VERSION, _CODES[dtype], len(lengths_S), len(lengths_S) + 1)
+        ends = np.arange(len(lengths_S) + 1, dtype=np.int64)
+        index = header + lengths_S.astype(np.int32).tobytes() + begins_S.astype(np.int64).tobytes() + ends.tobytes()
+        return {".bin": np.concatenate(parts).tobytes(), ".idx": index}

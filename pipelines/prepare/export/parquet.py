@@ -20,37 +20,86 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.prepare.export import token_columns
-from pipelines.prepare.export.export_settings import ExportSettings
+from pipelines.prepare.export.export_record import ExportedFile
 from pipelines.prepare.export.token_columns import ExportedColumn
-from tfrecord_io.manifest import Manifest
+from pipelines.prepare.export.writer import Columns, Writer
+from tfrecord_io.errors import ConfigError
+from tfrecord_io.manifest import Shard
 
-CARD = "README.md"
 # Approximate number of tokens in a row group: 8 MB of token ids.
 _GROUP_TOKENS = 1 << 21
 
 
-def files(
-    batches: Iterator[Mapping[str, np.ndarray]], manifest: Manifest, settings: ExportSettings
-) -> dict[str, pa.Buffer]:
-    """Encode batches as a Parquet file, by its suffix. Row groups have a fixed size, so that batches change no byte."""
-    sink = pa.BufferOutputStream()
-    group_rows = max(1, _GROUP_TOKENS // manifest.row_length)
-    with contextlib.ExitStack() as closing:
-        writer, rest = None, None
-        for columns in _rows(batches, manifest, settings):
-            table = _table(columns, manifest, settings)
-            writer = writer or closing.enter_context(_writer(sink, table.schema))
-            rest = table if rest is None else pa.concat_tables([rest, table])
-            whole = len(rest) - len(rest) % group_rows
-            for first in range(0, whole, group_rows):
-                writer.write_table(rest.slice(first, group_rows).combine_chunks())
-            rest = rest.slice(whole)
-        if writer is not None and rest is not None and len(rest):
-            writer.write_table(rest.combine_chunks())
-    return {".parquet": sink.getvalue()}
+class ParquetWriter(Writer):
+    """Writer of Parquet files, with a dataset card beside them."""
+
+    packages = ("pyarrow",)
+
+    def check(self) -> None:
+        """Check the columns, and that there are documents to write with --documents. Raises: ConfigError."""
+        manifest = self._manifest
+        if self._settings.documents and not token_columns.joins_documents(manifest):
+            raise ConfigError(
+                f"--documents with layout {manifest.layout['name']}: no row holds several documents",
+                remedy="leave it out: its rows are documents without padding already",
+            )
+        if not self._settings.documents:
+            nothing = {each.name: np.zeros((0, *each.shape), each.array_dtype) for each in manifest.schema.features}
+            self._settings.chosen(next(iter(self._rows([nothing]))))
+
+    def files(self, batches: Iterator[Columns]) -> dict[str, pa.Buffer]:
+        """Encode batches as a Parquet file. Row groups have a fixed size, so that batches change no byte."""
+        sink = pa.BufferOutputStream()
+        group_rows = max(1, _GROUP_TOKENS // self._manifest.row_length)
+        with contextlib.ExitStack() as closing:
+            writer, rest = None, None
+            for columns in self._rows(batches):
+                table = self._table(columns)
+                writer = writer or closing.enter_context(_opened(sink, table.schema))
+                rest = table if rest is None else pa.concat_tables([rest, table])
+                whole = len(rest) - len(rest) % group_rows
+                for first in range(0, whole, group_rows):
+                    writer.write_table(rest.slice(first, group_rows).combine_chunks())
+                rest = rest.slice(whole)
+            if writer is not None and rest is not None and len(rest):
+                writer.write_table(rest.combine_chunks())
+        return {".parquet": sink.getvalue()}
+
+    def files_beside(self, exported: Mapping[str, Sequence[tuple[Shard, ExportedFile]]]) -> dict[str, bytes]:
+        """Return a dataset card that names the files of each split."""
+        manifest, lines = self._manifest, ["---", "configs:", "- config_name: default", "  data_files:"]
+        for split, each in exported.items():
+            paths = (f"    - {json.dumps(file.name)}" for _, file in each)
+            lines += [f"  - split: {json.dumps(split)}", "    path:", *paths]
+        rows = f"rows of at most {manifest.row_length} tokens without padding"
+        text = f"Token ids of {manifest.tokenizer.name}, {rows}, exported by prep-tfrecords from its dataset"
+        lines += ["---", "", f"# {manifest.name}", "", f"{text} `{manifest.name}`.", ""]
+        return {"README.md": "\n".join(lines).encode()}
+
+    def _rows(self, batches: Iterable[Columns]) -> Iterator[dict[str, ExportedColumn]]:
+        """Yield columns without padding, with a row for each record, or for each document with --documents."""
+        rows = token_columns.documents if self._settings.documents else token_columns.records
+        return rows(batches, self._manifest, extra=self._settings.extra)
+
+    def _table(self, found: Mapping[str, ExportedColumn]) -> pa.Table:
+        chosen, manifest = self._settings.chosen(found), self._manifest
+        table = pa.table({new: _array(found[old]) for old, new in chosen.items()})
+        if manifest.label_names is None:
+            return table
+        # The features of `datasets` for columns of class ids, with the names of the classes.
+        kind = {"names": list(manifest.label_names), "_type": "ClassLabel"}
+        label = manifest.schema.with_role("label")
+        classes: dict[str, Any] = {}
+        if label is not None and not label.shape and label.name in chosen:
+            classes = {chosen[label.name]: kind}
+        elif manifest.schema.with_role("token_labels") is not None and "labels" in chosen:
+            classes = {chosen["labels"]: {"feature": kind, "_type": "List"}}
+        return table.replace_schema_metadata(
+            {"huggingface": json.dumps({"info": {"features": classes}})} if classes else None
+        )
 
 
-def _writer(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
+def _opened(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
     numbers = []
     for field in schema:
         path, kind = field.name, field.type
@@ -66,49 +115,6 @@ def _writer(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
         use_dictionary=False,
         use_byte_stream_split=numbers,
         write_statistics=False,  # nobody filters by ranges of token ids, and they cost a tenth of the time
-    )
-
-
-def names(manifest: Manifest, settings: ExportSettings) -> list[str]:
-    """Return the names of the exported columns before any is renamed or dropped."""
-    nothing = {each.name: np.zeros((0, *each.shape), each.array_dtype) for each in manifest.schema.features}
-    return list(next(iter(_rows([nothing], manifest, settings))))
-
-
-def _rows(
-    batches: Iterable[Mapping[str, np.ndarray]], manifest: Manifest, settings: ExportSettings
-) -> Iterator[dict[str, ExportedColumn]]:
-    """Yield columns without padding, with a row for each record, or for each document with --documents."""
-    if settings.documents:
-        return token_columns.documents(batches, manifest, extra=settings.extra)
-    return (token_columns.unpadded(columns, manifest, extra=settings.extra) for columns in batches)
-
-
-def card(manifest: Manifest, splits: Mapping[str, Sequence[str]]) -> bytes:
-    """Return a dataset card that names the files of each split."""
-    lines = ["---", "configs:", "- config_name: default", "  data_files:"]
-    for split, paths in splits.items():
-        lines += [f"  - split: {json.dumps(split)}", "    path:", *(f"    - {json.dumps(path)}" for path in paths)]
-    rows = f"rows of at most {manifest.row_length} tokens without padding"
-    text = f"Token ids of {manifest.tokenizer.name}, {rows}, exported by prep-tfrecords from its dataset"
-    return "\n".join([*lines, "---", "", f"# {manifest.name}", "", f"{text} `{manifest.name}`.", ""]).encode()
-
-
-def _table(found: Mapping[str, ExportedColumn], manifest: Manifest, settings: ExportSettings) -> pa.Table:
-    chosen = settings.chosen(found)
-    table = pa.table({new: _array(found[old]) for old, new in chosen.items()})
-    if manifest.label_names is None:
-        return table
-    # The features of `datasets` for columns of class ids, with the names of the classes.
-    kind = {"names": list(manifest.label_names), "_type": "ClassLabel"}
-    label = manifest.schema.with_role("label")
-    classes: dict[str, Any] = {}
-    if label is not None and not label.shape and label.name in chosen:
-        classes = {chosen[label.name]: kind}
-    elif manifest.schema.with_role("token_labels") is not None and "labels" in chosen:
-        classes = {chosen["labels"]: {"feature": kind, "_type": "List"}}
-    return table.replace_schema_metadata(
-        {"huggingface": json.dumps({"info": {"features": classes}})} if classes else None
     )
 
 

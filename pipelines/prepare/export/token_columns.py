@@ -14,12 +14,9 @@ import numpy as np
 
 from pipelines.prepare.audit import invariants
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.schema import OF_TOKENS, Schema
+from tfrecord_io.schema import OF_TOKENS, ROLES, Schema
 
 IGNORED = -100
-
-# Roles that other columns imply, or that are the same for every token once padding is gone.
-_IMPLIED = ("attention_mask", "num_tokens", "segment_ids", "loss_mask", "target_mask", "token_label_mask")
 
 # Columns of a document from a packed row.
 _OF_DOCUMENTS = ("input_ids", "attention_mask", "labels")
@@ -72,16 +69,24 @@ def unpadded(columns: Columns, manifest: Manifest, *, extra: tuple[str, ...]) ->
     if (segments := schema.values(columns, "segment_ids")) is not None:
         found["seq_lengths"] = _segment_lengths(segments)
     for feature in schema.features:
-        if feature.role in (*_IMPLIED, "token_ids", "target_ids", "token_labels") or feature.constant is not None:
+        column = ROLES[feature.role].exported_as
+        if column not in (None, "position_ids") or feature.constant is not None:
             continue
         values = columns[feature.name]
         if feature.role in ("start_position", "end_position") and left:
             values = np.where(values > 0, values - np.argmax(tokens, axis=1), 0)
-        name = "position_ids" if feature.role == "positions" else feature.name
+        name = column or feature.name
         if name in found:
             name = f"{name}_"
         found[name] = _ragged(values, tokens) if feature.role in OF_TOKENS else ExportedColumn(values)
     return found
+
+
+def records(
+    batches: Iterable[Columns], manifest: Manifest, *, extra: tuple[str, ...] = ()
+) -> Iterator[dict[str, ExportedColumn]]:
+    """Yield columns without padding, as `unpadded` makes them, with a row for each record."""
+    return (unpadded(columns, manifest, extra=extra) for columns in batches)
 
 
 def joins_documents(manifest: Manifest) -> bool:
@@ -96,7 +101,7 @@ def documents(
 
     A document is a row (`pad`), a segment (`pack`), or a run of a shard's one stream up to EOS or its end (`concat`).
     """
-    found = (unpadded(columns, manifest, extra=extra) for columns in batches)
+    found = records(batches, manifest, extra=extra)
     if manifest.schema.with_role("num_tokens") is not None:
         parts = list(found)
         stream = {name: np.concatenate([part[name].values for part in parts]) for name in (parts[0] if parts else ())}

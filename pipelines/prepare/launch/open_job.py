@@ -23,6 +23,7 @@ from pipelines.prepare.launch import duplicates, ingesting
 from pipelines.prepare.launch.appending import Append
 from pipelines.prepare.options import bucket_lengths
 from pipelines.prepare.options.config import PrepareConfig, SourceConfig
+from pipelines.prepare.options.layout_config import JOINING
 from pipelines.prepare.plan import sampling
 from pipelines.prepare.plan.planning import ShardSpec
 from pipelines.prepare.process import threads
@@ -176,8 +177,7 @@ def open_request(config: PrepareConfig) -> OpenRequest:
     threads.wait_for(finding, loading)
     source, columns = finding.result()
     tokenizer, files = loading.result()
-    # In chats the template decides which special tokens there are.
-    joins_texts, chosen = layout.joins_rows and config.layout.name != "chat", config.layout.special_tokens
+    joins_texts, chosen = config.layout.name in JOINING, config.layout.special_tokens
     if joins_texts and (bos := special_tokens.left_out_bos(tokenizer, chosen)):
         name = config.tokenizer.name
         cause = f"tokenizer {name!r} begins every text with {bos}, but --special-tokens {chosen} leaves it out"

@@ -21,7 +21,7 @@ from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Row
 from pipelines.prepare.tokenize.engines import Tokenizing
 from pipelines.prepare.tokenize.ragged import RaggedTokens, concatenated
 from tfrecord_io.manifest import TokenizerFacts
-from tfrecord_io.schema import Feature, Role, Schema
+from tfrecord_io.schema import ROLES, Feature, Role, Schema
 
 _Encoder = TypeVar("_Encoder", bound="BatchEncoder")
 # The ragged values that are tokens; the others annotate tokens.
@@ -235,9 +235,8 @@ def permuted(count: int, rng: np.random.Generator | None) -> np.ndarray:
 
 def count_tokens(columns: Mapping[str, np.ndarray], schema: Schema) -> np.ndarray:
     """Count the tokens of each record, without padding, int64 [n], by its masks, segments or counts."""
-    nonzero_on_tokens: tuple[Role, ...] = ("attention_mask", "segment_ids", "target_mask")
-    features = [found for role in nonzero_on_tokens if (found := schema.with_role(role)) is not None]
-    counts = [np.count_nonzero(columns[each.name], axis=1) for each in features]
+    marks = [columns[each.name] for each in schema.features if ROLES[each.role].marks_tokens]
+    counts = [np.count_nonzero(values, axis=1) for values in marks]
     if (count := schema.with_role("num_tokens")) is not None:
         counts.append(columns[count.name].astype(np.int64))
     return np.sum(counts, axis=0)

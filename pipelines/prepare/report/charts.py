@@ -36,10 +36,11 @@ def lengths_group(split: SplitSubject, subject: Subject) -> Group:
     lengths, noun, note = _known_lengths(split, manifest)
     if not len(lengths):
         return Group(title=split.name, texts=(note,))
-    layout = manifest.layout
-    joins = layout["name"] in ("concat", "pack") or {"stride", "pack_rows"} & layout.keys()
-    cuts = not joins and layout.get("learn") != "each"
-    found = count_lengths(lengths, row_lengths=manifest.bucket_lengths or (manifest.row_length,), cuts=cuts)
+    found = count_lengths(
+        lengths,
+        row_lengths=manifest.bucket_lengths or (manifest.row_length,),
+        cuts=bool(manifest.layout.get("one_record")),
+    )
     end, total, title = found.edges[-1], found.num_rows, f"{noun.capitalize()} by tokens"
     # The share that fits is meaningful only for lengths before any cut.
     is_whole = not split.finished.ledger.tokens_cut

@@ -30,7 +30,7 @@ from pipelines.prepare.report.tables import (
 )
 from tfrecord_io.errors import ConfigError, FormatError
 from tfrecord_io.manifest import Split
-from tfrecord_io.schema import OF_TOKENS, Role
+from tfrecord_io.schema import ROLES
 
 # Most splits that are shown in detail: a page of 2 MB has room for no more.
 _SPLITS = 8
@@ -40,8 +40,6 @@ _ROWS = 4
 # Most tokens of a row, and of all rows: a token takes about 80 bytes of a page that should stay below 2 MB.
 _MOST_TOKENS, _MOST_TOKENS_IN_ALL = 384, 12_000
 _CHARACTERS = 200
-# Roles of features that the marks of tokens show already.
-_SHOWN: tuple[Role, ...] = (*OF_TOKENS, "target_ids", "target_mask", "num_tokens", "start_position", "end_position")
 _LEGEND = {
     "special": "special token",
     "learned": "to be learned",
@@ -213,7 +211,7 @@ def _row(part: SampledRecords, index: int, subject: Subject, *, most: int) -> Sh
     answer = "".join(piece.text for piece in pieces if piece.answer).strip()
     texts = [(name, text) for name, text in (("to be learned", learned), ("answer", answer)) if text]
     for feature in part.manifest.schema.features:
-        if feature.role not in _SHOWN:
+        if ROLES[feature.role].shown_as == "value":
             value, names = json_value(row[feature.name]), part.manifest.label_names
             if feature.role == "label" and names is not None and feature.dtype == "int64":
                 value = [*itertools.compress(names, value)] if feature.shape else names[value]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from pipelines.prepare.audit.invariants import check_columns
-from pipelines.prepare.export import megatron
+from pipelines.prepare.export.export_settings import ExportSettings
+from pipelines.prepare.export.megatron import MegatronWriter
 from tests.tfrecord_io.conftest import make_manifest, tokenizer_facts
 from tfrecord_io.errors import CorruptRecordError
 from tfrecord_io.manifest import Manifest
@@ -55,34 +56,34 @@ def columns_of(roles: tuple[str, ...]) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(
     ("roles", "place", "value", "message"),
     [
-        (MASKED, ("token_ids", 1, 0), -1, "a token id outside 0 to 999"),
-        (MASKED, ("token_ids", 1, 0), 1000, "a token id outside 0 to 999"),
-        (MASKED, ("token_ids", 1, 3), 5, "something else than the pad id 0 in the padding"),
-        (MASKED, ("attention_mask", 1, 1), 2, "an attention mask with other values than 0 and 1"),
+        (MASKED, ("token_ids", 1, 0), -1, "token_ids outside 0 to 999"),
+        (MASKED, ("token_ids", 1, 0), 1000, "token_ids outside 0 to 999"),
+        (MASKED, ("token_ids", 1, 3), 5, "token_ids other than 0 in the padding"),
+        (MASKED, ("attention_mask", 1, 1), 2, "attention_mask with other values than 0 and 1"),
         (MASKED, ("attention_mask", 1, 1), 0, "an attention mask that is not one run of 1"),
         (("token_ids", "num_tokens"), ("num_tokens", 1), 0, "num_tokens outside 1 to 4"),
         (("token_ids", "num_tokens"), ("num_tokens", 1), 5, "num_tokens outside 1 to 4"),
         (SEGMENTS, ("segment_ids", 1, 1), 3, "segment_ids that do not ascend by one from 1"),
         (SEGMENTS, ("segment_ids", 1, 0), 0, "segment_ids that do not ascend by one from 1"),
         (SEGMENTS, ("positions", 1, 2), 2, "positions that do not count each segment from 0"),
-        (SEGMENTS, ("positions", 1, 3), 1, "positions that do not count each segment from 0"),
-        (TARGETS, ("target_ids", 1, 0), 1000, "a target id outside 0 to 999"),
-        (TARGETS, ("target_mask", 1, 0), 2, "a target mask with other values than 0 and 1"),
+        (SEGMENTS, ("positions", 1, 3), 1, "positions other than 0 in the padding"),
+        (TARGETS, ("target_ids", 1, 0), 1000, "target_ids outside 0 to 999"),
+        (TARGETS, ("target_mask", 1, 0), 2, "target_mask with other values than 0 and 1"),
         (TARGETS, ("target_mask", 1, 0), 0, "a target mask that is not one run of 1"),
-        (TARGETS, ("target_ids", 1, 3), 9, "something else than the pad id 0 in the padding of a target"),
-        ((*MASKED, "loss_mask"), ("loss_mask", 1, 0), 2, "a loss_mask of other values than 0 and 1"),
-        ((*MASKED, "loss_mask"), ("loss_mask", 1, 3), 1, "or 1 on padding"),
-        (TAGS, ("token_label_mask", 1, 0), 2, "a tag_mask of other values than 0 and 1"),
-        (TAGS, ("token_label_mask", 1, 3), 1, "or 1 on padding"),
+        (TARGETS, ("target_ids", 1, 3), 9, "target_ids other than 0 in the padding"),
+        ((*MASKED, "loss_mask"), ("loss_mask", 1, 0), 2, "loss_mask with other values than 0 and 1"),
+        ((*MASKED, "loss_mask"), ("loss_mask", 1, 3), 1, "loss_mask other than 0 in the padding"),
+        (TAGS, ("token_label_mask", 1, 0), 2, "token_label_mask with other values than 0 and 1"),
+        (TAGS, ("token_label_mask", 1, 3), 1, "token_label_mask other than 0 in the padding"),
         (TAGS, ("token_labels", 1, 2), 1, "a tag on a token that tag_mask says has none"),
         (TAGS, ("token_labels", 1, 0), 2, "a tag outside 0 to 1"),
-        (CHARACTERS, ("char_starts", 1, 0), -1, "a char_starts that is negative or behind char_ends"),
-        (CHARACTERS, ("char_starts", 1, 0), 2, "a char_starts that is negative or behind char_ends"),
-        (CHARACTERS, ("char_ends", 1, 3), 7, "characters in the padding"),
+        (CHARACTERS, ("char_starts", 1, 0), -1, "char_starts below 0"),
+        (CHARACTERS, ("char_starts", 1, 0), 2, "a char_starts behind char_ends"),
+        (CHARACTERS, ("char_ends", 1, 3), 7, "char_ends other than 0 in the padding"),
         (CHARACTERS, ("start_position", 1), 3, "start_positions behind end_positions"),
         (CHARACTERS, ("end_position", 1), 4, "one outside 0 to 3"),
         (CHARACTERS, ("end_position", 1), 3, "an answer that reaches into the padding"),
-        (CHARACTERS, ("source_row", 1), -1, "a source_row below 0"),
+        (CHARACTERS, ("source_row", 1), -1, "source_row below 0"),
         ((*MASKED, "label"), ("label", 1), 2, "a label outside 0 to 1"),
         ((*MASKED, "label"), ("label", 1), -1, "a label outside 0 to 1"),
     ],
@@ -119,6 +120,6 @@ def test_megatrons_bound_decides_the_size_of_its_ids(vocab_size: int, itemsize: 
         for (name, value), role in zip(named.items(), ("token_ids", "num_tokens"), strict=True)
     )
     manifest = make_manifest(Schema(features), layout={"name": "concat", "max_length": L}, tokenizer=manifest.tokenizer)
-    made = megatron.files(iter([named]), manifest, None)  # type: ignore[arg-type]
+    made = MegatronWriter(manifest, ExportSettings(to="megatron", output="out")).files(iter([named]))
     assert len(made[".bin"]) % itemsize == 0
     assert made[".idx"][17] == {2: 8, 4: 4}[itemsize]

@@ -165,9 +165,9 @@ def set_at(column: str, *at: int, value: int) -> Callable[[Columns], None]:
 @pytest.mark.parametrize(
     ("change", "record", "problem"),
     [
-        (set_at("input_ids", 7, 3, value=2000), 7, "a token id outside 0 to 1999"),
-        (set_at("input_ids", 0, 0, value=-1), 0, "a token id outside 0 to 1999"),
-        (set_at("input_ids", 9, 31, value=5), 9, "something else than the pad id 0 in the padding"),
+        (set_at("input_ids", 7, 3, value=2000), 7, "input_ids outside 0 to 1999"),
+        (set_at("input_ids", 0, 0, value=-1), 0, "input_ids outside 0 to 1999"),
+        (set_at("input_ids", 9, 31, value=5), 9, "input_ids other than 0 in the padding"),
         (set_at("attention_mask", 4, 0, value=2), 4, "other values than 0 and 1"),
         (set_at("attention_mask", 5, 1, value=0), 5, "not one run of 1 before padding on the right"),
         (set_at("label", 3, value=2), 3, "a label outside 0 to 1"),
@@ -194,7 +194,11 @@ def test_contents_that_make_no_sense_are_found_by_record(
 
 @pytest.mark.parametrize(
     ("value", "problem"),
-    [(0, "num_tokens outside 1 to 32"), (33, "num_tokens outside 1 to 32"), (20, "something else than the pad id")],
+    [
+        (0, "num_tokens outside 1 to 32"),
+        (33, "num_tokens outside 1 to 32"),
+        (20, "input_ids other than 0"),
+    ],
 )
 def test_a_wrong_number_of_tokens_is_found_in_a_concat_block(tmp_path: Path, value: int, problem: str) -> None:
     root = Path(shutil.copytree(built(REVIEWS, layout="concat"), tmp_path / "out"))

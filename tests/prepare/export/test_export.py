@@ -4,12 +4,14 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from pipelines.prepare.export import exporting
-from pipelines.prepare.export.export_settings import FORMATS
+from pipelines.prepare.export.export_settings import ExportFormat
+from pipelines.prepare.export.exporting import WRITERS
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.runners.runner import Done
 from tests import building
@@ -34,7 +36,7 @@ def options_of(to: str) -> list[str]:
     return ["--drop", "label"] if to == "megatron" else []
 
 
-@pytest.mark.parametrize("to", FORMATS)
+@pytest.mark.parametrize("to", WRITERS)
 def test_workers_change_no_byte_and_leave_nothing_behind(tmp_path: Path, to: str) -> None:
     for workers in (1, 2):
         outcome = export(tmp_path / str(workers), *options_of(to), "--workers", workers, to=to)
@@ -83,7 +85,7 @@ def test_an_export_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.
     assert building.files(tmp_path / "out") == building.files(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("to", FORMATS)
+@pytest.mark.parametrize("to", WRITERS)
 def test_a_flipped_byte_in_a_shard_is_refused_by_name(tmp_path: Path, to: str) -> None:
     root = Path(shutil.copytree(reviews(), tmp_path / "data"))
     shard = sorted(root.glob("*-train-*.tfrecord"))[1]
@@ -158,3 +160,7 @@ def test_one_split_alone_is_exported(tmp_path: Path) -> None:
     names = [name for name in building.files(tmp_path / "out") if name.endswith(".parquet")]
     assert names
     assert all("-validation-" in name for name in names)
+
+
+def test_every_format_of_the_option_has_its_writer() -> None:
+    assert tuple(WRITERS) == get_args(ExportFormat)

@@ -99,7 +99,7 @@ class TestParquet:
         def content(size: int) -> bytes:
             starts = range(0, len(rows["label"]), size)
             batches = ({name: values[at : at + size] for name, values in rows.items()} for at in starts)
-            return bytes(parquet.files(batches, manifest, settings)[".parquet"])
+            return bytes(parquet.ParquetWriter(manifest, settings).files(batches)[".parquet"])
 
         assert content(1000) == content(50) == content(3)
 
@@ -217,9 +217,9 @@ def test_tags_are_left_out_of_the_loss_as_model_garden_does_it() -> None:
     )
     manifest = dataclasses.replace(read_manifest(reviews()), schema=Schema(features))
     settings = ExportSettings(to="tfrecord", output="out", dropped=("tag_mask",), renamed=(("tags", "label_ids"),))
-    content = example_files.tfrecord_files(iter([columns]), manifest, settings)[".tfrecord"]
-    schema = example_files.schema_of(manifest, settings)
-    found = examples.decode(frames.messages_of(content), schema, place="")
+    writer = example_files.TfrecordWriter(manifest, settings)
+    content = writer.files(iter([columns]))[".tfrecord"]
+    found = examples.decode(frames.messages_of(content), writer.schema, place="")
     assert found["label_ids"].tolist() == [[-1, 3, -1]]
 
 
