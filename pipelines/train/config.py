@@ -30,6 +30,8 @@ DecoderStart = Literal["auto", "pad", "bos", "eos", "cls", "sep"]
 GROUPS = ("Data", "Task and model", "Length and rate", "Evaluate and keep", "Where and how", "Preflight")
 _data, _model, _length, _kept, _where, _preflight = (functools.partial(option, group=title) for title in GROUPS)
 
+# Options that a resumed training keeps unless --allow-changes says otherwise.
+TUNED = ("learning_rate", "schedule", "weight_decay", "clip_norm", "dropout", "label_smoothing", "precision")
 _SUFFIXES = (".parquet", ".jsonl")
 PREDICT_GROUPS = ("What to predict", "Where and how")
 _what, _place = (functools.partial(option, group=title) for title in PREDICT_GROUPS)
@@ -100,6 +102,10 @@ class TrainConfig:
     early_stopping: int | None = _kept("End after so many evaluations in a row without a better one.", None, least=1)
     keep_best: bool = _kept("Keep a checkpoint of the best evaluation; the final model is that one.", False)
     best_metric: str | None = _kept("Metric by which an evaluation is better. Default: loss.", None, metavar="NAME")
+    allow_changes: bool = _kept(
+        "Go on in --model-dir with another learning rate, schedule, decay, clip norm, dropout, smoothing or precision.",
+        False,
+    )
     log_every: int = _kept("Steps between progress lines.", 10, least=1)
     tpu: str = _where("auto, local, none, a TPU's name, or grpc://IP:8470.", "auto", metavar="WHERE")
     zone: str | None = _where("Zone of the TPU that --tpu names.", None)
@@ -249,10 +255,10 @@ class TrainConfig:
             )
 
     def identity(self) -> dict[str, Any]:
-        """Return the options that must not change when a training resumes: they decide the batches and their use."""
+        """Return the options by which a model folder's training is known: they decide the batches and their use."""
         names = ("task", "model", "global_batch_size", "seed", "train_split", "mask_probability", "pooling")
         more = ("decoder_start", "from_scratch", "order")
-        return {name: getattr(self, name) for name in (*names, *more)}
+        return {name: getattr(self, name) for name in (*names, *more, *TUNED)}
 
 
 def _flag(field: str) -> str:

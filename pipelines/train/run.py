@@ -19,6 +19,7 @@ from pipelines.train.errors import StoppedError, TrainingError
 from pipelines.train.metrics import together
 from pipelines.train.progress import TrainingProgress
 from pipelines.train.setup import TrainingSetup
+from tfrecord_io.errors import OutputError
 
 
 def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:
@@ -33,7 +34,8 @@ def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:
     """
     job = jobs.check(config)
     engine = backends.opened(job.target, job.config)
-    with _stoppable() as stop:
+    lock = checkpoints.locked(config.model_dir) if engine.is_first else contextlib.nullcontext()
+    with lock, _stoppable() as stop:
         return _Run(job, engine=engine, stop=stop, as_json=as_json).go()
 
 
@@ -103,11 +105,10 @@ class _Run:
             self._config.model_dir,
             identity={**jobs.identity(self._config, self._data), **parts},
             writes=self._engine.is_first,
+            may_change=self._config.allow_changes,
         )
         self._engine.input_parts = made_of.get(checkpoints.PARTS, 0)
-        start, total = self._saves.last_step or 0, self._config.total_steps
-        if start:
-            self._saves.restore()
+        start, total = self._saves.restore(note=self._progress.note), self._config.total_steps
         self._history.open(start)
         if not start:
             return start
@@ -117,7 +118,7 @@ class _Run:
             if start < total
             else f"nothing left to train: {start:,} steps are taken, --steps is {total:,}; evaluating only"
         )
-        if self._config.keep_best and self._history.best == start != self._best_saves.last_step:
+        if self._config.keep_best and self._history.best == start not in self._best_saves.steps:
             self._best_saves.save()  # a kill came between saving the last and the best checkpoint
         if start < total and self._ends_early():
             self._progress.note("nothing left to train: it ended early; evaluating only (--early-stopping decides)")
@@ -128,7 +129,8 @@ class _Run:
         if not math.isfinite(loss):
             raise TrainingError(
                 f"the loss at step {step} is {loss}, expected a number",
-                remedy="lower --learning-rate, lengthen --warmup, or look for labels outside the classes",
+                remedy="look for labels outside the classes, lengthen --warmup, or lower --learning-rate "
+                "(--allow-changes goes on from the last checkpoint with it)",
             )
         if step % config.log_every == 0 or step == config.total_steps:
             self._progress.training(
@@ -179,12 +181,16 @@ class _Run:
         best = self._history.best
         if not self._config.keep_best or best is None or best == self._learner.step:
             return
-        if self._best_saves.last_step != best:
+        try:
+            if best not in self._best_saves.steps:
+                raise OutputError("it is gone")
+            self._best_saves.load(best)
+        except OutputError as error:
             self._progress.note(
-                f"the checkpoint of the best evaluation, after step {best:,}, is gone: keeping the last"
+                f"warning: no checkpoint of the best evaluation, after step {best:,}: keeping the last ({error.cause})"
             )
+            self._saves.restore(note=self._progress.note)
             return
-        self._best_saves.restore()
         self._metrics = self._history.evaluations[best]
         self._progress.note(
             f"back to the best evaluation, after step {best:,}: {self._metric} {self._metrics[self._metric]:.4f}"

@@ -70,7 +70,9 @@ def check(config: TrainConfig) -> TrainingSetup:
             "alone",
             remedy="give another --model-dir",
         )
-    checkpoints.claimed(config.model_dir, identity=identity(config, data), writes=False)
+    checkpoints.claimed(
+        config.model_dir, identity=identity(config, data), writes=False, may_change=config.allow_changes
+    )
     job = TrainingSetup(config=config, target=target, data=data, eval_split=eval_split, task=task)
     return dataclasses.replace(job, warnings=tuple(_unfit(job))) if target.is_tpu else job
 
@@ -82,6 +84,7 @@ def _unfit(job: TrainingSetup) -> list[str]:
     if job.eval_split is not None:
         for each in evaluated(job.data, job.eval_split).values():
             inputs += [(part, job.eval_split, False) for part in by_length(each).values()]
+    start = max(checkpoints.steps_in(f"{config.model_dir.rstrip('/')}/{checkpoints.SAVES}"), default=0)
     findings = [
         finding
         for part, split, endless in inputs
@@ -95,7 +98,7 @@ def _unfit(job: TrainingSetup) -> list[str]:
             objective=job.task.objective,
             training=endless,
             order=config.order,
-            start_step=checkpoints.last_step(config.model_dir) if endless else 0,
+            start_step=start if endless else 0,
         )
     ]
     readiness.require(findings)

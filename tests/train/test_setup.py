@@ -32,6 +32,12 @@ def test_an_input_that_cannot_go_on_where_training_stopped_is_named_once(tmp_pat
     rows = [{"text": text, "label": text} for text in ("good", "bad")] * 8_000
     data = building.built(building.source(tmp_path / "rows", train=rows), label_column="label", max_length=4)
     (tmp_path / "model" / "checkpoints" / "ckpt_3").mkdir(parents=True)
+    refused = training.command(tmp_path / "model", tpu="local", data=data).error
+    assert refused[0].endswith("has a checkpoint of step 3 but no run.json, which says of which training it is")
+    given = {"data": str(data), "task": "classify", "model": "tests.train.small:bag", "learning_rate": 0.01}
+    config = TrainConfig(**given, global_batch_size=4096, precision="bfloat16")
+    identity = setup.identity(config, setup.open_data(config))
+    checkpoints.write_json(str(tmp_path / "model"), "run.json", identity)
     for index in (data / "index").iterdir():
         index.write_bytes(index.read_bytes()[:-3])
     cause, remedy = training.command(tmp_path / "model", tpu="local", data=data, global_batch_size=4096).error
@@ -54,3 +60,22 @@ def test_a_training_goes_on_in_its_own_order(tmp_path: Path) -> None:
     assert checkpoints.claimed(str(tmp_path), identity=hosts, writes=True) == hosts
     with pytest.raises(FingerprintMismatchError, match="order 'hosts', now 'global'"):
         checkpoints.claimed(str(tmp_path), identity=in_global, writes=True)
+
+
+def test_options_that_decide_no_batch_may_change_if_that_is_asked_for(tmp_path: Path) -> None:
+    one, other = ({"seed": 1, "learning_rate": rate, "backend": "jax"} for rate in (0.1, 0.2))
+    (tmp_path / "run.json").write_text(json.dumps({**one, "input_parts": 8}))
+    with pytest.raises(FingerprintMismatchError, match=r"learning_rate 0\.1, now 0\.2") as caught:
+        checkpoints.claimed(str(tmp_path), identity=other, writes=True)
+    assert "--allow-changes" in caught.value.remedy
+    found = checkpoints.claimed(str(tmp_path), identity=other, writes=True, may_change=True)
+    assert found == json.loads((tmp_path / "run.json").read_text()) == {**other, "input_parts": 8}
+
+
+def test_two_trainings_are_not_at_work_in_one_folder(tmp_path: Path) -> None:
+    with checkpoints.locked(str(tmp_path / "model")):
+        refused = training.command(tmp_path / "model")
+        assert refused.status == 1
+        assert refused.error[0] == f"--model-dir {tmp_path}/model: another training is at work in it"
+    with checkpoints.locked(str(tmp_path / "model")), checkpoints.locked("gs://bucket/model"):
+        pass

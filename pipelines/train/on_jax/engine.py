@@ -20,7 +20,7 @@ import tensorflow as tf
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from pipelines.train.checkpoints import damaged, unwritten
+from pipelines.train.checkpoints import Saves, damaged, unwritten
 from pipelines.train.engines import AfterCall, Feed, built
 from pipelines.train.errors import DeviceError
 from pipelines.train.metrics import Evaluated, collected
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 _SPLIT = "xla_force_host_platform_device_count"
 
 
-class OrbaxSaves:
+class OrbaxSaves(Saves):
     """Checkpoints in a folder by Orbax, such as ckpt_120/, written in the background and renamed to that when complete.
     A training may resume from them on another number of devices.
     """
@@ -52,21 +52,21 @@ class OrbaxSaves:
             raise unwritten(folder, error) from error
 
     @property
-    def last_step(self) -> int | None:
-        return self._manager.latest_step()
+    def steps(self) -> list[int]:
+        return sorted(self._manager.all_steps())
 
     def save(self) -> None:
         self.close()
-        if self._learner.step == self.last_step:  # the best evaluation, repeated after a resume
-            self._manager.delete(self._learner.step)
+        for step in [each for each in self.steps if each >= self._learner.step]:
+            self._manager.delete(step)
         self._writing(lambda: self._manager.save(self._learner.step, args=ocp.args.StandardSave(self._learner.state)))
 
-    def restore(self) -> None:
+    def load(self, step: int) -> None:
         like = jax.tree.map(ocp.utils.to_shape_dtype_struct, self._learner.state)
         try:
-            state = self._manager.restore(self.last_step, args=ocp.args.StandardRestore(like))
+            state = self._manager.restore(step, args=ocp.args.StandardRestore(like))
         except Exception as error:  # Orbax, TensorStore and the file system raise many types for damaged files
-            raise damaged(f"{self._folder}/ckpt_{self.last_step}", error) from error
+            raise damaged(f"{self._folder}/ckpt_{step}", error) from error
         self._learner.state, self._learner.step = state, int(state["step"])
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from pipelines.train.checkpoints import damaged, unwritten
+from pipelines.train.checkpoints import Saves, damaged, steps_in, unwritten
 from pipelines.train.engines import AfterCall, Feed, built, element_specs
 from pipelines.train.errors import DeviceError, said
 from pipelines.train.metrics import Evaluated, collected
@@ -58,33 +58,36 @@ _CAUSES = (
 )
 
 
-class TensorFlowSaves:
-    """Checkpoints in a folder by `tf.train`, such as ckpt-120.*; the file `checkpoint` names the last complete one.
-    It is replaced after a checkpoint's own files are complete: if a kill comes before, the previous one stays valid.
-    """
+class TensorFlowSaves(Saves):
+    """Checkpoints in a folder by `tf.train`, such as ckpt-120.*; their .index is written last, and deleted first."""
 
     def __init__(self, learner: ReplicaStep, folder: str, *, keep: int) -> None:
         self._learner = learner
         self._folder = folder
         # Variables are matched by position: Keras' names depend on what else was built in the process.
         self._state = tf.train.Checkpoint(**learner.saved)
-        self._manager = tf.train.CheckpointManager(self._state, folder, max_to_keep=keep)
+        self._keep = keep
 
     @property
-    def last_step(self) -> int | None:
-        path = self._manager.latest_checkpoint
-        return None if path is None else int(path.rpartition("-")[2])
+    def steps(self) -> list[int]:
+        return steps_in(self._folder)
 
     def save(self) -> None:
+        now = self._learner.step
         try:
-            self._manager.save(checkpoint_number=self._learner.step)
+            self._state.write(f"{self._folder}/ckpt-{now}")
+            steps = self.steps
+            kept = [step for step in steps if step <= now][-self._keep :]
+            for name in sorted(tf.io.gfile.listdir(self._folder), reverse=True):  # a .index comes before its .data
+                if any(name.startswith(f"ckpt-{step}.") for step in set(steps) - set(kept)):
+                    tf.io.gfile.remove(f"{self._folder}/{name}")
         except tf.errors.OpError as error:
             raise unwritten(self._folder, error) from error
 
-    def restore(self) -> None:
-        path = self._manager.latest_checkpoint
+    def load(self, step: int) -> None:
+        path = f"{self._folder}/ckpt-{step}"
         try:
-            self._state.restore(path).assert_consumed()
+            self._state.read(path).assert_consumed()
         except (tf.errors.OpError, AssertionError, ValueError, IndexError) as error:  # several types for damaged files
             raise damaged(path, error) from error
 
