@@ -51,7 +51,7 @@ class TrainingSetup:
 
 def check(config: TrainConfig) -> TrainingSetup:
     """Check a training's options, data and model folder. Raises: a subclass of PrepError, by cause."""
-    targets.require_one_host(os.environ)
+    targets.require_whole_cluster(os.environ)
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
     for option, path in (*(("--data", folder) for folder in config.data_folders), ("--model-dir", config.model_dir)):
         targets.require_reachable_path(target, option=option, path=path)

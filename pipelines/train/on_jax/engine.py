@@ -29,7 +29,7 @@ from pipelines.train.on_jax.global_step import AXIS, GlobalStep
 from pipelines.train.preflight.tpu_slices import peak_flops_per_s
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.steps import answering
-from pipelines.train.targets import Target, hardware
+from pipelines.train.targets import CLUSTER, COORDINATOR, Target, hardware
 from tfrecord_io.errors import ConfigError
 
 _log = logging.getLogger(__name__)
@@ -188,8 +188,8 @@ def _devices(target: Target, *, replicas: int | None) -> list[Any]:
 
 def _join_hosts(target: Target) -> None:
     """Join all hosts of a TPU, or of JAX_COORDINATOR_ADDRESS, into one JAX cluster."""
-    if coordinator := os.environ.get("JAX_COORDINATOR_ADDRESS"):
-        count, number = (int(os.environ[name]) for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID"))
+    if coordinator := os.environ.get(COORDINATOR):
+        count, number = (int(os.environ[name]) for name in CLUSTER)
         jax.distributed.initialize(coordinator, num_processes=count, process_id=number)
     elif target.is_tpu:
         try:

@@ -56,6 +56,7 @@ def predict(config: PredictConfig) -> int:
 
     Call before anything else in the process uses TensorFlow's devices. Raises: a subclass of PrepError, by cause.
     """
+    targets.require_whole_cluster(os.environ)
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
     trained, data = model_files.read(config.model_dir), reader.open(config.data)
     _require_fit(trained, data, config)
