@@ -4,7 +4,7 @@
     MODEL_DIR/model.json    task, model, steps, metrics, and the dataset's manifest without its splits; written last
 
     {"version": 1, "task": "classify", "model": "bert-tiny", "pooling": "mean",
-     "backbone": {"class": "BertBackbone", "config": {…}}, "num_outputs": 2, "regression": false,
+     "backbone": {"class": "BertBackbone", "config": {…}, "has_bias": false}, "num_outputs": 2, "regression": false,
      "mask_probability": 0.15, "decoder_start": null, "precision": "float32", "steps": 40, "eval_split": "validation",
      "metrics": {"loss": 0.42, "accuracy": 0.84}, "manifest": {…}}
 

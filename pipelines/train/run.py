@@ -67,7 +67,11 @@ class _Run:
         self._history = History(config.model_dir, metric=self._metric, writes=engine.is_first)
         self._saved_at = self._evaluated_at = -1
         self._metrics: Mapping[str, float] = {}
-        for line in (*job.warnings, f"replicas: {engine.replicas}, on {targets.place(job.target, engine.hardware)}"):
+        for line in (
+            *job.warnings,
+            *self._learner.built.notes,
+            f"replicas: {engine.replicas}, on {targets.place(job.target, engine.hardware)}",
+        ):
             self._progress.note(line)
         if lengths := self._data.manifest.bucket_lengths:
             listing = ", ".join(map(str, lengths))

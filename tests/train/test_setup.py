@@ -34,7 +34,12 @@ def test_an_input_that_cannot_go_on_where_training_stopped_is_named_once(tmp_pat
     (tmp_path / "model" / "checkpoints" / "ckpt_3").mkdir(parents=True)
     refused = training.command(tmp_path / "model", tpu="local", data=data).error
     assert refused[0].endswith("has a checkpoint of step 3 but no run.json, which says of which training it is")
-    given = {"data": str(data), "task": "classify", "model": "tests.train.small:bag", "learning_rate": 0.01}
+    given: dict[str, Any] = {
+        "data": str(data),
+        "task": "classify",
+        "model": "tests.train.small:bag",
+        "learning_rate": 0.01,
+    }
     config = TrainConfig(**given, global_batch_size=4096, precision="bfloat16")
     identity = setup.identity(config, setup.open_data(config))
     checkpoints.write_json(str(tmp_path / "model"), "run.json", identity)

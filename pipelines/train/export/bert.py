@@ -1,7 +1,7 @@
 """Conversion of BERT with this trainer's heads to the weight names of `transformers` (modeling_bert.py).
 
     task       class                            head here                          in model.safetensors
-    mlm        BertForMaskedLM                  head_dense, gelu, head_norm, tied  cls.predictions.*, bias 0
+    mlm        BertForMaskedLM                  head_dense, gelu, head_norm, tied  cls.predictions.*
     classify   BertForSequenceClassification    pooled output ─► logits            classifier.*
     tokens     BertForTokenClassification       logits                             classifier.*
     span       BertForQuestionAnswering         logits                             qa_outputs.*
@@ -130,7 +130,7 @@ def weights_of(built: BuiltModel, trained: TrainedModel) -> dict[str, np.ndarray
     if trained.task == "mlm":
         found |= _layer(head, "head_dense", "cls.predictions.transform.dense")
         found |= _layer(head, "head_norm", "cls.predictions.transform.LayerNorm")
-        found["cls.predictions.bias"] = np.zeros(backbone.vocabulary_size, np.float32)
+        found["cls.predictions.bias"] = head.get("head_bias/bias", np.zeros(backbone.vocabulary_size, np.float32))
     else:
         found |= _layer(head, "logits", _HEADS[trained.task])
     return {name: np.ascontiguousarray(value) for name, value in found.items()}

@@ -16,6 +16,7 @@ connected anew under the same names: weights, checkpoints and exports are those 
 gets the logits that it would get in a row of its own (arXiv:2107.02027), as a test checks.
 """
 
+import contextlib
 import difflib
 import importlib
 import os
@@ -28,6 +29,8 @@ from keras import ops
 
 from pipelines.train.config import TrainConfig
 from pipelines.train.errors import said
+from pipelines.train.models import checkpoint
+from pipelines.train.models.checkpoint import Checkpoint
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import Manifest
 
@@ -92,11 +95,14 @@ def keras_hub(name: str) -> Any:
         ) from error
 
 
-def make(config: TrainConfig, manifest: Manifest) -> Any:
-    """Build the backbone that `--model` names. Raises: ConfigError if it cannot be loaded."""
+def make(config: TrainConfig, manifest: Manifest) -> tuple[Any, Checkpoint | None]:
+    """Build the backbone that `--model` names; return it, and the checkpoint of transformers that its weights are from.
+
+    Raises: ConfigError if it cannot be loaded.
+    """
     # T5's attention takes a mask argument, which Keras mistakes for a mask attached to its inputs.
     warnings.filterwarnings("ignore", message=r"Layer '\w+' \(of type T5MultiHeadAttention\) was passed an input")
-    return _from_scratch(config, manifest) if config.model in FROM_SCRATCH else _preset(config, manifest)
+    return (_from_scratch(config, manifest), None) if config.model in FROM_SCRATCH else _preset(config, manifest)
 
 
 def is_causal(backbone: Any) -> bool:
@@ -161,20 +167,24 @@ def _from_scratch(config: TrainConfig, manifest: Manifest) -> Any:
     return {"bert": hub.BertBackbone, "gpt2": hub.GPT2Backbone, "bart": hub.BartBackbone}[family](**sizes)
 
 
-def _preset(config: TrainConfig, manifest: Manifest) -> Any:
-    hub = keras_hub(config.model)
+def _preset(config: TrainConfig, manifest: Manifest) -> tuple[Any, Checkpoint | None]:
+    hub, found = keras_hub(config.model), None
     changes: dict[str, Any] = {}
     if config.from_scratch:
         changes = {"load_weights": False, "vocabulary_size": manifest.tokenizer.vocab_size}
     try:
-        backbone = hub.models.Backbone.from_preset(config.model, **changes)
-    except Exception as error:  # from the download, a file or the conversion; the user's remedy is the same
+        found = None if config.from_scratch else checkpoint.opened(config.model)
+        with found.whole() if found is not None else contextlib.nullcontext(config.model) as place:
+            backbone = hub.models.Backbone.from_preset(place, **changes)
+    except Exception as error:  # from the download, a file or the conversion
         raise ConfigError(
             f"--model {config.model}: it cannot be loaded ({said(error)}), expected a checkpoint that KerasHub knows",
-            remedy="check the name, the network, and that the checkpoint is of a kind that KerasHub knows",
+            remedy="check the name, the network, and that the checkpoint is of a kind that KerasHub knows"
+            if found is None
+            else "save it with all of its weights, by save_pretrained of its class in transformers",
         ) from error
     random_t5 = config.from_scratch and type(backbone).__name__ == "T5Backbone"
-    return _with_spread_embedding(backbone) if random_t5 else backbone
+    return _with_spread_embedding(backbone) if random_t5 else backbone, found
 
 
 def _with_spread_embedding(backbone: Any) -> Any:
