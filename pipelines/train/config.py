@@ -124,7 +124,7 @@ class TrainConfig:
     preflight: str | None = _preflight(
         "Train nothing: compile the step for a TPU such as v5e-8, without it.", None, metavar="SLICE"
     )
-    no_largest_batch: bool = _preflight("Do not look for the largest batch that fits.", False)
+    largest_batch: bool = _preflight("Look for the largest batch that fits, in 2 to 4 more compilations.", False)
     preflight_minutes: float = _preflight("Longest time that it may take.", 60.0, above=0)
     price_per_chip_hour: float | None = _preflight(
         "What a chip costs in an hour, in any currency, to say what all steps cost at least.",

@@ -55,6 +55,22 @@ def check(config: TrainConfig) -> TrainingSetup:
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
     for option, path in (*(("--data", folder) for folder in config.data_folders), ("--model-dir", config.model_dir)):
         targets.require_reachable_path(target, option=option, path=path)
+    job = prepared(config, target)
+    config = job.config
+    if tf.io.gfile.exists(f"{config.model_dir.rstrip('/')}/{manifest.FILE_NAME}"):
+        raise ConfigError(
+            f"--model-dir {config.model_dir} holds a prepared dataset, expected a folder for checkpoints and the model "
+            "alone",
+            remedy="give another --model-dir",
+        )
+    checkpoints.claimed(
+        config.model_dir, identity=identity(config, job.data), writes=False, may_change=config.allow_changes
+    )
+    return dataclasses.replace(job, warnings=tuple(_unfit(job))) if target.is_tpu else job
+
+
+def prepared(config: TrainConfig, target: Target) -> TrainingSetup:
+    """Open the data, settle what they decide, and bind the task. Raises: a subclass of PrepError, by cause."""
     data = open_data(config)
     eval_split = _eval_split(config, data)
     require_labels(config, data, eval_split=eval_split)
@@ -64,17 +80,7 @@ def check(config: TrainConfig) -> TrainingSetup:
     config = dataclasses.replace(config, precision=config.precision or ("bfloat16" if target.is_tpu else "float32"))
     task = tasks.bind(config, data.manifest)
     backbones.require_known(config.model)
-    if tf.io.gfile.exists(f"{config.model_dir.rstrip('/')}/{manifest.FILE_NAME}"):
-        raise ConfigError(
-            f"--model-dir {config.model_dir} holds a prepared dataset, expected a folder for checkpoints and the model "
-            "alone",
-            remedy="give another --model-dir",
-        )
-    checkpoints.claimed(
-        config.model_dir, identity=identity(config, data), writes=False, may_change=config.allow_changes
-    )
-    job = TrainingSetup(config=config, target=target, data=data, eval_split=eval_split, task=task)
-    return dataclasses.replace(job, warnings=tuple(_unfit(job))) if target.is_tpu else job
+    return TrainingSetup(config=config, target=target, data=data, eval_split=eval_split, task=task)
 
 
 def _unfit(job: TrainingSetup) -> list[str]:

@@ -24,7 +24,7 @@ def _short_reading(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_bundled_model_compiles_for_v3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    options = {"preflight": "v3-8", "global_batch_size": 64, "no_largest_batch": True, "price_per_chip_hour": 3.6}
+    options = {"preflight": "v3-8", "global_batch_size": 64, "price_per_chip_hour": 3.6}
     outcome = training.done(None, model="bert-tiny", dropout=0.0, **options)
     found = json.loads(outcome.out)
     # 4.4e5 weights of two layers at 6 operations for each of 8 * 16 tokens; the rest is attention, norms, and AdamW.
@@ -51,7 +51,7 @@ def test_what_xla_cannot_compile_is_named_with_its_place(tmp_path: Path) -> None
 
 def test_a_batch_too_large_is_an_error_and_the_largest_is_found(tmp_path: Path) -> None:
     outcome = training.command(
-        tmp_path, model="tests.train.rule_breakers:grows", preflight="v3-8", global_batch_size=8 * 8
+        tmp_path, model="tests.train.rule_breakers:grows", preflight="v3-8", global_batch_size=8 * 8, largest_batch=True
     )
     assert outcome.status == 1
     found = json.loads(outcome.out)

@@ -9,18 +9,18 @@ with the compiler's own counts for one device's part of the compiled program. Co
 input are not included. The compiler counts a loop's body only once, so a model that loops over time (an RNN) does more
 than is counted; with `--accumulate`, all counts are multiplied by the number of parts.
 
-The search for the largest batch needs few compilations, which take from seconds to minutes each. Memory is roughly a
-fixed part (weights, AdamW's means and squares) plus a part proportional to the batch. A line through the fixed part and
-the largest batch known to fit gives the next one to try, among 1, 2, 4, and multiples of 8.
+The largest batch is looked for if asked, since a compilation takes from seconds to minutes. Memory is nearly linear in
+the batch: a second one gives the line, and a third confirms what the line promises, among 1, 2, 4, and multiples of 8.
 """
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
-from pipelines.train import setup, tasks
+from pipelines.train import setup
 from pipelines.train.config import TrainConfig
 from pipelines.train.errors import CompilerError, UnfitError, graph_error
 from pipelines.train.preflight import compiler, tpu_slices
@@ -30,9 +30,11 @@ from pipelines.train.setup import TrainingSetup
 from pipelines.train.targets import Target
 
 _WARM_UP, _FEED_SECONDS = 2, 2.5
-# A batch to try is at most this many times the largest that fits, because the line may be far off.
+# A second batch is at most this many times the first: the line from the weights alone may be far off.
 _LEAP = 16
-
+_PROBES = 4
+# Share of the memory to aim at: the system keeps up to 0.07 of it.
+_AIM = 0.93
 
 # The largest batch known to fit (0 for none), and the smallest known not to fit (or None).
 Bounds = tuple[int, int | None]
@@ -101,25 +103,16 @@ def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflig
         batch=batch,
         step=step,
         reader_examples_per_s=reading,
-        bounds=None if config.no_largest_batch else batches.bounds(batch, step),
+        bounds=batches.bounds(batch, step) if config.largest_batch else None,
     )
 
 
 def checked(config: TrainConfig, wanted: Slice) -> TrainingSetup:
     """Check options and data as the trainer does, without a TPU or a model folder. Raises: as the trainer."""
     config.require_equal_parts(wanted.replicas, place=wanted.name)
-    data = setup.open_data(config)
-    setup.require_split(data, config.train_split, option="--train-split", all_have_it=True)
-    config = dataclasses.replace(config, precision=config.precision or "bfloat16")
-    config = config.sized(rows=data.num_examples(config.train_split))
-    *_, data = setup.by_length(data).values()  # with several row lengths the longest, which needs the most memory
-    return TrainingSetup(
-        config=config,
-        target=Target(kind="host", chosen_by="--preflight"),
-        data=data,
-        eval_split=None,
-        task=tasks.bind(config, data.manifest),
-    )
+    job = setup.prepared(config, Target(kind="tpu-vm", chosen_by="--preflight"))
+    *_, longest = setup.by_length(job.data).values()  # with several row lengths the one that needs the most memory
+    return dataclasses.replace(job, data=longest)
 
 
 def require_fit(result: Preflight) -> None:
@@ -158,37 +151,47 @@ def _examples_per_s(job: TrainingSetup, *, replicas: int) -> float:
     return count / passed
 
 
-class GaveUp(Exception):
-    """Exception that `memory_of` raises without a result or time left; it ends the search with what is known."""
-
-
 def largest(
     memory_of: Callable[[int], int | None], *, known: Mapping[int, int | None], fixed_bytes: int, limit_bytes: int
 ) -> Bounds:
-    """Search for the largest batch that fits, until the smallest that does not fit is within 8 rows or an eighth.
+    """Look for the largest batch that fits, in at most `_PROBES` compilations.
 
-    `memory_of` returns the bytes for a batch, None if it does not fit; `known` has such results from before. The bytes
-    that do not grow with the batch (`fixed_bytes`) and the available memory (`limit_bytes`) only guide the search.
+    `memory_of` returns the bytes for a batch, None if it does not fit; `known` has such results from before. A
+    CompilerError of it ends the search. `fixed_bytes`: those that do not grow with the batch, a guess.
     """
-    known = dict(known)
-    while True:
-        low = max((batch for batch, memory in known.items() if memory is not None), default=0)
-        high = min((batch for batch, memory in known.items() if memory is None), default=None)
-        least = next((each for each in (1, 2, 4) if each > low), low // 8 * 8 + 8)
-        if high is not None and (least >= high or (low and high - low <= max(8, low // 8))):
-            return low, high
-        guess = 0
-        if memory := known.get(low):
-            per_row = max(1.0, (memory - fixed_bytes) / low)
-            guess = _rounded(int(min((limit_bytes - fixed_bytes) / per_row, low * _LEAP)))
-        if high is None:
-            batch = max(guess, least)
-        else:  # a guess outside the bounds is replaced by their middle
-            batch = guess if least <= guess < high else max(least, _rounded((low + high) // 2))
-        try:
-            known[batch] = memory_of(batch)
-        except GaveUp:
-            return low, high
+    found = dict(known)
+    with contextlib.suppress(CompilerError):
+        for _ in range(_PROBES):
+            guess = _next_batch(found, fixed_bytes=fixed_bytes, limit_bytes=limit_bytes)
+            if guess is None:
+                break
+            found[guess] = memory_of(guess)
+    return _bounds(found)
+
+
+def _bounds(known: Mapping[int, int | None]) -> Bounds:
+    low = max((batch for batch, memory in known.items() if memory is not None), default=0)
+    return low, min((batch for batch, memory in known.items() if memory is None), default=None)
+
+
+def _next_batch(known: Mapping[int, int | None], *, fixed_bytes: int, limit_bytes: int) -> int | None:
+    """Return the batch to compile next; None if the largest is known well enough: confirmed, or within an eighth."""
+    fits = sorted((batch, memory) for batch, memory in known.items() if memory is not None)
+    low, high = _bounds(known)
+    if not fits:
+        assert high is not None, "something was compiled"
+        return _rounded(high // 4) if high > 1 else None
+    least = next((each for each in (1, 2, 4) if each > low), low // 8 * 8 + 8)
+    if (len(fits) > 2 and high is None) or (high is not None and (least >= high or high - low <= max(8, low // 8))):
+        return None
+    (rows, memory), (_, most) = fits[-2] if len(fits) > 1 else (0, fixed_bytes), fits[-1]
+    per_row = max(1.0, (most - memory) / (low - rows))
+    guess = low + max(0, int((_AIM * limit_bytes - most) / per_row))
+    if len(fits) == 1 and high is None:
+        guess = min(guess, low * _LEAP)
+    if high is not None and guess >= high:
+        guess = (low + high) // 2
+    return max(_rounded(guess), least)
 
 
 def _rounded(batch: int) -> int:
@@ -220,13 +223,13 @@ class _BatchCompiler:
         parts = self._config.accumulate  # a batch is cut into so many parts, so only multiples can be tried
 
         def memory_of(rows: int) -> int | None:
-            if time.monotonic() + self._longest > self._ends:
-                raise GaveUp
             try:
+                if time.monotonic() + self._longest > self._ends:
+                    raise CompilerError("no time for another compilation")
                 found = self.compile(rows * parts)
-            except CompilerError as error:  # out of time or host memory; the search keeps what it knows
+            except CompilerError as error:
                 self._say(f"batch {rows * parts} a replica: {error.cause}")
-                raise GaveUp from error
+                raise
             return found.memory_bytes if isinstance(found, Compiled) else None
 
         fits, too_large = largest(

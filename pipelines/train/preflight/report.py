@@ -92,7 +92,7 @@ def _rows(result: Preflight) -> list[tuple[str, str]]:
         text = "none that was tried fits" if too_large != 1 else "not even 1 fits"
         if fits:
             text = f"{fits:,} a replica fits, {fits * wanted.replicas:,} in all"
-            text += f"; {too_large:,} does not" if too_large else "; more may fit, time was up"
+            text += f"; {too_large:,} does not" if too_large else "; more may fit"
         rows.append(("largest batch", text))
     rows.append(("not counted", "the time of what is exchanged, and the input"))
     return rows
