@@ -126,12 +126,6 @@ class TrainConfig:
     )
     largest_batch: bool = _preflight("Look for the largest batch that fits, in 2 to 4 more compilations.", False)
     preflight_minutes: float = _preflight("Longest time that it may take.", 60.0, above=0)
-    price_per_chip_hour: float | None = _preflight(
-        "What a chip costs in an hour, in any currency, to say what all steps cost at least.",
-        None,
-        metavar="PRICE",
-        least=0,
-    )
 
     def __post_init__(self) -> None:
         check(self)

@@ -155,7 +155,7 @@ def models_of(built: BuiltModel) -> dict[str, Any]:
 
 def test_a_classifiers_labels_are_the_datasets_of_the_same_names(tmp_path: Path) -> None:
     straight = begun(checkpoint(tmp_path / "a", "classify"), "classify")
-    assert straight.notes == (f"--model {tmp_path / 'a'}: its classifier is loaded, for negative, positive",)
+    assert straight.notes == (f"--model {tmp_path / 'a'}: its classifier is loaded, its classes found by name",)
     names = {"0": "positive", "1": "neutral", "2": "negative"}
     folder = checkpoint(tmp_path / "b", "classify", id2label=names)
     tensors = load_file(folder / "model.safetensors")
@@ -170,7 +170,7 @@ def test_a_classifiers_labels_are_the_datasets_of_the_same_names(tmp_path: Path)
     ("names", "words"),
     [
         ({"0": "acrid", "1": "zesty"}, "its classes are acrid, zesty, none of the dataset's"),
-        ({"0": "LABEL_0", "1": "LABEL_1"}, "its classes are LABEL_0, LABEL_1, not known by the dataset's names"),
+        ({"0": "LABEL_0", "1": "LABEL_1"}, "its classes are LABEL_0, LABEL_1, none of the dataset's"),
     ],
 )
 def test_a_classifier_of_other_classes_is_not_used_and_that_is_said(
@@ -179,7 +179,7 @@ def test_a_classifier_of_other_classes_is_not_used_and_that_is_said(
     folder = checkpoint(tmp_path, "classify", id2label=names)
     assert begun(folder, "classify").notes == (
         f"--model {folder}: {words}",
-        f"warning: --model {folder}: not used: classifier",
+        f"--model {folder}: warning: not used of it: classifier",
     )
 
 
@@ -192,8 +192,8 @@ def test_a_class_that_a_classifier_does_not_know_is_refused(tmp_path: Path) -> N
 def test_what_is_missing_or_not_used_is_named(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "mlm", "mlm", without="pooler", rename={"bert.": ""})
     assert begun(folder, "classify").notes == (
-        f"warning: --model {folder} has no pooler: it begins at random",
-        f"warning: --model {folder}: not used: cls.predictions, cls.predictions.transform.LayerNorm, "
+        f"--model {folder}: warning: it has no pooler, which begins at random",
+        f"--model {folder}: warning: not used of it: cls.predictions, cls.predictions.transform.LayerNorm, "
         "cls.predictions.transform.dense",
     )
     broken = checkpoint(tmp_path / "broken", "mlm", without="layer.1.output.dense.weight")

@@ -18,15 +18,12 @@ from tests.train import rule_breakers
 from tfrecord_io.errors import ConfigError
 
 GIB = 2**30
-CONFIG = TrainConfig(
-    data="d", task="classify", model="bert-tiny", global_batch_size=256, precision="float32", price_per_chip_hour=2.0
-)
+CONFIG = TrainConfig(data="d", task="classify", model="bert-tiny", global_batch_size=256, precision="float32")
 STEP = Compiled(
     argument_bytes=GIB,
     memory_bytes=4 * GIB,
     flops=6.15e12,
     traffic_bytes=22.5e9,
-    collectives={"all-reduce": (3, 440_000_000)},
     seconds=10.0,
     versions={"jax": "1", "libtpu": "2"},
 )
@@ -106,7 +103,7 @@ def test_the_largest_batch_is_looked_for_in_few_compilations(fits: int, first: i
 
 def test_a_line_that_points_too_far_is_corrected() -> None:
     found = largest(lambda batch: batch**2 if batch <= 100 else None, known={8: 64}, fixed_bytes=0, limit_bytes=10_000)
-    assert found == (88, 96) or found[0] >= 72
+    assert found == (72, None)
 
 
 def test_a_search_without_time_or_answer_keeps_what_it_knows() -> None:
@@ -138,8 +135,7 @@ def test_the_table_has_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
         "10.0 steps/s, 2,560 examples/s",
         "1,000 examples/s on this machine: feeds at most 39%",
         "128 a replica fits, 1,024 in all; 136 does not",
-        "3 all-reduce, 440.0 MB",
-        "1,000 steps in 0.03 h, 0.22 for 4 chips at 2 an hour",
+        "1,000 steps in 0.03 h",
         "not counted",
     ):
         assert words in table
@@ -154,17 +150,6 @@ def test_what_does_not_fit_is_an_error_that_knows_the_batch_that_does(capsys: py
         preflight.require_fit(full)
     assert caught.value.remedy == "--global-batch-size 1024 fits"
     preflight.require_fit(flown())
-
-
-def test_what_devices_exchange_is_counted() -> None:
-    from pipelines.train.preflight.compile_step import collectives  # which imports JAX
-
-    program = """
-      %sums = (f32[1024,8]{1,0:T(8,128)}, bf16[16]{0}) all-reduce(%a, %b), channel_id=1
-      %parts.1 = f32[2,3]{1,0} all-gather-start(%c), channel_id=2
-      ROOT %done = f32[] subtract(%all-reduce.4, %d)
-    """
-    assert collectives(program) == {"all-reduce": (1, 4 * 8192 + 2 * 16), "all-gather": (1, 24)}
 
 
 def test_what_jax_cannot_trace_is_named_with_its_place() -> None:

@@ -15,7 +15,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +45,13 @@ _HEADS = re.compile(
     r"(cls|lm_head|\w*classifier|qa_outputs|vocab_\w+|predictions|score|\w+_predictions|\w+_head|final_logits_bias)\b"
 )
 # Tied to the embedding, or read by KerasHub.
-_OF_EMBEDDING = re.compile(r"lm_head\.weight|vocab_projector\.weight|.*decoder\.(weight|bias)")
-_UNNAMED = re.compile(r"LABEL_\d+")
+_TIED = (
+    "lm_head.weight",
+    "lm_head.decoder",
+    "vocab_projector.weight",
+    "cls.predictions.decoder",
+    "predictions.decoder",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,80 +94,77 @@ class Checkpoint:
         if not self._lacks_pooler:
             yield str(self.folder)
             return
-        pooler, prefix = _POOLERS[self._type], f"{self._type}."
-        if not any(name.startswith(prefix) for name in self.files):
-            prefix = ""
-        width = int(self.config["hidden_size"])
+        base = f"{self._type}." if any(name.startswith(f"{self._type}.") for name in self.files) else ""
+        name, width = f"{base}{_POOLERS[self._type]}", int(self.config["hidden_size"])
         kernel = np.random.default_rng(0).normal(scale=0.02, size=(width, width)).astype(np.float32)
-        made = {f"{prefix}{pooler}.weight": kernel, f"{prefix}{pooler}.bias": np.zeros(width, np.float32)}
-        with tempfile.TemporaryDirectory() as name:
+        made = {f"{name}.weight": kernel, f"{name}.bias": np.zeros(width, np.float32)}
+        with tempfile.TemporaryDirectory() as folder:
             for path in self.folder.iterdir():
                 if path.name != _INDEX:
-                    Path(name, path.name).symlink_to(path.resolve())
-            save_file(made, str(Path(name, "pooler.safetensors")))
+                    Path(folder, path.name).symlink_to(path.resolve())
+            save_file(made, Path(folder, "pooler.safetensors"))
             files = {**self.files, **dict.fromkeys(made, "pooler.safetensors")}
-            Path(name, _INDEX).write_text(json.dumps({"weight_map": files}), encoding="utf-8")
-            yield name
+            Path(folder, _INDEX).write_text(json.dumps({"weight_map": files}), encoding="utf-8")
+            yield folder
 
     def load_head(self, model: keras.Model, task: BoundTask, manifest: Manifest, *, pooling: Pooling) -> list[str]:
         """Load the head for the task, if the checkpoint has it; return lines on what is used and what is not.
 
         Raises: ConfigError if a classifier knows only some of the dataset's labels.
         """
-        used, lines = self._loaded(_layers(model), task, manifest, pooling=pooling)
-        if self._lacks_pooler and task.name == "classify" and pooling == "first":
-            lines.append(f"warning: --model {self.model} has no pooler: it begins at random")
-        heads = [name for name in self.files if _HEADS.match(name) and not _OF_EMBEDDING.match(name)]
-        if unused := sorted({name.rpartition(".")[0] or name for name in heads if not name.startswith(tuple(used))}):
-            lines.append(f"warning: --model {self.model}: not used: {', '.join(unused)}")
-        return lines
-
-    def _loaded(
-        self, layers: Mapping[str, Any], task: BoundTask, manifest: Manifest, *, pooling: Pooling
-    ) -> tuple[Sequence[str], list[str]]:
-        """Assign the head's weights; return the names that were read, or () and why not."""
-        if task.name == "mlm" and self.has_mlm_head:
-            dense, norm, bias = names = _MLM[self._type]
-            layers["head_dense"].set_weights([self.tensor(f"{dense}.weight").T, self.tensor(f"{dense}.bias")])
-            scale, shift = self.tensor(f"{norm}.weight", f"{norm}.gamma"), self.tensor(f"{norm}.bias", f"{norm}.beta")
-            layers["head_norm"].set_weights([scale, shift])
-            values = self.tensor(bias)
-            layers["head_bias"].set_weights([np.zeros((1, len(values))), values])
-            return names, [f"--model {self.model}: its head for masked words is loaded"]
-        name = _CLASSIFIERS.get(task.name, "")
-        if f"{name}.weight" not in self.files or any(each.startswith("pre_classifier") for each in self.files):
-            return (), []
-        architecture = str((self.config.get("architectures") or [""])[0])
+        # The head of mlm is in a model with the backbone, nested in the whole model.
+        layers = {inner.name: inner for layer in model.layers for inner in getattr(layer, "layers", [layer])}
         pools = pooling == "first" and self._type in _POOLERS and manifest.tokenizer.padding_side == "right"
-        if ("TokenClass" in architecture) != (task.name == "tokens") or (task.name == "classify" and not pools):
-            return (), []
-        kernel, bias = self.tensor(f"{name}.weight").T, self.tensor(f"{name}.bias")
-        rows, why = self._class_rows(manifest, count=len(bias), wanted=task.num_outputs)
-        if not rows:
-            return (), [why]
-        layers["logits"].set_weights([kernel[:, rows], bias[rows]])
-        return [name], [f"--model {self.model}: its {name} is loaded{why}"]
+        used, lines = (), []
+        if task.name == "mlm" and self.has_mlm_head:
+            used = _MLM[self._type]
+            self._load_mlm(layers)
+            lines = ["its head for masked words is loaded"]
+        elif self._has_classifier(task.name, pools=pools):
+            used, lines = self._load_classifier(layers["logits"], task, manifest)
+        if self._lacks_pooler and task.name == "classify" and pools:
+            lines.append("warning: it has no pooler, which begins at random")
+        heads = [name for name in self.files if _HEADS.match(name) and not name.startswith((*used, *_TIED))]
+        if unused := sorted({name.removesuffix(".weight").removesuffix(".bias") for name in heads}):
+            lines.append(f"warning: not used of it: {', '.join(unused)}")
+        return [f"--model {self.model}: {line}" for line in lines]
 
-    def _class_rows(self, manifest: Manifest, *, count: int, wanted: int) -> tuple[list[int], str]:
-        """Return the classifier's row of each output, by label names where both sides have them; [] and why not."""
-        found = self.config.get("id2label") or {}
-        theirs = [str(found.get(str(number), f"LABEL_{number}")) for number in range(count)]
-        ours, named = manifest.label_names, not all(map(_UNNAMED.fullmatch, theirs))
-        place = f"--model {self.model}: its classes are {', '.join(theirs[:5])}{' …' if count > 5 else ''}"
-        if ours is None or not (named or count == 1):
-            fits = count == wanted and ours is None
-            return (list(range(count)), "") if fits else ([], f"{place}, not known by the dataset's names")
-        known = [name for name in ours if name in theirs]
-        if len(known) == len(ours):
-            return [theirs.index(name) for name in ours], f", for {', '.join(ours[:5])}{' …' if len(ours) > 5 else ''}"
-        if known:
-            unknown = next(name for name in ours if name not in theirs)
+    def _load_mlm(self, layers: Mapping[str, Any]) -> None:
+        dense, norm, bias = _MLM[self._type]
+        layers["head_dense"].set_weights([self.tensor(f"{dense}.weight").T, self.tensor(f"{dense}.bias")])
+        scale, shift = self.tensor(f"{norm}.weight", f"{norm}.gamma"), self.tensor(f"{norm}.bias", f"{norm}.beta")
+        layers["head_norm"].set_weights([scale, shift])
+        layers["head_bias"].set_weights([np.zeros((1, len(self.tensor(bias)))), self.tensor(bias)])
+
+    def _has_classifier(self, task: str, *, pools: bool) -> bool:
+        """Return whether it ends in the dense layer with which models end here for the task."""
+        made_for = str((self.config.get("architectures") or [""])[0])
+        fits = ("TokenClass" in made_for) == (task == "tokens") and (task != "classify" or pools)
+        return fits and f"{_CLASSIFIERS.get(task)}.weight" in self.files and "pre_classifier.weight" not in self.files
+
+    def _load_classifier(self, logits: Any, task: BoundTask, manifest: Manifest) -> tuple[tuple[str, ...], list[str]]:
+        """Load each output's row, found by label name if there are names; return the layer read, and a line."""
+        name, ours = _CLASSIFIERS[task.name], manifest.label_names
+        kernel, bias = self.tensor(f"{name}.weight").T, self.tensor(f"{name}.bias")
+        given = self.config.get("id2label") or {}
+        theirs = [str(given.get(str(number), f"LABEL_{number}")) for number in range(len(bias))]
+        listing = f"its classes are {', '.join(theirs[:5])}{' …' if len(theirs) > 5 else ''}"
+        unknown = [each for each in ours or () if each not in theirs]
+        if ours is None and len(theirs) == task.num_outputs:
+            rows, line = list(range(len(bias))), f"its {name} is loaded"
+        elif ours is None or len(unknown) == len(ours):
+            return (), [f"{listing}, none of the dataset's"]
+        elif unknown:
             raise ConfigError(
-                f"{place}, but dataset {manifest.name!r} has {unknown!r}, expected all of its classes or none",
+                f"--model {self.model}: {listing}, but dataset {manifest.name!r} has {unknown[0]!r}, expected all of "
+                "its classes or none",
                 remedy="build the data with the model's names of these classes, or begin from the model that the "
                 "classifier was made from",
             )
-        return [], f"{place}, none of the dataset's"
+        else:
+            rows, line = [theirs.index(each) for each in ours], f"its {name} is loaded, its classes found by name"
+        logits.set_weights([kernel[:, rows], bias[rows]])
+        return (name,), [line]
 
 
 def opened(model: str) -> Checkpoint | None:
@@ -188,8 +190,3 @@ def opened(model: str) -> Checkpoint | None:
         with safe_open(folder / _FILE, framework="numpy") as file:
             files = dict.fromkeys(file.keys(), _FILE)
     return Checkpoint(model=model, folder=folder, config=config, files=files)
-
-
-def _layers(model: keras.Model) -> dict[str, Any]:
-    """Return the head's layers by name; that of mlm is in a model with the backbone, nested in the whole model."""
-    return {inner.name: inner for layer in model.layers for inner in getattr(layer, "layers", [layer])}

@@ -6,9 +6,7 @@ devices while they compute. The steps of one call are dispatched without waiting
 
 import contextlib
 import glob
-import logging
 import os
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -31,8 +29,6 @@ from pipelines.train.setup import TrainingSetup
 from pipelines.train.steps import answering
 from pipelines.train.targets import CLUSTER, COORDINATOR, Target, hardware
 from tfrecord_io.errors import ConfigError
-
-_log = logging.getLogger(__name__)
 
 _SPLIT = "xla_force_host_platform_device_count"
 
@@ -94,8 +90,6 @@ class JaxEngine:
         self.hardware = hardware(devices[0].platform, self.replicas)
 
     def learner(self, job: TrainingSetup) -> GlobalStep:
-        if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-            jax.config.update("jax_compilation_cache_dir", _own_cache())
         with _on_the_host():
             model = built(job)
         return GlobalStep(model, job, mesh=self._mesh)
@@ -205,23 +199,3 @@ def _on_the_host() -> Any:
         return jax.default_device(jax.local_devices(backend="cpu")[0])
     except RuntimeError:  # JAX_PLATFORMS names an accelerator alone
         return contextlib.nullcontext()
-
-
-def _own_cache() -> str | None:
-    """Return the folder for compiled programs in the user's cache folder; None if others could write to it.
-
-    They are native code that runs when a training continues, so they must not lie in a model folder, which may come
-    from a stranger.
-    """
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    folder = os.path.join(home, "prep-tfrecords", "jax")
-    try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        found = os.lstat(folder)
-    except OSError as error:
-        _log.warning("compiled programs are not kept: %s", error)
-        return None
-    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o022:
-        _log.warning("compiled programs are not kept: others can write to %s; run chmod 700 on it", folder)
-        return None
-    return folder

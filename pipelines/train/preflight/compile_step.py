@@ -11,9 +11,7 @@ Batch and state are only shapes; the model's initial weights are the only arrays
 
 import importlib.metadata
 import json
-import math
 import os
-import re
 import sys
 import time
 import traceback
@@ -43,10 +41,6 @@ _OF_DATA = (
     *(jax.errors.ConcretizationTypeError, jax.errors.NonConcreteBooleanIndexError),
     jax.errors.TracerIntegerConversionError,
 )
-_COLLECTIVE = re.compile(
-    r"= (\S+|\(.*?\)) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\("
-)
-_ARRAY = re.compile(r"\b[a-z]+(\d+)\w*\[([\d,]*)\]")
 
 
 def main() -> None:
@@ -95,24 +89,10 @@ def _compile(config: TrainConfig, wanted: Slice) -> dict[str, Any]:
             "memory_bytes": sum(sizes.values()) - int(stats.alias_size_in_bytes),
             "flops": flops,
             "traffic_bytes": float(costs["bytes accessed"]) * config.accumulate,  # XLA counts a loop's body only once
-            "collectives": collectives(program.as_text()),
             "seconds": time.monotonic() - began,
             "versions": {name: importlib.metadata.version(name) for name in ("jax", "libtpu")},
         }
     }
-
-
-def collectives(program: str) -> dict[str, tuple[int, int]]:
-    """Return count and result bytes per device of the collective operations in a compiled program, by kind."""
-    found: dict[str, tuple[int, int]] = {}
-    for result, kind in _COLLECTIVE.findall(program):
-        arrays = [
-            int(bits) // 8 * math.prod(int(size) for size in sizes.split(",") if size)
-            for bits, sizes in _ARRAY.findall(result)
-        ]
-        count, total = found.get(kind, (0, 0))
-        found[kind] = count + 1, total + sum(arrays)
-    return found
 
 
 def explained(error: Exception) -> PrepError:

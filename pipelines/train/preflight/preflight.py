@@ -76,12 +76,6 @@ class Preflight:
         """Minimum hours for all steps of the training."""
         return self.steps_per_s and self.config.total_steps / self.steps_per_s / 3600
 
-    @property
-    def price(self) -> float | None:
-        """Cost of these hours on all chips, in the currency of `--price-per-chip-hour`."""
-        hourly = self.config.price_per_chip_hour
-        return None if self.hours is None or hourly is None else self.hours * self.slice.chips * hourly
-
 
 def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflight:
     """Run the preflight of a training for the slice `config.preflight`. `say` gets progress lines for people.
