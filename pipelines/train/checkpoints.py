@@ -4,14 +4,10 @@
     MODEL_DIR/checkpoints/ckpt-120.*   after 120 steps, in the backend's own format (ckpt_120/ on JAX)
     MODEL_DIR/best/ckpt-80.*           the checkpoint of the best evaluation, with --keep-best
     MODEL_DIR/evaluations.json         [{"step": 10, "metrics": {"loss": 0.61, "accuracy": 0.70}}, ...]
-    MODEL_DIR/model.keras, model.weights.h5   when the training is done, and what `model_files` writes
 
-The step is also the reader's position: with the same identity, batch 120 is the same on every run, so a training
-resumes with `start_step=120`. A folder with another identity is refused. If the newest checkpoint is damaged, the one
-before it is taken: checkpoints are found by their names, so one may also be deleted by hand.
-
-A training resumed at step S drops the evaluations after S and repeats them. So the best evaluation, and the number of
-evaluations since, are those of an uninterrupted run.
+The step is also the reader's position: with the same identity, batch 120 is the same on every run. If the newest
+checkpoint is damaged, the one before it is taken: they are found by their names, so one may also be deleted by hand. A
+training resumed at step S drops the evaluations after S and repeats them, so the best one is an uninterrupted run's.
 """
 
 import abc
@@ -99,15 +95,12 @@ def claimed(
 
 @contextlib.contextmanager
 def locked(model_dir: str) -> Iterator[None]:
-    """Keep other trainings of this machine out of a local folder, even after a kill no longer than this one runs.
-
-    Raises: OutputError if another training is at work there.
-    """
+    """Keep other trainings of this machine out of a local folder. Raises: OutputError if one is at work there."""
     with contextlib.ExitStack() as stack:
         if "://" not in model_dir:
             with usable(model_dir):
                 tf.io.gfile.makedirs(model_dir)
-            folder = os.open(model_dir, os.O_RDONLY)
+            folder = os.open(model_dir, os.O_RDONLY)  # its lock ends with this process, also by a kill
             stack.callback(os.close, folder)
             try:
                 fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -137,10 +130,7 @@ class Saves(abc.ABC):
 
     @abc.abstractmethod
     def save(self) -> None:
-        """Write a checkpoint of the current step, in place of any of this step or a later one.
-
-        Raises: OutputError if it cannot be written.
-        """
+        """Write a checkpoint of the current step, in place of any of it or a later one. Raises: OutputError."""
 
     @abc.abstractmethod
     def load(self, step: int) -> None:
@@ -201,10 +191,7 @@ def as_json(metrics: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def save_model(model: Any, model_dir: str) -> tuple[str, str]:
-    """Write the model as .keras and its weights as .weights.h5; return both paths.
-
-    Raises: OutputError if they cannot be written.
-    """
+    """Write the model as .keras and its weights as .weights.h5; return both paths. Raises: OutputError."""
     names = ("model.keras", "model.weights.h5")
     targets = [f"{model_dir.rstrip('/')}/{name}" for name in names]
     with tempfile.TemporaryDirectory() as folder:
@@ -247,10 +234,7 @@ def _first_line(error: BaseException) -> str:
 
 
 class History:
-    """Evaluation history in a folder, local or gs://, ranked by one metric. `writes`: whether this process saves it.
-
-    `evaluations`: the metrics of each pass over the evaluation split, by the number of training steps before it.
-    """
+    """Evaluations in a folder, local or gs://, by step and ranked by one metric. `writes`: whether we save them."""
 
     def __init__(self, model_dir: str, *, metric: str, writes: bool = True) -> None:
         self._writes = writes
@@ -279,10 +263,7 @@ class History:
             ) from error
 
     def add(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Add an evaluation and save the file; return whether it is the best so far.
-
-        Raises: OutputError if it cannot be written.
-        """
+        """Add an evaluation and save the file; return whether it is the best so far. Raises: OutputError."""
         self.evaluations.pop(step, None)
         self.evaluations[step] = dict(metrics)
         if self._writes:

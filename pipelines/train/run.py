@@ -25,10 +25,8 @@ from tfrecord_io.errors import OutputError
 def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:
     """Train until `config.steps`, resuming where an earlier run with the same model folder stopped.
 
-    With a TPU or several CPU replicas, call before anything else in the process uses TensorFlow.
-
-    Returns: the `steps`, the path of the `model`, and its evaluation metrics, if there is a split for them. Empty in a
-        process that does not write.
+    With a TPU or several CPU replicas, call before anything else in the process uses TensorFlow. Return the `steps`,
+    the path of the `model`, and its metrics, if it was evaluated; nothing in a process that does not write.
 
     Raises: a subclass of PrepError, by cause; StoppedError after SIGTERM or SIGINT, with the state saved.
     """
@@ -186,8 +184,6 @@ class _Run:
         if not self._config.keep_best or best is None or best == self._learner.step:
             return
         try:
-            if best not in self._best_saves.steps:
-                raise OutputError("it is gone")
             self._best_saves.load(best)
         except OutputError as error:
             self._progress.note(

@@ -1,18 +1,8 @@
 """Setup of a training, checked before any device is used: mistakes show in a second, not after a wait for a TPU.
 
-    --tpu ─► target        which accelerator, and whether its host sees the paths
-    --data ─► manifest     all shards there and complete ─► splits ─► task
-    --model-dir            empty, or of this very training
-    on a TPU only          the input pipelines, built and inspected on this machine (`tfrecord_io.readiness`)
-
-Only the last check builds a graph. Without a TPU that would be too early: a CPU can be split only before TensorFlow has
-used it.
-
-    options                             training data                         evaluation data
-    --data A                            A                                     splits of A
-    --data A --data B --weights 3,1     A and B mixed, three rows to one      A's and B's own, one after the other
-
-A mixture's datasets are named as in their manifests (see `tfrecord_io.mixture`); a second one of a name is NAME-2.
+For a TPU, the input pipelines are also built and inspected on this machine (`tfrecord_io.readiness`). Elsewhere that
+would be too early: a CPU can be split only before TensorFlow has used it. A mixture's datasets are named as in their
+manifests (see `tfrecord_io.mixture`), a second one of a name is NAME-2; each is evaluated by itself, then all together.
 """
 
 import dataclasses
@@ -217,8 +207,7 @@ def with_num_labels(config: TrainConfig, data: InputFunctions, *, eval_split: st
     ways = ["build the data with --label-classes, which makes each value a class"] * (config.task == "classify")
     ways += [f"give --num-labels {labels.largest + 1}"] * (labels.smallest >= 0)
     raise ConfigError(
-        f"{given}{data.root}: its labels are {shown.text}, expected 0 to {expected - 1}",
-        remedy=", or ".join(ways),
+        f"{given}{data.root}: its labels are {shown.text}, expected 0 to {expected - 1}", remedy=", or ".join(ways)
     )
 
 

@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 from pipelines.train import model_files, models, setup
 from pipelines.train.config import TrainConfig
 from pipelines.train.models import BuiltModel
+from pipelines.train.models import checkpoint as backbone_checkpoint
 from pipelines.train.predict import loading
 from tests.train import training
 from tests.train.export.test_transformers import bert_logits, exported
@@ -200,3 +201,12 @@ def test_what_is_missing_or_not_used_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"layer\.1\.output\.dense\.weight") as caught:
         begun(broken, "mlm")
     assert caught.value.remedy.startswith("save it with all of its weights")
+
+
+def test_a_checkpoint_on_the_hub_is_one_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = checkpoint(tmp_path, "mlm", without="pooler")
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda repo, name: str(folder / name))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda repo, **_: str(folder))
+    found = backbone_checkpoint.opened("hf://owner/name")
+    assert found is not None
+    assert (found.model, found.folder, found.has_mlm_head) == ("hf://owner/name", folder, True)

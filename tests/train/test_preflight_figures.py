@@ -98,12 +98,12 @@ def test_the_largest_batch_is_looked_for_in_few_compilations(fits: int, first: i
     assert len(asked) == len(set(asked)) <= 5
     if first <= fits:
         assert low >= 0.9 * fits - 8 - 1000 * 0.07 / 10
-        assert high is not None or len(asked) == 3, "a second point, and one that confirms"
+        assert high is not None or len(asked) <= 3, "a second point, and one that confirms"
 
 
 def test_a_line_that_points_too_far_is_corrected() -> None:
     found = largest(lambda batch: batch**2 if batch <= 100 else None, known={8: 64}, fixed_bytes=0, limit_bytes=10_000)
-    assert found == (72, None)
+    assert found == (96, 128)
 
 
 def test_a_search_without_time_or_answer_keeps_what_it_knows() -> None:

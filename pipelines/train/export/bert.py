@@ -1,11 +1,5 @@
 """Conversion of BERT with this trainer's heads to the weight names of `transformers` (modeling_bert.py).
 
-    task       class                            head here                          in model.safetensors
-    mlm        BertForMaskedLM                  head_dense, gelu, head_norm, tied  cls.predictions.*
-    classify   BertForSequenceClassification    pooled output ─► logits            classifier.*
-    tokens     BertForTokenClassification       logits                             classifier.*
-    span       BertForQuestionAnswering         logits                             qa_outputs.*
-
 KerasHub computes BERT with the tanh form of GELU (`gelu_new`) and a layer norm epsilon of 1e-12, so config.json says so
 even for presets that were trained elsewhere with the exact GELU. The file always has a pooler: KerasHub's reader needs
 it, and transformers ignores it where the class has none. After mlm, which trains no pooler, it is a random one.

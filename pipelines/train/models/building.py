@@ -67,10 +67,7 @@ def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> BuiltMode
 def build_again(
     backbone: Mapping[str, Any], manifest: Manifest, task: BoundTask, *, pooling: Pooling | None
 ) -> BuiltModel:
-    """Rebuild a model, with new weights, from its backbone's `BuiltModel.description`.
-
-    Raises: ConfigError if KerasHub has no such backbone.
-    """
+    """Rebuild a model, with new weights, from `BuiltModel.description`. Raises: ConfigError if KerasHub cannot."""
     family = getattr(backbones.keras_hub(str(backbone["class"])).models, str(backbone["class"]), None)
     if family is None or not str(backbone["class"]).endswith("Backbone"):
         raise ConfigError(

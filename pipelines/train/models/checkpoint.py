@@ -12,7 +12,6 @@ A file of BERT or ALBERT may lack the pooler, which masked language models do no
 import contextlib
 import dataclasses
 import json
-import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -115,7 +114,8 @@ class Checkpoint:
         # The head of mlm is in a model with the backbone, nested in the whole model.
         layers = {inner.name: inner for layer in model.layers for inner in getattr(layer, "layers", [layer])}
         pools = pooling == "first" and self._type in _POOLERS and manifest.tokenizer.padding_side == "right"
-        used, lines = (), []
+        used: tuple[str, ...] = ()
+        lines: list[str] = []
         if task.name == "mlm" and self.has_mlm_head:
             used = _MLM[self._type]
             self._load_mlm(layers)
@@ -169,21 +169,19 @@ class Checkpoint:
 
 def opened(model: str) -> Checkpoint | None:
     """Open the checkpoint of transformers that --model names, in a folder or on the hub; None if it is none."""
-    if not (os.path.isdir(model) or model.startswith("hf://")):
-        return None
-    folder = Path(model)
-    if model.startswith("hf://"):
+    hub_id = model.removeprefix("hf://") if model.startswith("hf://") else None
+    if hub_id is not None:
         import huggingface_hub
 
-        repository = model.removeprefix("hf://")
-        folder = Path(huggingface_hub.hf_hub_download(repository, "config.json")).parent
-    if not (folder / "config.json").is_file():
-        return None
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config_path = Path(huggingface_hub.hf_hub_download(hub_id, "config.json"))
+    else:
+        config_path = Path(model, "config.json")
+    config = json.loads(config_path.read_text(encoding="utf-8")) if config_path.is_file() else {}
     if "model_type" not in config:
         return None
-    if model.startswith("hf://"):
-        folder = Path(huggingface_hub.snapshot_download(repository, allow_patterns=["*.json", "model*.safetensors"]))
+    folder = config_path.parent
+    if hub_id is not None:
+        folder = Path(huggingface_hub.snapshot_download(hub_id, allow_patterns=["*.json", "model*.safetensors"]))
     if (folder / _INDEX).is_file():
         files = json.loads((folder / _INDEX).read_text(encoding="utf-8"))["weight_map"]
     else:

@@ -123,9 +123,7 @@ class JaxEngine:
         """Yield global batches [B, ...] on the mesh; this host reads its part of the rows as [P, B / P, ...]."""
         input_fns, schedule = feed
         here = tf.distribute.InputContext(
-            num_input_pipelines=self.hosts,
-            input_pipeline_id=jax.process_index(),
-            num_replicas_in_sync=self.input_parts,
+            num_input_pipelines=self.hosts, input_pipeline_id=jax.process_index(), num_replicas_in_sync=self.input_parts
         )
         parts = self.input_parts // self.hosts
         iterators = {

@@ -5,7 +5,6 @@ several lengths, a call is split where the length changes, and each length is tr
 those of `tf.train`; connection errors are explained with a cause and a remedy.
 """
 
-import functools
 import itertools
 import re
 import socket
@@ -108,8 +107,9 @@ class TensorFlowEngine:
     ) -> None:
         self._strategy = connect(target, replicas=replicas, zone=zone, project=project)
         self.replicas = self._strategy.num_replicas_in_sync
-        device = tf.DeviceSpec.from_string(self._strategy.extended.worker_devices[0])
-        self.hardware = hardware(device.device_type, self.replicas)
+        devices = [tf.DeviceSpec.from_string(each) for each in self._strategy.extended.worker_devices]
+        self.hosts = len({(each.job, each.task) for each in devices})
+        self.hardware = hardware(devices[0].device_type, self.replicas)
 
     def learner(self, job: TrainingSetup) -> ReplicaStep:
         if job.config.shard_model:
@@ -121,26 +121,14 @@ class TensorFlowEngine:
     def current(self, learner: ReplicaStep) -> keras.Model:
         return learner.built.model
 
-    @functools.cached_property
-    def hosts(self) -> int:
-        """Number of host machines that read; strategies tell it only to input functions."""
-        found = []
-
-        def note(context: tf.distribute.InputContext) -> tf.data.Dataset:
-            found.append(context.num_input_pipelines)
-            return tf.data.Dataset.from_tensors(tf.zeros([1])).repeat()
-
-        self._strategy.distribute_datasets_from_function(note)
-        return int(found[0])
-
     def train(
         self, learner: ReplicaStep, feed: Feed, *, until: int, steps_per_call: int, after_call: AfterCall
     ) -> None:
-        # Written out, since autograph does not rewrite loops under Python 3.13.
+        # Without autograph, whose rewriting of Keras takes time, and of loops fails under Python 3.13.
         @tf.function(autograph=False)
         def call(iterator: Any, num_steps: tf.Tensor) -> tf.Tensor:
             def one_step(done: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-                losses = self._strategy.run(_as_written(learner.train), args=(next(iterator),))
+                losses = self._strategy.run(learner.train, args=(next(iterator),))
                 return done + 1, self._strategy.experimental_local_results(losses)[0]  # the same on every replica
 
             none = tf.zeros([], num_steps.dtype), tf.zeros([], keras.config.floatx())
@@ -158,9 +146,9 @@ class TensorFlowEngine:
                 return
 
     def evaluate(self, learner: ReplicaStep, feed: Feed) -> Evaluated:
-        @tf.function
+        @tf.function(autograph=False)
         def call(iterator: Any) -> Any:
-            found = self._strategy.run(_as_written(learner.evaluate), args=(next(iterator),))
+            found = self._strategy.run(learner.evaluate, args=(next(iterator),))
             return tf.nest.map_structure(lambda each: self._strategy.experimental_local_results(each)[0], found)
 
         iterators, schedule = self._opened(feed)
@@ -186,12 +174,9 @@ class TensorFlowEngine:
         own = {name: tf.TensorSpec(each.shape, each.dtype) for name, each in parts.items()}
         traced = traced_once(answering(model, outputs), (specs_of(weights), specs_of(state), own))
 
-        def on_replica(features: dict[str, tf.Tensor]) -> Any:
-            return traced(values_of(weights), values_of(state), features)
-
         @tf.function(autograph=False)
         def step(features: dict[str, Any]) -> Any:
-            return self._strategy.run(on_replica, args=(features,))
+            return self._strategy.run(lambda own: traced(values_of(weights), values_of(state), own), args=(features,))
 
         def run(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
             parts = {name: np.split(each, self.replicas) for name, each in batch.items()}
@@ -209,16 +194,10 @@ class TensorFlowEngine:
         return here  # one process drives all hosts
 
 
-# The step has no Python loop or condition on tensors, so autograph's rewriting of Keras would only take time.
-_as_written = tf.autograph.experimental.do_not_convert
-
-
 def connect(
     target: Target, *, replicas: int | None = None, zone: str | None = None, project: str | None = None
 ) -> tf.distribute.Strategy:
-    """Initialize the strategy for a target. Call before anything else uses TensorFlow.
-
-    Initializing a TPU clears its memory, and a CPU can be split only before TensorFlow has used it.
+    """Initialize the strategy for a target. Call first: it clears a TPU's memory, and splits a CPU not yet used.
 
     Raises: DeviceError, with the cause, if the TPU cannot be reached; ConfigError if it does not have `replicas`.
     """

@@ -1,13 +1,9 @@
 """Preflight of a training: compile the step for a TPU slice, bound its speed, and look for the largest batch.
 
 The best possible speed is the roofline (Williams, Waterman, Patterson, CACM 52(4), 2009): no step is shorter than its
-arithmetic at the peak rate, nor than its memory traffic at the memory's bandwidth,
-
-    seconds >= max(flops / peak flops per s, bytes / bytes per s)
-
-with the compiler's own counts for one device's part of the compiled program. Communication between devices and the
-input are not included. The compiler counts a loop's body only once, so a model that loops over time (an RNN) does more
-than is counted; with `--accumulate`, all counts are multiplied by the number of parts.
+arithmetic at the peak rate, nor than its memory traffic at the memory's bandwidth, by the compiler's own counts for one
+device. It counts a loop's body only once, so a model that loops over time (an RNN) does more than is counted; with
+`--accumulate`, all counts are multiplied by the number of parts.
 
 The largest batch is looked for if asked, since a compilation takes from seconds to minutes. Memory is nearly linear in
 the batch: a second one gives the line, and a third confirms what the line promises, among 1, 2, 4, and multiples of 8.
@@ -78,7 +74,7 @@ class Preflight:
 
 
 def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflight:
-    """Run the preflight of a training for the slice `config.preflight`. `say` gets progress lines for people.
+    """Run the preflight for the slice `config.preflight`. `say` gets progress lines for people.
 
     Raises: ConfigError, ReaderError for options and data that do not fit; StepError if the step cannot be compiled;
         CompilerError if the compiler fails or exceeds its time limit.
@@ -148,16 +144,16 @@ def _examples_per_s(job: TrainingSetup, *, replicas: int) -> float:
 def largest(
     memory_of: Callable[[int], int | None], *, known: Mapping[int, int | None], fixed_bytes: int, limit_bytes: int
 ) -> Bounds:
-    """Look for the largest batch that fits, in at most `_PROBES` compilations.
+    """Look for the largest batch that fits, in at most `_PROBES` compilations or until a CompilerError.
 
-    `memory_of` returns the bytes for a batch, None if it does not fit; `known` has such results from before. A
-    CompilerError of it ends the search. `fixed_bytes`: those that do not grow with the batch, a guess.
+    `memory_of` returns the bytes for a batch, None if it does not fit; `known` has such results from before.
+    `fixed_bytes`: those that do not grow with the batch, a guess.
     """
     found = dict(known)
     with contextlib.suppress(CompilerError):
         for _ in range(_PROBES):
             guess = _next_batch(found, fixed_bytes=fixed_bytes, limit_bytes=limit_bytes)
-            if guess is None:
+            if guess in found:
                 break
             found[guess] = memory_of(guess)
     return _bounds(found)
@@ -168,24 +164,19 @@ def _bounds(known: Mapping[int, int | None]) -> Bounds:
     return low, min((batch for batch, memory in known.items() if memory is None), default=None)
 
 
-def _next_batch(known: Mapping[int, int | None], *, fixed_bytes: int, limit_bytes: int) -> int | None:
-    """Return the batch to compile next; None if the largest is known well enough: confirmed, or within an eighth."""
+def _next_batch(known: Mapping[int, int | None], *, fixed_bytes: int, limit_bytes: int) -> int:
+    """Return the batch to compile next; the largest that fits if it is known well enough."""
     fits = sorted((batch, memory) for batch, memory in known.items() if memory is not None)
     low, high = _bounds(known)
-    if not fits:
-        assert high is not None, "something was compiled"
-        return _rounded(high // 4) if high > 1 else None
-    least = next((each for each in (1, 2, 4) if each > low), low // 8 * 8 + 8)
-    if (len(fits) > 2 and high is None) or (high is not None and (least >= high or high - low <= max(8, low // 8))):
-        return None
+    if high is not None and not fits:
+        return _rounded(high // 4)
+    if len(fits) > 2 or (high is not None and high - low <= max(8, low // 8)):
+        return low
     (rows, memory), (_, most) = fits[-2] if len(fits) > 1 else (0, fixed_bytes), fits[-1]
-    per_row = max(1.0, (most - memory) / (low - rows))
-    guess = low + max(0, int((_AIM * limit_bytes - most) / per_row))
-    if len(fits) == 1 and high is None:
-        guess = min(guess, low * _LEAP)
+    guess = low + max(0, int((_AIM * limit_bytes - most) * (low - rows) / max(1, most - memory)))
     if high is not None and guess >= high:
-        guess = (low + high) // 2
-    return max(_rounded(guess), least)
+        return _rounded((low + high) // 2)
+    return max(low, _rounded(guess if len(fits) > 1 or high is not None else min(guess, low * _LEAP)))
 
 
 def _rounded(batch: int) -> int:
