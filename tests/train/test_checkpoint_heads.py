@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 import keras
+import keras_hub
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -201,6 +202,16 @@ def test_what_is_missing_or_not_used_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"layer\.1\.output\.dense\.weight") as caught:
         begun(broken, "mlm")
     assert caught.value.remedy.startswith("save it with all of its weights")
+
+
+def test_the_head_of_a_preset_is_named_too(tmp_path: Path) -> None:
+    sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 16, "max_sequence_length": 16}
+    vocab_size = reader.open(training.data()).manifest.tokenizer.vocab_size
+    backbone = keras_hub.models.BertBackbone(vocabulary_size=vocab_size, **sizes)
+    keras_hub.models.BertMaskedLM(backbone=backbone, preprocessor=None).save_to_preset(str(tmp_path))
+    assert begun(tmp_path, "mlm").notes == (
+        f"--model {tmp_path}: warning: not used of it: the head of KerasHub's task",
+    )
 
 
 def test_a_checkpoint_on_the_hub_is_one_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ import dataclasses
 import importlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -90,7 +90,11 @@ def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Buil
         pooling = "last" if backbones.is_causal(backbone) else "mean" if scratch else "first"
     has_bias = checkpoint is not None and task.name == "mlm" and checkpoint.has_mlm_head
     model = heads.with_head(backbone, manifest, task, pooling=pooling, has_bias=has_bias)
-    notes = checkpoint.load_head(model, task, manifest, pooling=pooling) if checkpoint is not None else ()
+    notes: Sequence[str] = ()
+    if checkpoint is not None:
+        notes = checkpoint.load_head(model, task, manifest, pooling=pooling)
+    elif os.path.isfile(os.path.join(config.model, "task.json")) and not config.from_scratch:
+        notes = (f"--model {config.model}: warning: not used of it: the head of KerasHub's task",)
     kept = pooling if config.task == "classify" else None
     return BuiltModel(model=model, backbone=backbone, pooling=kept, has_bias=has_bias, notes=tuple(notes))
 
