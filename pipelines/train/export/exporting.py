@@ -167,7 +167,7 @@ from transformers import CLASS, AutoTokenizer
 tokenizer = AutoTokenizer.from_pretrained("DIR")
 model = CLASS.from_pretrained("DIR")
 ```""",
-    "saved-model": """`serving_default` takes int32 token ids by name, of `tokenizer/`, padded to the length above.
+    "saved-model": """`serving_default` takes int32 token ids, not strings: of `tokenizer/`, by name, padded as above.
 
 ```python
 import tensorflow as tf
